@@ -1,0 +1,16 @@
+// CRC-32C (Castagnoli, RFC 3720), as every frame and record carries it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/types/span.h"
+
+namespace sluice {
+
+// Continues `crc` over `bytes`; start with 0. Extend(Extend(0, a), b) == Extend(0, a + b).
+uint32_t ExtendCrc32c(uint32_t crc, absl::Span<const std::byte> bytes);
+
+inline uint32_t Crc32c(absl::Span<const std::byte> bytes) { return ExtendCrc32c(0, bytes); }
+
+}  // namespace sluice

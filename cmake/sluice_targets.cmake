@@ -1,0 +1,48 @@
+# How Sluice's targets are made: one library per room, one test program per tested room.
+
+set(CMAKE_THREAD_PREFER_PTHREAD ON)
+find_package(Threads REQUIRED)
+
+# Flags for our own code only; generated code and third-party headers are not ours to warn about.
+add_library(sluice_flags INTERFACE)
+target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+  $<$<BOOL:${SLUICE_WERROR}>:-Werror>
+  # Results must not depend on whether the compiler may fuse a multiply and an add.
+  -ffp-contract=off)
+target_compile_options(sluice_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(SLUICE_SANITIZE)
+  add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${SLUICE_SANITIZE})
+endif()
+
+# sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps)
+# PUBLIC: what our headers show. PRIVATE: what only the .cc files use.
+function(sluice_library name)
+  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(sluice_${name} STATIC)
+  add_library(sluice::${name} ALIAS sluice_${name})
+  target_sources(sluice_${name}
+    PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${ARG_HEADERS}
+    PRIVATE ${ARG_SOURCES})
+  target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+  target_link_libraries(sluice_${name} PUBLIC ${ARG_PUBLIC} PRIVATE sluice_flags ${ARG_PRIVATE})
+endfunction()
+
+# sluice_program(NAME SOURCES main.cc LINK deps): a program in ${build}/bin.
+function(sluice_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
+endfunction()
+
+# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l]): one GoogleTest program, one ctest entry.
+function(sluice_test name)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+endfunction()

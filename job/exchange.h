@@ -1,0 +1,79 @@
+// What workers and shards say to each other about one bundle of one step, in plain types: proto/sluice/v1 without
+// protobuf, for the pure cores on both sides. Rules: docs/protocol.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+// Who sent something. (job_uid, term, rank) belong to the key of a contribution; the rest are fences.
+struct Sender {
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  uint32_t rank = 0;
+  uint64_t incarnation = 0;
+  uint32_t generation = 0;
+  uint64_t server_incarnation = 0;
+
+  friend bool operator==(const Sender&, const Sender&) = default;
+};
+
+struct Included {
+  uint32_t rank = 0;
+  uint64_t origin_step = 0;
+  uint32_t checksum = 0;
+  bool skipped = false;
+
+  friend bool operator==(const Included&, const Included&) = default;
+};
+
+struct ClosingRecord {
+  uint32_t term = 0;
+  uint64_t step = 0;
+  uint32_t bundle = 0;
+  uint32_t generation = 0;
+  std::vector<Included> included;  // In (rank, origin step) order.
+  uint32_t n = 0;
+  uint64_t plan_id = 0;
+  float rate = 0;
+  float momentum = 0;
+  uint32_t result_checksum = 0;
+
+  friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
+};
+
+// One worker's part of one bundle. Frames are byte strings as they came from, or go into, a message.
+struct Exchange {
+  Sender sender;
+  uint64_t step = 0;
+  uint32_t bundle = 0;
+  bool skip = false;
+  bool keys_only = false;
+  std::vector<std::string> frames;   // One per chunk of the bundle; none with skip or keys_only.
+  std::vector<uint32_t> checksums;   // With keys_only.
+  uint64_t plan_id = 0;
+  uint64_t base_version = 0;
+  uint64_t acked_step = 0;
+};
+
+enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };
+
+struct ExchangeAnswer {
+  Outcome outcome = Outcome::kResult;
+  uint64_t step = 0;
+  uint32_t bundle = 0;
+  ClosingRecord record;              // With kResult.
+  std::vector<std::string> results;  // With kResult: one frame per chunk; none if record.n == 0.
+  uint64_t base_version = 0;
+  uint64_t version = 0;
+  uint64_t need_from = 0;            // With kNeed.
+  uint32_t retry_after_ms = 0;       // With kBusy.
+  std::string message;               // With kFenced, kInvalid: for a person.
+};
+
+// CRC-32C over the frames' own checksums, in order: what records carry. 0 for no frames.
+uint32_t BundleChecksum(const std::vector<std::string>& frames);
+
+}  // namespace sluice

@@ -1,0 +1,112 @@
+// JobSpec: a job file as the programs use it: read, defaulted and checked (job/file). Plain types, so that rooms with
+// LibTorch and pure cores can share it. docs/job-file.md explains the keys.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "compress/codec_spec.h"
+#include "job/layout.h"
+#include "job/tensor_table.h"
+
+namespace sluice {
+
+struct ModelSpec {
+  std::string name;              // mlp, simple_cnn
+  std::vector<uint32_t> hidden;  // mlp
+};
+
+struct DataSpec {
+  std::string format;  // idx, synthetic
+  std::string path;
+  std::string train_images, train_labels, test_images, test_labels;  // File names below path.
+  uint32_t limit = 0;       // Training samples at most; 0: all.
+  uint32_t test_limit = 0;
+};
+
+struct OptimizerSpec {
+  std::string name = "sgd";  // sgd, adam, adamw, rmsprop
+  double lr = 0;
+  double momentum = 0;
+  bool nesterov = false;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double alpha = 0.99;
+  double weight_decay = 0;
+  double clip_norm = 0;   // 0: off.
+  double clip_value = 0;  // 0: off.
+};
+
+struct LrScheduleSpec {
+  std::string name = "constant";  // constant, step, cosine, one_cycle
+  uint64_t warmup_steps = 0;
+  uint64_t step_size = 0;
+  double gamma = 0.1;
+  double final_lr = 0;
+  double warmup_fraction = 0.3;
+};
+
+struct CompressionOverride {
+  std::string tensors;  // Pattern with * and ?.
+  std::optional<CodecSpec> uplink;
+  std::optional<CodecSpec> downlink;
+};
+
+struct CompressionSpec {
+  CodecSpec uplink;
+  CodecSpec downlink;
+  std::vector<CompressionOverride> overrides;  // The last match wins.
+  uint32_t min_elements = 1024;                // Smaller tensors go dense fp16 unless an override names them.
+  LayoutParameters layout;
+};
+
+struct ServerSpec {
+  absl::Duration lease = absl::Seconds(10);
+  absl::Duration heartbeat = absl::Seconds(1);
+  absl::Duration join_timeout = absl::Seconds(60);
+  absl::Duration connect_timeout = absl::Seconds(20);
+  uint64_t window_bytes = 16 << 20;
+  uint64_t max_memory = uint64_t{8} << 30;
+  uint16_t port = 7070;
+  uint16_t http_port = 7071;
+};
+
+struct JobSpec {
+  std::string name;
+  std::string mode = "sync";
+  uint32_t workers = 1;
+  uint32_t shards = 1;
+  ModelSpec model;
+  DataSpec data;
+  uint32_t batch_size_per_worker = 0;
+  uint32_t gradient_accumulation_steps = 1;
+  uint32_t epochs = 0;  // Exactly one of epochs and steps is not 0.
+  uint64_t steps = 0;
+  OptimizerSpec optimizer;
+  LrScheduleSpec lr_schedule;
+  std::string precision = "fp32";
+  std::string device = "cpu";
+  uint64_t seed = 0;
+  CompressionSpec compression;
+  std::string membership = "fixed";
+  std::string output;
+  ServerSpec server;
+  bool metrics_enabled = true;
+  uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
+};
+
+enum class Direction { kUplink, kDownlink };
+
+// The codec of a tensor: the last override that matches, else dense fp16 below min_elements, else the default.
+CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
+                        Direction direction);
+
+// Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose feedback delay does
+// not go with the optimizer's momentum.
+std::vector<std::string> JobWarnings(const JobSpec& spec);
+
+}  // namespace sluice

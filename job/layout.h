@@ -1,0 +1,45 @@
+// Layout: how a tensor table is cut into chunks and bundles and placed on shards.
+// A function of (table, shards, parameters) alone, so that workers and shards compute the same one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/tensor_table.h"
+
+namespace sluice {
+
+struct LayoutParameters {
+  uint32_t chunk_elements = 65536;    // Largest chunk: 256 KiB of fp32.
+  uint32_t bundle_elements = 262144;  // A bundle is closed when it holds at least this many: 1 MiB of fp32.
+};
+inline constexpr uint32_t kChunkElementsMax = 1 << 19;  // So that no frame passes kMaxFrameSize.
+
+// Piece of one tensor; lives on exactly one shard.
+struct Chunk {
+  uint32_t tensor = 0;
+  uint64_t offset = 0;  // First element, in the tensor's storage order.
+  uint32_t count = 0;
+  uint32_t shard = 0;
+  uint32_t bundle = 0;  // Of its shard.
+};
+
+// Chunks of one shard that travel together.
+struct Bundle {
+  std::vector<uint32_t> chunks;  // Ids, in sending order.
+  uint64_t elements = 0;
+};
+
+struct Layout {
+  std::vector<Chunk> chunks;                 // By id; ids go up with (tensor, offset).
+  std::vector<std::vector<Bundle>> bundles;  // [shard][bundle]; bundles in sending order: last tensor first.
+  // May be empty for a shard if there are fewer chunks than shards.
+};
+
+// Chunks go to the shard with the fewest elements so far (ties: the lowest), largest chunks first.
+// INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a table that ValidateTensorTable refuses.
+absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
+                                   const LayoutParameters& parameters);
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+// TensorTable: the ordered trainable tensors of a job. All workers must agree on it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice {
+
+enum class DType : uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3 };
+
+struct TensorInfo {
+  std::string name;
+  std::vector<int64_t> shape;
+  std::vector<int64_t> strides;  // In elements; empty: row-major.
+  DType dtype = DType::kFloat32;
+
+  uint64_t elements() const;
+  friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
+};
+
+using TensorTable = std::vector<TensorInfo>;
+
+inline constexpr size_t kMaxTensors = 1 << 16;
+inline constexpr uint64_t kMaxTensorElements = uint64_t{1} << 40;
+
+// INVALID_ARGUMENT: no tensors, a doubled or empty name, a dimension below 1, over the limits above. Names the tensor.
+absl::Status ValidateTensorTable(const TensorTable& table);
+
+// Over names, shapes, strides and dtypes, in order. The same on every machine.
+uint64_t HashTensorTable(const TensorTable& table);
+
+// What differs first, for a person: "tensor 3 is fc1.weight [128, 1568] here and fc1.weight [256, 1568] there".
+// Empty if equal.
+std::string DescribeDifference(const TensorTable& here, const TensorTable& there);
+
+uint64_t TotalElements(const TensorTable& table);
+
+// "fc1.weight [128, 1568] float32".
+std::string ToString(const TensorInfo& tensor);
+
+}  // namespace sluice
