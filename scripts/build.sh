@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Sets the machine up and builds one preset: scripts/build.sh PRESET [TARGET...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:?usage: scripts/build.sh PRESET [TARGET...]}
+shift
+scripts/setup.sh
+# Object files are found again by ccache whichever folder the checkout is in.
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
+cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log" >&2; rm -f "build-$preset.log"; exit 1; }
+rm -f "build-$preset.log"
+cmake --build --preset "$preset" ${1:+--target "$@"}

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what Sluice is built with, on Debian 12: Debian's packages, and LibTorch from its PyPI wheel into .deps/.
+# Idempotent: what is there already is left alone. On another distribution it names what is missing and stops.
+#
+# usage: scripts/setup.sh [--cuda]     --cuda also unpacks LibTorch's GPU libraries (preset `cuda`)
+# LIBTORCH_ROOT=DIR: use the LibTorch unpacked there (2.11) instead of fetching one.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+packages=(
+  g++ cmake ninja-build ccache git
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libyaml-cpp-dev prometheus-cpp-dev libcivetweb-dev zlib1g-dev libssl-dev libcli11-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
+  python3 python3-pip python3-torch iproute2 dataset-fashion-mnist
+)
+torch_version=2.11.0
+stamp_text="torch $torch_version, cuda runtime 13.0.96, cupti 13.0.85"
+want_cuda=no
+case "${1:-}" in
+  "") ;;
+  --cuda) want_cuda=yes ;;
+  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+
+say() { printf 'setup: %s\n' "$*"; }
+
+# On Debian 12 the release pins the packages' versions; elsewhere we only look.
+install_packages() {
+  local missing=() package
+  for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+  done
+  if [ "${#missing[@]}" = 0 ]; then say "Debian packages: all ${#packages[@]} there"; return; fi
+  local as_root=()
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || {
+      say "these packages are missing, and neither root nor sudo is at hand to install them:" >&2
+      say "  apt-get install ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+  fi
+  say "installing ${#missing[@]} Debian packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update -q >/dev/null
+  DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+name_what_is_missing() {
+  local missing=() tool header found folder
+  for tool in g++ cmake ninja ccache protoc grpc_cpp_plugin python3; do
+    command -v "$tool" >/dev/null || missing+=("program $tool")
+  done
+  for header in absl/status/statusor.h grpcpp/grpcpp.h google/protobuf/message.h yaml-cpp/yaml.h prometheus/registry.h \
+                CivetServer.h zlib.h openssl/evp.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h benchmark/benchmark.h; do
+    found=no
+    for folder in /usr/include /usr/local/include; do [ -e "$folder/$header" ] && found=yes; done
+    [ "$found" = yes ] || missing+=("header $header")
+  done
+  if [ "${#missing[@]}" != 0 ]; then
+    say "this is not Debian 12, so nothing is installed for you. Missing here:" >&2
+    printf '  %s\n' "${missing[@]}" >&2
+    say "Install those (gRPC >= 1.51, protobuf >= 3.21, Abseil >= 20220623, g++ >= 12, CMake >= 3.25), then run this again." >&2
+    exit 1
+  fi
+  say "not Debian 12, but everything that was looked for is there"
+}
+
+# Takes the wheels apart with python3's zipfile: nothing of them is installed as Python packages.
+install_libtorch() {
+  local root=.deps/libtorch stamp="$stamp_text, gpu libraries: $want_cuda"
+  if [ -n "${LIBTORCH_ROOT:-}" ]; then
+    [ -e "$LIBTORCH_ROOT/lib/libtorch_cpu.so" ] && [ -e "$LIBTORCH_ROOT/include/torch/csrc/api/include/torch/torch.h" ] || {
+      say "LIBTORCH_ROOT=$LIBTORCH_ROOT holds no LibTorch (lib/libtorch_cpu.so and include/ are looked for). Unset it, or name an unpacked LibTorch." >&2
+      exit 1; }
+    say "LibTorch: yours, in $LIBTORCH_ROOT"
+    return
+  fi
+  if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp" ]; then say "LibTorch $torch_version: there"; return; fi
+  if [ "$(uname -m)" != x86_64 ]; then
+    say "no LibTorch wheel is pinned for $(uname -m): set LIBTORCH_ROOT to an unpacked LibTorch $torch_version" >&2
+    exit 1
+  fi
+  say "fetching LibTorch $torch_version (530 MB)"
+  rm -rf "$root" .deps/wheels && mkdir -p "$root" .deps/wheels
+  python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+    --python-version 3.11 --implementation cp \
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 \
+    --dest .deps/wheels --requirement scripts/libtorch-wheels.txt
+  python3 scripts/unpack_libtorch.py .deps/wheels "$root" "$want_cuda"
+  rm -rf .deps/wheels
+  printf '%s\n' "$stamp" > "$root/stamp"
+  say "LibTorch $torch_version: unpacked into $root"
+}
+
+if [ -r /etc/os-release ] && (. /etc/os-release && [ "$ID" = debian ] && [ "${VERSION_ID:-}" = 12 ]); then
+  install_packages
+else
+  name_what_is_missing
+fi
+install_libtorch

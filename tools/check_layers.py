@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Checks that every #include follows tools/layers.txt: CMake links, but does not stop an include.
+
+usage: check_layers.py ROOT   exits 1 and names each include that goes where it may not.
+"""
+import pathlib
+import re
+import sys
+
+FREE = ("tests", "bench", "examples", "cli")
+STANDARD = re.compile(r"^[a-z_0-9]+$|^[a-z_0-9]+\.h$|^(sys|netinet|arpa|net)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
+OUTSIDE = {"CivetServer.h": "civetweb", "civetweb.h": "civetweb", "zlib.h": "zlib"}
+
+
+def read_layers(path):
+    layers = {}
+    for line in path.read_text().splitlines():
+        line = line.split("#")[0].strip()
+        if line:
+            room, _, allowed = line.partition(":")
+            layers[room.strip()] = set(allowed.split())
+    return layers
+
+
+def room_of(path, layers):
+    """The longest row that is a folder above `path`."""
+    folder = path.rpartition("/")[0]
+    while folder and folder not in layers:
+        folder = folder.rpartition("/")[0]
+    return folder
+
+
+def target_of(include, layers, root):
+    if include in OUTSIDE:
+        return OUTSIDE[include]
+    if include.startswith("sluice/"):
+        return "proto"
+    if (root / include).exists():
+        return room_of(include, layers) or include.split("/")[0]
+    if STANDARD.match(include):
+        return None
+    return include.split("/")[0]
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    layers = read_layers(root / "tools/layers.txt")
+    wrong = []
+    files = 0
+    for top in sorted({room.split("/")[0] for room in layers}):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix not in (".h", ".cc", ".cu", ".cuh", ".proto"):
+                continue
+            name = path.relative_to(root).as_posix()
+            if name.startswith(FREE):
+                continue
+            room = room_of(name, layers)
+            files += 1
+            if path.suffix == ".proto":
+                continue
+            for _, include in INCLUDE.findall(path.read_text()):
+                target = target_of(include, layers, root)
+                if target is not None and target not in layers.get(room, set()):
+                    wrong.append(f"{name}: includes {include}, but {room} may not include {target}")
+    for line in wrong:
+        print(line)
+    print(f"{files} files checked, {len(wrong)} includes against tools/layers.txt")
+    if files == 0:
+        print("no files found: wrong root?")
+    return 1 if wrong or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
