@@ -7,6 +7,6 @@ shift
 scripts/setup.sh
 # Object files are found again by ccache whichever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-cmake --preset "$preset" >"build-$preset.log" 2>&1 || { cat "build-$preset.log" >&2; rm -f "build-$preset.log"; exit 1; }
-rm -f "build-$preset.log"
+mkdir -p build
+cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log" >&2; exit 1; }
 cmake --build --preset "$preset" ${1:+--target "$@"}

@@ -13,5 +13,4 @@ fi
 printf '%s\0' "${files[@]}" | xargs -0 -n 4 -P "$(nproc)" clang-tidy-14 -p "$build" --quiet \
   --extra-arg=-Wthread-safety --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-attributes 2>&1 |
   { grep -vE '^[0-9]+ warnings? (generated|treated)|^$' || true; }
-test "${PIPESTATUS[0]}" = 0
 echo "${#files[@]} files are tidy"
