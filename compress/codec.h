@@ -1,6 +1,7 @@
 // Codec: floats to the payload of a frame and back.
-// Stateless and pure: equal inputs give equal bytes on every machine and instruction set; no memory between calls, no
-// clock, no global random state. What a lossy codec drops is written to the caller's residual in the same pass.
+// Stateless and pure: equal inputs give equal bytes on every machine and instruction set; no memory
+// between calls, no clock, no global random state. What a lossy codec drops is written to the
+// caller's residual in the same pass.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,8 @@ enum class CodecId : uint8_t {
 // residual = acc - decoded, bit for bit what the receiver does not get.
 struct EncodeInput {
   absl::Span<const float> gradient;
-  absl::Span<float> residual;                // Same size, or empty: nothing is added and what is lost is lost.
-  float threshold = 0;                       // Sparse codecs keep |acc| >= threshold; 0: taken from this chunk.
+  absl::Span<float> residual;  // Same size, or empty: nothing is added and what is lost is lost.
+  float threshold = 0;         // Sparse codecs keep |acc| >= threshold; 0: taken from this chunk.
   MagnitudeHistogram* magnitudes = nullptr;  // If set and the codec wants it, counts |acc|.
 };
 
@@ -45,8 +46,8 @@ class Codec {
   virtual double density() const { return 0; }
   // Upper bound of the payload for `count` elements.
   virtual size_t MaxPayloadSize(size_t count) const = 0;
-  // Appends the payload to `*out`. INVALID_ARGUMENT if acc is not finite somewhere (the message gives the index);
-  // then `*out`, the residual and the histogram are unchanged.
+  // Appends the payload to `*out`. INVALID_ARGUMENT if acc is not finite somewhere (the message
+  // gives the index); then `*out`, the residual and the histogram are unchanged.
   virtual absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;
 };
 

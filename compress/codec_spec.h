@@ -1,9 +1,11 @@
-// CodecSpec: the one line that names a codec, its level and its compensator, e.g. `topk:1%+int4`, `ternary:0.5/noef`.
+// CodecSpec: the one line that names a codec, its level and its compensator, e.g. `topk:1%+int4`,
+// `ternary:0.5/noef`.
 //
 //   spec     := codec [":" argument] ["+" values] {"/" compensator}
 //   argument := number | number "%"
 //
-// Shell-safe by design. ToString(ParseCodecSpec(s)) is canonical: parsing it again gives the same spec.
+// Shell-safe by design. ToString(ParseCodecSpec(s)) is canonical: parsing it again gives the same
+// spec.
 #pragma once
 
 #include <map>
@@ -26,12 +28,13 @@ struct CodecSpec {
   friend bool operator==(const CodecSpec&, const CodecSpec&) = default;
 };
 
-// INVALID_ARGUMENT quotes the text, points at the character (a caret line below it), says what was expected and, for an
-// unknown name, which known one is nearest.
+// INVALID_ARGUMENT quotes the text, points at the character (a caret line below it), says what was
+// expected and, for an unknown name, which known one is nearest.
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);
 
-// The equal form of a map: {codec: topk, level: 1%, values: int4, feedback: false}. Unknown keys and values are
-// INVALID_ARGUMENT and named. (`density` and `threshold` are accepted for `level` where they are what it means.)
+// The equal form of a map: {codec: topk, level: 1%, values: int4, feedback: false}. Unknown keys
+// and values are INVALID_ARGUMENT and named. (`density` and `threshold` are accepted for `level`
+// where they are what it means.)
 absl::StatusOr<CodecSpec> CodecSpecFromMap(const std::map<std::string, std::string>& entries);
 
 std::string ToString(const CodecSpec& spec);

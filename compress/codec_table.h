@@ -1,5 +1,5 @@
-// The one list of codecs: tests, benches, --help and decoding walk it. Adding a codec is one line there, one .h/.cc
-// pair, one row in docs/wire-format.md and docs/compression.md.
+// The one list of codecs: tests, benches, --help and decoding walk it. Adding a codec is one line
+// there, one .h/.cc pair, one row in docs/wire-format.md and docs/compression.md.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,8 @@ struct CodecEntry {
   std::unique_ptr<Codec> (*make)(const CodecSpec& spec);
   // Any bytes are allowed. OK only if `payload` is exactly an encoding of `count` finite values.
   absl::Status (*validate)(absl::Span<const std::byte> payload, size_t count);
-  // Adds the decoded values to `sum`. Only for payloads that `validate` accepted for sum.size() elements.
+  // Adds the decoded values to `sum`. Only for payloads that `validate` accepted for sum.size()
+  // elements.
   void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
 };
 

@@ -16,20 +16,22 @@ class Compensator {
  public:
   virtual ~Compensator() = default;
 
-  // Appends the frame for `gradient` (of the chunk's size) to `*frame`. Threshold and histogram as in EncodeInput.
-  // INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
+  // Appends the frame for `gradient` (of the chunk's size) to `*frame`. Threshold and histogram as
+  // in EncodeInput. INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
   virtual absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
                               MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) = 0;
-  // Takes back a frame that was refused for good: residual += decode(frame).
+  // Takes back a frame that was refused for good: residual += decode(frame). Without feedback it is
+  // gone.
   virtual absl::Status TakeBack(absl::Span<const std::byte> frame) = 0;
-  // What is still owed to the receiver; empty if nothing ever is.
+  // What is still owed to the receiver; empty while nothing ever was.
   virtual absl::Span<const float> residual() const = 0;
-  // Sets the residual, e.g. from a checkpoint. INVALID_ARGUMENT on another size.
+  // Sets the residual, e.g. from a checkpoint; empty: nothing is owed. INVALID_ARGUMENT on another
+  // size.
   virtual absl::Status SetResidual(absl::Span<const float> residual) = 0;
 };
 
-// Error feedback (Seide et al. 2014; Karimireddy et al. 2019): acc = gradient + residual is encoded,
-// residual = acc - decoded. Starts at zero. A lossless codec flushes it.
+// Error feedback (Seide et al. 2014; Karimireddy et al. 2019): acc = gradient + residual is
+// encoded, residual = acc - decoded. Starts at zero. A lossless codec flushes it.
 std::unique_ptr<Compensator> MakeErrorFeedback(size_t count);
 
 // For `/noef`: what a codec drops is gone.

@@ -1,7 +1,8 @@
-// Compressor: one sender's encodings of all its chunks, step by step: a worker's uplink or a shard's downlink.
-// Holds a compensator per chunk and, for sparse codecs, one threshold over all chunks that share a spec: the one that
-// would have met the density on the step before (the first step takes each chunk's own). Bytes follow the density on
-// average, not in each step. Not thread-safe. Deterministic: the order of chunks within a step does not matter.
+// Compressor: one sender's encodings of all its chunks, step by step: a worker's uplink or a
+// shard's downlink. Holds a compensator per chunk and, for sparse codecs, one threshold over all
+// chunks that share a spec: the one that would have met the density on the step before (the first
+// step takes each chunk's own). Bytes follow the density on average, not in each step. Not
+// thread-safe. Deterministic: the order of chunks within a step does not matter.
 #pragma once
 
 #include <memory>
@@ -28,9 +29,13 @@ class Compressor {
   Compressor& operator=(Compressor&&) noexcept;
 
   size_t chunks() const;
-  // Appends the frame of `chunk` to `*frame`. INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
-  absl::Status Encode(size_t chunk, absl::Span<const float> gradient, std::vector<std::byte>* frame);
-  // Encodes all of `chunks` or none: on error no residual, threshold or frame has changed.
+  // Appends the frame of `chunk` to `*frame`. INVALID_ARGUMENT if the gradient is not finite; then
+  // nothing changed.
+  absl::Status Encode(size_t chunk, absl::Span<const float> gradient,
+                      std::vector<std::byte>* frame);
+  // Encodes all of `chunks` (each at most once) or none: on error no residual, threshold or frame
+  // has changed.
+  // `*frames` becomes one frame per chunk, in the same order.
   absl::Status EncodeAll(absl::Span<const uint32_t> chunks,
                          absl::Span<const absl::Span<const float>> gradients,
                          std::vector<std::vector<std::byte>>* frames);
@@ -40,6 +45,7 @@ class Compressor {
   void EndStep();
 
   size_t MaxFrameSize(size_t chunk) const;
+  // Empty while nothing was ever owed.
   absl::Span<const float> residual(size_t chunk) const;
   // Sum of squares of all residuals, for metrics.
   double ResidualEnergy() const;

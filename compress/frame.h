@@ -1,5 +1,6 @@
-// Frame: the self-describing encoding of one chunk, as it travels and as it is stored. docs/wire-format.md is
-// normative. 20 bytes of header (magic, version, codec, flags, element count, payload size, CRC-32C), then the payload.
+// Frame: the self-describing encoding of one chunk, as it travels and as it is stored.
+// docs/wire-format.md is normative. 20 bytes of header (magic, version, codec, flags, element
+// count, payload size, CRC-32C), then the payload.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,12 @@ size_t MaxFrameSize(const Codec& codec, size_t count);
 // Appends one frame to `*out`. Errors as Codec::Encode; then nothing changed.
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input, std::vector<std::byte>* out);
 
-// Reads and checks the header alone (magic, version, codec, sizes, checksum). INVALID_ARGUMENT or DATA_LOSS
-// (checksum) say which field, found what, wanted what.
+// Reads and checks the header alone (magic, version, codec, sizes, checksum). INVALID_ARGUMENT or
+// DATA_LOSS (checksum) say which field, found what, wanted what.
 absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame);
 
-// OK only if `frame` is whole and right for a chunk of `count` elements: what DecodeAddFrame accepts.
+// OK only if `frame` is whole and right for a chunk of `count` elements: what DecodeAddFrame
+// accepts.
 absl::Status ValidateFrame(absl::Span<const std::byte> frame, size_t count);
 
 // Adds the decoded chunk to `sum`. Any bytes are allowed; on error `sum` is unchanged.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/types/span.h"
@@ -13,15 +14,20 @@ class MagnitudeHistogram {
  public:
   // The upper 11 bits below the sign: 8 of exponent, 3 of mantissa.
   static constexpr int kBins = 2048;
+  // Of a span longer than this about so many values are counted, each for several.
+  static constexpr size_t kSample = 16384;
 
   void Clear();
-  // Counts a deterministic sample of `values` (by position) with matching weights; all of a short span.
-  void Add(absl::Span<const float> values);
+  // Counts a deterministic sample (by position) of |gradient + residual| with matching weights; all
+  // of a short span. `residual` is empty or of the same size. Values that are not finite are
+  // counted as large ones.
+  void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {});
   void Merge(const MagnitudeHistogram& other);
 
   uint64_t total() const { return total_; }
-  // The threshold that about `density` of all counted values reach, log-linear inside the boundary bin, rounded to 16
-  // significant bits. 0 if nothing was counted or if all values reach it.
+  // The threshold that about `density` of all counted values reach, log-linear inside the boundary
+  // bin, rounded to 16 significant bits. 0 if nothing was counted, or if so few are not zero that
+  // all of those should pass.
   float ThresholdFor(double density) const;
 
  private:

@@ -1,0 +1,88 @@
+#include "compress/compensator.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+absl::Status CheckSize(absl::string_view what, size_t found, size_t wanted) {
+  if (found == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", found, " elements, the chunk has ", wanted));
+}
+
+class ErrorFeedback final : public Compensator {
+ public:
+  explicit ErrorFeedback(size_t count) : count_(count) {}
+
+  absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
+                      MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
+    const absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    if (!size.ok()) return size;
+    // While nothing is owed and nothing gets lost there is no residual to keep.
+    if (!codec.lossless()) residual_.resize(count_);
+    return EncodeFrame(codec, {gradient, absl::MakeSpan(residual_), threshold, magnitudes}, frame);
+  }
+
+  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+    const absl::Status valid = ValidateFrame(frame, count_);
+    if (!valid.ok()) return valid;
+    residual_.resize(count_);
+    return DecodeAddFrame(frame, absl::MakeSpan(residual_));
+  }
+
+  absl::Span<const float> residual() const override { return residual_; }
+
+  absl::Status SetResidual(absl::Span<const float> residual) override {
+    if (!residual.empty()) {
+      const absl::Status size = CheckSize("residual", residual.size(), count_);
+      if (!size.ok()) return size;
+    }
+    residual_.assign(residual.begin(), residual.end());
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t count_;
+  std::vector<float> residual_;  // Empty: all zero.
+};
+
+class NoFeedback final : public Compensator {
+ public:
+  explicit NoFeedback(size_t count) : count_(count) {}
+
+  absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
+                      MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
+    const absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    if (!size.ok()) return size;
+    return EncodeFrame(codec, {gradient, {}, threshold, magnitudes}, frame);
+  }
+
+  absl::Status TakeBack(absl::Span<const std::byte> frame) override {
+    return ValidateFrame(frame, count_);
+  }
+
+  absl::Span<const float> residual() const override { return {}; }
+
+  absl::Status SetResidual(absl::Span<const float> residual) override {
+    return CheckSize("residual of a chunk without feedback", residual.size(), 0);
+  }
+
+ private:
+  const size_t count_;
+};
+
+}  // namespace
+
+std::unique_ptr<Compensator> MakeErrorFeedback(size_t count) {
+  return std::make_unique<ErrorFeedback>(count);
+}
+
+std::unique_ptr<Compensator> MakeNoFeedback(size_t count) {
+  return std::make_unique<NoFeedback>(count);
+}
+
+}  // namespace sluice

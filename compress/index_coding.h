@@ -1,0 +1,107 @@
+// Rice coding of small unsigned numbers in two planes: the low bits of all numbers at a fixed
+// width, and their quotients in unary. Split planes decode faster than one bit stream. Sorted
+// positions are coded as gaps.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace sluice {
+
+inline constexpr int kRiceParameterMax = 31;
+
+struct RicePlan {
+  int parameter = 0;        // Bits per number in the remainder plane.
+  uint64_t unary_bits = 0;  // Size of the unary plane.
+};
+
+// The parameter that is best, or next to best, for `numbers`. The bits of both planes are at most
+// min(sum + count, count * (1 + bit width of the largest)).
+RicePlan ChooseRice(absl::Span<const uint32_t> numbers);
+
+inline size_t BytesFor(uint64_t bits) { return static_cast<size_t>((bits + 7) / 8); }
+inline size_t RemainderBytes(size_t count, int parameter) {
+  return BytesFor(uint64_t{count} * static_cast<uint64_t>(parameter));
+}
+
+void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
+                      std::vector<std::byte>* out);
+// Appends exactly BytesFor(plan.unary_bits) bytes.
+void AppendUnary(absl::Span<const uint32_t> numbers, const RicePlan& plan,
+                 std::vector<std::byte>* out);
+
+// True if all bits of `plane` from `bits` on are 0 and there is no byte beyond them.
+bool IsPadded(absl::Span<const std::byte> plane, uint64_t bits);
+
+// True if `unary` holds exactly `count` numbers and ends with the byte of the last.
+bool IsUnaryPlane(absl::Span<const std::byte> unary, size_t count);
+
+// Reads numbers of `width` bits from a plane. Never reads outside the plane.
+class RemainderReader {
+ public:
+  RemainderReader(absl::Span<const std::byte> plane, int width)
+      : plane_(plane), width_(width), mask_((uint64_t{1} << width) - 1) {}
+
+  uint32_t Next() {
+    const size_t byte = static_cast<size_t>(bit_ / 8);
+    uint64_t word = 0;
+    if (byte + sizeof(word) <= plane_.size()) {
+      std::memcpy(&word, plane_.data() + byte, sizeof(word));
+    } else if (byte < plane_.size()) {
+      std::memcpy(&word, plane_.data() + byte, plane_.size() - byte);
+    }
+    word >>= bit_ % 8;
+    bit_ += static_cast<uint64_t>(width_);
+    return static_cast<uint32_t>(word & mask_);
+  }
+
+ private:
+  const absl::Span<const std::byte> plane_;
+  const int width_;
+  const uint64_t mask_;
+  uint64_t bit_ = 0;
+};
+
+// Calls fn(number) for the numbers of two planes, as 64 bits: a plane that lies holds numbers of
+// any size. Ends early if `fn` returns false.
+template <typename Fn>
+void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
+                 int parameter, Fn fn) {
+  RemainderReader low(remainders, parameter);
+  uint64_t quotient = 0;
+  for (size_t at = 0; at < unary.size(); at += sizeof(uint64_t)) {
+    uint64_t word = 0;
+    const size_t size = unary.size() - at < sizeof(word) ? unary.size() - at : sizeof(word);
+    std::memcpy(&word, unary.data() + at, size);
+    int used = 0;
+    while (word != 0) {
+      const int zeros = std::countr_zero(word);
+      quotient += static_cast<uint64_t>(zeros);
+      if (!fn((quotient << parameter) + low.Next())) return;
+      quotient = 0;
+      // In two steps: a shift by 64 is undefined.
+      word = (word >> zeros) >> 1;
+      used += zeros + 1;
+    }
+    quotient += static_cast<uint64_t>(64 - used);
+  }
+}
+
+// As ForEachRice, for the gaps of ascending positions: fn(position).
+template <typename Fn>
+void ForEachPosition(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
+                     int parameter, Fn fn) {
+  uint64_t next = 0;
+  ForEachRice(remainders, unary, parameter, [&](uint64_t gap) {
+    const uint64_t position = next + gap;
+    next = position + 1;
+    return fn(position);
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,17 @@
+// Codec `none`: fp32 as it is. Lossless.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compress/codec.h"
+#include "compress/codec_spec.h"
+
+namespace sluice {
+
+std::unique_ptr<Codec> MakeNone(const CodecSpec& spec);
+absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count);
+void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum);
+
+}  // namespace sluice

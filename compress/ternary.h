@@ -1,0 +1,19 @@
+// Codec `ternary`: per block of 256, the signs of all values that reach a share of the block's
+// largest magnitude, and one scale, their mean magnitude. Its density follows the data; positions
+// are Rice-coded over the whole frame.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compress/codec.h"
+#include "compress/codec_spec.h"
+
+namespace sluice {
+
+std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec);
+absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count);
+void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum);
+
+}  // namespace sluice
