@@ -1,0 +1,67 @@
+// OpenBundle: the contributions to one bundle of one step until it closes, and their sum.
+// Frames are summed in rank order; those of the lowest ranks that are all there are summed as they
+// arrive and let go.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "job/exchange.h"
+
+namespace sluice {
+
+// Frames travel as strings and are read as bytes.
+inline absl::Span<const std::byte> FrameBytes(const std::string& frame) {
+  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
+}
+
+class OpenBundle {
+ public:
+  // Elements of each chunk; must outlive this. `keep_frames`: nothing is summed, TakeFrames gives
+  // what was sent.
+  OpenBundle(absl::Span<const uint32_t> counts, uint32_t world_size, bool keep_frames);
+
+  bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
+  uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
+  // `frames` must have passed ValidateFrame for their chunks; none: the rank skips. Each rank once.
+  void Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames, absl::Time now);
+  bool complete() const { return arrived_ == arrivals_.size(); }
+  uint64_t held_bytes() const { return held_bytes_; }
+  absl::Time first_arrival() const { return first_arrival_; }
+  absl::Time last_arrival() const { return last_arrival_; }
+  std::vector<uint32_t> MissingRanks() const;
+
+  // The rest is for a complete bundle.
+  uint32_t n() const { return n_; }
+  std::vector<Included> IncludedRanks(uint64_t step) const;
+  // Divides the sum by n, which is not 0; one span per chunk.
+  std::vector<absl::Span<const float>> Mean();
+  std::vector<std::string> TakeFrames(uint32_t rank);
+
+ private:
+  struct Arrival {
+    bool arrived = false;
+    bool skipped = false;
+    uint32_t checksum = 0;
+    std::vector<std::string> frames;  // Until they are summed.
+  };
+  void SumPrefix();
+  void Add(Arrival* arrival);
+
+  const absl::Span<const uint32_t> counts_;
+  const bool keep_frames_;
+  std::vector<Arrival> arrivals_;  // By rank.
+  size_t arrived_ = 0;
+  size_t summed_ = 0;       // Ranks below it are summed.
+  std::vector<float> sum_;  // All chunks, one after the other; empty before the first frame.
+  uint32_t n_ = 0;
+  uint64_t held_bytes_ = 0;
+  absl::Time first_arrival_ = absl::InfiniteFuture();
+  absl::Time last_arrival_ = absl::InfinitePast();
+};
+
+}  // namespace sluice

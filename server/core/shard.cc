@@ -1,0 +1,424 @@
+#include "server/core/shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+
+namespace sluice {
+namespace {
+
+// As BundleChecksum, from checksums that came alone.
+uint32_t ChecksumOfChecksums(const std::vector<uint32_t>& checksums) {
+  std::vector<std::byte> bytes;
+  ByteWriter writer(&bytes);
+  for (const uint32_t checksum : checksums) writer.Write(checksum);
+  return Crc32c(bytes);
+}
+
+absl::Status DifferentBytes(const Exchange& exchange, uint32_t had, uint32_t got) {
+  return absl::InvalidArgumentError(absl::StrCat(
+      "rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ", exchange.bundle,
+      ": was sent before with other bytes (checksum ", absl::Hex(had, absl::kZeroPad8), ", now ",
+      absl::Hex(got, absl::kZeroPad8), "); a retry must repeat the bytes"));
+}
+
+absl::Status CheckOptions(const ShardOptions& options) {
+  if (options.incarnations.empty()) {
+    return absl::InvalidArgumentError("a shard needs at least one rank");
+  }
+  if (options.shard >= options.layout.bundles.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "shard ", options.shard, " of ", options.layout.bundles.size(), " does not exist"));
+  }
+  if (options.downlink.size() != options.table.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(options.downlink.size(), " downlink codecs for ",
+                                                   options.table.size(), " tensors"));
+  }
+  if (options.first_step == 0) return absl::InvalidArgumentError("the first step is 1 or later");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
+  const absl::Status checked = CheckOptions(options);
+  if (!checked.ok()) return checked;
+  std::vector<BundlePlan> bundles;
+  std::vector<Compressor::ChunkConfig> chunks;
+  uint64_t elements = 0;
+  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
+    BundlePlan plan;
+    for (const uint32_t id : bundle.chunks) {
+      const Chunk& chunk = options.layout.chunks[id];
+      plan.counts.push_back(chunk.count);
+      plan.locals.push_back(static_cast<uint32_t>(chunks.size()));
+      plan.elements += chunk.count;
+      chunks.push_back({.count = chunk.count, .spec = options.downlink[chunk.tensor]});
+    }
+    elements += plan.elements;
+    bundles.push_back(std::move(plan));
+  }
+  // Sums of the open step and the one after it, and the residual.
+  const uint64_t reserved = 3 * sizeof(float) * elements;
+  const uint64_t windows = options.incarnations.size() * options.window_bytes;
+  if (reserved + windows > options.max_memory) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("shard ", options.shard, " needs ", reserved, " bytes for ", elements,
+                     " elements and ", windows, " for the windows of ", options.incarnations.size(),
+                     " ranks, but server.max_memory is ", options.max_memory,
+                     "; raise it, lower server.window_bytes, or use more shards"));
+  }
+  auto shard = std::unique_ptr<Shard>(new Shard(std::move(options), std::move(bundles), chunks));
+  shard->reserved_bytes_ = reserved;
+  shard->stats_.elements = elements;
+  return shard;
+}
+
+Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
+             absl::Span<const Compressor::ChunkConfig> chunks)
+    : options_(std::move(options)),
+      generation_(options_.generation),
+      incarnations_(options_.incarnations),
+      bundles_(std::move(bundles)),
+      ranks_(incarnations_.size()),
+      downlink_(chunks),
+      log_(static_cast<uint32_t>(bundles_.size()), options_.log),
+      open_step_(options_.parameters_agree ? options_.first_step : 0),
+      closed_(bundles_.size()) {
+  open_.bundles.resize(bundles_.size());
+  next_.bundles.resize(bundles_.size());
+}
+
+std::vector<ShardEffect> Shard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
+  Effects out;
+  std::string fenced = FenceReason(exchange.sender);
+  if (!fenced.empty()) {
+    ++stats_.refused_fenced;
+    Answer(stream, exchange, Outcome::kFenced, std::move(fenced), &out);
+    return out;
+  }
+  RankState& rank = ranks_[exchange.sender.rank];
+  rank.stream = std::max(rank.stream, stream);
+  absl::Status valid = CheckAddress(exchange);
+  if (valid.ok() && !exchange.keys_only) valid = CheckPayload(exchange);
+  if (!valid.ok()) {
+    Refuse(stream, exchange, valid, &out);
+    return out;
+  }
+  const uint32_t sender = exchange.sender.rank;
+  const uint64_t acked_step = exchange.acked_step;
+  if (IsClosed(exchange.step, exchange.bundle)) {
+    HandleClosed(stream, exchange, &out);
+  } else if (exchange.keys_only) {
+    HandleKeys(stream, exchange, &out);
+  } else {
+    Admit(stream, std::move(exchange), now, &out);
+  }
+  // After the answer: a sender may acknowledge a step and ask for it again in one breath.
+  Acknowledge(sender, acked_step);
+  return out;
+}
+
+bool Shard::IsClosed(uint64_t step, uint32_t bundle) const {
+  return step < open_step_ || (step == open_step_ && closed_[bundle]);
+}
+
+uint64_t Shard::StepAfter(uint64_t step) const {
+  return step == 0 ? options_.first_step : step + 1;
+}
+
+OpenBundle* Shard::FindOpen(uint64_t step, uint32_t bundle) const {
+  return (step == open_step_ ? open_ : next_).bundles[bundle].get();
+}
+
+void Shard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
+  const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  if (open == nullptr || !open->arrived(exchange.sender.rank)) {
+    ++stats_.asked_for_payload;
+    Answer(stream, exchange, Outcome::kNeed, "", out);
+    return;
+  }
+  const uint32_t had = open->checksum(exchange.sender.rank);
+  const uint32_t got = ChecksumOfChecksums(exchange.checksums);
+  if (!exchange.checksums.empty() && got != had) {
+    Refuse(stream, exchange, DifferentBytes(exchange, had, got), out);
+    return;
+  }
+  ++stats_.repeats;
+  Answer(stream, exchange, Outcome::kPending, "", out);
+}
+
+void Shard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
+  std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
+  if (result == nullptr) {
+    // A late repeat of something long applied: not held against the rank.
+    ++stats_.refused_invalid;
+    Answer(stream, exchange, Outcome::kInvalid,
+           absl::StrCat("rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ",
+                        exchange.bundle, ": is over and its result no longer kept; step ",
+                        open_step_, " is open"),
+           out);
+    return;
+  }
+  const uint32_t had = result->record.included[exchange.sender.rank].checksum;
+  const uint32_t got = exchange.keys_only ? ChecksumOfChecksums(exchange.checksums)
+                                          : BundleChecksum(exchange.frames);
+  if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
+    Refuse(stream, exchange, DifferentBytes(exchange, had, got), out);
+    return;
+  }
+  ++stats_.repeats;
+  SendResult(stream, std::move(result), out);
+}
+
+void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out) {
+  const uint32_t rank = exchange.sender.rank;
+  const uint32_t checksum = BundleChecksum(exchange.frames);
+  OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  if (open != nullptr && open->arrived(rank)) {
+    if (open->checksum(rank) != checksum) {
+      Refuse(stream, exchange, DifferentBytes(exchange, open->checksum(rank), checksum), out);
+      return;
+    }
+    ++stats_.repeats;
+    Answer(stream, exchange, Outcome::kPending, "", out);
+    return;
+  }
+  if (OverMemory(exchange)) {
+    ++stats_.refused_busy;
+    Answer(stream, exchange, Outcome::kBusy, "", out);
+    return;
+  }
+  BundlePlan& plan = bundles_[exchange.bundle];
+  if (open == nullptr) {
+    auto& slot = (exchange.step == open_step_ ? open_ : next_).bundles[exchange.bundle];
+    slot = std::make_unique<OpenBundle>(plan.counts, static_cast<uint32_t>(ranks_.size()),
+                                        /*keep_frames=*/exchange.step == 0);
+    open = slot.get();
+  }
+  ++stats_.contributions;
+  if (exchange.skip) ++stats_.skipped_contributions;
+  for (const std::string& frame : exchange.frames) stats_.bytes_in += frame.size();
+  if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
+  ranks_[rank].invalid_running = 0;
+  stats_.held_bytes -= open->held_bytes();
+  open->Admit(rank, checksum, std::move(exchange.frames), now);
+  stats_.held_bytes += open->held_bytes();
+  if (exchange.step == open_step_ && open->complete()) {
+    Close(exchange.bundle, out);
+    AdvanceSteps(out);
+  } else {
+    Answer(stream, exchange, Outcome::kPending, "", out);
+  }
+}
+
+void Shard::Close(uint32_t bundle, Effects* out) {
+  const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+  stats_.held_bytes -= open->held_bytes();
+  std::shared_ptr<ExchangeAnswer> answer = open_step_ == 0 ? CloseWithRankZero(bundle, open.get())
+                                                           : CloseWithMean(bundle, open.get(), out);
+  answer->outcome = Outcome::kResult;
+  answer->step = open_step_;
+  answer->bundle = bundle;
+  answer->record.term = options_.term;
+  answer->record.step = open_step_;
+  answer->record.bundle = bundle;
+  answer->record.generation = generation_;
+  answer->record.result_checksum = BundleChecksum(answer->results);
+  uint64_t& version = bundles_[bundle].version;
+  answer->base_version = version;
+  if (answer->record.n > 0) ++version;
+  answer->version = version;
+
+  closed_[bundle] = true;
+  ++closed_count_;
+  ++stats_.bundles_closed;
+  if (answer->record.n == 0) ++stats_.empty_bundles;
+  const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
+  stats_.wait_seconds += waited;
+  const auto bucket =
+      std::lower_bound(kWaitBoundsSeconds.begin(), kWaitBoundsSeconds.end(), waited);
+  ++stats_.wait_counts[static_cast<size_t>(bucket - kWaitBoundsSeconds.begin())];
+
+  log_.Add(answer);
+  for (const RankState& rank : ranks_) {
+    if (rank.stream != 0) SendResult(rank.stream, answer, out);
+  }
+}
+
+std::shared_ptr<ExchangeAnswer> Shard::CloseWithRankZero(uint32_t bundle, OpenBundle* open) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
+  // Its frames as they came: nothing is lost, not even the sign of a zero.
+  answer->results = open->TakeFrames(0);
+  Check(answer->results.size() == bundles_[bundle].counts.size(), "rank 0 gave all its parameters");
+  return answer;
+}
+
+std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle* open,
+                                                     Effects* out) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
+  if (open->n() == 0) return answer;
+  std::vector<std::vector<std::byte>> frames;
+  const absl::Status encoded = downlink_.EncodeAll(bundles_[bundle].locals, open->Mean(), &frames);
+  if (!encoded.ok()) {
+    // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the
+    // same.
+    for (Included& included : answer->record.included) included.skipped = true;
+    answer->record.n = 0;
+    ++stats_.overflowed_bundles;
+    out->push_back(
+        Notice{absl::StrCat("step ", open_step_, ", bundle ", bundle,
+                            ": the mean overflowed and was left out (", encoded.message(), ")")});
+    return answer;
+  }
+  answer->results.reserve(frames.size());
+  for (const std::vector<std::byte>& frame : frames) {
+    answer->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+  return answer;
+}
+
+void Shard::AdvanceSteps(Effects* out) {
+  while (closed_count_ == bundles_.size()) {
+    if (open_step_ > 0) downlink_.EndStep();
+    stats_.highest_closed_step = open_step_;
+    open_step_ = StepAfter(open_step_);
+    std::swap(open_, next_);
+    closed_.assign(closed_.size(), false);
+    closed_count_ = 0;
+    noticed_ = false;
+    for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+      const OpenBundle* open = open_.bundles[bundle].get();
+      if (open != nullptr && open->complete()) Close(bundle, out);
+    }
+  }
+}
+
+void Shard::Acknowledge(uint32_t sender, uint64_t step) {
+  uint64_t& acked = ranks_[sender].acked;
+  if (step <= acked) return;
+  acked = step;
+  uint64_t by_all = acked;
+  for (const RankState& rank : ranks_) by_all = std::min(by_all, rank.acked);
+  if (by_all > 0) log_.ForgetUpTo(by_all);
+}
+
+void Shard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
+                   Effects* out) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->outcome = outcome;
+  answer->step = exchange.step;
+  answer->bundle = exchange.bundle;
+  if (outcome == Outcome::kNeed) answer->need_from = exchange.step;
+  if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
+  answer->message = std::move(message);
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void Shard::SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer,
+                       Effects* out) {
+  stats_.bytes_out += ResultBytes(*answer);
+  if (answer->record.n > 0) {
+    stats_.dense_bytes_out += sizeof(float) * bundles_[answer->bundle].elements;
+  }
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void Shard::Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why,
+                   Effects* out) {
+  RankState& rank = ranks_[exchange.sender.rank];
+  const std::string message(why.message());
+  if (++rank.invalid_running < options_.invalid_limit) {
+    ++stats_.refused_invalid;
+    Answer(stream, exchange, Outcome::kInvalid, message, out);
+    return;
+  }
+  rank.fenced = absl::StrCat("rank ", exchange.sender.rank, " was refused ", rank.invalid_running,
+                             " times running and is shut out; last: ", message);
+  ++stats_.refused_fenced;
+  Answer(stream, exchange, Outcome::kFenced, rank.fenced, out);
+  out->push_back(Alarm{rank.fenced});
+}
+
+void Shard::StreamClosed(StreamId stream) {
+  for (RankState& rank : ranks_) {
+    if (rank.stream == stream) rank.stream = 0;
+  }
+}
+
+absl::Status Shard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
+  if (generation < generation_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generation ", generation, " is older than the present ", generation_));
+  }
+  if (incarnations.size() != ranks_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a membership of ", incarnations.size(),
+                                                   " ranks for a job of ", ranks_.size()));
+  }
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (incarnations[rank] == incarnations_[rank]) continue;
+    ranks_[rank].stream = 0;
+    ranks_[rank].invalid_running = 0;
+    ranks_[rank].fenced.clear();
+  }
+  generation_ = generation;
+  incarnations_ = std::move(incarnations);
+  return absl::OkStatus();
+}
+
+std::vector<ShardEffect> Shard::End(absl::string_view reason) {
+  Effects out;
+  if (!ended_.empty()) return out;
+  ended_ = reason.empty() ? "the job has ended" : std::string(reason);
+  for (const RankState& rank : ranks_) {
+    if (rank.stream == 0) continue;
+    Exchange last;
+    last.step = open_step_;
+    Answer(rank.stream, last, Outcome::kFenced, ended_, &out);
+  }
+  return out;
+}
+
+std::vector<ShardEffect> Shard::Tick(absl::Time now) {
+  Effects out;
+  if (noticed_ || !ended_.empty()) return out;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+    const OpenBundle* open = open_.bundles[bundle].get();
+    if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
+    noticed_ = true;
+    out.push_back(Notice{absl::StrCat(
+        "step ", open_step_, ", bundle ", bundle, " has waited ",
+        absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
+        " for rank ", absl::StrJoin(open->MissingRanks(), ", "))});
+    break;
+  }
+  return out;
+}
+
+std::vector<std::shared_ptr<const ExchangeAnswer>> Shard::ResultsAfter(
+    uint64_t step, const std::vector<uint32_t>& bundles) const {
+  return log_.After(step, bundles);
+}
+
+ShardStats Shard::Stats() const {
+  ShardStats stats = stats_;
+  stats.open_step = open_step_;
+  stats.log_bytes = log_.bytes();
+  stats.log_results = log_.size();
+  return stats;
+}
+
+absl::Span<const float> Shard::DownlinkResidual(uint32_t bundle, size_t position) const {
+  return downlink_.residual(bundles_[bundle].locals[position]);
+}
+
+}  // namespace sluice

@@ -1,0 +1,164 @@
+// Shard: the state machine of one shard for mode `sync`, membership `fixed`, rule `average`.
+// docs/protocol.md has the rules. Pure: time comes in, effects go out as values; the same events
+// give the same effects. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "compress/codec_spec.h"
+#include "compress/compressor.h"
+#include "job/exchange.h"
+#include "job/layout.h"
+#include "job/tensor_table.h"
+#include "server/core/open_bundle.h"
+#include "server/core/result_log.h"
+#include "server/core/shard_stats.h"
+
+namespace sluice {
+
+// Names one Exchange stream; never 0. A stream that was opened later has a higher id.
+using StreamId = uint64_t;
+
+struct ShardOptions {
+  uint32_t shard = 0;  // Its index in `layout`.
+  TensorTable table;
+  Layout layout;
+  std::vector<CodecSpec> downlink;  // By tensor.
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  uint32_t generation = 1;
+  uint64_t server_incarnation = 0;
+  std::vector<uint64_t>
+      incarnations;  // Of the worker that holds each rank; the size is the world size.
+  uint64_t first_step = 1;
+  bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
+  uint64_t window_bytes = 16 << 20;  // Credits of each worker.
+  uint64_t max_memory = uint64_t{8}
+                        << 30;  // Reserved for sums, windows and the log; see Create and Handle.
+  ResultLogLimits log;
+  uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
+  uint32_t busy_retry_ms = 50;
+  absl::Duration straggler_notice =
+      absl::Seconds(5);  // A bundle open for longer is worth a notice.
+};
+
+// Send `answer` on `stream`. A RESULT that goes to several streams is one object.
+struct Reply {
+  StreamId stream = 0;
+  std::shared_ptr<const ExchangeAnswer> answer;
+};
+// The job cannot go on; for the coordinator and the log.
+struct Alarm {
+  std::string text;
+};
+// Worth a line in the log.
+struct Notice {
+  std::string text;
+};
+using ShardEffect = std::variant<Reply, Alarm, Notice>;
+
+class Shard {
+ public:
+  // INVALID_ARGUMENT: options that do not fit together. RESOURCE_EXHAUSTED: sums, residuals and the
+  // ranks' windows do not fit in max_memory; the message says how much would.
+  static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
+
+  // One request of a worker, answered at once on its stream: RESULT, PENDING, NEED, FENCED, INVALID
+  // or BUSY. One that completes a bundle is answered by the RESULT that goes to every rank's latest
+  // stream. Over max_memory the answer is BUSY, except for the lowest open bundle of the open step,
+  // which is always admitted.
+  std::vector<ShardEffect> Handle(StreamId stream, Exchange exchange, absl::Time now);
+  // Nothing can be sent on it any more. What its rank has admitted stays.
+  void StreamClosed(StreamId stream);
+  // Generation and holders of all ranks, as the coordinator says. A changed incarnation fences the
+  // one before; what that one has admitted stays. INVALID_ARGUMENT: a lower generation, or another
+  // number of ranks.
+  absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
+  // Ends it: streams and all later requests are answered FENCED with `reason`.
+  std::vector<ShardEffect> End(absl::string_view reason);
+  // Says who is late, once per step.
+  std::vector<ShardEffect> Tick(absl::Time now);
+
+  // What is logged after `step`, in (bundle, step) order; `bundles` empty: all.
+  std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
+      uint64_t step, const std::vector<uint32_t>& bundles) const;
+  // Why this sender would be fenced; empty if it would not.
+  std::string FenceReason(const Sender& sender) const;
+
+  ShardStats Stats() const;
+  // Sum of squares over the downlink residuals. Walks them.
+  double ResidualEnergy() const { return downlink_.ResidualEnergy(); }
+  absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const;
+  uint64_t open_step() const { return open_step_; }
+  uint32_t bundles() const { return static_cast<uint32_t>(bundles_.size()); }
+  const ShardOptions& options() const { return options_; }
+
+ private:
+  struct BundlePlan {
+    std::vector<uint32_t> counts;  // Elements of each chunk.
+    std::vector<uint32_t> locals;  // Each chunk's index in downlink_.
+    uint64_t elements = 0;
+    uint64_t version = 0;
+  };
+  struct RankState {
+    StreamId stream = 0;  // Where its results go; 0: nowhere now.
+    uint64_t acked = 0;
+    uint32_t invalid_running = 0;
+    std::string fenced;  // Why; empty: it is not.
+  };
+  struct OpenStep {
+    std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null: nothing arrived yet, or closed.
+  };
+  using Effects = std::vector<ShardEffect>;
+
+  Shard(ShardOptions options, std::vector<BundlePlan> bundles,
+        absl::Span<const Compressor::ChunkConfig> chunks);
+
+  // Each says what is wrong with one part of a request.
+  absl::Status CheckAddress(const Exchange& exchange) const;
+  absl::Status CheckPayload(const Exchange& exchange) const;
+  absl::Status CheckFrame(const Exchange& exchange, size_t position) const;
+  bool IsClosed(uint64_t step, uint32_t bundle) const;
+  void HandleKeys(StreamId stream, const Exchange& exchange, Effects* out);
+  void HandleClosed(StreamId stream, const Exchange& exchange, Effects* out);
+  void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
+  void Close(uint32_t bundle, Effects* out);
+  std::shared_ptr<ExchangeAnswer> CloseWithRankZero(uint32_t bundle, OpenBundle* open);
+  std::shared_ptr<ExchangeAnswer> CloseWithMean(uint32_t bundle, OpenBundle* open, Effects* out);
+  void AdvanceSteps(Effects* out);
+  void Acknowledge(uint32_t sender, uint64_t step);
+  bool OverMemory(const Exchange& exchange) const;
+  void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
+              Effects* out);
+  void SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer, Effects* out);
+  // INVALID; after invalid_limit of them running, FENCED and an alarm.
+  void Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why, Effects* out);
+  OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
+  uint64_t StepAfter(uint64_t step) const;
+
+  const ShardOptions options_;
+  uint64_t reserved_bytes_ = 0;  // For sums and residuals.
+  uint32_t generation_;
+  std::vector<uint64_t> incarnations_;
+  std::vector<BundlePlan> bundles_;
+  std::vector<RankState> ranks_;
+  Compressor downlink_;
+  ResultLog log_;
+  ShardStats stats_;
+
+  uint64_t open_step_;        // The lowest with a bundle that is not closed.
+  OpenStep open_;             // Of open_step_.
+  OpenStep next_;             // Of open_step_ + 1; closes nothing before it becomes open_.
+  std::vector<bool> closed_;  // By bundle, in open_step_.
+  size_t closed_count_ = 0;
+  bool noticed_ = false;  // Tick has spoken about open_step_.
+  std::string ended_;     // Why; empty while it runs.
+};
+
+}  // namespace sluice

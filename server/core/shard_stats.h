@@ -1,0 +1,45 @@
+// ShardStats: what one shard counted since its job began, for metrics and pages.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+// Upper bounds, in seconds, of the buckets of ShardStats::wait_counts; a last bucket has no bound.
+inline constexpr std::array<double, 12> kWaitBoundsSeconds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
+                                                              1,     3,     10,   30,   100, 300};
+
+struct ShardStats {
+  // Of frames that were admitted, and of result frames once per rank they were sent to; what the
+  // same would have been in dense fp32 beside it. Step 0 is included.
+  uint64_t bytes_in = 0;
+  uint64_t dense_bytes_in = 0;
+  uint64_t bytes_out = 0;
+  uint64_t dense_bytes_out = 0;
+
+  uint64_t contributions = 0;          // Admitted, skipped ones included.
+  uint64_t skipped_contributions = 0;  // Arrived, but not in n.
+  uint64_t repeats = 0;                // Of something admitted before.
+  uint64_t bundles_closed = 0;
+  uint64_t empty_bundles = 0;       // Of those: closed with n = 0.
+  uint64_t overflowed_bundles = 0;  // Of those: the mean was not finite.
+  uint64_t refused_invalid = 0;
+  uint64_t refused_fenced = 0;
+  uint64_t refused_busy = 0;
+  uint64_t asked_for_payload = 0;  // NEED.
+
+  uint64_t highest_closed_step = 0;
+  uint64_t open_step = 0;
+  uint64_t held_bytes = 0;  // Frames admitted and not yet summed.
+  uint64_t log_bytes = 0;
+  uint64_t log_results = 0;
+  uint64_t elements = 0;  // Of the job that live here.
+
+  // First to last arrival of a bundle that closed.
+  std::array<uint64_t, kWaitBoundsSeconds.size() + 1> wait_counts{};
+  double wait_seconds = 0;
+};
+
+}  // namespace sluice
