@@ -1,0 +1,80 @@
+#include "worker/core/bundle_encoder.h"
+
+#include <memory>
+
+#include "base/check.h"
+#include "compress/accumulator.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+std::vector<Compressor::ChunkConfig> ChunkConfigs(const TensorTable& table, const Layout& layout,
+                                                  const CompressionSpec& compression) {
+  std::vector<Compressor::ChunkConfig> configs;
+  configs.reserve(layout.chunks.size());
+  for (const Chunk& chunk : layout.chunks) {
+    configs.push_back(
+        {.count = chunk.count,
+         .spec = SpecForTensor(compression, table[chunk.tensor], Direction::kUplink)});
+  }
+  return configs;
+}
+
+std::vector<uint32_t> TensorsOfChunks(const Layout& layout) {
+  std::vector<uint32_t> tensors;
+  tensors.reserve(layout.chunks.size());
+  for (const Chunk& chunk : layout.chunks) tensors.push_back(chunk.tensor);
+  return tensors;
+}
+
+}  // namespace
+
+BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
+                             const CompressionSpec& compression)
+    : tensor_of_chunk_(TensorsOfChunks(layout)),
+      compressor_(ChunkConfigs(table, layout, compression)) {}
+
+EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
+  EncodedBundle encoded;
+  encoded.step = task.step;
+  encoded.shard = task.shard;
+  encoded.bundle = task.bundle;
+  std::vector<std::vector<std::byte>> frames;
+  if (EncodeFrames(task, &frames).ok()) {
+    for (const std::vector<std::byte>& frame : frames) {
+      encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+    }
+  } else {
+    // Sizes and ids are the Pipeline's own; only the values can have been refused.
+    encoded.skipped = true;
+    size_t bad = 0;
+    while (bad < task.chunks.size() &&
+           CheckAccumulator(task.gradients[bad], task.step == 0
+                                                     ? absl::Span<const float>()
+                                                     : compressor_.residual(task.chunks[bad]))
+               .ok()) {
+      ++bad;
+    }
+    Check(bad < task.chunks.size(), "a bundle is only refused for a value that is not finite");
+    encoded.skipped_tensor = tensor_of_chunk_[task.chunks[bad]];
+  }
+  if (task.last_of_step && task.step > 0) compressor_.EndStep();
+  return encoded;
+}
+
+absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task,
+                                         std::vector<std::vector<std::byte>>* frames) {
+  if (task.step > 0) return compressor_.EncodeAll(task.chunks, task.gradients, frames);
+  const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
+  frames->resize(task.chunks.size());
+  for (size_t i = 0; i < task.chunks.size(); ++i) {
+    const absl::Status status =
+        EncodeFrame(*lossless, {.gradient = task.gradients[i], .residual = {}}, &(*frames)[i]);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

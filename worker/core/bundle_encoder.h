@@ -1,0 +1,55 @@
+// BundleEncoder: turns the gradients of a worker's bundles into frames, and owns what that needs:
+// codecs, thresholds and residuals. Not thread-safe: it lives on one strand, apart from the
+// Pipeline that hands out its tasks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "compress/compressor.h"
+#include "job/job_spec.h"
+#include "job/layout.h"
+#include "job/tensor_table.h"
+
+namespace sluice {
+
+// A bundle whose gradients are all there. `chunks` is owned by the Pipeline that made the task, the
+// gradients by whoever handed the tensors over.
+struct EncodeTask {
+  uint64_t step = 0;
+  uint32_t shard = 0;
+  uint32_t bundle = 0;
+  bool last_of_step = false;
+  absl::Span<const uint32_t> chunks;
+  std::vector<absl::Span<const float>> gradients;  // One per chunk.
+};
+
+struct EncodedBundle {
+  uint64_t step = 0;
+  uint32_t shard = 0;
+  uint32_t bundle = 0;
+  bool skipped = false;  // A gradient was not finite: no frames, and no residual has changed.
+  uint32_t skipped_tensor = 0;      // The first such tensor.
+  std::vector<std::string> frames;  // One per chunk.
+};
+
+class BundleEncoder {
+ public:
+  // Uplink codecs by tensor, as `compression` says.
+  BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression);
+
+  // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
+  EncodedBundle Encode(const EncodeTask& task);
+
+  const Compressor& compressor() const { return compressor_; }
+
+ private:
+  absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
+
+  std::vector<uint32_t> tensor_of_chunk_;
+  Compressor compressor_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,412 @@
+#include "worker/core/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+// A shard that asks more often for what it was just sent is broken.
+constexpr uint32_t kRepeatsMax = 8;
+constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
+
+absl::Span<const std::byte> Bytes(const std::string& frame) {
+  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
+}
+
+uint64_t TotalSize(const std::vector<std::string>& frames) {
+  uint64_t bytes = 0;
+  for (const std::string& frame : frames) bytes += frame.size();
+  return bytes;
+}
+
+std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
+  return absl::StrCat("bundle ", bundle, " of shard ", shard, " at step ", step);
+}
+
+}  // namespace
+
+Pipeline::Pipeline(PipelineOptions options)
+    : options_(std::move(options)),
+      next_step_(options_.parameters_agree ? options_.first_step : 0) {
+  const Layout& layout = options_.layout;
+  Check(options_.first_step > 0, "step 0 is the parameter agreement");
+  first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
+  position_.resize(layout.chunks.size());
+  for (size_t id = layout.chunks.size(); id-- > 0;) {
+    first_chunk_[layout.chunks[id].tensor] = static_cast<uint32_t>(id);
+  }
+  shards_.resize(layout.bundles.size());
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    shards_[shard].flights.resize(layout.bundles[shard].size());
+    bundles_ += layout.bundles[shard].size();
+    for (const Bundle& bundle : layout.bundles[shard]) {
+      for (uint32_t i = 0; i < bundle.chunks.size(); ++i) position_[bundle.chunks[i]] = i;
+    }
+  }
+  gradients_.resize(options_.table.size());
+  ready_.resize(options_.table.size());
+}
+
+void Pipeline::StartStep() {
+  Check(!open_ && !encoding_, "one step at a time");
+  step_ = next_step_;
+  next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
+  open_ = true;
+  skipped_ = false;
+  bundles_to_encode_ = bundles_;
+  bundles_unresolved_ = bundles_;
+  bundles_skipped_here_ = 0;
+  first_skipped_tensor_.clear();
+  ready_.assign(ready_.size(), false);
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    ShardState& state = shards_[shard];
+    for (size_t bundle = 0; bundle < state.flights.size(); ++bundle) {
+      state.flights[bundle] = Flight();
+      state.flights[bundle].chunks_missing =
+          static_cast<uint32_t>(options_.layout.bundles[shard][bundle].chunks.size());
+    }
+    state.next_encoding = 0;
+    state.next_send = 0;
+    state.bytes_in_flight = 0;
+  }
+}
+
+absl::Status Pipeline::TensorReady(uint32_t tensor, absl::Span<const float> gradient) {
+  if (!status_.ok()) return status_;
+  Check(open_, "tensors belong to a step");
+  if (tensor >= options_.table.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
+  }
+  const TensorInfo& info = options_.table[tensor];
+  if (gradient.size() != info.elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(),
+                                                   " elements was submitted for ", ToString(info)));
+  }
+  if (skipped_ || ready_[tensor]) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        info.name, " was submitted ", skipped_ ? "after this worker skipped" : "twice in", " step ",
+        step_, skipped_ ? "" : ": submit each tensor once, when its gradient is final"));
+  }
+  ready_[tensor] = true;
+  gradients_[tensor] = gradient;
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    --shards_[chunk.shard].flights[chunk.bundle].chunks_missing;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::SkipStep(Effects* effects) {
+  if (!status_.ok()) return status_;
+  Check(open_, "a skip belongs to a step");
+  if (skipped_ || std::find(ready_.begin(), ready_.end(), true) != ready_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step_, " cannot be skipped: ",
+                     skipped_ ? "it is skipped already" : "a tensor of it was submitted"));
+  }
+  skipped_ = true;
+  bundles_to_encode_ = 0;
+  for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
+    for (uint32_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
+      SetExchange(shard, bundle, /*skip=*/true, {});
+    }
+    SendMore(shard, effects);
+  }
+  return absl::OkStatus();
+}
+
+std::optional<EncodeTask> Pipeline::NextEncoding() {
+  if (!open_ || skipped_ || encoding_ || !status_.ok()) return std::nullopt;
+  // Shards take turns, so that all of them have something to do from the start.
+  const ShardState* best = nullptr;
+  for (const ShardState& state : shards_) {
+    if (state.next_encoding == state.flights.size()) continue;
+    if (state.flights[state.next_encoding].chunks_missing > 0) continue;
+    if (best == nullptr || state.next_encoding < best->next_encoding) best = &state;
+  }
+  if (best == nullptr) return std::nullopt;
+  encoding_ = true;
+  EncodeTask task;
+  task.step = step_;
+  task.shard = static_cast<uint32_t>(best - shards_.data());
+  task.bundle = best->next_encoding;
+  task.last_of_step = bundles_to_encode_ == 1;
+  task.chunks = options_.layout.bundles[task.shard][task.bundle].chunks;
+  for (const uint32_t id : task.chunks) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    task.gradients.push_back(gradients_[chunk.tensor].subspan(chunk.offset, chunk.count));
+  }
+  return task;
+}
+
+void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
+  Check(encoding_, "a task was taken before");
+  encoding_ = false;
+  if (!status_.ok()) return;
+  ShardState& state = shards_[encoded.shard];
+  Check(encoded.step == step_ && encoded.bundle == state.next_encoding, "tasks come back as taken");
+  ++state.next_encoding;
+  --bundles_to_encode_;
+  if (encoded.skipped) {
+    ++bundles_skipped_here_;
+    if (first_skipped_tensor_.empty()) {
+      first_skipped_tensor_ = options_.table[encoded.skipped_tensor].name;
+    }
+  }
+  SetExchange(encoded.shard, encoded.bundle, encoded.skipped, std::move(encoded.frames));
+  SendMore(encoded.shard, effects);
+}
+
+void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
+                           std::vector<std::string> frames) {
+  Flight& flight = shards_[shard].flights[bundle];
+  flight.bytes = TotalSize(frames);
+  flight.checksum = BundleChecksum(frames);
+  auto exchange = std::make_shared<Exchange>();
+  exchange->sender = options_.sender;
+  exchange->step = step_;
+  exchange->bundle = bundle;
+  exchange->skip = skip;
+  exchange->frames = std::move(frames);
+  exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
+  flight.exchange = std::move(exchange);
+  flight.phase = Phase::kToSend;
+}
+
+void Pipeline::SendMore(uint32_t shard, Effects* effects) {
+  ShardState& state = shards_[shard];
+  if (state.paused) return;
+  for (; state.next_send < state.flights.size(); ++state.next_send) {
+    Flight& flight = state.flights[state.next_send];
+    if (flight.phase == Phase::kGathering) return;
+    if (flight.phase != Phase::kToSend) continue;
+    const uint64_t bytes = state.bytes_in_flight + flight.bytes;
+    if (state.bytes_in_flight > 0 && bytes > options_.window_bytes) return;
+    state.bytes_in_flight = bytes;
+    flight.phase = Phase::kSent;
+    effects->push_back(SendExchange{shard, flight.exchange});
+  }
+}
+
+void Pipeline::SendAgain(uint32_t shard, uint32_t bundle) {
+  ShardState& state = shards_[shard];
+  Flight& flight = state.flights[bundle];
+  if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
+  flight.phase = Phase::kToSend;
+  state.next_send = std::min(state.next_send, bundle);
+}
+
+void Pipeline::StreamReset(uint32_t shard, Effects* effects) {
+  if (!open_ || !status_.ok()) return;
+  ShardState& state = shards_[shard];
+  for (uint32_t bundle = 0; bundle < state.flights.size(); ++bundle) {
+    const Phase phase = state.flights[bundle].phase;
+    if (phase == Phase::kSent || phase == Phase::kAdmitted) SendAgain(shard, bundle);
+  }
+  SendMore(shard, effects);
+}
+
+void Pipeline::RetryDue(uint32_t shard, Effects* effects) {
+  shards_[shard].paused = false;
+  if (open_ && status_.ok()) SendMore(shard, effects);
+}
+
+void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
+  if (!status_.ok()) return;
+  const std::string name = BundleName(shard, answer.bundle, answer.step);
+  if (answer.outcome == Outcome::kFenced) {
+    return Fail(absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
+                                                options_.sender.rank, ": ", answer.message)),
+                effects);
+  }
+  // An answer to a repeat of something that was resolved long ago.
+  if (answer.step < step_ || (answer.step == step_ && !open_)) return;
+  ShardState& state = shards_[shard];
+  if (answer.step > step_ || answer.bundle >= state.flights.size() ||
+      state.flights[answer.bundle].phase == Phase::kGathering) {
+    return Fail(absl::InternalError(absl::StrCat("shard ", shard, " answered ", name,
+                                                 ", which rank ", options_.sender.rank,
+                                                 " has not sent: do both run the same version?")),
+                effects);
+  }
+  Flight& flight = state.flights[answer.bundle];
+  if (flight.phase == Phase::kResolved) return;
+  switch (answer.outcome) {
+    case Outcome::kResult:
+      return Resolve(shard, std::move(answer), effects);
+    case Outcome::kPending:
+      // One that waits to be sent again stays so: its result may go to the stream that broke.
+      if (flight.phase != Phase::kSent) return;
+      flight.phase = Phase::kAdmitted;
+      state.bytes_in_flight -= flight.bytes;
+      break;
+    case Outcome::kNeed:
+      if (++flight.repeats_asked > kRepeatsMax) {
+        return Fail(absl::InternalError(absl::StrCat("shard ", shard, " asked ", kRepeatsMax + 1,
+                                                     " times for ", name, ", which it was sent")),
+                    effects);
+      }
+      SendAgain(shard, answer.bundle);
+      break;
+    case Outcome::kBusy:
+      SendAgain(shard, answer.bundle);
+      if (state.paused) return;
+      state.paused = true;
+      effects->push_back(
+          RetryLater{shard, std::max(kRetryDelayMin, absl::Milliseconds(answer.retry_after_ms))});
+      return;
+    case Outcome::kInvalid:
+      return Fail(
+          absl::InvalidArgumentError(absl::StrCat("shard ", shard, " refused ", name, " from rank ",
+                                                  options_.sender.rank, ": ", answer.message)),
+          effects);
+    case Outcome::kFenced:
+      return;  // Above.
+  }
+  SendMore(shard, effects);
+}
+
+void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
+  ShardState& state = shards_[shard];
+  Flight& flight = state.flights[answer.bundle];
+  const absl::Status valid = CheckResult(shard, flight, answer);
+  if (!valid.ok()) {
+    return Fail(
+        absl::Status(valid.code(), absl::StrCat("shard ", shard, " sent a wrong result for ",
+                                                BundleName(shard, answer.bundle, answer.step), ": ",
+                                                valid.message())),
+        effects);
+  }
+  if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
+  flight.phase = Phase::kResolved;
+  flight.exchange.reset();
+  flight.record = std::move(answer.record);
+  flight.results = std::move(answer.results);
+  SendMore(shard, effects);
+  if (--bundles_unresolved_ > 0) return;
+  open_ = false;
+  effects->push_back(StepDone{step_});
+}
+
+absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
+                                   const ExchangeAnswer& answer) const {
+  const absl::Status record = CheckRecord(flight, answer);
+  if (!record.ok()) return record;
+  const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
+  const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
+  if (answer.results.size() != wanted) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));
+  }
+  for (size_t i = 0; i < answer.results.size(); ++i) {
+    const Chunk& chunk = options_.layout.chunks[chunks[i]];
+    const absl::Status frame = ValidateFrame(Bytes(answer.results[i]), chunk.count);
+    if (frame.ok()) continue;
+    return absl::Status(frame.code(),
+                        absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
+                                     " from element ", chunk.offset, ": ", frame.message()));
+  }
+  const uint32_t checksum = BundleChecksum(answer.results);
+  if (checksum == answer.record.result_checksum) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("its frames have checksum %08x, its record says %08x",
+                                             checksum, answer.record.result_checksum));
+}
+
+absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const {
+  const ClosingRecord& record = answer.record;
+  if (record.step != answer.step || record.bundle != answer.bundle ||
+      record.term != options_.sender.term) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its record is of bundle ", record.bundle, " at step ", record.step,
+                     " in term ", record.term, ", wanted term ", options_.sender.term));
+  }
+  uint32_t contributed = 0;
+  bool own = false;
+  for (size_t i = 0; i < record.included.size(); ++i) {
+    const Included& included = record.included[i];
+    if (included.rank >= options_.world_size ||
+        (i > 0 && included.rank <= record.included[i - 1].rank)) {
+      return absl::InvalidArgumentError(absl::StrCat("its record lists rank ", included.rank,
+                                                     " out of order or of no worker (",
+                                                     options_.world_size, " workers)"));
+    }
+    if (!included.skipped) ++contributed;
+    if (included.rank != options_.sender.rank) continue;
+    own = true;
+    if (included.checksum != flight.checksum) {
+      return absl::DataLossError(
+          absl::StrFormat("its record says this worker sent checksum %08x, it sent %08x",
+                          included.checksum, flight.checksum));
+    }
+  }
+  if (!own) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
+  }
+  if (record.n == contributed) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("its record divides by ", record.n,
+                                                 " and includes ", contributed, " contributions"));
+}
+
+std::optional<uint32_t> Pipeline::MissingTensor() const {
+  if (!open_ || skipped_) return std::nullopt;
+  const auto missing = std::find(ready_.begin(), ready_.end(), false);
+  if (missing == ready_.end()) return std::nullopt;
+  return static_cast<uint32_t>(missing - ready_.begin());
+}
+
+StepResult Pipeline::Result() const {
+  StepResult result;
+  result.step = step_;
+  result.bundles = static_cast<uint32_t>(bundles_);
+  result.bundles_skipped_here = bundles_skipped_here_;
+  result.first_skipped_tensor = first_skipped_tensor_;
+  bool first = true;
+  for (const ShardState& state : shards_) {
+    for (const Flight& flight : state.flights) {
+      result.n_min = first ? flight.record.n : std::min(result.n_min, flight.record.n);
+      result.n_max = std::max(result.n_max, flight.record.n);
+      first = false;
+    }
+  }
+  return result;
+}
+
+absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
+  Check(!open_, "means are there when the step is done");
+  if (tensor >= options_.table.size() || mean.size() != options_.table[tensor].elements()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the mean of tensor ", tensor, " was asked for in ", mean.size(), " elements: ",
+        tensor < options_.table.size()
+            ? absl::StrCat("it is ", ToString(options_.table[tensor]))
+            : absl::StrCat("the job has ", options_.table.size(), " tensors")));
+  }
+  std::fill(mean.begin(), mean.end(), 0.0f);
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    const std::vector<std::string>& results = shards_[chunk.shard].flights[chunk.bundle].results;
+    if (results.empty()) continue;  // n = 0.
+    const absl::Status added =
+        DecodeAddFrame(Bytes(results[position_[id]]), mean.subspan(chunk.offset, chunk.count));
+    Check(added.ok(), "a result was validated when it came");
+  }
+  return absl::OkStatus();
+}
+
+const ClosingRecord& Pipeline::Record(uint32_t shard, uint32_t bundle) const {
+  return shards_[shard].flights[bundle].record;
+}
+
+void Pipeline::Fail(absl::Status status, Effects* effects) {
+  status_ = std::move(status);
+  effects->push_back(PipelineFailed{status_});
+}
+
+}  // namespace sluice

@@ -1,0 +1,151 @@
+// Pipeline: one worker's part in a job, step by step, as a state machine: which bundles can be
+// encoded, which may be sent, which are answered. Pure: events come in, effects go out as values.
+// Not thread-safe. docs/protocol.md has the rules.
+//
+// A step: StartStep, then TensorReady for every tensor or SkipStep once; while NextEncoding gives a
+// task, encode it and hand it back through Encoded. What was encoded is kept as bytes until its
+// result is there, and repeated as it was.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "job/exchange.h"
+#include "job/layout.h"
+#include "job/tensor_table.h"
+#include "worker/core/bundle_encoder.h"
+#include "worker/core/session.h"
+
+namespace sluice {
+
+struct PipelineOptions {
+  TensorTable table;
+  Layout layout;
+  Sender sender;
+  uint32_t world_size = 1;
+  uint64_t first_step = 1;
+  bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
+  uint64_t window_bytes =
+      16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
+};
+
+// Put `exchange` on the shard's stream, after what was put there before.
+struct SendExchange {
+  uint32_t shard = 0;
+  std::shared_ptr<const Exchange> exchange;
+};
+// Call RetryDue(shard) after `delay`.
+struct RetryLater {
+  uint32_t shard = 0;
+  absl::Duration delay;
+};
+// Every bundle has its result.
+struct StepDone {
+  uint64_t step = 0;
+};
+// Final: every later event is ignored.
+struct PipelineFailed {
+  absl::Status status;
+};
+using PipelineEffect = std::variant<SendExchange, RetryLater, StepDone, PipelineFailed>;
+
+class Pipeline {
+ public:
+  using Effects = std::vector<PipelineEffect>;
+
+  explicit Pipeline(PipelineOptions options);
+
+  // The step after the one before, which must be done.
+  void StartStep();
+  // The gradient must stay as it is until the step is done. INVALID_ARGUMENT: no such tensor,
+  // another size, or the tensor came before in this step.
+  absl::Status TensorReady(uint32_t tensor, absl::Span<const float> gradient);
+  // Sends every bundle as a skip. FAILED_PRECONDITION after TensorReady or SkipStep in this step.
+  absl::Status SkipStep(Effects* effects);
+  // One task at a time; none while one is out or no bundle is whole.
+  std::optional<EncodeTask> NextEncoding();
+  void Encoded(EncodedBundle encoded, Effects* effects);
+  // Repeated answers change nothing. One that is wrong, or refuses, fails the pipeline.
+  void Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects);
+  // The shard's stream is a new one: whatever went over the old one may be lost.
+  void StreamReset(uint32_t shard, Effects* effects);
+  void RetryDue(uint32_t shard, Effects* effects);
+
+  // A step is open from StartStep until its StepDone.
+  bool step_open() const { return open_; }
+  // Of the step that is open or was last.
+  uint64_t step() const { return step_; }
+  uint64_t next_step() const { return next_step_; }
+  // The first tensor that the open step still waits for.
+  std::optional<uint32_t> MissingTensor() const;
+  const absl::Status& status() const { return status_; }
+  // The rest is about the last step, once it is done.
+  StepResult Result() const;
+  // The mean over what was included; 0 where nothing was. INVALID_ARGUMENT: no such tensor or
+  // another size.
+  absl::Status DecodeMean(uint32_t tensor, absl::Span<float> mean) const;
+  const ClosingRecord& Record(uint32_t shard, uint32_t bundle) const;
+  const Layout& layout() const { return options_.layout; }
+
+ private:
+  enum class Phase {
+    kGathering,  // Gradients or their encoding are not there yet.
+    kToSend,     // Encoded; to be sent, or sent again.
+    kSent,
+    kAdmitted,
+    kResolved,
+  };
+  struct Flight {  // One bundle's way through the step.
+    Phase phase = Phase::kGathering;
+    uint32_t chunks_missing = 0;
+    uint32_t repeats_asked = 0;
+    uint64_t bytes = 0;
+    std::shared_ptr<const Exchange> exchange;  // Until the result is there.
+    uint32_t checksum = 0;                     // Of its frames.
+    ClosingRecord record;
+    std::vector<std::string> results;
+  };
+  struct ShardState {
+    std::vector<Flight> flights;  // By bundle.
+    uint32_t next_encoding = 0;
+    uint32_t next_send = 0;  // None before it is to be sent.
+    uint64_t bytes_in_flight = 0;
+    bool paused = false;  // Until RetryDue.
+  };
+
+  void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
+  void SendMore(uint32_t shard, Effects* effects);
+  void SendAgain(uint32_t shard, uint32_t bundle);
+  void Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects);
+  absl::Status CheckResult(uint32_t shard, const Flight& flight,
+                           const ExchangeAnswer& answer) const;
+  absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
+  void Fail(absl::Status status, Effects* effects);
+
+  const PipelineOptions options_;
+  std::vector<uint32_t> first_chunk_;  // By tensor, and the number of chunks.
+  std::vector<uint32_t> position_;     // Of each chunk in its bundle.
+  uint64_t next_step_;
+  uint64_t step_ = 0;
+  bool open_ = false;
+  bool skipped_ = false;
+  bool encoding_ = false;  // A task is out.
+  size_t bundles_ = 0;     // In all shards.
+  size_t bundles_to_encode_ = 0;
+  size_t bundles_unresolved_ = 0;
+  std::vector<absl::Span<const float>> gradients_;  // By tensor; the step's.
+  std::vector<bool> ready_;                         // By tensor.
+  std::vector<ShardState> shards_;
+  uint32_t bundles_skipped_here_ = 0;
+  std::string first_skipped_tensor_;
+  absl::Status status_;
+};
+
+}  // namespace sluice
