@@ -170,7 +170,8 @@ std::string FormatLevel(CodecId codec, double level) {
     for (int digits = 1; digits <= 17; ++digits) {
       const std::string text = absl::StrFormat("%.*g", digits, percent ? level * 100 : level);
       double value = 0;
-      // "e+05" cannot come up: levels are at most 1.
+      // A plus begins a value format: "1e+02%" waits for its third digit.
+      if (absl::StrContains(text, '+')) continue;
       if (absl::SimpleAtod(text, &value) && (percent ? value / 100 : value) == level) {
         return absl::StrCat(text, percent ? "%" : "");
       }

@@ -1,0 +1,131 @@
+#include "compress/codec_spec.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ErrorOf(absl::string_view text) {
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+  return spec.ok() ? absl::StrCat("parsed as ", ToString(*spec))
+                   : std::string(spec.status().message());
+}
+
+std::string ErrorOf(const std::map<std::string, std::string>& entries) {
+  const absl::StatusOr<CodecSpec> spec = CodecSpecFromMap(entries);
+  return spec.ok() ? absl::StrCat("parsed as ", ToString(*spec))
+                   : std::string(spec.status().message());
+}
+
+// The column of the caret in the last line, without the indent.
+size_t CaretOf(absl::string_view text) {
+  const std::string error = ErrorOf(text);
+  const size_t line = error.rfind('\n');
+  if (line == std::string::npos || error.back() != '^') return 999;
+  return error.size() - line - 4;
+}
+
+TEST(CodecSpec, Parses) {
+  EXPECT_EQ(*ParseCodecSpec("none"), CodecSpec{});
+  EXPECT_EQ(*ParseCodecSpec("int8/noef"),
+            (CodecSpec{.codec = CodecId::kInt8, .error_feedback = false}));
+  EXPECT_EQ(*ParseCodecSpec("topk:1%+int4"),
+            (CodecSpec{.codec = CodecId::kTopK, .level = 0.01, .values = ValueFormat::kInt4}));
+  EXPECT_EQ(*ParseCodecSpec("topk:0.01+fp16"), *ParseCodecSpec("topk:1%"));
+  EXPECT_EQ(ParseCodecSpec("topk:1e-3")->level, 0.001);
+  EXPECT_EQ(*ParseCodecSpec("ternary:0.5/noef"),
+            (CodecSpec{.codec = CodecId::kTernary, .level = 0.5, .error_feedback = false}));
+}
+
+TEST(CodecSpec, CanonicalTextReadsBackEqual) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"none", "none"},
+      {"topk:0.01+fp16", "topk:1%"},
+      {"topk:0.1%+int4", "topk:0.1%+int4"},
+      {"topk:33.3%/noef", "topk:33.3%/noef"},
+      {"topk:1", "topk:100%"},
+      {"ternary:50%", "ternary:0.5"},
+      {"ternary:0.35", "ternary:0.35"},
+  };
+  for (const auto& [text, canonical] : cases) {
+    const CodecSpec spec = *ParseCodecSpec(text);
+    EXPECT_EQ(ToString(spec), canonical);
+    EXPECT_EQ(*ParseCodecSpec(ToString(spec)), spec);
+  }
+  for (int i = 1; i <= 1000; ++i) {
+    const CodecSpec spec{.codec = CodecId::kTopK, .level = 1.0 / i};
+    EXPECT_EQ(*ParseCodecSpec(ToString(spec)), spec) << ToString(spec);
+  }
+}
+
+TEST(CodecSpec, ErrorsShowTheTextAndPointAtTheCharacter) {
+  EXPECT_EQ(ErrorOf("topk:1%+int3"),
+            "codec spec: unknown value format \"int3\"; did you mean \"int4\"? Known: fp16, int4\n"
+            "  topk:1%+int3\n"
+            "          ^");
+  EXPECT_EQ(CaretOf("topkk:1%"), 0u);
+  EXPECT_EQ(CaretOf("topk:x"), 5u);
+  EXPECT_EQ(CaretOf("topk"), 4u);
+  EXPECT_EQ(CaretOf("int8:4"), 4u);
+  EXPECT_EQ(CaretOf("ternary:0.5+int4"), 11u);
+  EXPECT_EQ(CaretOf("topk:1%/nofe"), 8u);
+  EXPECT_EQ(CaretOf("topk:1%/noef/noef"), 13u);
+  EXPECT_EQ(CaretOf("fp16 "), 0u);
+  EXPECT_EQ(CaretOf("none+"), 4u);
+}
+
+TEST(CodecSpec, ErrorsNameTheNearest) {
+  EXPECT_THAT(ErrorOf("topkk:1%"), HasSubstr("did you mean \"topk\"?"));
+  EXPECT_THAT(ErrorOf("ternery:0.5"), HasSubstr("did you mean \"ternary\"?"));
+  EXPECT_THAT(ErrorOf("FP16"), HasSubstr("did you mean \"fp16\"?"));
+  EXPECT_THAT(ErrorOf("zstandard"), HasSubstr("known: none, fp16, bf16, int8, topk, ternary"));
+  EXPECT_THAT(ErrorOf("topk:1%/nofe"), HasSubstr("did you mean \"noef\"?"));
+}
+
+TEST(CodecSpec, RefusesLevelsOutOfRange) {
+  for (const char* text : {"topk:0", "topk:101%", "topk:1.5", "topk:-1%", "topk:nan", "topk:inf",
+                           "topk:0x1p-3", "topk:", "topk:%", "topk:1%%", "topk:1e999", "ternary:0",
+                           "ternary:2", "topk:1 %", "topk::1%", "topk:1%:2%", ""}) {
+    EXPECT_FALSE(ParseCodecSpec(text).ok()) << text;
+  }
+}
+
+TEST(CodecSpec, SurvivesAnyBytes) {
+  EXPECT_THAT(ErrorOf(std::string("topk\0:1%\n\xff", 10)), HasSubstr("topk?:1%??"));
+  EXPECT_THAT(ErrorOf(std::string(100000, 'x')), HasSubstr("the limit is 256"));
+}
+
+TEST(CodecSpec, MapIsEqual) {
+  EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"level", "1%"}, {"values", "int4"}}),
+            *ParseCodecSpec("topk:1%+int4"));
+  EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"density", "0.01"}, {"feedback", "false"}}),
+            *ParseCodecSpec("topk:1%/noef"));
+  EXPECT_EQ(*CodecSpecFromMap({{"codec", "ternary"}, {"threshold", "0.5"}, {"feedback", "true"}}),
+            *ParseCodecSpec("ternary:0.5"));
+  EXPECT_EQ(*CodecSpecFromMap({{"codec", "fp16"}}), *ParseCodecSpec("fp16"));
+}
+
+TEST(CodecSpec, MapErrorsNameKeyAndValue) {
+  using Map = std::map<std::string, std::string>;
+  EXPECT_THAT(ErrorOf(Map{}), HasSubstr("codec is missing"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"densty", "1%"}}),
+              HasSubstr("unknown key \"densty\"; did you mean \"density\"?"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "tpok"}}), HasSubstr("did you mean \"topk\"?"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}}), HasSubstr("needs a density"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"threshold", "1%"}}),
+              HasSubstr("topk takes no threshold"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "int8"}, {"level", "1"}}), HasSubstr("int8 takes no level"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "int8"}, {"values", "int4"}}),
+              HasSubstr("int8 takes no values"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "1%"}, {"density", "1%"}}),
+              HasSubstr("says the same as"));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "2"}}), HasSubstr("\"2\""));
+  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "1%"}, {"feedback", "yes"}}),
+              HasSubstr("\"yes\" must be true or false"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,109 @@
+// The frames of tests/golden: encoding and decoding must reproduce them byte for byte, for ever.
+// A file holds lines `key hex...`: spec, threshold, gradient and decoded (fp32 as 8 hex digits
+// each), frame (bytes as they travel). A line that begins with a space continues the one before.
+
+#include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "gtest/gtest.h"
+#include "tests/compress/test_data.h"
+
+namespace sluice {
+namespace {
+
+std::map<std::string, std::string> ReadGolden(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  std::map<std::string, std::string> entries;
+  std::string line, key;
+  while (std::getline(file, line)) {
+    if (line.empty() || line[0] == '#') continue;
+    if (line[0] != ' ') {
+      const size_t space = std::min(line.find(' '), line.size());
+      key = line.substr(0, space);
+      line = line.substr(space);
+    }
+    entries[key] += line;
+  }
+  return entries;
+}
+
+std::vector<float> Floats(const std::string& text) {
+  std::vector<float> values;
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(word, absl::MaxSplits('*', 1));
+    uint32_t bits = 0;
+    size_t count = 1;
+    EXPECT_TRUE(absl::SimpleHexAtoi(parts.first, &bits)) << std::string(word);
+    EXPECT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count));
+    values.insert(values.end(), count, std::bit_cast<float>(bits));
+  }
+  return values;
+}
+
+std::string Hex(absl::Span<const std::byte> bytes) {
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+class Golden : public ::testing::TestWithParam<std::filesystem::path> {};
+
+TEST_P(Golden, EncodesAndDecodesByteForByte) {
+  std::map<std::string, std::string> golden = ReadGolden(GetParam());
+  const std::string spec(absl::StripAsciiWhitespace(golden["spec"]));
+  ASSERT_TRUE(ParseCodecSpec(spec).ok()) << spec;
+  const std::vector<float> gradient = Floats(golden["gradient"]);
+  const std::vector<float> threshold = Floats(golden["threshold"]);
+  const std::string wanted = absl::StrReplaceAll(golden["frame"], {{" ", ""}});
+
+  std::vector<float> residual(gradient.size());
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(
+      EncodeFrame(*CodecFor(spec), {gradient, absl::MakeSpan(residual), threshold.at(0)}, &frame)
+          .ok());
+  EXPECT_EQ(Hex(frame), wanted);
+
+  const std::string bytes = absl::HexStringToBytes(wanted);
+  const std::vector<float> decoded =
+      Decode(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()),
+             gradient.size());
+  EXPECT_EQ(decoded, Floats(golden["decoded"]));
+}
+
+std::vector<std::filesystem::path> GoldenFiles() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_GOLDEN_DIR)) {
+    if (entry.path().extension() == ".txt") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::string TestName(const ::testing::TestParamInfo<std::filesystem::path>& golden) {
+  return golden.param.stem().string();
+}
+
+INSTANTIATE_TEST_SUITE_P(Frames, Golden, ::testing::ValuesIn(GoldenFiles()), TestName);
+
+TEST(GoldenFiles, ThereIsOneForEachCodec) {
+  for (const CodecEntry& codec : Codecs()) {
+    bool found = false;
+    for (const std::filesystem::path& file : GoldenFiles()) {
+      const absl::StatusOr<CodecSpec> spec =
+          ParseCodecSpec(absl::StripAsciiWhitespace(ReadGolden(file)["spec"]));
+      found = found || (spec.ok() && spec->codec == codec.id);
+    }
+    EXPECT_TRUE(found) << std::string(codec.name);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

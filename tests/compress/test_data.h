@@ -1,0 +1,49 @@
+// Inputs for codec tests: seeded, with the heavy tail that gradients have.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/random.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+
+namespace sluice {
+
+inline std::vector<float> HeavyTailed(size_t count, uint64_t seed, float scale = 1e-3f) {
+  CounterRandom random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const double u = random.Uniform() - 0.5;
+    // A logistic variable, cubed: many tiny values, few large ones.
+    const double x = std::log((0.5 + u * 0.999) / (0.5 - u * 0.999));
+    value = scale * static_cast<float>(x * x * x);
+  }
+  return values;
+}
+
+// Every codec of the table by its example, and the variants that the examples leave out.
+inline std::vector<std::string> TestedSpecs() {
+  std::vector<std::string> specs;
+  for (const CodecEntry& entry : Codecs()) specs.emplace_back(entry.example);
+  for (const char* extra : {"topk:5%", "topk:0.1%", "topk:100%", "topk:100%+int4", "ternary:0.9",
+                            "ternary:0.01", "ternary:1"}) {
+    specs.emplace_back(extra);
+  }
+  return specs;
+}
+
+inline std::unique_ptr<Codec> CodecFor(const std::string& spec) {
+  return MakeCodec(*ParseCodecSpec(spec));
+}
+
+inline std::vector<float> Decode(absl::Span<const std::byte> frame, size_t count) {
+  std::vector<float> values(count, 0.0f);
+  const absl::Status status = DecodeAddFrame(frame, absl::MakeSpan(values));
+  if (!status.ok()) values.clear();
+  return values;
+}
+
+}  // namespace sluice

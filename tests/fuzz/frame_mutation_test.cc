@@ -1,0 +1,75 @@
+// The fuzz property on mutated and random frames, seeded, without a fuzzer.
+
+#include "gtest/gtest.h"
+#include "tests/compress/test_data.h"
+#include "tests/fuzz/frame_property.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kSeed = 20261121;
+constexpr int kRounds = 4000;  // Per spec; about a second in all.
+
+void Mutate(CounterRandom* random, std::vector<std::byte>* bytes) {
+  const uint64_t changes = 1 + random->Below(4);
+  for (uint64_t i = 0; i < changes && !bytes->empty(); ++i) {
+    const size_t at = random->Below(bytes->size());
+    switch (random->Below(6)) {
+      case 0:
+        (*bytes)[at] ^= static_cast<std::byte>(1 << random->Below(8));
+        break;
+      case 1:
+        (*bytes)[at] = static_cast<std::byte>(random->Next());
+        break;
+      case 2:
+        bytes->resize(at);
+        break;
+      case 3:
+        bytes->insert(bytes->begin() + static_cast<std::ptrdiff_t>(at), std::byte{0xFF});
+        break;
+      case 4:
+        bytes->erase(bytes->begin() + static_cast<std::ptrdiff_t>(at));
+        break;
+      default:
+        // Fields that say how much follows are what breaks decoders.
+        (*bytes)[std::min(bytes->size() - 1, kFrameHeaderSize + random->Below(14))] =
+            random->Below(2) == 0 ? std::byte{0xFF} : std::byte{0};
+    }
+  }
+}
+
+TEST(FrameMutation, NoBytesDoHarm) {
+  int accepted = 0;
+  for (const std::string& spec : TestedSpecs()) {
+    const std::unique_ptr<Codec> codec = CodecFor(spec);
+    for (int round = 0; round < kRounds; ++round) {
+      SCOPED_TRACE(testing::Message()
+                   << "seed " << kSeed << " spec " << spec << " round " << round);
+      CounterRandom random(kSeed, static_cast<uint64_t>(round));
+      const size_t count = random.Below(700);
+      std::vector<std::byte> frame;
+      ASSERT_TRUE(EncodeFrame(*codec, {HeavyTailed(count, random.Next()), {}}, &frame).ok());
+      Mutate(&random, &frame);
+      if (CheckFrameProperty(frame, count)) ++accepted;
+    }
+  }
+  // Some changes only change values; if none were accepted, the test would test nothing.
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(FrameMutation, RandomBytesDoNoHarm) {
+  for (int round = 0; round < 50000; ++round) {
+    CounterRandom random(kSeed, static_cast<uint64_t>(round), 1);
+    std::vector<std::byte> frame(random.Below(120));
+    for (std::byte& byte : frame) {
+      byte = random.Below(3) == 0 ? std::byte{0} : static_cast<std::byte>(random.Next());
+    }
+    if (frame.size() > 3) frame[3] = static_cast<std::byte>(random.Below(8));
+    const uint32_t count = static_cast<uint32_t>(random.Below(300));
+    if (frame.size() > 8) std::memcpy(frame.data() + 4, &count, sizeof(count));
+    CheckFrameProperty(frame, count);
+  }
+}
+
+}  // namespace
+}  // namespace sluice
