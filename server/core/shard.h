@@ -16,6 +16,7 @@
 #include "job/exchange.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
+#include "server/core/notice.h"
 #include "server/core/open_bundle.h"
 #include "server/core/result_log.h"
 #include "server/core/shard_stats.h"
@@ -34,18 +35,15 @@ struct ShardOptions {
   uint32_t term = 0;
   uint32_t generation = 1;
   uint64_t server_incarnation = 0;
-  std::vector<uint64_t>
-      incarnations;  // Of the worker that holds each rank; the size is the world size.
+  std::vector<uint64_t> incarnations;  // Of each rank's worker; as many as the world has ranks.
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
-  uint64_t window_bytes = 16 << 20;  // Credits of each worker.
-  uint64_t max_memory = uint64_t{8}
-                        << 30;  // Reserved for sums, windows and the log; see Create and Handle.
+  uint64_t window_bytes = 16 << 20;         // Credits of each worker.
+  uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
   ResultLogLimits log;
   uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
   uint32_t busy_retry_ms = 50;
-  absl::Duration straggler_notice =
-      absl::Seconds(5);  // A bundle open for longer is worth a notice.
+  absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
 };
 
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.
@@ -55,10 +53,6 @@ struct Reply {
 };
 // The job cannot go on; for the coordinator and the log.
 struct Alarm {
-  std::string text;
-};
-// Worth a line in the log.
-struct Notice {
   std::string text;
 };
 using ShardEffect = std::variant<Reply, Alarm, Notice>;

@@ -1,0 +1,168 @@
+// What a coordinator refuses, how it names its members, and what it shows of them.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/core/coordinator.h"
+
+namespace sluice {
+
+absl::string_view ToString(JobPhase phase) {
+  switch (phase) {
+    case JobPhase::kWaiting:
+      return "waiting";
+    case JobPhase::kRunning:
+      return "running";
+    case JobPhase::kFinished:
+      return "finished";
+    case JobPhase::kFailed:
+      return "failed";
+  }
+  return "";
+}
+
+absl::Status Coordinator::CheckSameJob(absl::string_view who, absl::string_view job_name,
+                                       uint64_t job_hash, absl::string_view version) const {
+  if (phase_ == JobPhase::kFinished) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", options_.job_name, " has finished"));
+  }
+  if (phase_ == JobPhase::kFailed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " has failed: ", failure_));
+  }
+  if (job_name != options_.job_name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " belongs to job ", job_name, ", but job ", options_.job_name,
+                     " runs here; check the address of the coordinator"));
+  }
+  if (version != options_.software_version) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " is version ", version,
+                                                   ", the coordinator ", options_.software_version,
+                                                   "; use one build everywhere"));
+  }
+  if (job_hash != options_.job_hash) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        who,
+        " was started with another job file or other --set values than the coordinator "
+        "(hash ",
+        absl::Hex(job_hash), ", not ", absl::Hex(options_.job_hash),
+        "); start all processes of a job with the same ones"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
+  const std::string who = absl::StrCat("rank ", join.rank);
+  const absl::Status same = CheckSameJob(who, join.job_name, join.job_hash, join.software_version);
+  if (!same.ok()) return same;
+  if (join.rank >= members_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " is out of range: the job has ",
+                                                   members_.size(), " workers, ranks 0 to ",
+                                                   members_.size() - 1));
+  }
+  const Member& member = members_[join.rank];
+  if (member.present && member.join.nonce != join.nonce) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        Describe(member), " holds the rank already; give this worker another --rank",
+        announced_ ? " (a worker that was started again cannot come back into a running job)"
+                   : ""));
+  }
+  const absl::Status table = ValidateTensorTable(join.table);
+  if (!table.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
+  }
+  const std::string difference = table_.empty() ? "" : DescribeDifference(join.table, table_);
+  if (!difference.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " trains another model than rank ",
+                                                   table_rank_, ": ", difference, " (here: rank ",
+                                                   join.rank, ", there: rank ", table_rank_, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
+  const std::string who = absl::StrCat("shard ", arrival.shard, " (", arrival.address, ")");
+  if (arrival.shard >= seats_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, " is out of range: the job has ", seats_.size(), " shards, 0 to ", seats_.size() - 1));
+  }
+  const ShardSeat& seat = seats_[arrival.shard];
+  const bool same_process =
+      seat.known && seat.arrival.server_incarnation == arrival.server_incarnation;
+  if (same_process) return absl::OkStatus();  // It is told the end, too.
+  const absl::Status same =
+      CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
+  if (!same.ok()) return same;
+  if (seat.stream != 0) {
+    return absl::AlreadyExistsError(absl::StrCat("shard ", arrival.shard, " is served by ",
+                                                 seat.arrival.address,
+                                                 " already; give this server another --shard"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sender) {
+  if (sender.job_uid != options_.job_uid) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", sender.rank, " belongs to another run of job ", options_.job_name,
+                     " than the one that is here; start the worker again"));
+  }
+  if (sender.rank >= members_.size() || !members_[sender.rank].present ||
+      members_[sender.rank].incarnation != sender.incarnation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this worker does not hold rank ", sender.rank));
+  }
+  return &members_[sender.rank];
+}
+
+std::string Coordinator::Describe(const Member& member) const {
+  return absl::StrCat("rank ", member.join.rank, " (host ", member.join.host, ", pid ",
+                      member.join.pid, ")");
+}
+
+std::string Coordinator::WhoIsMissing() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (!members_[rank].present) ranks.push_back(rank);
+  }
+  std::vector<uint32_t> shards;
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
+    if (seats_[shard].stream == 0) shards.push_back(shard);
+  }
+  std::vector<std::string> missing;
+  if (!ranks.empty()) missing.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+  if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
+  return absl::StrJoin(missing, " and ");
+}
+
+JobStatus Coordinator::Status(absl::Time now) const {
+  JobStatus status{.job_name = options_.job_name,
+                   .job_uid = options_.job_uid,
+                   .phase = phase_,
+                   .failure = failure_,
+                   .generation = announced_ ? 1u : 0u,
+                   .world_size = options_.world_size,
+                   .uptime = now - created_,
+                   .software_version = options_.software_version};
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const Member& member = members_[rank];
+    status.members.push_back(
+        {.rank = rank,
+         .host = member.join.host,
+         .pid = member.join.pid,
+         .joined = member.present,
+         .left = member.left,
+         .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
+         .progress = member.progress});
+  }
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
+    const ShardSeat& seat = seats_[shard];
+    status.shards.push_back({.shard = shard,
+                             .address = seat.arrival.address,
+                             .attached = seat.stream != 0,
+                             .since_report = seat.known ? now - seat.heard : absl::ZeroDuration(),
+                             .elements = seat.health.elements,
+                             .highest_closed_step = seat.health.highest_closed_step});
+  }
+  return status;
+}
+
+}  // namespace sluice

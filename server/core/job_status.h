@@ -1,0 +1,66 @@
+// JobStatus: what the coordinator knows of a job at a moment, for GetStatus and the status page.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace sluice {
+
+enum class JobPhase { kWaiting, kRunning, kFinished, kFailed };
+
+absl::string_view ToString(JobPhase phase);
+
+// What a worker wants shown. Byte counts are sums since the job began.
+struct MemberProgress {
+  uint64_t step = 0;
+  uint64_t total_steps = 0;
+  uint32_t epoch = 0;
+  double loss = 0;
+  double samples_per_second = 0;
+  uint64_t bytes_up = 0;
+  uint64_t bytes_down = 0;
+  uint64_t dense_bytes_up = 0;
+  uint64_t dense_bytes_down = 0;
+  double step_ms_p50 = 0;
+  double validation_metric = -1;  // In 0..1; negative: none yet.
+  uint64_t skipped_bundles = 0;
+};
+
+struct MemberStatus {
+  uint32_t rank = 0;
+  std::string host;
+  uint32_t pid = 0;
+  bool joined = false;
+  bool left = false;
+  absl::Duration since_heartbeat;
+  MemberProgress progress;
+};
+
+struct ShardStatus {
+  uint32_t shard = 0;
+  std::string address;
+  bool attached = false;
+  absl::Duration since_report;
+  uint64_t elements = 0;
+  uint64_t highest_closed_step = 0;
+};
+
+struct JobStatus {
+  std::string job_name;
+  uint64_t job_uid = 0;
+  JobPhase phase = JobPhase::kWaiting;
+  std::string failure;  // With kFailed.
+  uint32_t generation = 0;
+  uint32_t term = 0;
+  uint32_t world_size = 0;
+  std::vector<MemberStatus> members{};  // By rank.
+  std::vector<ShardStatus> shards{};
+  absl::Duration uptime;
+  std::string software_version;
+};
+
+}  // namespace sluice
