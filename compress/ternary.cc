@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "compress/accumulator.h"
+#include "compress/flags.h"
 #include "compress/float_bits.h"
 #include "compress/index_coding.h"
 #include "compress/payload.h"
@@ -58,27 +59,33 @@ SLUICE_VECTORIZED float AccumulateBlock(const float* __restrict gradient,
   return std::bit_cast<float>(largest);
 }
 
+// |acc| if it reaches the threshold, else 0. By bits: a choice between doubles would not vectorise.
+inline double MagnitudeIfFlagged(float acc, uint32_t tau_bits) {
+  const uint32_t bits = MagnitudeBits(acc);
+  const uint32_t mask = bits >= tau_bits ? ~uint32_t{0} : 0;
+  return static_cast<double>(std::bit_cast<float>(bits & mask));
+}
+
 // Flags, with 1 in a byte, what reaches `tau`, and returns the mean of those magnitudes. The sum is
 // in double and in lanes of a fixed order: it cannot overflow, and every instruction set adds the
 // same.
 SLUICE_VECTORIZED float SelectBlock(float tau, const float* __restrict acc,
                                     uint8_t* __restrict flags, size_t count) {
-  double lanes[kLanes] = {};
+  const uint32_t tau_bits = MagnitudeBits(tau);
   uint32_t selected = 0;
   for (size_t i = 0; i < count; ++i) {
-    flags[i] = std::abs(acc[i]) >= tau ? 1 : 0;
+    flags[i] = MagnitudeBits(acc[i]) >= tau_bits ? 1 : 0;
     selected += flags[i];
   }
+  double lanes[kLanes] = {};
   const size_t whole = count - count % kLanes;
   for (size_t i = 0; i < whole; i += kLanes) {
     for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float magnitude = std::abs(acc[i + lane]);
-      lanes[lane] += magnitude >= tau ? static_cast<double>(magnitude) : 0.0;
+      lanes[lane] += MagnitudeIfFlagged(acc[i + lane], tau_bits);
     }
   }
   for (size_t i = whole; i < count; ++i) {
-    const float magnitude = std::abs(acc[i]);
-    lanes[i % kLanes] += magnitude >= tau ? static_cast<double>(magnitude) : 0.0;
+    lanes[i % kLanes] += MagnitudeIfFlagged(acc[i], tau_bits);
   }
   double sum = 0;
   for (const double lane : lanes) sum += lane;
@@ -88,32 +95,34 @@ SLUICE_VECTORIZED float SelectBlock(float tau, const float* __restrict acc,
 // What was kept of a chunk, in order.
 struct Selection {
   std::vector<uint32_t> gaps;
-  std::vector<std::byte> signs;       // One bit each; 1 is negative.
+  std::vector<uint8_t> negative;      // 1 or 0 for each gap.
   std::vector<uint32_t> scale_steps;  // Of blocks that keep something.
+  size_t next = 0;                    // Where the next gap counts from.
 };
 
 void KeepBlock(const uint8_t* flags, float scale, size_t start, float* residual, size_t count,
-               size_t* next, Selection* selection) {
-  for (size_t at = 0; at < count; at += 8) {
-    uint64_t word;
-    std::memcpy(&word, flags + at, sizeof(word));
-    for (; word != 0; word &= word - 1) {
-      const size_t i = at + static_cast<size_t>(std::countr_zero(word)) / 8;
-      const bool negative = residual[i] < 0;
-      residual[i] -= negative ? -scale : scale;
-      const size_t index = selection->gaps.size();
-      if (index % 8 == 0) selection->signs.push_back(std::byte{0});
-      selection->signs.back() |= static_cast<std::byte>((negative ? 1 : 0) << (index % 8));
-      selection->gaps.push_back(static_cast<uint32_t>(start + i - *next));
-      *next = start + i + 1;
-    }
-  }
+               Selection* selection) {
+  uint32_t gaps[kBlock];
+  uint8_t negative[kBlock];
+  size_t kept = 0;
+  size_t next = selection->next;
+  ForEachFlag(flags, count, [&](size_t i) {
+    const float acc = residual[i];
+    residual[i] = acc - std::copysign(scale, acc);
+    negative[kept] = acc < 0 ? 1 : 0;
+    gaps[kept] = static_cast<uint32_t>(start + i - next);
+    next = start + i + 1;
+    ++kept;
+  });
+  selection->next = next;
+  selection->gaps.insert(selection->gaps.end(), gaps, gaps + kept);
+  selection->negative.insert(selection->negative.end(), negative, negative + kept);
 }
 
 Selection Select(const EncodeInput& input, float share) {
   Selection selection;
   selection.gaps.reserve(input.gradient.size() / 8);
-  size_t next = 0;
+  selection.negative.reserve(input.gradient.size() / 8);
   int32_t last_scale = 0;
   ForEachTile<kBlock>(
       input, [&](size_t start, const float* gradient, float* residual, size_t count) {
@@ -124,11 +133,21 @@ Selection Select(const EncodeInput& input, float share) {
         const float tau = std::max(share * largest, std::numeric_limits<float>::denorm_min());
         const int32_t scale = ToScale(SelectBlock(tau, residual, flags, count));
         if (scale < kSmallestScale) return;
-        KeepBlock(flags, FromScale(scale), start, residual, count, &next, &selection);
+        KeepBlock(flags, FromScale(scale), start, residual, count, &selection);
         selection.scale_steps.push_back(FoldSign(scale - last_scale));
         last_scale = scale;
       });
   return selection;
+}
+
+// One bit each, from the lowest.
+void AppendSigns(absl::Span<const uint8_t> negative, std::vector<std::byte>* out) {
+  for (size_t at = 0; at < negative.size(); at += 8) {
+    const size_t count = std::min<size_t>(8, negative.size() - at);
+    unsigned bits = 0;
+    for (size_t i = 0; i < count; ++i) bits |= unsigned{negative[at + i]} << i;
+    out->push_back(static_cast<std::byte>(bits));
+  }
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
@@ -223,7 +242,7 @@ class TernaryCodec final : public Codec {
     writer.Write(static_cast<uint32_t>(selection.scale_steps.size()));
     writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
     AppendRemainders(selection.gaps, positions.parameter, out);
-    writer.WriteBytes(selection.signs);
+    AppendSigns(selection.negative, out);
     AppendRemainders(selection.scale_steps, scales.parameter, out);
     AppendUnary(selection.scale_steps, scales, out);
     AppendUnary(selection.gaps, positions, out);

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "compress/accumulator.h"
+#include "compress/flags.h"
 #include "compress/float_bits.h"
 #include "compress/index_coding.h"
 #include "compress/payload.h"
@@ -75,19 +76,6 @@ void AppendNibble(uint8_t nibble, size_t index, std::vector<std::byte>* out) {
     out->push_back(static_cast<std::byte>(nibble));
   } else {
     out->back() |= static_cast<std::byte>(nibble << 4);
-  }
-}
-
-// Calls fn(index) for the bytes of `flags` that are 1. `count` is rounded up to 8: the rest must be
-// 0.
-template <typename Fn>
-void ForEachFlag(const uint8_t* flags, size_t count, Fn fn) {
-  for (size_t at = 0; at < count; at += 8) {
-    uint64_t word;
-    std::memcpy(&word, flags + at, sizeof(word));
-    for (; word != 0; word &= word - 1) {
-      fn(at + static_cast<size_t>(std::countr_zero(word)) / 8);
-    }
   }
 }
 
