@@ -1,5 +1,5 @@
-// What workers and shards say to each other about one bundle of one step, in plain types: proto/sluice/v1 without
-// protobuf, for the pure cores on both sides. Rules: docs/protocol.md.
+// What workers and shards say to each other about one bundle of one step, in plain types:
+// proto/sluice/v1 without protobuf, for the pure cores on both sides. Rules: docs/protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-// Who sent something. (job_uid, term, rank) belong to the key of a contribution; the rest are fences.
+// Who sent something. (job_uid, term, rank) belong to the key of a contribution; the rest are
+// fences.
 struct Sender {
   uint64_t job_uid = 0;
   uint32_t term = 0;
@@ -44,15 +45,16 @@ struct ClosingRecord {
   friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
 };
 
-// One worker's part of one bundle. Frames are byte strings as they came from, or go into, a message.
+// One worker's part of one bundle. Frames are byte strings as they came from, or go into, a
+// message.
 struct Exchange {
   Sender sender;
   uint64_t step = 0;
   uint32_t bundle = 0;
   bool skip = false;
   bool keys_only = false;
-  std::vector<std::string> frames;   // One per chunk of the bundle; none with skip or keys_only.
-  std::vector<uint32_t> checksums;   // With keys_only.
+  std::vector<std::string> frames;  // One per chunk of the bundle; none with skip or keys_only.
+  std::vector<uint32_t> checksums;  // With keys_only.
   uint64_t plan_id = 0;
   uint64_t base_version = 0;
   uint64_t acked_step = 0;
@@ -68,12 +70,13 @@ struct ExchangeAnswer {
   std::vector<std::string> results;  // With kResult: one frame per chunk; none if record.n == 0.
   uint64_t base_version = 0;
   uint64_t version = 0;
-  uint64_t need_from = 0;            // With kNeed.
-  uint32_t retry_after_ms = 0;       // With kBusy.
-  std::string message;               // With kFenced, kInvalid: for a person.
+  uint64_t need_from = 0;       // With kNeed.
+  uint32_t retry_after_ms = 0;  // With kBusy.
+  std::string message;          // With kFenced, kInvalid: for a person.
 };
 
-// CRC-32C over the frames' own checksums, in order: what records carry. 0 for no frames.
+// CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no
+// frames; a frame too short to have a checksum counts as 0.
 uint32_t BundleChecksum(const std::vector<std::string>& frames);
 
 }  // namespace sluice

@@ -1,5 +1,5 @@
-// JobSpec: a job file as the programs use it: read, defaulted and checked (job/file). Plain types, so that rooms with
-// LibTorch and pure cores can share it. docs/job-file.md explains the keys.
+// JobSpec: a job file as the programs use it: read, defaulted and checked (job/file). Plain types,
+// so that rooms with LibTorch and pure cores can share it. docs/job-file.md explains the keys.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct DataSpec {
   std::string format;  // idx, synthetic
   std::string path;
   std::string train_images, train_labels, test_images, test_labels;  // File names below path.
-  uint32_t limit = 0;       // Training samples at most; 0: all.
+  uint32_t limit = 0;  // Training samples at most; 0: all.
   uint32_t test_limit = 0;
 };
 
@@ -60,7 +60,8 @@ struct CompressionSpec {
   CodecSpec uplink;
   CodecSpec downlink;
   std::vector<CompressionOverride> overrides;  // The last match wins.
-  uint32_t min_elements = 1024;                // Smaller tensors go dense fp16 unless an override names them.
+  // Smaller tensors are not compressed beyond fp16 unless an override names them.
+  uint32_t min_elements = 1024;
   LayoutParameters layout;
 };
 
@@ -101,12 +102,13 @@ struct JobSpec {
 
 enum class Direction { kUplink, kDownlink };
 
-// The codec of a tensor: the last override that matches, else dense fp16 below min_elements, else the default.
+// The codec of a tensor: the last override that matches, else dense fp16 below min_elements where
+// the direction's codec has fewer bits than that, else the direction's codec.
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction);
 
-// Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose feedback delay does
-// not go with the optimizer's momentum.
+// Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose
+// feedback delay does not go with the optimizer's momentum.
 std::vector<std::string> JobWarnings(const JobSpec& spec);
 
 }  // namespace sluice

@@ -11,10 +11,16 @@
 namespace sluice {
 
 struct LayoutParameters {
-  uint32_t chunk_elements = 65536;    // Largest chunk: 256 KiB of fp32.
-  uint32_t bundle_elements = 262144;  // A bundle is closed when it holds at least this many: 1 MiB of fp32.
+  // Of the largest chunk: 256 KiB of fp32.
+  uint32_t chunk_elements = 65536;
+  // A bundle is closed when it holds at least this many: 1 MiB of fp32.
+  uint32_t bundle_elements = 262144;
 };
 inline constexpr uint32_t kChunkElementsMax = 1 << 19;  // So that no frame passes kMaxFrameSize.
+inline constexpr uint32_t kBundleElementsMax = 1 << 21;
+inline constexpr uint32_t kBundleChunksMax = 1024;  // A bundle is closed when it holds so many.
+inline constexpr uint64_t kMaxChunks = 1 << 22;     // Of all tensors together.
+inline constexpr uint32_t kMaxShards = 256;
 
 // Piece of one tensor; lives on exactly one shard.
 struct Chunk {
@@ -32,13 +38,16 @@ struct Bundle {
 };
 
 struct Layout {
-  std::vector<Chunk> chunks;                 // By id; ids go up with (tensor, offset).
-  std::vector<std::vector<Bundle>> bundles;  // [shard][bundle]; bundles in sending order: last tensor first.
+  std::vector<Chunk> chunks;  // By id; ids go up with (tensor, offset).
+  std::vector<std::vector<Bundle>>
+      bundles;  // [shard][bundle]; bundles in sending order: last tensor first.
   // May be empty for a shard if there are fewer chunks than shards.
 };
 
-// Chunks go to the shard with the fewest elements so far (ties: the lowest), largest chunks first.
-// INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a table that ValidateTensorTable refuses.
+// Chunks go to the shard with the fewest elements so far (ties: the lowest), largest chunks first
+// (ties: lowest id). A tensor of several chunks is cut evenly, in multiples of 256 elements where
+// chunk_elements allows it. INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a
+// table that ValidateTensorTable refuses or that would take more than kMaxChunks.
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
                                    const LayoutParameters& parameters);
 

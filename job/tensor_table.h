@@ -18,6 +18,7 @@ struct TensorInfo {
   std::vector<int64_t> strides;  // In elements; empty: row-major.
   DType dtype = DType::kFloat32;
 
+  // 0 with a dimension below 1; the largest uint64_t where the product does not fit.
   uint64_t elements() const;
   friend bool operator==(const TensorInfo&, const TensorInfo&) = default;
 };
@@ -26,15 +27,18 @@ using TensorTable = std::vector<TensorInfo>;
 
 inline constexpr size_t kMaxTensors = 1 << 16;
 inline constexpr uint64_t kMaxTensorElements = uint64_t{1} << 40;
+inline constexpr size_t kMaxTensorNameSize = 512;
+inline constexpr size_t kMaxTensorRank = 64;
 
-// INVALID_ARGUMENT: no tensors, a doubled or empty name, a dimension below 1, over the limits above. Names the tensor.
+// INVALID_ARGUMENT: no tensors, a doubled or empty name, a dimension below 1, strides that leave
+// gaps or overlap, over the limits above. Names the tensor.
 absl::Status ValidateTensorTable(const TensorTable& table);
 
 // Over names, shapes, strides and dtypes, in order. The same on every machine.
 uint64_t HashTensorTable(const TensorTable& table);
 
-// What differs first, for a person: "tensor 3 is fc1.weight [128, 1568] here and fc1.weight [256, 1568] there".
-// Empty if equal.
+// What differs first, for a person: "tensor 3 is fc1.weight [128, 1568] here and fc1.weight [256,
+// 1568] there". Empty if equal.
 std::string DescribeDifference(const TensorTable& here, const TensorTable& there);
 
 uint64_t TotalElements(const TensorTable& table);

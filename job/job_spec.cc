@@ -1,0 +1,107 @@
+#include "job/job_spec.h"
+
+#include "absl/strings/str_cat.h"
+#include "job/support.h"
+
+namespace sluice {
+namespace {
+
+// Above it, feedback's delay costs accuracy with sparse codecs; at it, runs match dense ones.
+constexpr double kMomentumMax = 0.5;
+
+// Whether all of `name` matches `pattern`, where * stands for any text and ? for any character.
+bool Matches(absl::string_view pattern, absl::string_view name) {
+  size_t p = 0, n = 0;
+  size_t star = absl::string_view::npos, resume = 0;  // The last *, and where its text may end.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+// A codec of the job and where it is used, for messages.
+struct CodecUse {
+  std::string where;
+  CodecSpec codec;
+};
+
+std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
+  std::vector<CodecUse> uses = {{"uplink", compression.uplink}, {"downlink", compression.downlink}};
+  for (const CompressionOverride& o : compression.overrides) {
+    const std::string suffix = absl::StrCat(" of tensors ", o.tensors);
+    if (o.uplink) uses.push_back({absl::StrCat("uplink", suffix), *o.uplink});
+    if (o.downlink) uses.push_back({absl::StrCat("downlink", suffix), *o.downlink});
+  }
+  return uses;
+}
+
+// Empty if the optimizer's momentum and the codecs go together.
+std::string MomentumWarning(const JobSpec& spec) {
+  const OptimizerSpec& optimizer = spec.optimizer;
+  const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
+  const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
+  if (momentum <= kMomentumMax) return "";
+  std::string delaying;
+  int count = 0;
+  for (const CodecUse& use : CodecsOf(spec.compression)) {
+    if (ClassOf(use.codec) != CodecClass::kSparse || !use.codec.error_feedback) continue;
+    absl::StrAppend(&delaying, count++ > 0 ? " and " : "", use.where, " ", ToString(use.codec));
+  }
+  if (count == 0) return "";
+  absl::StrAppend(&delaying, count == 1 ? " delays" : " delay", " gradients and ",
+                  adam ? "beta1 " : "momentum ", momentum, " amplifies delay: use ");
+  // Adam divides by what beta1 sums up, so its rate stays; the others step lr / (1 - momentum).
+  if (adam) {
+    return absl::StrCat(delaying, "beta1 ", kMomentumMax, " and keep lr ", optimizer.lr);
+  }
+  const double lr = optimizer.lr / (1 - momentum) * (1 - kMomentumMax);
+  return absl::StrCat(delaying, "momentum ", kMomentumMax, " and lr ", lr, " instead of lr ",
+                      optimizer.lr);
+}
+
+}  // namespace
+
+CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
+                        Direction direction) {
+  const bool up = direction == Direction::kUplink;
+  for (auto o = compression.overrides.rbegin(); o != compression.overrides.rend(); ++o) {
+    const std::optional<CodecSpec>& codec = up ? o->uplink : o->downlink;
+    if (codec && Matches(o->tensors, tensor.name)) return *codec;
+  }
+  const CodecSpec& usual = up ? compression.uplink : compression.downlink;
+  const bool compresses = usual.codec != CodecId::kNone && usual.codec != CodecId::kBf16;
+  if (!compresses || tensor.elements() >= compression.min_elements) return usual;
+  CodecSpec dense;
+  dense.codec = CodecId::kFp16;
+  dense.error_feedback = usual.error_feedback;
+  return dense;
+}
+
+std::vector<std::string> JobWarnings(const JobSpec& spec) {
+  std::vector<std::string> warnings;
+  std::string momentum = MomentumWarning(spec);
+  if (!momentum.empty()) warnings.push_back(std::move(momentum));
+  for (const CodecUse& use : CodecsOf(spec.compression)) {
+    if (ClassOf(use.codec) != CodecClass::kSparse || use.codec.error_feedback) continue;
+    CodecSpec with_feedback = use.codec;
+    with_feedback.error_feedback = true;
+    warnings.push_back(absl::StrCat(use.where, " ", ToString(use.codec),
+                                    " loses for good what it does not send; use ",
+                                    ToString(with_feedback), ", which sends it later"));
+  }
+  return warnings;
+}
+
+}  // namespace sluice
