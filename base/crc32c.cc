@@ -31,13 +31,51 @@ uint32_t ExtendPortable(uint32_t crc, const std::byte* data, size_t size) {
 }
 
 #if defined(__x86_64__)
+// The instruction takes three cycles but starts one each cycle: three lanes of kLane bytes run side
+// by side, and their states are joined by "what a state becomes after kLane zero bytes", which is
+// linear.
+constexpr size_t kLane = 1024;
+
+using LaneShift = std::array<std::array<uint32_t, 256>, 4>;
+
+constexpr LaneShift MakeLaneShift() {
+  LaneShift shift{};
+  for (int bit = 0; bit < 32; ++bit) {
+    uint32_t state = uint32_t{1} << bit;
+    for (size_t i = 0; i < kLane; ++i) state = kTable[state & 0xFF] ^ (state >> 8);
+    std::array<uint32_t, 256>& table = shift[bit / 8];
+    for (uint32_t value = 0; value < 256; ++value) {
+      if ((value >> (bit % 8) & 1) != 0) table[value] ^= state;
+    }
+  }
+  return shift;
+}
+constexpr LaneShift kLaneShift = MakeLaneShift();
+
+uint32_t ShiftByLane(uint64_t state) {
+  return kLaneShift[0][state & 0xFF] ^ kLaneShift[1][state >> 8 & 0xFF] ^
+         kLaneShift[2][state >> 16 & 0xFF] ^ kLaneShift[3][state >> 24 & 0xFF];
+}
+
+uint64_t LoadWord(const std::byte* data) {
+  uint64_t word;
+  std::memcpy(&word, data, sizeof(word));
+  return word;
+}
+
 [[gnu::target("sse4.2")]] uint32_t ExtendSse42(uint32_t crc, const std::byte* data, size_t size) {
   uint64_t state = crc;
-  for (; size >= 8; data += 8, size -= 8) {
-    uint64_t word;
-    std::memcpy(&word, data, 8);
-    state = _mm_crc32_u64(state, word);
+  for (; size >= 3 * kLane; data += 3 * kLane, size -= 3 * kLane) {
+    uint64_t second = 0;
+    uint64_t third = 0;
+    for (size_t i = 0; i < kLane; i += 8) {
+      state = _mm_crc32_u64(state, LoadWord(data + i));
+      second = _mm_crc32_u64(second, LoadWord(data + kLane + i));
+      third = _mm_crc32_u64(third, LoadWord(data + 2 * kLane + i));
+    }
+    state = ShiftByLane(ShiftByLane(state) ^ second) ^ third;
   }
+  for (; size >= 8; data += 8, size -= 8) state = _mm_crc32_u64(state, LoadWord(data));
   crc = static_cast<uint32_t>(state);
   for (; size > 0; ++data, --size) crc = _mm_crc32_u8(crc, static_cast<uint8_t>(*data));
   return crc;

@@ -1,5 +1,6 @@
 #include "base/crc32c.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,18 @@ TEST(Crc32c, ExtendsInPieces) {
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     EXPECT_EQ(ExtendCrc32c(Crc32c(Bytes(text.substr(0, cut))), Bytes(text.substr(cut))),
               Crc32c(Bytes(text)));
+  }
+}
+
+TEST(Crc32c, LongTextsEqualTheirShortPieces) {
+  std::string text;
+  for (int i = 0; i < 10000; ++i) text.push_back(static_cast<char>(i * i * 37 + i));
+  for (const size_t size : {3071u, 3072u, 3073u, 3080u, 6143u, 6144u, 6151u, 10000u}) {
+    uint32_t crc = 0;
+    for (size_t at = 0; at < size; at += 100) {
+      crc = ExtendCrc32c(crc, Bytes(text.substr(at, std::min<size_t>(100, size - at))));
+    }
+    EXPECT_EQ(Crc32c(Bytes(text.substr(0, size))), crc) << size;
   }
 }
 
