@@ -1,0 +1,65 @@
+#include "cli/console.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::string_view kRed = "\x1b[31;1m";
+constexpr absl::string_view kYellow = "\x1b[33m";
+constexpr absl::string_view kPlain = "\x1b[0m";
+
+void Write(std::FILE* file, absl::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), file);
+}
+
+}  // namespace
+
+void Console::Say(absl::string_view line) {
+  const std::vector<std::string> block = block_;
+  ClearBlock();
+  Write(options_.out, absl::StrCat(line, "\n"));
+  std::fflush(options_.out);
+  DrawBlock(block);
+}
+
+void Console::Error(absl::string_view text) { Complain(kRed, "error: ", text); }
+void Console::Warning(absl::string_view text) { Complain(kYellow, "warning: ", text); }
+
+void Console::Complain(absl::string_view color, absl::string_view label, absl::string_view text) {
+  const std::vector<std::string> block = block_;
+  ClearBlock();
+  Write(options_.err, options_.colors ? absl::StrCat(color, label, kPlain, text, "\n")
+                                      : absl::StrCat(label, text, "\n"));
+  std::fflush(options_.err);
+  DrawBlock(block);
+}
+
+void Console::DrawBlock(const std::vector<std::string>& lines) {
+  if (!options_.terminal || lines.empty()) return;
+  std::string text;
+  if (!block_.empty()) absl::StrAppend(&text, "\x1b[", block_.size(), "A");
+  for (const std::string& line : lines) absl::StrAppend(&text, line, "\x1b[K\n");
+  absl::StrAppend(&text, "\x1b[J");
+  Write(options_.out, text);
+  std::fflush(options_.out);
+  block_ = lines;
+}
+
+void Console::ClearBlock() {
+  if (block_.empty()) return;
+  Write(options_.out, absl::StrCat("\x1b[", block_.size(), "A\x1b[J"));
+  std::fflush(options_.out);
+  block_.clear();
+}
+
+int TerminalWidth(std::FILE* file) {
+  winsize size{};
+  if (::ioctl(::fileno(file), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+}  // namespace sluice

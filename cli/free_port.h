@@ -1,0 +1,30 @@
+// FreePort: a loopback TCP port that a process we are about to start can listen on.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+
+namespace sluice {
+
+// Holds the port until Release or destruction, so that several in a row differ. Between Release and
+// the listening of the child another program could take it; then the child says so and ends.
+class FreePort {
+ public:
+  // `wanted` if it is not 0; else any. ALREADY_EXISTS if it is taken.
+  static absl::StatusOr<FreePort> Reserve(uint16_t wanted = 0);
+  ~FreePort() { Release(); }
+  FreePort(FreePort&& other) noexcept;
+  FreePort& operator=(FreePort&&) = delete;
+
+  uint16_t port() const { return port_; }
+  void Release();
+
+ private:
+  FreePort(int fd, uint16_t port) : fd_(fd), port_(port) {}
+
+  int fd_;
+  uint16_t port_;
+};
+
+}  // namespace sluice

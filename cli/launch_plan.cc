@@ -1,0 +1,86 @@
+#include "cli/launch_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice {
+namespace {
+
+// A proxy for the web must not get our loopback traffic, and the rank variables of a cluster that
+// the launcher itself runs in are not our workers'.
+constexpr std::array<absl::string_view, 10> kNotPassedOn = {
+    "http_proxy", "https_proxy",  "grpc_proxy",   "no_proxy",   "no_grpc_proxy",
+    "rank",       "slurm_procid", "slurm_ntasks", "world_size", "job_completion_index"};
+
+std::vector<std::string> Environment(const LaunchOptions& options, size_t process) {
+  std::vector<std::string> environment;
+  for (const std::string& entry : options.environment) {
+    const std::string name = absl::AsciiStrToLower(entry.substr(0, entry.find('=')));
+    if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), name) == kNotPassedOn.end()) {
+      environment.push_back(entry);
+    }
+  }
+  if (!options.proxy_ports.empty()) {
+    environment.push_back(
+        absl::StrCat("grpc_proxy=http://127.0.0.1:", options.proxy_ports[process]));
+  }
+  return environment;
+}
+
+std::string Loopback(uint16_t port) { return absl::StrCat("127.0.0.1:", port); }
+
+void AddJobFlags(const LaunchOptions& options, std::vector<std::string>* command) {
+  command->insert(command->end(), {"--job", options.job_path});
+  for (const std::string& set : options.sets) {
+    command->insert(command->end(), {"--set", set});
+  }
+  if (options.dense) command->push_back("--dense");
+}
+
+}  // namespace
+
+std::string ReportPath(const LaunchOptions& options, uint32_t rank) {
+  return absl::StrCat(options.log_folder, "/report-", rank, ".json");
+}
+
+LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
+  LaunchPlan plan;
+  plan.coordinator = Loopback(options.shard_ports[0]);
+  const size_t shards = options.shard_ports.size();
+  for (size_t i = 0; i < shards; ++i) {
+    ChildOptions child;
+    child.name = absl::StrCat("shard ", i);
+    child.command = {options.program_folder + "/sluice-server"};
+    AddJobFlags(options, &child.command);
+    const std::string address = Loopback(options.shard_ports[i]);
+    child.command.insert(child.command.end(),
+                         {"--shard", absl::StrCat(i), "--listen", address, "--advertise", address,
+                          "--http-listen", i == 0 ? options.http_listen : "off"});
+    if (i > 0) child.command.insert(child.command.end(), {"--coordinator", plan.coordinator});
+    child.environment = Environment(options, i);
+    child.log_path = absl::StrCat(options.log_folder, "/shard-", i, ".log");
+    plan.shards.push_back(std::move(child));
+  }
+  for (uint32_t rank = 0; rank < options.workers; ++rank) {
+    ChildOptions child;
+    child.name = absl::StrCat("worker ", rank);
+    child.command = {options.program_folder + "/sluice-worker"};
+    AddJobFlags(options, &child.command);
+    child.command.insert(child.command.end(),
+                         {"--coordinator", plan.coordinator, "--rank", absl::StrCat(rank),
+                          "--report", ReportPath(options, rank)});
+    if (options.threads > 0) {
+      child.command.insert(child.command.end(), {"--threads", absl::StrCat(options.threads)});
+    }
+    child.environment = Environment(options, shards + rank);
+    child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
+    plan.workers.push_back(std::move(child));
+  }
+  return plan;
+}
+
+}  // namespace sluice

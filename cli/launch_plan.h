@@ -1,0 +1,39 @@
+// LaunchPlan: the command lines and environments of all processes of a job on this machine. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "cli/child_process.h"
+
+namespace sluice {
+
+struct LaunchOptions {
+  std::string program_folder;  // Of sluice-server and sluice-worker.
+  std::string job_path;
+  std::vector<std::string> sets;  // key=value, passed on.
+  bool dense = false;
+  uint32_t threads = 0;                  // Of each worker; 0: its own default.
+  std::vector<std::string> environment;  // Of the launcher.
+  std::string log_folder;  // Gets worker-0.log, shard-0.log, ...; and the workers' reports.
+  std::vector<uint16_t> shard_ports;  // On 127.0.0.1; one shard each.
+  std::string http_listen;            // Of shard 0: HOST:PORT, or "off".
+  uint32_t workers = 0;
+  std::vector<uint16_t>
+      proxy_ports;  // Of the link pacer, shards first, then workers; empty: no pacing.
+};
+
+struct LaunchPlan {
+  std::vector<ChildOptions> shards;   // "shard 0", ...
+  std::vector<ChildOptions> workers;  // "worker 0", ...
+  std::string coordinator;            // HOST:PORT
+};
+
+LaunchPlan MakeLaunchPlan(const LaunchOptions& options);
+
+// Where worker `rank` leaves its report.
+std::string ReportPath(const LaunchOptions& options, uint32_t rank);
+
+}  // namespace sluice

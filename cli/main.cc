@@ -1,0 +1,139 @@
+// sluice: runs a job on this machine, checks a job file, asks a running job how it is. Flags only;
+// the work is elsewhere.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "cli/codecs.h"
+#include "cli/run.h"
+#include "cli/status.h"
+#include "cli/validate.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kUsageError = 2;
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+ConsoleOptions ConsoleOfThisProcess() {
+  ConsoleOptions console;
+  console.out = stdout;
+  console.err = stderr;
+  console.terminal = ::isatty(STDOUT_FILENO) == 1 && FromEnvironment("TERM") != "dumb";
+  console.colors =
+      console.terminal && ::isatty(STDERR_FILENO) == 1 && FromEnvironment("NO_COLOR").empty();
+  return console;
+}
+
+RunOptions RunOptionsOfThisProcess() {
+  RunOptions options;
+  options.console = ConsoleOfThisProcess();
+  std::error_code error;
+  options.program_folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  options.temporary_folder = FromEnvironment("TMPDIR");
+  if (options.temporary_folder.empty()) options.temporary_folder = "/tmp";
+  for (char** entry = environ; *entry != nullptr; ++entry) options.environment.push_back(*entry);
+  return options;
+}
+
+// The flags that say which job, as `run` and `validate` share them.
+void AddJobFlags(CLI::App* command, std::string* path, std::vector<std::string>* sets,
+                 bool* dense) {
+  command->add_option("job", *path, "Job file (YAML)")->required()->type_name("JOB.yaml");
+  command
+      ->add_option("--set", *sets,
+                   "Overrides one key of the job file, e.g. optimizer.lr=0.3; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  command->add_flag("--dense", *dense, "The same job uncompressed, with its `baseline` section");
+}
+
+void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
+  CLI::App* run = app->add_subcommand("run", "Run a job's shards and workers on this machine");
+  AddJobFlags(run, &options->job_path, &options->sets, &options->dense);
+  run->add_option("--link-rate", options->link_rate,
+                  "Give every process a link of this rate, e.g. 100mbit")
+      ->type_name("RATE");
+  run->add_option("--json", options->json_path, "Write the report to this file")->type_name("FILE");
+  run->add_option("--threads", options->threads, "Threads each worker computes with")
+      ->check(CLI::Range(1, 1024))
+      ->type_name("N");
+  run->add_option("--http", options->http_listen,
+                  "Where shard 0 serves its page and metrics; `off` for nowhere "
+                  "(default: server.http_port, or a free port if that is taken)")
+      ->type_name("HOST:PORT");
+  run->add_option("--log-dir", options->log_folder,
+                  "Keep the processes' logs here (default: a temporary folder, kept on failure)")
+      ->type_name("DIR");
+  run->add_flag("--quiet", options->quiet, "No progress and no warnings, only the report");
+  run->callback([options, chosen] { *chosen = [options] { return RunJob(*options); }; });
+}
+
+void AddStatus(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* status = app->add_subcommand("status", "Show how a running job is doing");
+  auto coordinator = std::make_shared<std::string>("127.0.0.1:7070");
+  auto json = std::make_shared<bool>(false);
+  status->add_option("--coordinator", *coordinator, "Address of shard 0")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  status->add_flag("--json", *json, "Print the coordinator's answer as JSON");
+  status->callback([coordinator, json, chosen] {
+    *chosen = [coordinator, json] { return ShowStatus(*coordinator, *json); };
+  });
+}
+
+void AddValidate(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* validate = app->add_subcommand("validate", "Say what is wrong with a job file");
+  struct Flags {
+    std::string path;
+    std::vector<std::string> sets;
+    bool dense = false;
+  };
+  auto flags = std::make_shared<Flags>();
+  AddJobFlags(validate, &flags->path, &flags->sets, &flags->dense);
+  validate->callback([flags, chosen] {
+    *chosen = [flags] { return ValidateJob(flags->path, flags->sets, flags->dense); };
+  });
+}
+
+void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* codecs = app->add_subcommand("codecs", "List the codecs");
+  codecs->callback([chosen] {
+    *chosen = [] { return std::fputs(FormatCodecTable().c_str(), stdout) < 0 ? 1 : 0; };
+  });
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Sluice: a sharded parameter server that compresses gradients", "sluice");
+  app.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  app.require_subcommand(1);
+  app.footer(
+      "Exit codes: 0 well; 1 the run failed; 2 a flag or the job file is wrong; 128 + a signal: "
+      "stopped by it.\n`sluice COMMAND --help` shows a command's flags.");
+  RunOptions run_options = RunOptionsOfThisProcess();
+  std::function<int()> chosen;
+  AddRun(&app, &run_options, &chosen);
+  AddValidate(&app, &chosen);
+  AddStatus(&app, &chosen);
+  AddCodecs(&app, &chosen);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsageError;
+  }
+  return chosen();
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) { return sluice::Main(argc, argv); }

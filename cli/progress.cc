@@ -1,0 +1,161 @@
+#include "cli/progress.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/quantity.h"
+
+namespace sluice {
+namespace {
+
+double Ratio(double above, double below) { return below > 0 ? above / below : 0; }
+
+std::string StepOf(uint64_t step, uint64_t total) {
+  return total > 0 ? absl::StrCat(step, "/", total) : absl::StrCat(step);
+}
+
+// Most telling columns first: a narrow terminal cuts from the right.
+std::string Row(absl::string_view name, absl::string_view step, absl::string_view loss,
+                absl::string_view samples, absl::string_view up, absl::string_view down,
+                absl::string_view ratio_up, absl::string_view ratio_down) {
+  return absl::StrFormat("%6s %13s %8s %9s %9s %9s %7s %7s", name, step, loss, samples, up, down,
+                         ratio_up, ratio_down);
+}
+
+std::string WorkerRow(const v1::MemberStatus& member) {
+  const std::string name = absl::StrCat(member.rank());
+  if (!member.joined()) return Row(name, "not here yet", "", "", "", "", "", "");
+  const v1::WorkerProgress& p = member.progress();
+  const double steps = static_cast<double>(p.step());
+  return Row(name, StepOf(p.step(), p.total_steps()), absl::StrFormat("%.4f", p.loss()),
+             absl::StrFormat("%.0f", p.samples_per_second()),
+             FormatBytes(Ratio(static_cast<double>(p.bytes_up()), steps)),
+             FormatBytes(Ratio(static_cast<double>(p.bytes_down()), steps)),
+             FormatRatio(Ratio(p.dense_bytes_up(), p.bytes_up())),
+             FormatRatio(Ratio(p.dense_bytes_down(), p.bytes_down())));
+}
+
+std::string TotalRow(const ProgressTotals& totals) {
+  return Row("all", StepOf(totals.step, totals.total_steps), absl::StrFormat("%.4f", totals.loss),
+             absl::StrFormat("%.0f", totals.samples_per_second),
+             FormatBytes(totals.bytes_up_per_step), FormatBytes(totals.bytes_down_per_step),
+             FormatRatio(totals.ratio_up), FormatRatio(totals.ratio_down));
+}
+
+absl::string_view PhaseName(v1::JobPhase phase) {
+  switch (phase) {
+    case v1::JOB_PHASE_RUNNING:
+      return "running";
+    case v1::JOB_PHASE_FINISHED:
+      return "finished";
+    case v1::JOB_PHASE_FAILED:
+      return "failed";
+    default:
+      return "waiting";
+  }
+}
+
+std::string WaitingFor(const v1::GetStatusReply& status, const ProgressTotals& totals) {
+  return absl::StrCat(totals.joined, " of ", status.world_size(), " workers and ",
+                      totals.attached_shards, " of ", status.shards_size(), " shards are here");
+}
+
+std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& totals,
+                     const ProgressFrame& frame) {
+  std::string line = absl::StrCat(status.job_name(), "  ", PhaseName(status.phase()), " ",
+                                  FormatElapsed(frame.elapsed));
+  if (status.phase() == v1::JOB_PHASE_WAITING) {
+    absl::StrAppend(&line, "  ", WaitingFor(status, totals));
+  } else {
+    absl::StrAppend(&line, "  eta ", FormatElapsed(frame.time_left));
+  }
+  if (!frame.page_url.empty()) absl::StrAppend(&line, "  ", frame.page_url);
+  return line;
+}
+
+}  // namespace
+
+ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
+  ProgressTotals totals;
+  double steps = 0, up = 0, down = 0, dense_up = 0, dense_down = 0;
+  for (const v1::MemberStatus& member : status.members()) {
+    if (!member.joined()) continue;
+    const v1::WorkerProgress& p = member.progress();
+    totals.step = totals.joined == 0 ? p.step() : std::min<uint64_t>(totals.step, p.step());
+    totals.total_steps = std::max<uint64_t>(totals.total_steps, p.total_steps());
+    totals.loss += p.loss();
+    totals.samples_per_second += p.samples_per_second();
+    steps += static_cast<double>(p.step());
+    up += static_cast<double>(p.bytes_up());
+    down += static_cast<double>(p.bytes_down());
+    dense_up += static_cast<double>(p.dense_bytes_up());
+    dense_down += static_cast<double>(p.dense_bytes_down());
+    ++totals.joined;
+  }
+  if (totals.joined > 0) totals.loss /= totals.joined;
+  totals.bytes_up_per_step = Ratio(up, steps);
+  totals.bytes_down_per_step = Ratio(down, steps);
+  totals.ratio_up = Ratio(dense_up, up);
+  totals.ratio_down = Ratio(dense_down, down);
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (shard.attached()) ++totals.attached_shards;
+  }
+  return totals;
+}
+
+void EtaEstimator::Observe(absl::Time now, uint64_t step) {
+  if (step == 0) return;
+  if (first_step_ == 0) {
+    first_step_ = step;
+    first_time_ = now;
+  }
+  // The time of a step is when it was first seen.
+  if (step > last_step_) {
+    last_step_ = step;
+    last_time_ = now;
+  }
+}
+
+absl::Duration EtaEstimator::TimeLeft(uint64_t total_steps) const {
+  if (last_step_ <= first_step_ || total_steps == 0) return absl::InfiniteDuration();
+  const uint64_t left = total_steps > last_step_ ? total_steps - last_step_ : 0;
+  const double rate = static_cast<double>(left) / static_cast<double>(last_step_ - first_step_);
+  return (last_time_ - first_time_) * rate;
+}
+
+std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const ProgressFrame& frame,
+                                       size_t width) {
+  const ProgressTotals totals = TotalsOf(status);
+  std::vector<std::string> lines = {HeadLine(status, totals, frame)};
+  lines.push_back(Row("worker", "step", "loss", "samples/s", "up/step", "down/step", "up", "down"));
+  size_t rows = 0;
+  for (const v1::MemberStatus& member : status.members()) {
+    if (++rows > kTableRowsMax) break;
+    lines.push_back(WorkerRow(member));
+  }
+  if (rows > kTableRowsMax) {
+    lines.push_back(absl::StrCat("... and ", status.members_size() - kTableRowsMax, " more"));
+  }
+  lines.push_back(TotalRow(totals));
+  for (std::string& line : lines) {
+    if (line.size() > width) line.resize(width);
+  }
+  return lines;
+}
+
+std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& frame) {
+  const ProgressTotals totals = TotalsOf(status);
+  if (status.phase() == v1::JOB_PHASE_WAITING || totals.step == 0) {
+    return absl::StrCat(FormatElapsed(frame.elapsed), " ", PhaseName(status.phase()), ": ",
+                        WaitingFor(status, totals));
+  }
+  return absl::StrFormat(
+      "%s step %s loss %.4f %.0f samples/s up %s (%s) down %s (%s) per step and worker, eta %s",
+      FormatElapsed(frame.elapsed), StepOf(totals.step, totals.total_steps), totals.loss,
+      totals.samples_per_second, FormatBytes(totals.bytes_up_per_step),
+      FormatRatio(totals.ratio_up), FormatBytes(totals.bytes_down_per_step),
+      FormatRatio(totals.ratio_down), FormatElapsed(frame.time_left));
+}
+
+}  // namespace sluice

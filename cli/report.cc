@@ -1,0 +1,192 @@
+#include "cli/report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/quantity.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kFp32Bytes = 4;
+constexpr double kFp16Bytes = 2;
+
+template <typename T>
+absl::Status Get(const Json& json, absl::string_view key, T* value) {
+  const auto found = json.find(std::string(key));
+  bool fits = found != json.end();
+  if constexpr (std::is_same_v<T, std::string>) {
+    fits = fits && found->is_string();
+  } else if constexpr (std::is_integral_v<T>) {
+    fits = fits && found->is_number_unsigned();
+  } else {
+    fits = fits && found->is_number();
+  }
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a worker's report has no right value for '", key, "'"));
+  }
+  *value = found->get<T>();
+  return absl::OkStatus();
+}
+
+std::optional<double> GetOptional(const Json& json, const std::string& key) {
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+Json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json();
+}
+
+Json FactsJson(const RunFacts& facts, bool ok) {
+  return {{"ok", ok},
+          {"job", facts.job_name},
+          {"workers", facts.workers},
+          {"shards", facts.shards},
+          {"seed", facts.seed},
+          {"dense", facts.dense},
+          {"link_rate", facts.link_rate.empty() ? Json() : Json(facts.link_rate)},
+          {"wall_seconds", facts.wall_seconds},
+          {"exit_codes", facts.exit_codes}};
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string TrafficLine(absl::string_view name, double bytes, double ratio) {
+  return absl::StrFormat("  %-14s %s per worker and step: %s less than dense fp32, %s than fp16\n",
+                         name, FormatBytes(bytes), FormatRatio(ratio),
+                         FormatRatio(ratio * kFp16Bytes / kFp32Bytes));
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
+  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return absl::InvalidArgumentError("a worker's report is no JSON object");
+  WorkerReport report;
+  for (const absl::Status& status : {
+           Get(json, "rank", &report.rank),
+           Get(json, "steps", &report.steps),
+           Get(json, "parameters", &report.parameters),
+           Get(json, "bytes_up", &report.bytes_up),
+           Get(json, "bytes_down", &report.bytes_down),
+           Get(json, "wall_seconds", &report.wall_seconds),
+           Get(json, "step_ms_p50", &report.step_ms_p50),
+           Get(json, "step_ms_p95", &report.step_ms_p95),
+           Get(json, "parameters_sha256", &report.parameters_sha256),
+       }) {
+    if (!status.ok()) return status;
+  }
+  report.train_loss = GetOptional(json, "train_loss").value_or(0);
+  report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
+  report.test_accuracy = GetOptional(json, "test_accuracy");
+  report.test_loss = GetOptional(json, "test_loss");
+  // "None" in the reports of ranks that do not test.
+  if (report.test_accuracy.has_value() && *report.test_accuracy < 0) {
+    report.test_accuracy.reset();
+    report.test_loss.reset();
+  }
+  return report;
+}
+
+absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
+                                         absl::Span<const WorkerReport> workers) {
+  if (workers.empty()) return absl::InvalidArgumentError("no worker left a report");
+  const WorkerReport& first = workers.front();
+  RunReport report;
+  report.facts = facts;
+  report.steps = first.steps;
+  report.parameters = first.parameters;
+  report.parameters_sha256 = first.parameters_sha256;
+  double up = 0, down = 0, steps = 0;
+  for (const WorkerReport& worker : workers) {
+    if (worker.steps != first.steps || worker.parameters != first.parameters) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "worker ", worker.rank, " reports ", worker.steps, " steps of ", worker.parameters,
+          " parameters, worker ", first.rank, " ", first.steps, " of ", first.parameters));
+    }
+    if (worker.parameters_sha256 != first.parameters_sha256) {
+      return absl::DataLossError(absl::StrCat(
+          "the workers end with different parameters: worker ", first.rank, " with sha256 ",
+          first.parameters_sha256, ", worker ", worker.rank, " with ", worker.parameters_sha256,
+          ". The run is not to be used; workers of one job need equal machines and libraries"));
+    }
+    up += static_cast<double>(worker.bytes_up);
+    down += static_cast<double>(worker.bytes_down);
+    steps += static_cast<double>(worker.steps);
+    report.train_loss += worker.train_loss / static_cast<double>(workers.size());
+    report.samples_per_second += worker.samples_per_second;
+    report.train_seconds = std::max(report.train_seconds, worker.wall_seconds);
+    report.step_ms_p50 = std::max(report.step_ms_p50, worker.step_ms_p50);
+    report.step_ms_p95 = std::max(report.step_ms_p95, worker.step_ms_p95);
+    if (worker.test_accuracy.has_value()) report.test_accuracy = worker.test_accuracy;
+    if (worker.test_loss.has_value()) report.test_loss = worker.test_loss;
+  }
+  if (steps > 0) {
+    report.bytes_up = up / steps;
+    report.bytes_down = down / steps;
+  }
+  const double dense = kFp32Bytes * static_cast<double>(report.parameters);
+  if (up > 0) report.ratio_up = dense / report.bytes_up;
+  if (down > 0) report.ratio_down = dense / report.bytes_down;
+  return report;
+}
+
+std::string ReportJson(const RunReport& report) {
+  Json json = FactsJson(report.facts, true);
+  json["steps"] = report.steps;
+  json["parameters"] = report.parameters;
+  json["test_accuracy"] = OrNull(report.test_accuracy);
+  json["test_loss"] = OrNull(report.test_loss);
+  json["train_loss"] = report.train_loss;
+  json["train_seconds"] = report.train_seconds;
+  json["samples_per_second"] = report.samples_per_second;
+  json["bytes_up"] = report.bytes_up;
+  json["bytes_down"] = report.bytes_down;
+  json["ratio_up"] = report.ratio_up;
+  json["ratio_down"] = report.ratio_down;
+  json["ratio_up_fp16"] = report.ratio_up * kFp16Bytes / kFp32Bytes;
+  json["ratio_down_fp16"] = report.ratio_down * kFp16Bytes / kFp32Bytes;
+  json["step_ms"] = {{"p50", report.step_ms_p50}, {"p95", report.step_ms_p95}};
+  json["parameters_sha256"] = report.parameters_sha256;
+  return Dump(json);
+}
+
+std::string FailureJson(const RunFacts& facts, absl::string_view failure) {
+  Json json = FactsJson(facts, false);
+  json["failure"] = std::string(failure);
+  return Dump(json);
+}
+
+std::string ReportSummary(const RunReport& report) {
+  const RunFacts& facts = report.facts;
+  std::string text = absl::StrCat(
+      facts.job_name, facts.dense ? " (dense)" : "", " finished in ",
+      FormatElapsed(absl::Seconds(facts.wall_seconds)), ": ", report.steps, " steps, ",
+      facts.workers, " workers, ", facts.shards, " shards, seed ", facts.seed,
+      facts.link_rate.empty() ? "" : absl::StrCat(", links of ", facts.link_rate), "\n");
+  if (report.test_accuracy.has_value()) {
+    absl::StrAppendFormat(&text, "  %-14s %.2f %%", "test accuracy", *report.test_accuracy * 100);
+    if (report.test_loss.has_value())
+      absl::StrAppendFormat(&text, ", loss %.4f", *report.test_loss);
+    absl::StrAppend(&text, "\n");
+  }
+  absl::StrAppend(&text, TrafficLine("up", report.bytes_up, report.ratio_up),
+                  TrafficLine("down", report.bytes_down, report.ratio_down));
+  absl::StrAppendFormat(&text, "  %-14s %.1f ms p50, %.1f ms p95; %.0f samples/s\n", "step",
+                        report.step_ms_p50, report.step_ms_p95, report.samples_per_second);
+  absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, equal on all workers", "parameters",
+                        report.parameters, report.parameters_sha256.substr(0, 16));
+  return text;
+}
+
+}  // namespace sluice

@@ -1,0 +1,404 @@
+#include "cli/run.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "cli/free_port.h"
+#include "cli/launch_plan.h"
+#include "cli/link_pacer.h"
+#include "cli/process_set.h"
+#include "cli/progress.h"
+#include "cli/quantity.h"
+#include "cli/report.h"
+#include "cli/status_client.h"
+#include "cli/stop_signals.h"
+#include "job/file/job_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kAskEvery = absl::Milliseconds(500);
+constexpr absl::Duration kAskTimeout = absl::Seconds(2);
+constexpr absl::Duration kLineEvery = absl::Seconds(5);
+// For shards to end themselves once all workers have.
+constexpr absl::Duration kShardsLinger = absl::Seconds(10);
+
+// A person's way out of what happened to a process.
+absl::string_view Advice(int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return "The lines above, or its log, say why.";
+  switch (WTERMSIG(wait_status)) {
+    case SIGKILL:
+      return "If nobody killed it, the machine ran out of memory (dmesg tells): use fewer workers, "
+             "a smaller batch or a smaller server.window_bytes.";
+    case SIGSEGV:
+    case SIGABRT:
+    case SIGBUS:
+    case SIGILL:
+    case SIGFPE:
+      return "That is a crash, a mistake in the program: please report it with its log.";
+    default:
+      return "Somebody sent it that signal; start the run again.";
+  }
+}
+
+class JobRun {
+ public:
+  explicit JobRun(const RunOptions& options)
+      : options_(options), console_(options.console), processes_(&clock_) {}
+
+  int Run();
+
+ private:
+  absl::Status Prepare();
+  absl::Status PreparePorts();
+  absl::Status PreparePage();
+  absl::Status StartProcesses();
+  void Watch();
+  void OnEnded(const ChildProcess& child);
+  void OnStopSignal(int signal);
+  void EndLingeringShards();
+  void ShowProgress();
+  void Fail(std::string text);
+  absl::StatusOr<RunReport> Collect();
+  RunFacts Facts() const;
+  int Finish();
+  void WriteJson(absl::string_view text);
+
+  const RunOptions& options_;
+  const SteadyClock clock_;
+  Console console_;
+  JobSpec spec_;
+  LaunchOptions launch_;
+  std::string page_url_;
+  bool keep_logs_ = true;
+  std::optional<double> bits_per_second_;
+  std::vector<FreePort> ports_;  // Of the shards, then of the page; held until the processes start.
+  std::optional<StopSignals> signals_;
+  std::unique_ptr<LinkPacer> pacer_;
+  ProcessSet processes_;
+  std::unique_ptr<StatusClient> client_;
+
+  absl::Time started_ = clock_.Now();
+  absl::Time ask_at_ = started_;
+  absl::Time line_at_ = started_ + kLineEvery;
+  absl::Time workers_ended_ = absl::InfiniteFuture();
+  absl::Duration wall_ = absl::ZeroDuration();
+  v1::GetStatusReply status_;  // The last one heard.
+  EtaEstimator eta_;
+  std::string failure_;  // The first one; empty: none.
+  int stop_signal_ = 0;
+};
+
+int JobRun::Run() {
+  absl::StatusOr<LoadedJob> job = LoadJob(options_.job_path, options_.sets, options_.dense);
+  if (!job.ok()) {
+    console_.Error(job.status().message());
+    return 2;
+  }
+  spec_ = job->spec;
+  if (!options_.quiet) {
+    for (const std::string& warning : JobWarnings(spec_)) console_.Warning(warning);
+  }
+  if (absl::Status status = Prepare(); !status.ok()) {
+    console_.Error(status.message());
+    return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
+  }
+  absl::StatusOr<StopSignals> signals = StopSignals::Catch();
+  if (!signals.ok()) {
+    console_.Error(signals.status().message());
+    return 1;
+  }
+  signals_.emplace(*std::move(signals));
+  if (absl::Status status = StartProcesses(); !status.ok()) {
+    Fail(std::string(status.message()));
+  } else if (!options_.quiet) {
+    console_.Say(absl::StrCat(
+        spec_.name, options_.dense ? " (dense)" : "", ": ", spec_.workers, " workers, ",
+        spec_.shards, " shards",
+        bits_per_second_.has_value() ? absl::StrCat(", links of ", options_.link_rate) : "",
+        page_url_.empty() ? "" : absl::StrCat(", page ", page_url_), ", logs in ",
+        launch_.log_folder));
+  }
+  Watch();
+  return Finish();
+}
+
+absl::Status JobRun::Prepare() {
+  if (!options_.link_rate.empty()) {
+    absl::StatusOr<double> rate = ParseBitRate(options_.link_rate);
+    if (!rate.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
+    }
+    bits_per_second_ = *rate;
+  }
+  for (const absl::string_view program : {"sluice-server", "sluice-worker"}) {
+    const std::string path = absl::StrCat(options_.program_folder, "/", program);
+    if (::access(path.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no ", path, ": it belongs beside this program. Build it (scripts/build.sh); ",
+          "sluice-worker needs LibTorch (-DSLUICE_TORCH=ON)"));
+    }
+  }
+  // Better now than after the training.
+  if (!options_.json_path.empty() && !std::ofstream(options_.json_path, std::ios::app)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--json: cannot write ", options_.json_path, ": is its folder there?"));
+  }
+  launch_.program_folder = options_.program_folder;
+  launch_.job_path = options_.job_path;
+  launch_.sets = options_.sets;
+  launch_.dense = options_.dense;
+  launch_.threads = options_.threads;
+  launch_.environment = options_.environment;
+  launch_.workers = spec_.workers;
+  launch_.log_folder = options_.log_folder;
+  if (launch_.log_folder.empty()) {
+    std::string folder = options_.temporary_folder + "/sluice-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make a folder for logs: ", folder));
+    }
+    launch_.log_folder = folder;
+    keep_logs_ = false;
+    return PreparePorts();
+  }
+  std::error_code error;
+  std::filesystem::create_directories(launch_.log_folder, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-dir: cannot make ", launch_.log_folder, ": ", error.message()));
+  }
+  return PreparePorts();
+}
+
+absl::Status JobRun::PreparePorts() {
+  for (uint32_t shard = 0; shard < spec_.shards; ++shard) {
+    absl::StatusOr<FreePort> port = FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    launch_.shard_ports.push_back(port->port());
+    ports_.push_back(*std::move(port));
+  }
+  return PreparePage();
+}
+
+absl::Status JobRun::PreparePage() {
+  launch_.http_listen = options_.http_listen;
+  if (launch_.http_listen == "off") return absl::OkStatus();
+  if (launch_.http_listen.empty()) {
+    absl::StatusOr<FreePort> port = FreePort::Reserve(spec_.server.http_port);
+    if (!port.ok()) {
+      port = FreePort::Reserve();
+      if (!port.ok()) return port.status();
+      if (!options_.quiet) {
+        console_.Say(absl::StrCat("Port ", spec_.server.http_port,
+                                  " is taken; the page of this run is on port ", port->port(),
+                                  "."));
+      }
+    }
+    launch_.http_listen = absl::StrCat("127.0.0.1:", port->port());
+    ports_.push_back(*std::move(port));
+  }
+  page_url_ = absl::StrCat("http://", launch_.http_listen, "/");
+  return absl::OkStatus();
+}
+
+absl::Status JobRun::StartProcesses() {
+  if (bits_per_second_.has_value()) {
+    std::vector<uint16_t> listens_on = launch_.shard_ports;
+    listens_on.resize(listens_on.size() + spec_.workers, 0);
+    absl::StatusOr<std::unique_ptr<LinkPacer>> pacer =
+        LinkPacer::Start(*bits_per_second_, listens_on, &clock_);
+    if (!pacer.ok()) return pacer.status();
+    pacer_ = *std::move(pacer);
+    for (size_t i = 0; i < listens_on.size(); ++i) {
+      launch_.proxy_ports.push_back(pacer_->proxy_port(i));
+    }
+  }
+  const LaunchPlan plan = MakeLaunchPlan(launch_);
+  ports_.clear();
+  started_ = clock_.Now();
+  for (const ChildOptions& shard : plan.shards) {
+    if (absl::Status status = processes_.Start(Role::kServer, shard); !status.ok()) return status;
+  }
+  for (const ChildOptions& worker : plan.workers) {
+    if (absl::Status status = processes_.Start(Role::kWorker, worker); !status.ok()) return status;
+  }
+  client_ = std::make_unique<StatusClient>(plan.coordinator);
+  return absl::OkStatus();
+}
+
+void JobRun::Watch() {
+  while (!processes_.AllEnded()) {
+    for (const ChildProcess* child : processes_.Wait(kAskEvery, signals_->fd())) OnEnded(*child);
+    while (const std::optional<int> signal = signals_->Take()) OnStopSignal(*signal);
+    EndLingeringShards();
+    if (client_ != nullptr && !processes_.ending()) ShowProgress();
+  }
+  wall_ = std::min(workers_ended_, clock_.Now()) - started_;
+  console_.ClearBlock();
+}
+
+void JobRun::OnEnded(const ChildProcess& child) {
+  const int wait_status = *child.wait_status();
+  // Shards may end in order before the last worker has written its report.
+  if (processes_.ending() || ExitCode(wait_status) == 0) return;
+  std::string text =
+      absl::StrCat(child.name(), " (process ", child.pid(), ") ", DescribeEnd(wait_status),
+                   " after ", FormatElapsed(clock_.Now() - started_));
+  if (const uint64_t step = TotalsOf(status_).step; step > 0) {
+    absl::StrAppend(&text, ", about step ", step);
+  }
+  absl::StrAppend(&text, ".");
+  const std::vector<std::string> lines = child.LastLines();
+  absl::StrAppend(&text, lines.empty() ? "\n  It printed nothing." : "\n  Its last lines:");
+  for (const std::string& line : lines) absl::StrAppend(&text, "\n    ", line);
+  absl::StrAppend(&text, "\n  Its log: ", child.log_path(), "\n  ", Advice(wait_status));
+  Fail(std::move(text));
+}
+
+void JobRun::Fail(std::string text) {
+  console_.Error(text);
+  if (failure_.empty()) failure_ = std::move(text);
+  if (!processes_.AllEnded() && !processes_.ending()) {
+    console_.Say("Ending the other processes of the run.");
+  }
+  processes_.BeginEnd();
+}
+
+void JobRun::OnStopSignal(int signal) {
+  if (stop_signal_ != 0) {
+    processes_.KillAll();
+    return;
+  }
+  stop_signal_ = signal;
+  console_.Say(signal == SIGINT ? "Stopping the run; Ctrl-C again kills it."
+                                : "Stopping the run, as asked by a signal.");
+  processes_.BeginEnd();
+}
+
+void JobRun::EndLingeringShards() {
+  if (!processes_.AllEnded(Role::kWorker)) return;
+  const absl::Time now = clock_.Now();
+  workers_ended_ = std::min(workers_ended_, now);
+  if (now - workers_ended_ > kShardsLinger && !processes_.ending()) {
+    Fail("all workers ended well, but a shard did not follow them within 10 s.");
+  }
+}
+
+void JobRun::ShowProgress() {
+  absl::StatusOr<v1::GetStatusReply> answer = status_;
+  if (client_->Take(absl::ZeroDuration(), &answer) && answer.ok()) {
+    status_ = *std::move(answer);
+    eta_.Observe(clock_.Now(), TotalsOf(status_).step);
+  }
+  const absl::Time now = clock_.Now();
+  if (now < ask_at_) return;
+  ask_at_ = now + kAskEvery;
+  client_->Ask(kAskTimeout);
+  if (options_.quiet || status_.world_size() == 0) return;
+  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps),
+                            page_url_};
+  if (options_.console.terminal) {
+    const int width = TerminalWidth(options_.console.out);
+    console_.DrawBlock(ProgressTable(status_, frame, std::max(width - 1, 20)));
+  } else if (now >= line_at_) {
+    line_at_ = now + kLineEvery;
+    console_.Say(ProgressLine(status_, frame));
+  }
+}
+
+RunFacts JobRun::Facts() const {
+  RunFacts facts;
+  facts.job_name = spec_.name;
+  facts.workers = spec_.workers;
+  facts.shards = spec_.shards;
+  facts.seed = spec_.seed;
+  facts.dense = options_.dense;
+  facts.link_rate = options_.link_rate;
+  facts.wall_seconds = absl::ToDoubleSeconds(wall_);
+  for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
+    if (child->wait_status().has_value()) {
+      facts.exit_codes[child->name()] = ExitCode(*child->wait_status());
+    }
+  }
+  return facts;
+}
+
+absl::StatusOr<RunReport> JobRun::Collect() {
+  std::vector<WorkerReport> reports;
+  for (uint32_t rank = 0; rank < spec_.workers; ++rank) {
+    const std::string path = ReportPath(launch_, rank);
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    if (!file) {
+      return absl::NotFoundError(
+          absl::StrCat("worker ", rank, " ended well, but left no report in ", path));
+    }
+    absl::StatusOr<WorkerReport> report = ParseWorkerReport(text.str());
+    if (!report.ok()) {
+      return absl::Status(report.status().code(),
+                          absl::StrCat(path, ": ", report.status().message()));
+    }
+    reports.push_back(*std::move(report));
+  }
+  return CombineReports(Facts(), reports);
+}
+
+void JobRun::WriteJson(absl::string_view text) {
+  if (options_.json_path.empty()) return;
+  std::ofstream file(options_.json_path, std::ios::trunc);
+  file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  if (!file.flush()) {
+    console_.Error(absl::StrCat("cannot write the report to ", options_.json_path));
+    if (failure_.empty()) failure_ = "cannot write the report";
+  }
+}
+
+int JobRun::Finish() {
+  client_.reset();
+  pacer_.reset();
+  if (failure_.empty() && stop_signal_ == 0) {
+    if (const absl::StatusOr<RunReport> report = Collect(); report.ok()) {
+      console_.Say(ReportSummary(*report));
+      WriteJson(ReportJson(*report));
+    } else {
+      console_.Error(report.status().message());
+      failure_ = std::string(report.status().message());
+    }
+  }
+  if (stop_signal_ != 0 && failure_.empty())
+    failure_ = absl::StrCat("stopped by signal ", stop_signal_);
+  if (failure_.empty()) {
+    if (!keep_logs_) {
+      std::error_code ignored;  // A temporary folder: nothing is lost if it stays.
+      std::filesystem::remove_all(launch_.log_folder, ignored);
+    }
+    return 0;
+  }
+  WriteJson(FailureJson(Facts(), failure_));
+  console_.Say(absl::StrCat("All processes of the run have ended. Their logs are in ",
+                            launch_.log_folder, "."));
+  return stop_signal_ != 0 ? 128 + stop_signal_ : 1;
+}
+
+}  // namespace
+
+int RunJob(const RunOptions& options) { return JobRun(options).Run(); }
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+#include "cli/status.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <cstdio>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "cli/progress.h"
+#include "cli/quantity.h"
+#include "cli/status_client.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
+
+std::string Printable(std::string text) {
+  for (char& c : text) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\n') c = '?';
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string FormatStatus(const v1::GetStatusReply& status) {
+  ProgressFrame frame;
+  frame.elapsed = absl::Milliseconds(status.uptime_ms());
+  std::string text = absl::StrJoin(ProgressTable(status, frame, kWidth), "\n");
+  for (const v1::ShardStatus& shard : status.shards()) {
+    absl::StrAppend(&text, "\nshard ", shard.shard(), "  ");
+    if (shard.attached()) {
+      absl::StrAppend(&text, shard.address(), "  ", shard.elements(),
+                      " parameters  closed up to step ", shard.highest_closed_step());
+      absl::StrAppendFormat(&text, "  heard %.1f s ago", shard.seconds_since_report());
+    } else {
+      absl::StrAppend(&text, "not here yet");
+    }
+  }
+  if (!status.failure().empty()) absl::StrAppend(&text, "\nfailure: ", status.failure());
+  return Printable(text);
+}
+
+int ShowStatus(const std::string& coordinator, bool json) {
+  StatusClient client(coordinator);
+  client.Ask(kTimeout);
+  absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
+  if (!client.Take(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
+    const std::string text = absl::StrCat(
+        "error: nothing answers at ", coordinator, ": ", answer.status().message(),
+        "\nIs a job running there? Shard 0 is the coordinator; its --listen address goes here.\n");
+    std::fputs(text.c_str(), stderr);
+    return 1;
+  }
+  std::string text;
+  if (json) {
+    google::protobuf::util::JsonPrintOptions options;
+    options.add_whitespace = true;
+    options.preserve_proto_field_names = true;
+    options.always_print_primitive_fields = true;
+    if (!google::protobuf::util::MessageToJsonString(*answer, &text, options).ok()) return 1;
+  } else {
+    text = FormatStatus(*answer) + "\n";
+  }
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
+}  // namespace sluice

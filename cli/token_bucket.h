@@ -1,0 +1,39 @@
+// TokenBucket: how many bytes one direction of a link may carry now. Pure: time comes in.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace sluice {
+
+class TokenBucket {
+ public:
+  // Starts full. `burst_bytes` is what an idle link may send at once.
+  TokenBucket(double bytes_per_second, double burst_bytes, absl::Time now)
+      : rate_(bytes_per_second), burst_(burst_bytes), tokens_(burst_bytes), filled_at_(now) {}
+
+  void Refill(absl::Time now) {
+    if (now <= filled_at_) return;
+    tokens_ = std::min(burst_, tokens_ + rate_ * absl::ToDoubleSeconds(now - filled_at_));
+    filled_at_ = now;
+  }
+  // Whole bytes that may go now.
+  int64_t available() const { return static_cast<int64_t>(tokens_); }
+  // At most available().
+  void Take(int64_t bytes) { tokens_ -= static_cast<double>(bytes); }
+  // How long after the last Refill `bytes` (at most the burst) will be there.
+  absl::Duration TimeUntil(int64_t bytes) const {
+    const double missing = std::min(static_cast<double>(bytes), burst_) - tokens_;
+    return missing <= 0 ? absl::ZeroDuration() : absl::Seconds(missing / rate_);
+  }
+
+ private:
+  double rate_;
+  double burst_;
+  double tokens_;
+  absl::Time filled_at_;
+};
+
+}  // namespace sluice

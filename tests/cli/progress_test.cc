@@ -1,0 +1,121 @@
+#include "cli/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "cli/status.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+v1::GetStatusReply Running(int workers, uint64_t first_step = 100) {
+  v1::GetStatusReply status;
+  status.set_job_name("mnist");
+  status.set_phase(v1::JOB_PHASE_RUNNING);
+  status.set_world_size(workers);
+  for (int rank = 0; rank < workers; ++rank) {
+    v1::MemberStatus* member = status.add_members();
+    member->set_rank(rank);
+    member->set_joined(true);
+    v1::WorkerProgress* progress = member->mutable_progress();
+    progress->set_step(first_step + rank);
+    progress->set_total_steps(400);
+    progress->set_loss(0.5 + rank);
+    progress->set_samples_per_second(1000);
+    progress->set_bytes_up(2048 * (first_step + rank));
+    progress->set_bytes_down(4096 * (first_step + rank));
+    progress->set_dense_bytes_up(204800 * (first_step + rank));
+    progress->set_dense_bytes_down(204800 * (first_step + rank));
+  }
+  v1::ShardStatus* shard = status.add_shards();
+  shard->set_attached(true);
+  shard->set_address("127.0.0.1:7070");
+  return status;
+}
+
+TEST(TotalsTest, AddsUpWorkers) {
+  const ProgressTotals totals = TotalsOf(Running(2));
+  EXPECT_EQ(totals.step, 100u);
+  EXPECT_EQ(totals.total_steps, 400u);
+  EXPECT_DOUBLE_EQ(totals.loss, 1.0);
+  EXPECT_DOUBLE_EQ(totals.samples_per_second, 2000);
+  EXPECT_DOUBLE_EQ(totals.bytes_up_per_step, 2048);
+  EXPECT_DOUBLE_EQ(totals.bytes_down_per_step, 4096);
+  EXPECT_DOUBLE_EQ(totals.ratio_up, 100);
+  EXPECT_DOUBLE_EQ(totals.ratio_down, 50);
+  EXPECT_EQ(totals.attached_shards, 1u);
+}
+
+TEST(TotalsTest, NothingYet) {
+  const ProgressTotals totals = TotalsOf({});
+  EXPECT_EQ(totals.step, 0u);
+  EXPECT_EQ(totals.ratio_up, 0);
+  EXPECT_EQ(totals.loss, 0);
+}
+
+TEST(EtaTest, CountsFromTheFirstStepSeen) {
+  EtaEstimator eta;
+  const absl::Time start = absl::UnixEpoch();
+  eta.Observe(start, 0);
+  EXPECT_EQ(eta.TimeLeft(100), absl::InfiniteDuration());
+  eta.Observe(start + absl::Seconds(30), 10);
+  EXPECT_EQ(eta.TimeLeft(100), absl::InfiniteDuration());
+  eta.Observe(start + absl::Seconds(40), 30);
+  EXPECT_EQ(eta.TimeLeft(100), absl::Seconds(35));
+  // Seeing the same step later changes nothing.
+  eta.Observe(start + absl::Seconds(50), 30);
+  EXPECT_EQ(eta.TimeLeft(100), absl::Seconds(35));
+  EXPECT_EQ(eta.TimeLeft(20), absl::ZeroDuration());
+  EXPECT_EQ(eta.TimeLeft(0), absl::InfiniteDuration());
+}
+
+TEST(ProgressLineTest, SaysEverythingOnce) {
+  const ProgressFrame frame{absl::Seconds(15), absl::Seconds(31), ""};
+  EXPECT_EQ(ProgressLine(Running(2), frame),
+            "0:15 step 100/400 loss 1.0000 2000 samples/s up 2.00 KiB (100x) down 4.00 KiB "
+            "(50.0x) per step and worker, eta 0:31");
+}
+
+TEST(ProgressLineTest, SaysWhoIsAwaited) {
+  v1::GetStatusReply status = Running(3, 0);
+  status.set_phase(v1::JOB_PHASE_WAITING);
+  status.mutable_members(1)->set_joined(false);
+  const ProgressFrame frame{absl::Seconds(2), absl::InfiniteDuration(), ""};
+  EXPECT_EQ(ProgressLine(status, frame), "0:02 waiting: 2 of 3 workers and 1 of 1 shards are here");
+}
+
+TEST(ProgressTableTest, FitsAnyWidth) {
+  const ProgressFrame frame{absl::Seconds(15), absl::Seconds(31), "http://127.0.0.1:7071/"};
+  for (const size_t width : {1, 20, 40, 79, 200}) {
+    const std::vector<std::string> lines = ProgressTable(Running(4), frame, width);
+    EXPECT_THAT(lines, Each(SizeIs(::testing::Le(width))));
+    EXPECT_THAT(lines, SizeIs(7));
+  }
+  EXPECT_THAT(ProgressTable(Running(4), frame, 200)[0], HasSubstr("http://127.0.0.1:7071/"));
+}
+
+TEST(ProgressTableTest, ManyWorkersAreCutAndCounted) {
+  const std::vector<std::string> lines = ProgressTable(Running(100), {}, 100);
+  EXPECT_THAT(lines, SizeIs(2 + kTableRowsMax + 2));
+  EXPECT_EQ(lines[lines.size() - 2], "... and 84 more");
+}
+
+TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
+  v1::GetStatusReply status = Running(1);
+  status.set_phase(v1::JOB_PHASE_FAILED);
+  status.set_failure("worker 0 \x1b[2J is gone");
+  status.add_shards()->set_shard(1);
+  const std::string text = FormatStatus(status);
+  EXPECT_THAT(text, HasSubstr("shard 0  127.0.0.1:7070"));
+  EXPECT_THAT(text, HasSubstr("shard 1  not here yet"));
+  EXPECT_THAT(text, HasSubstr("failure: worker 0 ?[2J is gone"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+}  // namespace
+}  // namespace sluice

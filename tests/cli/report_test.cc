@@ -1,0 +1,137 @@
+#include "cli/report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+nlohmann::json WorkerJson(uint32_t rank) {
+  return {{"rank", rank},
+          {"steps", 10},
+          {"parameters", 1000},
+          {"bytes_up", 400 + 200 * rank},
+          {"bytes_down", 1000},
+          {"wall_seconds", 2.5 + rank},
+          {"train_loss", 0.5 + rank},
+          {"samples_per_second", 100.0},
+          {"step_ms_p50", 4.0 + rank},
+          {"step_ms_p95", 9},
+          {"parameters_sha256", "ab12"}};
+}
+
+std::vector<WorkerReport> TwoWorkers() {
+  nlohmann::json first = WorkerJson(0);
+  first["test_accuracy"] = 0.75;
+  first["test_loss"] = 0.25;
+  nlohmann::json second = WorkerJson(1);
+  second["test_accuracy"] = -1;
+  second["test_loss"] = 0;
+  return {*ParseWorkerReport(first.dump()), *ParseWorkerReport(second.dump())};
+}
+
+RunFacts Facts() {
+  RunFacts facts;
+  facts.job_name = "mnist";
+  facts.workers = 2;
+  facts.shards = 1;
+  facts.seed = 7;
+  facts.link_rate = "100mbit";
+  facts.wall_seconds = 4;
+  facts.exit_codes = {{"shard 0", 0}, {"worker 0", 0}, {"worker 1", 0}};
+  return facts;
+}
+
+TEST(WorkerReportTest, NamesTheFieldThatIsWrong) {
+  for (const char* key : {"rank", "steps", "parameters", "bytes_up", "bytes_down", "wall_seconds",
+                          "step_ms_p50", "step_ms_p95", "parameters_sha256"}) {
+    nlohmann::json json = WorkerJson(0);
+    json.erase(key);
+    EXPECT_THAT(std::string(ParseWorkerReport(json.dump()).status().message()), HasSubstr(key));
+    json[key] = nlohmann::json::array();
+    EXPECT_FALSE(ParseWorkerReport(json.dump()).ok()) << key;
+  }
+  for (const char* text : {"", "{", "[]", "null", "{\"rank\":-1}"}) {
+    EXPECT_EQ(ParseWorkerReport(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(CombineTest, TakesMeansSumsAndTheSlowest) {
+  const absl::StatusOr<RunReport> report = CombineReports(Facts(), TwoWorkers());
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_DOUBLE_EQ(report->bytes_up, 50);  // (400 + 600) / (2 workers x 10 steps)
+  EXPECT_DOUBLE_EQ(report->bytes_down, 100);
+  EXPECT_DOUBLE_EQ(report->ratio_up, 80);
+  EXPECT_DOUBLE_EQ(report->ratio_down, 40);
+  EXPECT_DOUBLE_EQ(report->train_loss, 1);
+  EXPECT_DOUBLE_EQ(report->train_seconds, 3.5);
+  EXPECT_DOUBLE_EQ(report->step_ms_p50, 5);
+  EXPECT_DOUBLE_EQ(report->samples_per_second, 200);
+  EXPECT_EQ(report->test_accuracy, 0.75);
+  EXPECT_EQ(report->test_loss, 0.25);
+}
+
+TEST(CombineTest, DifferentParametersAreAnErrorThatNamesTheRank) {
+  std::vector<WorkerReport> workers = TwoWorkers();
+  workers[1].parameters_sha256 = "ab13";
+  const absl::Status status = CombineReports(Facts(), workers).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("worker 1 with ab13"));
+}
+
+TEST(CombineTest, DifferentRunsAreAnError) {
+  std::vector<WorkerReport> workers = TwoWorkers();
+  workers[1].steps = 9;
+  EXPECT_FALSE(CombineReports(Facts(), workers).ok());
+  EXPECT_FALSE(CombineReports(Facts(), {}).ok());
+}
+
+TEST(CombineTest, NoStepsGiveNoRatios) {
+  WorkerReport worker;
+  worker.parameters = 1000;
+  const absl::StatusOr<RunReport> report = CombineReports(Facts(), {worker});
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->ratio_up, 0);
+  EXPECT_EQ(report->bytes_up, 0);
+  EXPECT_FALSE(nlohmann::json::parse(ReportJson(*report)).empty());
+}
+
+TEST(ReportJsonTest, HoldsWhatReadersRelyOn) {
+  const nlohmann::json json =
+      nlohmann::json::parse(ReportJson(*CombineReports(Facts(), TwoWorkers())));
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["job"], "mnist");
+  EXPECT_EQ(json["seed"], 7);
+  EXPECT_EQ(json["dense"], false);
+  EXPECT_EQ(json["link_rate"], "100mbit");
+  EXPECT_EQ(json["test_accuracy"], 0.75);
+  EXPECT_EQ(json["steps"], 10);
+  EXPECT_EQ(json["wall_seconds"], 4);
+  EXPECT_EQ(json["ratio_up"], 80);
+  EXPECT_EQ(json["ratio_up_fp16"], 40);
+  EXPECT_EQ(json["ratio_down_fp16"], 20);
+  EXPECT_EQ(json["step_ms"]["p50"], 5);
+  EXPECT_EQ(json["step_ms"]["p95"], 9);
+  EXPECT_EQ(json["parameters_sha256"], "ab12");
+  EXPECT_EQ(json["exit_codes"]["worker 1"], 0);
+}
+
+TEST(ReportJsonTest, FailureSurvivesAnyBytes) {
+  const nlohmann::json json = nlohmann::json::parse(FailureJson(Facts(), "died: \xff\xfe\n"));
+  EXPECT_EQ(json["ok"], false);
+  EXPECT_THAT(json["failure"].get<std::string>(), HasSubstr("died: "));
+}
+
+TEST(ReportSummaryTest, IsReadable) {
+  const std::string text = ReportSummary(*CombineReports(Facts(), TwoWorkers()));
+  EXPECT_THAT(text, HasSubstr("mnist finished in 0:04: 10 steps, 2 workers"));
+  EXPECT_THAT(text, HasSubstr("75.00 %"));
+  EXPECT_THAT(text, HasSubstr("50 B per worker and step: 80.0x less than dense fp32, 40.0x"));
+}
+
+}  // namespace
+}  // namespace sluice
