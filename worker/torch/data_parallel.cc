@@ -1,0 +1,188 @@
+#include "worker/torch/data_parallel.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "worker/torch/gradient_hook.h"
+#include "worker/torch/torch_status.h"
+
+namespace sluice {
+namespace {
+
+at::Tensor EmptyGradient(const at::Tensor& parameter) {
+  return at::empty_strided(parameter.sizes(), parameter.strides(),
+                           at::TensorOptions().dtype(at::kFloat));
+}
+
+// Makes .grad of `parameter` a tensor that lies as the table says, whatever backward or the user
+// left there.
+absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const TensorInfo& info) {
+  at::Tensor gradient = parameter.grad();
+  if (!gradient.defined()) {
+    gradient = EmptyGradient(parameter).zero_();
+  } else if (gradient.layout() != at::kStrided) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameter ", info.name,
+        " got a sparse gradient, and only dense ones can be exchanged: make the layer's "
+        "gradient dense (embeddings: sparse(false))"));
+  } else if (!LiesAs(gradient, info)) {
+    gradient = EmptyGradient(parameter).copy_(gradient);
+  }
+  parameter.mutable_grad() = gradient;
+  return gradient;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
+    const torch::nn::Module& module, Session* session, const DataParallelOptions& options) {
+  if (options.accumulation_steps == 0) {
+    return absl::InvalidArgumentError("accumulation_steps is 0: it must be at least 1");
+  }
+  return TorchStatus(
+      "while preparing the model", [&]() -> absl::StatusOr<std::unique_ptr<DataParallel>> {
+        absl::StatusOr<TrainableParameters> parameters = FindTrainableParameters(module);
+        if (!parameters.ok()) return parameters.status();
+        std::unique_ptr<DataParallel> made(
+            new DataParallel(*std::move(parameters), session, options));
+        if (absl::Status status = made->InstallHooks(); !status.ok()) return status;
+        return made;
+      });
+}
+
+DataParallel::DataParallel(TrainableParameters parameters, Session* session,
+                           const DataParallelOptions& options)
+    : parameters_(std::move(parameters)),
+      session_(session),
+      options_(options),
+      slots_(parameters_.tensors.size()) {}
+
+DataParallel::~DataParallel() {
+  for (size_t i = 0; i < hooks_installed_; ++i) RemoveGradientHook(parameters_.tensors[i]);
+}
+
+absl::Status DataParallel::InstallHooks() {
+  for (uint32_t i = 0; i < parameters_.tensors.size(); ++i) {
+    absl::Status status = InstallGradientHook(parameters_.tensors[i],
+                                              [this, i](const at::Tensor&) { OnGradient(i); });
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("parameter ", parameters_.table[i].name, ": ",
+                                                      status.message()));
+    }
+    ++hooks_installed_;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JoinInfo> DataParallel::Join() {
+  return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
+    absl::StatusOr<JoinInfo> info = session_->Join(parameters_.table, ParametersSha256());
+    if (!info.ok() || info->parameters_agree) return info;
+    std::vector<absl::Span<float>> spans;
+    for (const at::Tensor& tensor : parameters_.tensors) spans.push_back(StorageSpan(tensor));
+    if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
+    return info;
+  });
+}
+
+void DataParallel::OnGradient(uint32_t tensor) {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return;
+  Slot& slot = slots_[tensor];
+  ++slot.passes;
+  if (slot.passes < options_.accumulation_steps) return;
+  if (slot.submitted) {
+    failure_ = absl::FailedPreconditionError(
+        absl::StrCat("backward reached parameter ", parameters_.table[tensor].name, " ",
+                     slot.passes, " times before Synchronize, but accumulation_steps is ",
+                     options_.accumulation_steps, ": call Synchronize after each ",
+                     options_.accumulation_steps, " backward passes, or raise accumulation_steps"));
+    return;
+  }
+  // The analysis does not follow `lock` into a lambda.
+  const auto submit = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return SubmitLocked(tensor, slot.passes);
+  };
+  failure_ = TorchStatus("while handing a gradient over", submit);
+}
+
+absl::Status DataParallel::SubmitLocked(uint32_t tensor, uint32_t passes) {
+  const at::NoGradGuard no_grad;
+  Slot& slot = slots_[tensor];
+  absl::StatusOr<at::Tensor> gradient =
+      LayGradient(parameters_.tensors[tensor], parameters_.table[tensor]);
+  if (!gradient.ok()) return gradient.status();
+  slot.gradient = *std::move(gradient);
+  // Not used in this step: what lies there is of an earlier one.
+  if (slot.passes == 0) slot.gradient.zero_();
+  if (passes > 1) slot.gradient.mul_(1.0 / passes);
+  slot.submitted = true;
+  return session_->Submit(tensor, StorageSpan(slot.gradient));
+}
+
+absl::Status DataParallel::SubmitRest() {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok()) return failure_;
+  uint32_t passes = 0;
+  for (const Slot& slot : slots_) passes = std::max(passes, slot.passes);
+  if (passes == 0) {
+    return absl::FailedPreconditionError(
+        "Synchronize was called, but no backward pass reached a parameter in this step: call "
+        "backward first, or Skip for a step without data");
+  }
+  // As backward goes: last tensor first.
+  for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
+    if (slots_[i].submitted) continue;
+    if (absl::Status status = SubmitLocked(i, passes); !status.ok()) {
+      failure_ = status;
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
+  absl::StatusOr<StepResult> result = session_->Wait();
+  if (!result.ok()) return result;
+  MutexLock lock(&mutex_);
+  for (uint32_t i = 0; i < slots_.size(); ++i) {
+    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.tensors[i], parameters_.table[i]);
+    if (!gradient.ok()) return gradient.status();
+    if (absl::Status status = session_->Apply(i, StorageSpan(*gradient)); !status.ok()) {
+      return status;
+    }
+    slots_[i] = Slot{};
+  }
+  return result;
+}
+
+absl::StatusOr<StepResult> DataParallel::Synchronize() {
+  return TorchStatus("while synchronizing gradients", [&]() -> absl::StatusOr<StepResult> {
+    if (absl::Status status = SubmitRest(); !status.ok()) return status;
+    return WaitAndApply();
+  });
+}
+
+absl::StatusOr<StepResult> DataParallel::Skip() {
+  return TorchStatus("while skipping a step", [&]() -> absl::StatusOr<StepResult> {
+    {
+      MutexLock lock(&mutex_);
+      if (!failure_.ok()) return failure_;
+      for (const Slot& slot : slots_) {
+        if (slot.passes > 0) {
+          return absl::FailedPreconditionError(
+              "Skip was called after a backward pass of the same step: call Synchronize instead, "
+              "which averages the passes that did run");
+        }
+      }
+    }
+    if (absl::Status status = session_->Skip(); !status.ok()) return status;
+    return WaitAndApply();
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+// DataParallel: a LibTorch model that trains together with the other workers of a job, through a
+// Session.
+//
+//   auto parallel = DataParallel::Create(*model, &session);   // once, then Join
+//   loss.backward();                                          // gradients leave while it runs
+//   parallel->Synchronize();                                  // .grad now holds the mean over all
+//   workers optimizer.step();
+//
+// Either form of zero_grad works; zero_grad(/*set_to_none=*/false) saves allocations.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "worker/core/session.h"
+#include "worker/torch/trainable_parameters.h"
+
+namespace sluice {
+
+struct DataParallelOptions {
+  // Backward passes per step, at most. What a step did accumulate is averaged over its passes, and
+  // a gradient leaves during the last one.
+  uint32_t accumulation_steps = 1;
+};
+
+// Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
+// parameters, and must not outlive the session. No exception of LibTorch leaves it.
+class DataParallel {
+ public:
+  // Errors: those of FindTrainableParameters; a parameter that has a post-accumulate hook already.
+  static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
+      const torch::nn::Module& module, Session* session, const DataParallelOptions& options = {});
+  ~DataParallel();
+  DataParallel(const DataParallel&) = delete;
+  DataParallel& operator=(const DataParallel&) = delete;
+
+  // Waits for all ranks. When it returns, every rank holds the same parameters: rank 0's where they
+  // differed.
+  absl::StatusOr<JoinInfo> Join();
+
+  // After the step's backward passes: submits what no hook has submitted (zeros for a parameter
+  // that was not used), waits, and puts the mean into every .grad. Errors: those of the session; a
+  // sparse gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or more than
+  // `accumulation_steps` of them.
+  absl::StatusOr<StepResult> Synchronize();
+
+  // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
+  absl::StatusOr<StepResult> Skip();
+
+  std::string ParametersSha256() const { return Sha256(parameters_); }
+  const TensorTable& table() const { return parameters_.table; }
+  const std::vector<at::Tensor>& parameters() const { return parameters_.tensors; }
+
+ private:
+  // What a step has done to one tensor so far.
+  struct Slot {
+    uint32_t passes = 0;
+    bool submitted = false;
+    at::Tensor gradient;  // Keeps the submitted span alive.
+  };
+
+  DataParallel(TrainableParameters parameters, Session* session,
+               const DataParallelOptions& options);
+  absl::Status InstallHooks();
+  void OnGradient(uint32_t tensor);
+  absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SubmitRest();
+  absl::StatusOr<StepResult> WaitAndApply();
+
+  const TrainableParameters parameters_;
+  Session* const session_;
+  const DataParallelOptions options_;
+  size_t hooks_installed_ = 0;
+
+  Mutex mutex_;
+  std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Of a hook: it has nobody to return it to.
+};
+
+}  // namespace sluice

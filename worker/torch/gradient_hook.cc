@@ -1,0 +1,39 @@
+// The only file that uses torch::autograd::impl, which LibTorch does not promise to keep.
+#include "worker/torch/gradient_hook.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <memory>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+class CallOnAccumulated final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  explicit CallOnAccumulated(GradientHook hook) : hook_(std::move(hook)) {}
+  void operator()(const torch::autograd::Variable& parameter) override { hook_(parameter); }
+
+ private:
+  const GradientHook hook_;
+};
+
+}  // namespace
+
+absl::Status InstallGradientHook(const at::Tensor& parameter, GradientHook hook) {
+  if (torch::autograd::impl::post_acc_grad_hooks(parameter) != nullptr) {
+    return absl::FailedPreconditionError(
+        "it has a post-accumulate gradient hook already, and LibTorch has room for one: remove the "
+        "other one, or use one DataParallel per model");
+  }
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameter, std::make_unique<CallOnAccumulated>(std::move(hook)));
+  return absl::OkStatus();
+}
+
+void RemoveGradientHook(const at::Tensor& parameter) {
+  torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// TorchStatus: LibTorch's exceptions, turned into a Status where they would leave our rooms.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <type_traits>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice {
+
+// Runs `body`, which returns a Status or StatusOr; an exception becomes INTERNAL with `what` in
+// front.
+template <typename Body>
+std::invoke_result_t<Body> TorchStatus(absl::string_view what, Body&& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    return absl::InternalError(absl::StrCat(what, ": ", error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(what, ": ", error.what()));
+  }
+}
+
+}  // namespace sluice

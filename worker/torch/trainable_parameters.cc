@@ -1,0 +1,97 @@
+#include "worker/torch/trainable_parameters.h"
+
+#include <openssl/evp.h>
+#include <torch/types.h>
+
+#include <array>
+#include <memory>
+#include <unordered_set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Refuse(const std::string& name, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " ", why));
+}
+
+absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided) {
+    return Refuse(name, "is sparse: only dense parameters can be trained; use a dense layout");
+  }
+  if (!tensor.device().is_cpu()) {
+    return Refuse(name,
+                  absl::StrCat("is on ", tensor.device().str(), ": move the module to the CPU"));
+  }
+  if (tensor.scalar_type() != at::kFloat) {
+    return Refuse(name, absl::StrCat("is of type ", c10::toString(tensor.scalar_type()),
+                                     ": only float32 parameters can be trained; convert it with "
+                                     "module.to(torch::kFloat32), or freeze it"));
+  }
+  if (!tensor.is_non_overlapping_and_dense()) {
+    return Refuse(name, "has gaps or overlaps in its storage: make it contiguous first");
+  }
+  return absl::OkStatus();
+}
+
+TensorInfo Describe(const std::string& name, const at::Tensor& tensor) {
+  TensorInfo info;
+  info.name = name;
+  info.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
+  if (!tensor.is_contiguous()) {
+    info.strides.assign(tensor.strides().begin(), tensor.strides().end());
+  }
+  return info;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module) {
+  TrainableParameters found;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const auto& entry : module.named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    if (!tensor.defined() || !tensor.requires_grad()) continue;
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;  // Tied to an earlier one.
+    if (absl::Status status = CheckTrainable(entry.key(), tensor); !status.ok()) return status;
+    found.tensors.push_back(tensor);
+    found.table.push_back(Describe(entry.key(), tensor));
+  }
+  if (absl::Status status = ValidateTensorTable(found.table); !status.ok()) return status;
+  return found;
+}
+
+bool LiesAs(const at::Tensor& tensor, const TensorInfo& info) {
+  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
+      tensor.scalar_type() != at::kFloat || tensor.sizes() != at::IntArrayRef(info.shape)) {
+    return false;
+  }
+  if (info.strides.empty()) return tensor.is_contiguous();
+  return tensor.strides() == at::IntArrayRef(info.strides);
+}
+
+absl::Span<float> StorageSpan(const at::Tensor& tensor) {
+  return absl::MakeSpan(tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel()));
+}
+
+std::string Sha256(const TrainableParameters& parameters) {
+  const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
+                                                                        &EVP_MD_CTX_free);
+  Check(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
+        "SHA-256 starts");
+  for (const at::Tensor& tensor : parameters.tensors) {
+    const absl::Span<const float> values = StorageSpan(tensor);
+    Check(EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1,
+          "SHA-256 takes bytes");
+  }
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned int size = 0;
+  Check(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 ends");
+  return absl::BytesToHexString(
+      absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
+}
+
+}  // namespace sluice
