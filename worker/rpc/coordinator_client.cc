@@ -1,0 +1,60 @@
+#include "worker/rpc/coordinator_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker/rpc/connection.h"
+
+namespace sluice {
+namespace {
+
+// The coordinator says itself who never came; this is for when it says nothing.
+constexpr absl::Duration kAnswerGrace = absl::Seconds(10);
+
+}  // namespace
+
+CoordinatorClient::CoordinatorClient(Options options)
+    : options_(std::move(options)),
+      stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))) {}
+
+absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
+                                                      absl::Duration timeout) {
+  return Call(request, timeout, timeout + kAnswerGrace, "join", &v1::Coordinator::Stub::Join);
+}
+
+absl::StatusOr<v1::LeaveReply> CoordinatorClient::Leave(const v1::LeaveRequest& request,
+                                                        absl::Duration timeout) {
+  return Call(request, timeout, timeout, "leave", &v1::Coordinator::Stub::Leave);
+}
+
+template <typename Request, typename Reply>
+absl::StatusOr<Reply> CoordinatorClient::Call(
+    const Request& request, absl::Duration timeout, absl::Duration answer_timeout,
+    absl::string_view what,
+    grpc::Status (v1::Coordinator::Stub::*method)(grpc::ClientContext*, const Request&, Reply*)) {
+  const absl::Time until = options_.clock->Now() + timeout;
+  for (absl::Duration backoff = options_.backoff_min;;
+       backoff = std::min(2 * backoff, options_.backoff_max)) {
+    grpc::ClientContext context;
+    SetDeadline(answer_timeout, &context);
+    Reply reply;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    if (status.ok()) return reply;
+    if (!MayPass(status)) {
+      return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
+                                           " did not let rank ", options_.rank, " ", what));
+    }
+    const absl::Duration left = until - options_.clock->Now();
+    if (left <= absl::ZeroDuration()) {
+      return absl::UnavailableError(absl::StrCat(
+          "the coordinator at ", options_.address, " cannot be reached for ",
+          absl::FormatDuration(timeout), " (", Reason(status),
+          "): is the sluice-server of shard 0 running there, and is the address right?"));
+    }
+    absl::SleepFor(std::min(backoff, left));
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,94 @@
+#include "worker/rpc/exchange_messages.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+ClosingRecord FromMessage(const v1::ClosingRecord& message) {
+  ClosingRecord record;
+  record.term = message.term();
+  record.step = message.step();
+  record.bundle = message.bundle();
+  record.generation = message.generation();
+  for (const v1::Included& included : message.included()) {
+    record.included.push_back({.rank = included.rank(),
+                               .origin_step = included.origin_step(),
+                               .checksum = included.checksum(),
+                               .skipped = included.skipped()});
+  }
+  record.n = message.n();
+  record.plan_id = message.plan_id();
+  record.rate = message.rate();
+  record.momentum = message.momentum();
+  record.result_checksum = message.result_checksum();
+  return record;
+}
+
+absl::StatusOr<Outcome> FromMessage(v1::Outcome outcome) {
+  switch (outcome) {
+    case v1::OUTCOME_RESULT:
+      return Outcome::kResult;
+    case v1::OUTCOME_PENDING:
+      return Outcome::kPending;
+    case v1::OUTCOME_NEED:
+      return Outcome::kNeed;
+    case v1::OUTCOME_FENCED:
+      return Outcome::kFenced;
+    case v1::OUTCOME_INVALID:
+      return Outcome::kInvalid;
+    case v1::OUTCOME_BUSY:
+      return Outcome::kBusy;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("outcome ", static_cast<int>(outcome), " is not known to this version"));
+  }
+}
+
+}  // namespace
+
+void SetSender(const Sender& sender, v1::Sender* message) {
+  message->set_job_uid(sender.job_uid);
+  message->set_term(sender.term);
+  message->set_rank(sender.rank);
+  message->set_incarnation(sender.incarnation);
+  message->set_generation(sender.generation);
+  message->set_server_incarnation(sender.server_incarnation);
+}
+
+void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message) {
+  message->set_step(exchange.step);
+  message->set_bundle(exchange.bundle);
+  message->set_skip(exchange.skip);
+  message->set_keys_only(exchange.keys_only);
+  for (const std::string& frame : exchange.frames) message->add_contributions()->set_frame(frame);
+  for (const uint32_t checksum : exchange.checksums) {
+    message->add_contributions()->set_checksum(checksum);
+  }
+  message->set_plan_id(exchange.plan_id);
+  message->set_base_version(exchange.base_version);
+  message->set_acked_step(exchange.acked_step);
+  message->set_generation(exchange.sender.generation);
+}
+
+absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
+  const absl::StatusOr<Outcome> outcome = FromMessage(message->outcome());
+  if (!outcome.ok()) return outcome.status();
+  ExchangeAnswer answer;
+  answer.outcome = *outcome;
+  answer.step = message->step();
+  answer.bundle = message->bundle();
+  answer.record = FromMessage(message->record());
+  answer.results.reserve(message->results_size());
+  for (std::string& frame : *message->mutable_results()) answer.results.push_back(std::move(frame));
+  answer.base_version = message->base_version();
+  answer.version = message->version();
+  answer.need_from = message->need_from();
+  answer.retry_after_ms = message->retry_after_ms();
+  answer.message = message->message();
+  return answer;
+}
+
+}  // namespace sluice

@@ -1,0 +1,115 @@
+#include "worker/rpc/heartbeat.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/rpc/connection.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kReportsMax = 64;
+
+}  // namespace
+
+Heartbeat::Heartbeat(Options options)
+    : options_(std::move(options)),
+      stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))),
+      last_answer_(options_.clock->Now()),
+      thread_([this] { Run(); }) {}
+
+Heartbeat::~Heartbeat() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    wake_.SignalAll();
+  }
+  thread_.join();
+}
+
+void Heartbeat::ReportParameters(uint64_t step, std::string sha256) {
+  MutexLock lock(&mutex_);
+  reports_.push_back({step, std::move(sha256)});
+  if (reports_.size() > kReportsMax) reports_.pop_front();
+  report_is_new_ = true;
+  wake_.SignalAll();
+}
+
+void Heartbeat::Run() {
+  do {
+    const absl::Status status = Beat();
+    if (status.ok()) continue;
+    {
+      MutexLock lock(&mutex_);
+      if (stopping_) return;
+    }
+    return options_.on_failure(status);
+  } while (WaitForNext());
+}
+
+bool Heartbeat::WaitForNext() {
+  const absl::Time next = options_.clock->Now() + options_.interval;
+  MutexLock lock(&mutex_);
+  while (!stopping_ && !report_is_new_) {
+    const absl::Duration left = next - options_.clock->Now();
+    if (left <= absl::ZeroDuration()) break;
+    wake_.WaitFor(&mutex_, left);
+  }
+  return !stopping_;
+}
+
+absl::Status Heartbeat::Beat() {
+  v1::HeartbeatRequest request = options_.compose();
+  grpc::ClientContext context;
+  // Soon enough for another try within the lease.
+  SetDeadline(std::max(options_.interval, options_.lease / 3), &context);
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::OkStatus();
+    context_ = &context;
+    report_is_new_ = false;
+    if (!reports_.empty()) {
+      request.set_parameters_hash_step(reports_.front().step);
+      request.set_parameters_sha256(reports_.front().sha256);
+    }
+  }
+  v1::HeartbeatReply reply;
+  const grpc::Status status = stub_->Heartbeat(&context, request, &reply);
+  {
+    MutexLock lock(&mutex_);
+    context_ = nullptr;
+    if (status.ok() && request.parameters_hash_step() > 0 && !reports_.empty() &&
+        reports_.front().step == request.parameters_hash_step()) {
+      reports_.pop_front();
+      report_is_new_ = !reports_.empty();
+    }
+  }
+  if (!status.ok()) {
+    if (MayPass(status) || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      return Missed(Reason(status));
+    }
+    return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
+                                         " no longer knows this worker"));
+  }
+  if (reply.phase() == v1::JOB_PHASE_FAILED) {
+    return absl::AbortedError(reply.failure().empty() ? "the job has failed" : reply.failure());
+  }
+  if (reply.server_incarnation() < options_.server_incarnation) {
+    return Missed(absl::StrCat("an older instance, ", reply.server_incarnation(), " before ",
+                               options_.server_incarnation, ", answers in its place"));
+  }
+  last_answer_ = options_.clock->Now();
+  return absl::OkStatus();
+}
+
+absl::Status Heartbeat::Missed(const std::string& reason) const {
+  if (options_.clock->Now() - last_answer_ < options_.lease) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator at ", options_.address, " has not answered for ",
+                   absl::FormatDuration(options_.lease), " (", reason,
+                   "): the sluice-server of shard 0 has probably ended; its own log says why"));
+}
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// Heartbeat: renews a worker's lease from a thread and a connection of its own, and hears there
+// that the job has failed.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "sluice/v1/coordinator.grpc.pb.h"
+
+namespace sluice {
+
+class Heartbeat {
+ public:
+  struct Options {
+    std::string address;
+    absl::Duration interval;
+    absl::Duration lease;
+    uint64_t server_incarnation = 0;  // An answer from a lower one does not count.
+    const Clock* clock = nullptr;
+    std::function<v1::HeartbeatRequest()> compose;
+    // The job has failed, or no heartbeat got through for a whole lease. Called once.
+    std::function<void(absl::Status)> on_failure;
+  };
+  explicit Heartbeat(Options options);
+  // Stops, whatever is under way.
+  ~Heartbeat();
+
+  // Goes with a heartbeat that is sent at once. Kept until one got through; the newest 64 are.
+  void ReportParameters(uint64_t step, std::string sha256);
+
+ private:
+  void Run();
+  bool WaitForNext();  // False: stop.
+  // Not OK: final.
+  absl::Status Beat();
+  absl::Status Missed(const std::string& reason) const;
+
+  struct ParametersReport {
+    uint64_t step = 0;
+    std::string sha256;
+  };
+
+  const Options options_;
+  const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  absl::Time last_answer_;  // Of the thread.
+  Mutex mutex_;
+  CondVar wake_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<ParametersReport> reports_ ABSL_GUARDED_BY(mutex_);
+  bool report_is_new_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the call under way.
+  std::thread thread_;
+};
+
+}  // namespace sluice

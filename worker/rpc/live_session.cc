@@ -1,0 +1,270 @@
+#include "worker/rpc/live_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
+
+namespace sluice {
+namespace {
+
+PipelineOptions MakePipelineOptions(const TensorTable& table, const Membership& membership) {
+  PipelineOptions options;
+  options.table = table;
+  options.layout = membership.layout;
+  options.sender = membership.sender;
+  options.world_size = membership.world_size;
+  options.first_step = membership.first_step;
+  options.parameters_agree = membership.parameters_agree;
+  options.window_bytes = membership.window_bytes;
+  return options;
+}
+
+}  // namespace
+
+LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
+                         const Membership& membership)
+    : options_(options),
+      clock_(*options.clock),
+      table_(table),
+      membership_(membership),
+      encoder_(table, membership.layout, options.compression),
+      pipeline_(MakePipelineOptions(table, membership)) {
+  const absl::Time now = clock_.Now();
+  last_progress_ = now;
+  last_heartbeat_ = now;
+  links_.resize(membership.shards.size());
+  for (uint32_t shard = 0; shard < links_.size(); ++shard) {
+    Sender sender = membership.sender;
+    sender.server_incarnation = membership.shards[shard].server_incarnation;
+    ShardLink& link = links_[shard];
+    link.stream =
+        std::make_unique<ShardStream>(shard, membership.shards[shard].address, sender, this);
+    link.silent_since = now;
+    link.backoff = options.backoff_min;
+    link.server_incarnation = sender.server_incarnation;
+  }
+  for (ShardLink& link : links_) link.stream->Open();
+  strand_ = std::thread([this] { RunStrand(); });
+  heartbeat_ = std::make_unique<Heartbeat>(
+      Heartbeat::Options{.address = options.coordinator,
+                         .interval = membership.heartbeat,
+                         .lease = membership.lease,
+                         .server_incarnation = membership.sender.server_incarnation,
+                         .clock = options.clock,
+                         .compose = [this] { return ComposeHeartbeat(); },
+                         .on_failure = [this](absl::Status status) { Fail(std::move(status)); }});
+}
+
+LiveSession::~LiveSession() {
+  heartbeat_.reset();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    WakeStrand();
+  }
+  strand_.join();
+  for (ShardLink& link : links_) link.stream.reset();
+}
+
+void LiveSession::CarryOut(const Pipeline::Effects& effects) {
+  for (const PipelineEffect& effect : effects) {
+    if (const auto* send = std::get_if<SendExchange>(&effect)) {
+      links_[send->shard].stream->Enqueue(send->exchange);
+    } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
+      links_[retry->shard].retry_at = clock_.Now() + retry->delay;
+      WakeStrand();
+    } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
+      if (!leaving_) (void)FailLocked(failed->status);
+    } else {
+      last_progress_ = clock_.Now();
+      step_changed_.SignalAll();
+    }
+  }
+}
+
+void LiveSession::Flush(const Pipeline::Effects& effects) {
+  for (const PipelineEffect& effect : effects) {
+    if (const auto* send = std::get_if<SendExchange>(&effect)) links_[send->shard].stream->Flush();
+  }
+}
+
+absl::Status LiveSession::status() const {
+  MutexLock lock(&mutex_);
+  return status_;
+}
+
+void LiveSession::WakeStrand() {
+  strand_asked_ = true;
+  strand_wake_.SignalAll();
+}
+
+void LiveSession::Fail(absl::Status status) {
+  MutexLock lock(&mutex_);
+  if (!leaving_) (void)FailLocked(std::move(status));
+}
+
+absl::Status LiveSession::FailLocked(absl::Status status) {
+  if (status_.ok()) {
+    status_ = std::move(status);
+    step_changed_.SignalAll();
+    WakeStrand();
+  }
+  return status_;
+}
+
+absl::Status LiveSession::BeginStep() {
+  if (!status_.ok()) return status_;
+  if (leaving_) return absl::FailedPreconditionError("this worker has left the job");
+  if (!begun_) {
+    pipeline_.StartStep();
+    begun_ = true;
+    has_result_ = false;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
+  MutexLock lock(&mutex_);
+  absl::Status status = BeginStep();
+  if (status.ok()) status = pipeline_.TensorReady(tensor, gradient);
+  if (!status.ok()) return FailLocked(std::move(status));
+  WakeStrand();
+  return absl::OkStatus();
+}
+
+absl::Status LiveSession::Skip() {
+  Pipeline::Effects effects;
+  {
+    MutexLock lock(&mutex_);
+    absl::Status status = BeginStep();
+    if (status.ok()) status = pipeline_.SkipStep(&effects);
+    if (!status.ok()) return FailLocked(std::move(status));
+    CarryOut(effects);
+  }
+  Flush(effects);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> LiveSession::Wait() {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  if (status_.ok() && !begun_) {
+    (void)FailLocked(absl::FailedPreconditionError("Wait was called before any Submit or Skip"));
+  }
+  if (status_.ok()) {
+    if (const auto missing = pipeline_.MissingTensor()) {
+      (void)FailLocked(absl::FailedPreconditionError(absl::StrCat(
+          "Wait was called in step ", pipeline_.step(), " before ", table_[*missing].name,
+          " was submitted: submit zeros for a tensor that has no gradient")));
+    }
+  }
+  // The strand may still read gradients that the caller is about to change.
+  while ((status_.ok() && pipeline_.step_open()) || encoding_) step_changed_.Wait(&mutex_);
+  if (!status_.ok()) return status_;
+  begun_ = false;
+  has_result_ = true;
+  const StepResult result = pipeline_.Result();
+  skipped_bundles_ += result.bundles_skipped_here;
+  if (result.step > 0) {
+    ++counters_.steps;
+    counters_.exposed_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
+  }
+  return result;
+}
+
+absl::Status LiveSession::Apply(uint32_t tensor, absl::Span<float> mean) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  if (!has_result_) {
+    return FailLocked(absl::FailedPreconditionError("Apply was called before Wait"));
+  }
+  absl::Status status = pipeline_.DecodeMean(tensor, mean);
+  if (!status.ok()) return FailLocked(std::move(status));
+  if (pipeline_.step() > 0) {
+    counters_.decode_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
+  }
+  return absl::OkStatus();
+}
+
+void LiveSession::Report(const Progress& progress) {
+  MutexLock lock(&mutex_);
+  progress_ = progress;
+}
+
+void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
+  {
+    MutexLock lock(&mutex_);
+    hash_step_ = step;
+    parameters_sha256_ = std::string(parameters_sha256);
+  }
+  heartbeat_->ReportParameters(step, std::string(parameters_sha256));
+}
+
+TrafficCounters LiveSession::traffic() const {
+  MutexLock lock(&mutex_);
+  TrafficCounters counters = counters_;
+  for (const ShardLink& link : links_) {
+    counters.bytes_up += link.stream->bytes_up();
+    counters.bytes_down += link.stream->bytes_down();
+  }
+  return counters;
+}
+
+absl::Status LiveSession::BeginLeaving() {
+  MutexLock lock(&mutex_);
+  if (!status_.ok()) return status_;
+  if (begun_) {
+    return FailLocked(absl::FailedPreconditionError(absl::StrCat(
+        "Leave was called while step ", pipeline_.step(), " is open: Wait for it first")));
+  }
+  leaving_ = true;
+  return absl::OkStatus();
+}
+
+v1::HeartbeatRequest LiveSession::LastWords() {
+  v1::HeartbeatRequest request = ComposeHeartbeat();
+  MutexLock lock(&mutex_);
+  request.set_parameters_hash_step(hash_step_);
+  request.set_parameters_sha256(parameters_sha256_);
+  return request;
+}
+
+v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
+  const TrafficCounters counters = traffic();
+  const uint64_t dense_bytes = counters.steps * sizeof(float) * TotalElements(table_);
+  v1::HeartbeatRequest request;
+  SetSender(membership_.sender, request.mutable_sender());
+  MutexLock lock(&mutex_);
+  const absl::Time now = clock_.Now();
+  request.set_seconds_since_progress(absl::ToDoubleSeconds(now - last_progress_));
+  v1::WorkerProgress* progress = request.mutable_progress();
+  progress->set_step(progress_.step);
+  progress->set_total_steps(progress_.total_steps);
+  progress->set_epoch(progress_.epoch);
+  progress->set_loss(progress_.loss);
+  progress->set_samples_per_second(progress_.samples_per_second);
+  progress->set_bytes_up(counters.bytes_up);
+  progress->set_bytes_down(counters.bytes_down);
+  progress->set_dense_bytes_up(dense_bytes);
+  progress->set_dense_bytes_down(dense_bytes);
+  progress->set_step_ms_p50(progress_.step_ms_p50);
+  progress->set_validation_metric(progress_.validation_metric);
+  progress->set_skipped_bundles(skipped_bundles_);
+  const TrafficCounters& before = at_last_heartbeat_;
+  const double exposed = counters.exposed_seconds - before.exposed_seconds;
+  v1::WorkerTimings* timings = request.mutable_timings();
+  timings->set_compute_seconds(
+      std::max(0.0, absl::ToDoubleSeconds(now - last_heartbeat_) - exposed));
+  timings->set_encode_seconds(counters.encode_seconds - before.encode_seconds);
+  timings->set_decode_seconds(counters.decode_seconds - before.decode_seconds);
+  timings->set_exposed_communication_seconds(exposed);
+  at_last_heartbeat_ = counters;
+  last_heartbeat_ = now;
+  return request;
+}
+
+}  // namespace sluice

@@ -1,0 +1,110 @@
+// LiveSession: what a session is made of between Join and its end: pipeline, encoder strand,
+// streams and heartbeats, and the one lock that they meet under. remote_session.h is its public
+// face.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/mutex.h"
+#include "worker/core/bundle_encoder.h"
+#include "worker/core/pipeline.h"
+#include "worker/rpc/heartbeat.h"
+#include "worker/rpc/membership.h"
+#include "worker/rpc/remote_session.h"
+#include "worker/rpc/shard_stream.h"
+
+namespace sluice {
+
+// Methods as in Session. The first error is kept and every later call returns it.
+class LiveSession final : public ShardStream::Events {
+ public:
+  // `options.clock` is set. Opens the streams and starts both threads.
+  LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
+              const Membership& membership);
+  ~LiveSession() override;
+
+  absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient);
+  absl::Status Skip();
+  absl::StatusOr<StepResult> Wait();
+  absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
+  void Report(const Progress& progress);
+  void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
+  TrafficCounters traffic() const;
+
+  // From here on nothing that streams do is an error. FAILED_PRECONDITION: a step is open.
+  absl::Status BeginLeaving();
+  // The last heartbeat's content, for Leave.
+  v1::HeartbeatRequest LastWords();
+  absl::Status status() const;
+  void Fail(absl::Status status);
+
+ private:
+  struct ShardLink {
+    std::unique_ptr<ShardStream> stream;
+    absl::Time silent_since;                // InfiniteFuture: it is there.
+    std::string trouble = "no connection";  // The last; for a person.
+    absl::Duration backoff;
+    absl::Time reopen_at = absl::InfiniteFuture();
+    absl::Time retry_at = absl::InfiniteFuture();
+    uint64_t server_incarnation = 0;
+  };
+
+  void OnStreamUp(uint32_t shard) override;
+  void OnReply(uint32_t shard, v1::ExchangeReply* reply) override;
+  void OnStreamDown(uint32_t shard, const grpc::Status& status) override;
+
+  // Under the lock, so that order is fixed; Flush afterwards, when it is free.
+  void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Flush(const Pipeline::Effects& effects);
+  absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FailLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Unreachable(uint32_t shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeStrand() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::HeartbeatRequest ComposeHeartbeat();
+
+  void RunStrand();
+  bool EncodeNext();
+  bool ServeTimers();
+  void ServeShard(uint32_t shard, absl::Time now, Pipeline::Effects* effects)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time NextTimer() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const RemoteSessionOptions options_;
+  const Clock& clock_;
+  const TensorTable table_;
+  const Membership membership_;
+  BundleEncoder encoder_;  // The strand's.
+  // By shard. The streams are set once; the rest is guarded by mutex_.
+  std::vector<ShardLink> links_;
+
+  mutable Mutex mutex_;
+  CondVar
+      step_changed_;  // A step is done, the session failed, or the strand let go of the gradients.
+  CondVar strand_wake_;
+  Pipeline pipeline_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;  // A step, not waited for yet.
+  bool has_result_ ABSL_GUARDED_BY(mutex_) = false;
+  bool strand_asked_ ABSL_GUARDED_BY(mutex_) = false;  // To look for work again.
+  bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  TrafficCounters counters_ ABSL_GUARDED_BY(mutex_);  // Without bytes; the streams count those.
+  Progress progress_ ABSL_GUARDED_BY(mutex_);
+  uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_heartbeat_ ABSL_GUARDED_BY(mutex_);
+  TrafficCounters at_last_heartbeat_ ABSL_GUARDED_BY(mutex_);
+  uint64_t hash_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string parameters_sha256_ ABSL_GUARDED_BY(mutex_);
+
+  std::thread strand_;
+  std::unique_ptr<Heartbeat> heartbeat_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,167 @@
+// The parts of LiveSession that other threads than the caller's run: the strand and the streams'
+// events.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
+#include "worker/rpc/live_session.h"
+
+namespace sluice {
+
+void LiveSession::OnStreamUp(uint32_t shard) {
+  MutexLock lock(&mutex_);
+  links_[shard].silent_since = absl::InfiniteFuture();
+  links_[shard].backoff = options_.backoff_min;
+}
+
+void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
+  OnStreamUp(shard);
+  const uint64_t incarnation = reply->server_incarnation();
+  absl::StatusOr<ExchangeAnswer> answer = TakeAnswer(reply);
+  Pipeline::Effects effects;
+  {
+    MutexLock lock(&mutex_);
+    if (Over()) return;
+    ShardLink& link = links_[shard];
+    if (incarnation != 0 && incarnation < link.server_incarnation) {
+      answer = absl::AbortedError(absl::StrCat("an older instance answers, ", incarnation,
+                                               " where ", link.server_incarnation,
+                                               " answered before: two servers use one address"));
+    }
+    if (!answer.ok()) {
+      (void)FailLocked(absl::Status(answer.status().code(),
+                                    absl::StrCat("shard ", shard, " at ", link.stream->address(),
+                                                 ": ", answer.status().message())));
+      return;
+    }
+    link.server_incarnation = std::max(link.server_incarnation, incarnation);
+    pipeline_.Answer(shard, *std::move(answer), &effects);
+    CarryOut(effects);
+  }
+  Flush(effects);
+}
+
+void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
+  MutexLock lock(&mutex_);
+  if (Over()) return;
+  ShardLink& link = links_[shard];
+  if (!MayPass(status)) {
+    (void)FailLocked(ToStatus(status, absl::StrCat("shard ", shard, " at ", link.stream->address(),
+                                                   " ended the stream")));
+    return;
+  }
+  link.trouble = Reason(status);
+  const absl::Time now = clock_.Now();
+  link.silent_since = std::min(link.silent_since, now);
+  if (now - link.silent_since >= options_.connect_timeout) {
+    (void)FailLocked(Unreachable(shard));
+    return;
+  }
+  options_.logger.Warning("shard ", shard, " at ", link.stream->address(), ": ", link.trouble,
+                          "; trying again");
+  link.reopen_at = now + link.backoff;
+  link.backoff = std::min(2 * link.backoff, options_.backoff_max);
+  WakeStrand();
+}
+
+bool LiveSession::Over() const { return !status_.ok() || leaving_ || stopping_; }
+
+absl::Status LiveSession::Unreachable(uint32_t shard) const {
+  const ShardLink& link = links_[shard];
+  return absl::UnavailableError(
+      absl::StrCat("shard ", shard, " at ", link.stream->address(), " cannot be reached for ",
+                   absl::FormatDuration(options_.connect_timeout), " (", link.trouble,
+                   "): is sluice-server running there with --shard ", shard,
+                   ", and may this machine connect to it?"));
+}
+
+void LiveSession::RunStrand() {
+  while (true) {
+    if (EncodeNext() || ServeTimers()) continue;
+    MutexLock lock(&mutex_);
+    while (!strand_asked_ && !stopping_) {
+      const absl::Time next = NextTimer();
+      if (next == absl::InfiniteFuture()) {
+        strand_wake_.Wait(&mutex_);
+        continue;
+      }
+      const absl::Duration left = next - clock_.Now();
+      if (left <= absl::ZeroDuration()) break;
+      strand_wake_.WaitFor(&mutex_, left);
+    }
+    strand_asked_ = false;
+    if (stopping_) return;
+  }
+}
+
+bool LiveSession::EncodeNext() {
+  std::optional<EncodeTask> task;
+  {
+    MutexLock lock(&mutex_);
+    if (Over()) return false;
+    task = pipeline_.NextEncoding();
+    if (!task.has_value()) return false;
+    encoding_ = true;
+  }
+  const absl::Time started = clock_.Now();
+  EncodedBundle encoded = encoder_.Encode(*task);
+  const absl::Duration taken = clock_.Now() - started;
+  Pipeline::Effects effects;
+  {
+    MutexLock lock(&mutex_);
+    encoding_ = false;
+    step_changed_.SignalAll();
+    if (task->step > 0) counters_.encode_seconds += absl::ToDoubleSeconds(taken);
+    pipeline_.Encoded(std::move(encoded), &effects);
+    CarryOut(effects);
+  }
+  Flush(effects);
+  return true;
+}
+
+bool LiveSession::ServeTimers() {
+  Pipeline::Effects effects;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_.Now();
+    if (now < NextTimer()) return false;
+    for (uint32_t shard = 0; shard < links_.size(); ++shard) ServeShard(shard, now, &effects);
+    CarryOut(effects);
+  }
+  Flush(effects);
+  return true;
+}
+
+void LiveSession::ServeShard(uint32_t shard, absl::Time now, Pipeline::Effects* effects) {
+  ShardLink& link = links_[shard];
+  if (now >= link.reopen_at) {
+    link.reopen_at = absl::InfiniteFuture();
+    link.stream->Open();
+    pipeline_.StreamReset(shard, effects);
+  }
+  if (now >= link.retry_at) {
+    link.retry_at = absl::InfiniteFuture();
+    pipeline_.RetryDue(shard, effects);
+  }
+  if (now >= link.silent_since + options_.connect_timeout) {
+    // A shard that was sent nothing yet has nothing to say.
+    if (!link.stream->Connected()) {
+      (void)FailLocked(Unreachable(shard));
+    }
+    link.silent_since = absl::InfiniteFuture();
+  }
+}
+
+absl::Time LiveSession::NextTimer() const {
+  absl::Time next = absl::InfiniteFuture();
+  if (Over()) return next;
+  for (const ShardLink& link : links_) {
+    next = std::min(
+        {next, link.reopen_at, link.retry_at, link.silent_since + options_.connect_timeout});
+  }
+  return next;
+}
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+#include "worker/rpc/membership.h"
+
+#include "absl/strings/str_cat.h"
+#include "worker/rpc/connection.h"
+
+namespace sluice {
+namespace {
+
+absl::Status Refuse(absl::string_view what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("the coordinator's answer to Join makes no sense: ", what,
+                   "; do worker and server run the same version and job file?"));
+}
+
+absl::Status ReadShards(const v1::JoinReply& reply, uint32_t shards,
+                        std::vector<ShardSeat>* seats) {
+  if (static_cast<uint32_t>(reply.shards_size()) != shards) {
+    return Refuse(absl::StrCat("it names ", reply.shards_size(), " shards, the job has ", shards));
+  }
+  seats->resize(shards);
+  for (const v1::ShardAddress& shard : reply.shards()) {
+    if (shard.shard() >= shards || shard.address().empty() ||
+        !(*seats)[shard.shard()].address.empty()) {
+      return Refuse(absl::StrCat("shard ", shard.shard(), " at \"", shard.address(), "\""));
+    }
+    (*seats)[shard.shard()] = {shard.address(), shard.server_incarnation()};
+  }
+  return absl::OkStatus();
+}
+
+// A dense fp32 bundle, with room for headers and record, must fit in one message.
+absl::Status CheckBundles(const Layout& layout) {
+  for (const std::vector<Bundle>& bundles : layout.bundles) {
+    for (const Bundle& bundle : bundles) {
+      if (bundle.elements > kMessageBytesMax / sizeof(float) / 2) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "a bundle of ", bundle.elements, " elements may pass the limit of ", kMessageBytesMax,
+            " bytes for a message: lower compression.bundle_bytes in the job file"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void SetTable(const TensorTable& table, v1::TensorTable* message) {
+  for (const TensorInfo& tensor : table) {
+    v1::TensorInfo* info = message->add_tensors();
+    info->set_name(tensor.name);
+    info->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
+    info->mutable_strides()->Add(tensor.strides.begin(), tensor.strides.end());
+    info->set_dtype(static_cast<v1::DType>(tensor.dtype));
+  }
+  message->set_hash(HashTensorTable(table));
+}
+
+absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
+                                         uint32_t rank, uint32_t shards) {
+  if (reply.rank() != rank || rank >= reply.world_size()) {
+    return Refuse(
+        absl::StrCat("rank ", reply.rank(), " of ", reply.world_size(), " for rank ", rank));
+  }
+  if (reply.first_step() == 0 || reply.window_bytes() == 0 || reply.lease_ms() == 0 ||
+      reply.heartbeat_ms() == 0) {
+    return Refuse(absl::StrCat("first step ", reply.first_step(), ", window ", reply.window_bytes(),
+                               " bytes, lease ", reply.lease_ms(), " ms, heartbeat ",
+                               reply.heartbeat_ms(), " ms; none of them may be 0"));
+  }
+  Membership membership;
+  const absl::Status seats = ReadShards(reply, shards, &membership.shards);
+  if (!seats.ok()) return seats;
+  absl::StatusOr<Layout> layout =
+      BuildLayout(table, shards,
+                  {.chunk_elements = reply.layout().chunk_elements(),
+                   .bundle_elements = reply.layout().bundle_elements()});
+  if (!layout.ok()) return Refuse(layout.status().message());
+  const absl::Status bundles = CheckBundles(*layout);
+  if (!bundles.ok()) return bundles;
+  membership.layout = *std::move(layout);
+  membership.sender = {.job_uid = reply.job_uid(),
+                       .term = reply.term(),
+                       .rank = rank,
+                       .incarnation = reply.incarnation(),
+                       .generation = reply.generation(),
+                       .server_incarnation = reply.server_incarnation()};
+  membership.world_size = reply.world_size();
+  membership.first_step = reply.first_step();
+  membership.parameters_agree = reply.parameters_agree();
+  membership.window_bytes = reply.window_bytes();
+  membership.lease = absl::Milliseconds(reply.lease_ms());
+  membership.heartbeat = absl::Milliseconds(reply.heartbeat_ms());
+  return membership;
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// Membership: what a worker is told at Join, checked and in plain types.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "job/exchange.h"
+#include "job/layout.h"
+#include "job/tensor_table.h"
+#include "sluice/v1/coordinator.pb.h"
+
+namespace sluice {
+
+struct ShardSeat {
+  std::string address;
+  uint64_t server_incarnation = 0;
+};
+
+struct Membership {
+  Sender sender;  // Its server incarnation is the coordinator's.
+  uint32_t world_size = 0;
+  uint64_t first_step = 1;
+  bool parameters_agree = true;
+  uint64_t window_bytes = 0;
+  absl::Duration lease;
+  absl::Duration heartbeat;
+  Layout layout;
+  std::vector<ShardSeat> shards;  // By shard.
+};
+
+void SetTable(const TensorTable& table, v1::TensorTable* message);
+
+// INVALID_ARGUMENT: the reply contradicts itself or what was asked for, or a bundle of its layout
+// may pass the limit of messages.
+absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
+                                         uint32_t rank, uint32_t shards);
+
+}  // namespace sluice

@@ -1,0 +1,212 @@
+#include "worker/rpc/remote_session.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/rpc/coordinator_client.h"
+#include "worker/rpc/live_session.h"
+#include "worker/rpc/membership.h"
+
+namespace sluice {
+namespace {
+
+// So long a worker that gives up tries to say so.
+constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) != 0) return "unknown";
+  return name;
+}
+
+uint64_t RandomNonce() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+class RemoteSession final : public Session {
+ public:
+  explicit RemoteSession(RemoteSessionOptions options)
+      : options_(Completed(std::move(options))),
+        coordinator_({.address = options_.coordinator,
+                      .rank = options_.rank,
+                      .backoff_min = options_.backoff_min,
+                      .backoff_max = options_.backoff_max,
+                      .clock = options_.clock}) {}
+
+  absl::StatusOr<JoinInfo> Join(const TensorTable& table,
+                                absl::string_view parameters_sha256) override;
+  absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
+  absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) override {
+    return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
+  }
+  absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->Skip(); }
+  absl::StatusOr<StepResult> Wait() override {
+    if (live_ == nullptr) return NotJoined();
+    return live_->Wait();
+  }
+  absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
+    return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
+  }
+  void Report(const Progress& progress) override {
+    if (live_ != nullptr) live_->Report(progress);
+  }
+  void ReportParameters(uint64_t step, absl::string_view parameters_sha256) override {
+    if (live_ != nullptr) live_->ReportParameters(step, parameters_sha256);
+  }
+  TrafficCounters traffic() const override {
+    return live_ == nullptr ? TrafficCounters() : live_->traffic();
+  }
+  absl::Status Leave() override;
+  void Abandon(absl::string_view reason) override;
+
+ private:
+  absl::Status NotJoined() const {
+    return not_joined_.ok() ? absl::FailedPreconditionError(
+                                  "this worker has not joined the job: call Join first")
+                            : not_joined_;
+  }
+  absl::Status FailJoin(absl::Status status) { return not_joined_ = std::move(status); }
+  absl::Status CheckValues(absl::Span<const absl::Span<float>> parameters) const;
+  v1::JoinRequest MakeJoinRequest(const TensorTable& table,
+                                  absl::string_view parameters_sha256) const;
+  v1::LeaveRequest MakeLeaveRequest(bool finished, absl::string_view reason);
+
+  RemoteSessionOptions Completed(RemoteSessionOptions options) const {
+    if (options.nonce == 0) options.nonce = RandomNonce();
+    if (options.clock == nullptr) options.clock = &own_clock_;
+    return options;
+  }
+
+  const SteadyClock own_clock_;
+  const RemoteSessionOptions options_;
+  CoordinatorClient coordinator_;
+  absl::Status not_joined_;  // Why Join failed.
+  TensorTable table_;
+  JoinInfo info_;
+  bool agreed_ = false;
+  std::unique_ptr<LiveSession> live_;  // Once joined.
+};
+
+v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
+                                               absl::string_view parameters_sha256) const {
+  v1::JoinRequest request;
+  request.set_job_name(options_.job_name);
+  request.set_job_hash(options_.job_hash);
+  request.set_nonce(options_.nonce);
+  request.set_rank(options_.rank);
+  SetTable(table, request.mutable_table());
+  request.set_parameters_sha256(std::string(parameters_sha256));
+  request.set_software_version(options_.software_version);
+  request.set_host(HostName());
+  request.set_pid(static_cast<uint32_t>(getpid()));
+  return request;
+}
+
+absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
+                                             absl::string_view parameters_sha256) {
+  if (!not_joined_.ok()) return not_joined_;
+  if (live_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
+  const absl::Status valid = ValidateTensorTable(table);
+  if (!valid.ok()) return FailJoin(valid);
+  const absl::StatusOr<v1::JoinReply> reply =
+      coordinator_.Join(MakeJoinRequest(table, parameters_sha256), options_.join_timeout);
+  if (!reply.ok()) return FailJoin(reply.status());
+  const absl::StatusOr<Membership> membership =
+      ReadJoinReply(*reply, table, options_.rank, options_.shards);
+  if (!membership.ok()) return FailJoin(membership.status());
+  table_ = table;
+  info_ = {.rank = options_.rank,
+           .world_size = membership->world_size,
+           .first_step = membership->first_step,
+           .parameters_agree = membership->parameters_agree};
+  live_ = std::make_unique<LiveSession>(options_, table, *membership);
+  return info_;
+}
+
+absl::Status RemoteSession::CheckValues(absl::Span<const absl::Span<float>> parameters) const {
+  for (size_t tensor = 0; tensor < parameters.size() && tensor < table_.size(); ++tensor) {
+    for (size_t i = 0; i < parameters[tensor].size(); ++i) {
+      if (std::isfinite(parameters[tensor][i])) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", table_[tensor].name, " is not finite before the first step: element ", i,
+          " is ", parameters[tensor][i]));
+    }
+  }
+  if (parameters.size() == table_.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(parameters.size(), " parameters for a job of ", table_.size(), " tensors"));
+}
+
+absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) {
+  if (live_ == nullptr) return NotJoined();
+  if (info_.parameters_agree || agreed_) return live_->status();
+  agreed_ = true;
+  absl::Status status = CheckValues(parameters);
+  if (!status.ok()) {
+    live_->Fail(status);
+    return live_->status();
+  }
+  if (options_.rank != 0) {
+    status = live_->Skip();
+  } else {
+    // Last layer first, as bundles go.
+    for (size_t tensor = parameters.size(); tensor-- > 0 && status.ok();) {
+      status = live_->Submit(static_cast<uint32_t>(tensor), parameters[tensor]);
+    }
+  }
+  if (!status.ok()) return status;
+  const absl::StatusOr<StepResult> result = live_->Wait();
+  if (!result.ok()) return result.status();
+  if (result->n_min != 1 || result->n_max != 1) {
+    live_->Fail(absl::InternalError(
+        absl::StrCat("the start parameters came from ", result->n_min, " to ", result->n_max,
+                     " ranks, wanted rank 0 alone: do worker and server run the same version?")));
+    return live_->status();
+  }
+  for (size_t tensor = 0; tensor < parameters.size() && status.ok(); ++tensor) {
+    status = live_->Apply(static_cast<uint32_t>(tensor), parameters[tensor]);
+  }
+  return status;
+}
+
+v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_view reason) {
+  v1::HeartbeatRequest last = live_->LastWords();
+  v1::LeaveRequest request;
+  *request.mutable_sender() = last.sender();
+  *request.mutable_progress() = last.progress();
+  request.set_finished(finished);
+  request.set_reason(std::string(reason));
+  request.set_parameters_hash_step(last.parameters_hash_step());
+  request.set_parameters_sha256(last.parameters_sha256());
+  return request;
+}
+
+absl::Status RemoteSession::Leave() {
+  if (live_ == nullptr) return NotJoined();
+  const absl::Status status = live_->BeginLeaving();
+  if (!status.ok()) return status;
+  const absl::StatusOr<v1::LeaveReply> reply =
+      coordinator_.Leave(MakeLeaveRequest(/*finished=*/true, ""), options_.connect_timeout);
+  if (!reply.ok()) return reply.status();
+  if (reply->phase() != v1::JOB_PHASE_FAILED) return absl::OkStatus();
+  return absl::AbortedError(reply->failure().empty() ? "the job has failed" : reply->failure());
+}
+
+void RemoteSession::Abandon(absl::string_view reason) {
+  if (live_ == nullptr) return;
+  (void)coordinator_.Leave(MakeLeaveRequest(/*finished=*/false, reason), kAbandonTimeout);
+  live_->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
+}
+
+}  // namespace
+
+std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options) {
+  return std::make_unique<RemoteSession>(std::move(options));
+}
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// RemoteSession: a Session over gRPC: one Exchange stream per shard, heartbeats on a connection of
+// their own, and one strand that encodes. Streams that break are opened again and what is
+// unresolved is repeated. gRPC reads `grpc_proxy` and `no_grpc_proxy` from the environment itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/job_spec.h"
+#include "worker/core/session.h"
+
+namespace sluice {
+
+struct RemoteSessionOptions {
+  std::string coordinator;  // host:port of shard 0.
+  std::string job_name;
+  uint64_t job_hash = 0;
+  uint32_t rank = 0;
+  uint32_t shards = 1;
+  CompressionSpec compression;
+  std::string software_version;
+  uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.
+  absl::Duration join_timeout =
+      absl::Seconds(60);  // To reach the coordinator, since workers may start first.
+  absl::Duration connect_timeout =
+      absl::Seconds(20);  // For a shard to be reached, at first and again.
+  absl::Duration backoff_min = absl::Milliseconds(50);  // Between two tries; doubles.
+  absl::Duration backoff_max = absl::Seconds(1);
+  const Clock* clock = nullptr;  // Not owned. nullptr: a steady clock.
+  Logger logger{"worker"};
+};
+
+// Connects nowhere before Join. Messages are limited to 64 MiB; a job whose bundles may pass that
+// is refused by Join.
+std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);
+
+}  // namespace sluice

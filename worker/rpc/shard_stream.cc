@@ -1,0 +1,174 @@
+#include "worker/rpc/shard_stream.h"
+
+#include <deque>
+#include <utility>
+
+#include "base/check.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
+
+}  // namespace
+
+// One stream. Lives until its OnDone. Writes start outside gRPC's own events, so a hold keeps
+// OnDone away until the stream is broken and no write is being prepared.
+class ShardStream::Call final
+    : public grpc::ClientBidiReactor<v1::ExchangeRequest, v1::ExchangeReply> {
+ public:
+  explicit Call(ShardStream* owner) : owner_(owner) {
+    owner_->stub_->async()->Exchange(&context_, this);
+    AddHold();
+    StartRead(&reply_);
+  }
+
+  void Start(std::shared_ptr<Call> self) {
+    self_ = std::move(self);
+    StartCall();
+  }
+
+  void Enqueue(std::shared_ptr<const Exchange> exchange) {
+    MutexLock lock(&mutex_);
+    if (!broken_) queue_.push_back(std::move(exchange));
+  }
+
+  void WriteNext() {
+    std::shared_ptr<const Exchange> exchange;
+    {
+      MutexLock lock(&mutex_);
+      if (broken_ || writing_ || queue_.empty()) return;
+      exchange = std::move(queue_.front());
+      queue_.pop_front();
+      writing_ = true;
+    }
+    request_.Clear();
+    if (first_) SetSender(owner_->sender_, request_.mutable_sender());
+    first_ = false;
+    SetRequest(*exchange, &request_);
+    if (exchange->step > 0) owner_->bytes_up_ += request_.ByteSizeLong() + kMessagePrefix;
+    StartWrite(&request_);
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadInitialMetadataDone(bool ok) override {
+    if (ok) owner_->events_->OnStreamUp(owner_->shard_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return Break();
+    if (reply_.step() > 0) owner_->bytes_down_ += reply_.ByteSizeLong() + kMessagePrefix;
+    owner_->events_->OnReply(owner_->shard_, &reply_);
+    StartRead(&reply_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = false;
+    }
+    if (!ok) return Break();
+    WriteNext();
+    ReleaseIfOver();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::shared_ptr<Call> self = std::move(self_);
+    ShardStream* const owner = owner_;
+    {
+      MutexLock lock(&owner->mutex_);
+      if (owner->call_ == self) owner->call_ = nullptr;
+    }
+    owner->events_->OnStreamDown(owner->shard_, status);
+    MutexLock lock(&owner->mutex_);
+    --owner->calls_;
+    owner->ended_.SignalAll();
+  }
+
+ private:
+  void Break() {
+    {
+      MutexLock lock(&mutex_);
+      broken_ = true;
+      queue_.clear();
+    }
+    ReleaseIfOver();
+  }
+
+  void ReleaseIfOver() {
+    {
+      MutexLock lock(&mutex_);
+      if (!broken_ || writing_ || released_) return;
+      released_ = true;
+    }
+    RemoveHold();
+  }
+
+  ShardStream* const owner_;
+  grpc::ClientContext context_;
+  v1::ExchangeRequest request_;  // Belongs to whoever set writing_.
+  bool first_ = true;            // Likewise.
+  v1::ExchangeReply reply_;
+  std::shared_ptr<Call> self_;
+  Mutex mutex_;
+  std::deque<std::shared_ptr<const Exchange>> queue_ ABSL_GUARDED_BY(mutex_);
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool released_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events)
+    : shard_(shard),
+      address_(std::move(address)),
+      sender_(sender),
+      events_(events),
+      channel_(MakeChannel(address_)),
+      stub_(v1::ParameterShard::NewStub(channel_)) {}
+
+ShardStream::~ShardStream() {
+  std::shared_ptr<Call> open;
+  {
+    MutexLock lock(&mutex_);
+    closing_ = true;
+    open = call_;
+  }
+  if (open != nullptr) open->Cancel();
+  MutexLock lock(&mutex_);
+  while (calls_ > 0) ended_.Wait(&mutex_);
+}
+
+void ShardStream::Open() {
+  auto opened = std::make_shared<Call>(this);
+  {
+    MutexLock lock(&mutex_);
+    if (closing_) return;
+    Check(call_ == nullptr, "one stream at a time");
+    call_ = opened;
+    ++calls_;
+  }
+  opened->Start(opened);
+}
+
+void ShardStream::Enqueue(std::shared_ptr<const Exchange> exchange) {
+  if (const std::shared_ptr<Call> open = call()) open->Enqueue(std::move(exchange));
+}
+
+void ShardStream::Flush() {
+  if (const std::shared_ptr<Call> open = call()) open->WriteNext();
+}
+
+void ShardStream::Cancel() {
+  if (const std::shared_ptr<Call> open = call()) open->Cancel();
+}
+
+bool ShardStream::Connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
+
+std::shared_ptr<ShardStream::Call> ShardStream::call() const {
+  MutexLock lock(&mutex_);
+  return call_;
+}
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// ShardStream: the worker's end of one shard's Exchange stream, which may be opened again and
+// again. Thread-safe. Events come on gRPC's threads, without a lock of ours held, and never inside
+// a call to a method.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/mutex.h"
+#include "job/exchange.h"
+#include "sluice/v1/parameter_shard.grpc.pb.h"
+
+namespace sluice {
+
+class ShardStream {
+ public:
+  class Events {
+   public:
+    virtual ~Events() = default;
+    // The shard is there: its first sign of life on this stream.
+    virtual void OnStreamUp(uint32_t shard) = 0;
+    virtual void OnReply(uint32_t shard, v1::ExchangeReply* reply) = 0;
+    // The stream is gone; it may be opened again.
+    virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
+  };
+
+  // `events` must outlive this. `sender` opens each stream.
+  ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events);
+  // Cancels the stream and waits for its last event.
+  ~ShardStream();
+
+  // Only when there is none: at first, and after OnStreamDown.
+  void Open();
+  // In order. Dropped if the stream is down or goes down: whoever opens it again repeats.
+  void Enqueue(std::shared_ptr<const Exchange> exchange);
+  // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
+  // copying done outside.
+  void Flush();
+  void Cancel();
+  // True if there is a connection, whether or not the shard has said anything yet.
+  bool Connected() const;
+
+  const std::string& address() const { return address_; }
+  // Serialized messages with gRPC's prefix, of steps from 1 on.
+  uint64_t bytes_up() const { return bytes_up_; }
+  uint64_t bytes_down() const { return bytes_down_; }
+
+ private:
+  class Call;
+  std::shared_ptr<Call> call() const;
+
+  const uint32_t shard_;
+  const std::string address_;
+  const Sender sender_;
+  Events* const events_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::ParameterShard::Stub> stub_;
+  std::atomic<uint64_t> bytes_up_ = 0;
+  std::atomic<uint64_t> bytes_down_ = 0;
+  mutable Mutex mutex_;
+  CondVar ended_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.
+  std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice
