@@ -29,6 +29,9 @@ absl::StatusOr<FreePort> FreePort::Reserve(uint16_t wanted) {
   if (::bind(fd, generic, size) != 0 || ::getsockname(fd, generic, &size) != 0) {
     const int error = errno;
     ::close(fd);
+    if (error == EADDRINUSE) {
+      return absl::AlreadyExistsError(absl::StrCat("port ", wanted, " on 127.0.0.1 is taken"));
+    }
     return absl::ErrnoToStatus(error, absl::StrCat("cannot have port ", wanted, " on 127.0.0.1"));
   }
   return FreePort(fd, ntohs(address.sin_port));

@@ -106,12 +106,12 @@ class JobRun {
 };
 
 int JobRun::Run() {
-  absl::StatusOr<LoadedJob> job = LoadJob(options_.job_path, options_.sets, options_.dense);
+  absl::StatusOr<JobSpec> job = LoadJob({options_.job_path, options_.sets, options_.dense});
   if (!job.ok()) {
     console_.Error(job.status().message());
     return 2;
   }
-  spec_ = job->spec;
+  spec_ = *std::move(job);
   if (!options_.quiet) {
     for (const std::string& warning : JobWarnings(spec_)) console_.Warning(warning);
   }
