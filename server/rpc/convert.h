@@ -1,0 +1,40 @@
+// The server's messages to plain types and back. Every size and range that came from the network is
+// checked here.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include "absl/status/statusor.h"
+#include "server/core/coordinator.h"
+#include "sluice/v1/coordinator.pb.h"
+#include "sluice/v1/parameter_shard.pb.h"
+#include "sluice/v1/shard_control.pb.h"
+
+namespace sluice {
+
+// The codes of both are the same numbers.
+grpc::Status ToGrpc(const absl::Status& status);
+
+// Frames are moved out of the request. `known` is the sender of the stream's first message, for
+// those that leave it out.
+absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequest* request);
+v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_incarnation);
+Sender SenderFromProto(const v1::Sender& sender);
+
+absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request);
+void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply);
+absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& request);
+absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request);
+v1::JobPhase PhaseToProto(JobPhase phase);
+JobPhase PhaseFromProto(v1::JobPhase phase);
+void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply);
+
+v1::ShardHello HelloToProto(const ShardArrival& arrival);
+ShardArrival HelloFromProto(const v1::ShardHello& hello);
+v1::ShardHealth HealthToProto(const ShardHealthReport& health);
+ShardHealthReport HealthFromProto(const v1::ShardHealth& health);
+v1::ShardCommand CommandToProto(const CommandShard& command);
+absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& start);
+
+}  // namespace sluice

@@ -1,0 +1,41 @@
+// CoordinatorService and ControlService: the gRPC faces of the coordinator, for workers and for
+// shards.
+#pragma once
+
+#include "server/rpc/coordinator_host.h"
+#include "sluice/v1/coordinator.grpc.pb.h"
+#include "sluice/v1/shard_control.grpc.pb.h"
+
+namespace sluice {
+
+class CoordinatorService final : public v1::Coordinator::CallbackService {
+ public:
+  explicit CoordinatorService(CoordinatorHost* host) : host_(host) {}
+
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
+                                 const v1::JoinRequest* request, v1::JoinReply* reply) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const v1::HeartbeatRequest* request,
+                                      v1::HeartbeatReply* reply) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
+                                  const v1::LeaveRequest* request, v1::LeaveReply* reply) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest* request,
+                                      v1::GetStatusReply* reply) override;
+
+ private:
+  CoordinatorHost* const host_;
+};
+
+class ControlService final : public v1::ShardControl::CallbackService {
+ public:
+  explicit ControlService(CoordinatorHost* host) : host_(host) {}
+
+  grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* Attach(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  CoordinatorHost* const host_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,81 @@
+#include "server/rpc/parameter_service.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/convert.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kPullBytesMax = 32 << 20;
+
+// One worker's stream. Messages are handled where they are read, one after the other.
+class ExchangeCall final : public ExchangeOutput {
+ public:
+  ExchangeCall(grpc::CallbackServerContext* context, size_t queue_max, ShardHost* host)
+      : ExchangeOutput(context, queue_max), host_(host), id_(host->Open(this)) {
+    StartReading();
+  }
+
+ private:
+  void OnMessage(grpc::ByteBuffer* message) override {
+    v1::ExchangeRequest request;
+    const grpc::Status parsed =
+        grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeRequest>(message, &request);
+    if (!parsed.ok()) {
+      Close({grpc::StatusCode::INVALID_ARGUMENT, "the bytes are not an ExchangeRequest"});
+      return;
+    }
+    absl::StatusOr<Exchange> exchange = ExchangeFromProto(sender_, &request);
+    if (!exchange.ok()) {
+      host_->Refuse(id_, request.step(), request.bundle(),
+                    std::string(exchange.status().message()));
+      return;
+    }
+    sender_ = exchange->sender;
+    host_->Handle(id_, *std::move(exchange));
+  }
+  void OnGone() override { host_->Closed(id_); }
+
+  ShardHost* const host_;
+  const StreamId id_;
+  Sender sender_;  // Of the last message that named one.
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
+    grpc::CallbackServerContext* context) {
+  return new ExchangeCall(context, queue_max_, host_);  // Deletes itself.
+}
+
+grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context,
+                                                 const v1::PullRequest* request,
+                                                 v1::PullReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(DoPull(*request, reply));
+  return reactor;
+}
+
+grpc::Status ParameterService::DoPull(const v1::PullRequest& request, v1::PullReply* reply) {
+  const auto results = host_->Pull(SenderFromProto(request.sender()), request.after_step(),
+                                   {request.bundles().begin(), request.bundles().end()});
+  if (!results.ok()) return ToGrpc(results.status());
+  uint64_t bytes = 0;
+  for (const std::shared_ptr<const ExchangeAnswer>& result : *results) {
+    bytes += ResultBytes(*result);
+    if (bytes > kPullBytesMax) {
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("results after step ", request.after_step(), " are over ", kPullBytesMax,
+                       " bytes; ask for fewer bundles or a later step")));
+    }
+    *reply->add_results() = ReplyToProto(*result, host_->server_incarnation());
+    if (reply->oldest_step() == 0 || result->step < reply->oldest_step()) {
+      reply->set_oldest_step(result->step);
+    }
+  }
+  return grpc::Status::OK;
+}
+
+}  // namespace sluice

@@ -1,0 +1,29 @@
+// ParameterService: the gRPC face of a shard: decodes, calls the host, encodes. Exchange works on
+// raw bytes, so that a result is serialized once for all ranks.
+#pragma once
+
+#include "server/rpc/shard_host.h"
+#include "sluice/v1/parameter_shard.grpc.pb.h"
+
+namespace sluice {
+
+class ParameterService final
+    : public v1::ParameterShard::WithRawCallbackMethod_Exchange<
+          v1::ParameterShard::WithCallbackMethod_Pull<v1::ParameterShard::Service>> {
+ public:
+  // `queue_max` answers may wait for one stream to read them.
+  ParameterService(ShardHost* host, size_t queue_max) : host_(host), queue_max_(queue_max) {}
+
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
+      grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context,
+                                 const v1::PullRequest* request, v1::PullReply* reply) override;
+
+ private:
+  grpc::Status DoPull(const v1::PullRequest& request, v1::PullReply* reply);
+
+  ShardHost* const host_;
+  const size_t queue_max_;
+};
+
+}  // namespace sluice

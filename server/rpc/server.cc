@@ -1,0 +1,266 @@
+#include "server/rpc/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/rpc/coordinator_service.h"
+#include "server/rpc/parameter_service.h"
+#include "server/rpc/shard_agent.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kMessageBytesMax = 64 << 20;
+// Of one stream. Many times what bundles of two steps can bring.
+constexpr size_t kAnswerQueueMax = 1 << 16;
+constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
+constexpr std::chrono::milliseconds kCallsPatience{1000};  // For open calls to end by themselves.
+
+// gRPC's reflection library announces itself to every server of the process that links it.
+class WithoutReflection final : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
+      return plugin->name() == "proto_reflection";
+    });
+  }
+};
+
+// -1: not HOST:PORT. `free` for port 0.
+int PortOf(absl::string_view address, int free) {
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == absl::string_view::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return -1;
+  }
+  return port == 0 ? free : port;
+}
+
+std::string WithPort(absl::string_view address, int port) {
+  const size_t colon = address.rfind(':');
+  return absl::StrCat(address.substr(0, colon), ":", port);
+}
+
+CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options) {
+  const JobSpec& job = options.job;
+  return {.job_name = job.name,
+          .job_hash = job.hash,
+          .software_version = options.software_version,
+          .world_size = job.workers,
+          .shards = job.shards,
+          .layout = job.compression.layout,
+          .window_bytes = job.server.window_bytes,
+          .lease = job.server.lease,
+          .heartbeat = job.server.heartbeat,
+          .join_timeout = job.server.join_timeout,
+          .job_uid = options.job_uid,
+          .server_incarnation = options.server_incarnation};
+}
+
+// A connection of its own, so that bulk data cannot starve the shard's lease.
+std::shared_ptr<grpc::Channel> ControlChannel(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+class GrpcServer final : public Server {
+ public:
+  GrpcServer(ServerOptions options, const Clock* clock)
+      : options_(std::move(options)),
+        clock_(clock),
+        logger_(absl::StrCat("shard-", options_.shard)),
+        host_({.shard = options_.shard,
+               .job = options_.job,
+               .server_incarnation = options_.server_incarnation,
+               .on_alarm = [this](const std::string& text) { Alarmed(text); }},
+              clock, logger_),
+        parameters_(&host_, kAnswerQueueMax) {
+    if (options_.shard == 0) {
+      coordinator_ =
+          std::make_unique<CoordinatorHost>(CoordinatorOptionsOf(options_), clock, logger_);
+      coordinator_service_ = std::make_unique<CoordinatorService>(coordinator_.get());
+      control_service_ = std::make_unique<ControlService>(coordinator_.get());
+    }
+  }
+  ~GrpcServer() override;
+
+  absl::Status Listen();
+
+  int port() const override { return port_; }
+  std::string address() const override { return address_; }
+  std::optional<absl::Status> Outcome() override;
+  void Stop(absl::string_view reason) override;
+  bool ready() const override { return host_.started(); }
+  ShardStats Stats() const override { return host_.Stats(); }
+  double ResidualEnergy() const override { return host_.ResidualEnergy(); }
+  std::optional<JobStatus> Status() const override {
+    if (coordinator_ == nullptr) return std::nullopt;
+    return coordinator_->Status();
+  }
+
+ private:
+  void StartAgent();
+  void Alarmed(const std::string& text) {
+    MutexLock lock(&mutex_);
+    if (agent_ != nullptr) agent_->ReportFailure(text);
+  }
+
+  const ServerOptions options_;
+  const Clock* const clock_;
+  const Logger logger_;
+  int port_ = 0;
+  std::string address_;
+  ShardHost host_;
+  std::unique_ptr<CoordinatorHost> coordinator_;  // Shard 0 only.
+  ParameterService parameters_;
+  std::unique_ptr<CoordinatorService> coordinator_service_;
+  std::unique_ptr<ControlService> control_service_;
+  std::unique_ptr<grpc::Server> server_;
+  Mutex mutex_;
+  std::unique_ptr<ShardAgent> agent_ ABSL_GUARDED_BY(mutex_);
+  // When the end, or the wish for it, was first seen.
+  std::optional<absl::Time> ending_since_ ABSL_GUARDED_BY(mutex_);
+  std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
+};
+
+GrpcServer::~GrpcServer() {
+  std::unique_ptr<ShardAgent> agent;
+  {
+    MutexLock lock(&mutex_);
+    agent = std::move(agent_);
+  }
+  agent.reset();
+  host_.End("the server was stopped");
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now() + kCallsPatience);
+  server_->Wait();
+}
+
+absl::Status GrpcServer::Listen() {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(&parameters_);
+  if (coordinator_ != nullptr) {
+    builder.RegisterService(coordinator_service_.get());
+    builder.RegisterService(control_service_.get());
+  }
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  // Workers and shards may ping every second, with or without a call.
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", options_.listen, ": is the port taken, is the address of this host?"));
+  }
+  address_ = WithPort(options_.advertise.empty() ? options_.listen : options_.advertise,
+                      options_.advertise.empty() ? port_ : PortOf(options_.advertise, port_));
+  logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, port_),
+               address_ == WithPort(options_.listen, port_) ? "" : ", known as ",
+               address_ == WithPort(options_.listen, port_) ? "" : address_);
+  StartAgent();
+  return absl::OkStatus();
+}
+
+void GrpcServer::StartAgent() {
+  const bool here = coordinator_ != nullptr;
+  ShardAgent::Options options{.hello = {.job_name = options_.job.name,
+                                        .job_hash = options_.job.hash,
+                                        .shard = options_.shard,
+                                        .address = address_,
+                                        .server_incarnation = options_.server_incarnation,
+                                        .software_version = options_.software_version},
+                              .coordinator = here ? address_ : options_.coordinator,
+                              .heartbeat = options_.job.server.heartbeat,
+                              .lease = options_.job.server.lease,
+                              .join_timeout = options_.job.server.join_timeout};
+  std::shared_ptr<grpc::Channel> channel =
+      here ? server_->InProcessChannel({}) : ControlChannel(options_.coordinator);
+  MutexLock lock(&mutex_);
+  agent_ =
+      std::make_unique<ShardAgent>(std::move(options), std::move(channel), &host_, clock_, logger_);
+}
+
+std::optional<absl::Status> GrpcServer::Outcome() {
+  MutexLock lock(&mutex_);
+  const ShardAgent::End end = agent_->end();
+  if (!end.ended && !ending_since_.has_value()) return std::nullopt;
+  if (!ending_since_.has_value()) {
+    ending_since_ = clock_->Now();
+    server_->GetHealthCheckService()->SetServingStatus(false);
+    if (coordinator_ != nullptr && end.phase == JobPhase::kFailed) coordinator_->Fail(end.reason);
+  }
+  const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
+  if (!done && clock_->Now() - *ending_since_ < kEndPatience) return std::nullopt;
+  if (end.ended && end.phase == JobPhase::kFinished) return absl::OkStatus();
+  return absl::AbortedError(end.ended ? end.reason : stop_reason_);
+}
+
+void GrpcServer::Stop(absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  if (ending_since_.has_value()) return;
+  ending_since_ = clock_->Now();
+  stop_reason_ = std::string(reason);
+  server_->GetHealthCheckService()->SetServingStatus(false);
+  if (coordinator_ != nullptr) {
+    coordinator_->Fail(absl::StrCat("shard 0 (", address_, "): ", reason));
+  } else {
+    agent_->ReportFailure(stop_reason_);
+  }
+}
+
+absl::Status CheckOptions(const ServerOptions& options) {
+  if (options.shard >= options.job.shards) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shard ", options.shard, " does not exist: the job has ", options.job.shards,
+                     " shards, 0 to ", options.job.shards - 1));
+  }
+  if (options.shard > 0 && options.coordinator.empty()) {
+    return absl::InvalidArgumentError(
+        "a shard other than 0 needs the coordinator's address (that of shard 0)");
+  }
+  for (const std::string* address : {&options.listen, &options.advertise, &options.coordinator}) {
+    const bool may_lack = address != &options.listen && address->empty();
+    if (!may_lack && PortOf(*address, 1) < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("\"", *address, "\" is not HOST:PORT, such as 127.0.0.1:7070"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Clock* clock) {
+  const absl::Status valid = CheckOptions(options);
+  if (!valid.ok()) return valid;
+  auto server = std::make_unique<GrpcServer>(std::move(options), clock);
+  const absl::Status listening = server->Listen();
+  if (!listening.ok()) return listening;
+  return server;
+}
+
+}  // namespace sluice

@@ -1,0 +1,53 @@
+// Server: one shard as a process runs it: gRPC server, shard, agent, and on shard 0 the
+// coordinator. Header without gRPC, so that programs and tests that only run one need not know it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "job/job_spec.h"
+#include "server/core/job_status.h"
+#include "server/core/shard_stats.h"
+
+namespace sluice {
+
+struct ServerOptions {
+  JobSpec job;
+  uint32_t shard = 0;
+  std::string listen;  // host:port; port 0: any that is free.
+  std::string
+      advertise;  // Where workers reach it; empty: as `listen`, with the port that was taken.
+  std::string coordinator;  // host:port of shard 0; unused by shard 0 itself.
+  bool reflection = false;
+  std::string software_version;
+  uint64_t job_uid = 0;             // Random; used by shard 0.
+  uint64_t server_incarnation = 0;  // Higher at each start.
+};
+
+class Server {
+ public:
+  // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: options that do not fit together.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Clock* clock);
+  // Ends calls that are still open at once.
+  virtual ~Server() = default;
+
+  virtual int port() const = 0;
+  virtual std::string address() const = 0;  // What workers are told.
+
+  // Empty while it runs; then OK (the job finished) or why it failed. On shard 0 not before workers
+  // and shards know it, or had a few seconds to.
+  virtual std::optional<absl::Status> Outcome() = 0;
+  // Ends the job with `reason`, on all processes; then Outcome follows.
+  virtual void Stop(absl::string_view reason) = 0;
+
+  virtual bool ready() const = 0;  // The shard has its part of the job.
+  virtual ShardStats Stats() const = 0;
+  virtual double ResidualEnergy() const = 0;
+  virtual std::optional<JobStatus> Status() const = 0;  // Shard 0 only.
+};
+
+}  // namespace sluice

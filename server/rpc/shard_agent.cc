@@ -1,0 +1,222 @@
+#include "server/rpc/shard_agent.h"
+
+#include <grpcpp/client_context.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/convert.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+// After the end, for the acknowledgement to arrive.
+constexpr absl::Duration kFarewell = absl::Seconds(2);
+
+// Trying again would give the same answer.
+bool IsFinal(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::INVALID_ARGUMENT:
+    case grpc::StatusCode::ALREADY_EXISTS:
+    case grpc::StatusCode::FAILED_PRECONDITION:
+    case grpc::StatusCode::UNIMPLEMENTED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+ShardAgent::ShardAgent(Options options, std::shared_ptr<grpc::Channel> channel, ShardHost* host,
+                       const Clock* clock, Logger logger)
+    : options_(std::move(options)),
+      channel_(std::move(channel)),
+      host_(host),
+      clock_(clock),
+      logger_(std::move(logger)),
+      last_contact_(clock->Now()),
+      thread_([this] { Run(); }) {}
+
+ShardAgent::~ShardAgent() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    if (context_ != nullptr) context_->TryCancel();
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void ShardAgent::ReportFailure(std::string reason) {
+  v1::ShardReport report;
+  report.set_failed(std::move(reason));
+  MutexLock lock(&mutex_);
+  outbox_.push_back(std::move(report));
+  changed_.SignalAll();
+}
+
+ShardAgent::End ShardAgent::end() const {
+  MutexLock lock(&mutex_);
+  return end_;
+}
+
+bool ShardAgent::ShouldStop() const {
+  MutexLock lock(&mutex_);
+  return stopping_ || end_.ended;
+}
+
+void ShardAgent::EndWith(JobPhase phase, std::string reason) {
+  host_->End(phase == JobPhase::kFinished ? "the job has finished" : reason);
+  MutexLock lock(&mutex_);
+  if (!end_.ended) end_ = {.ended = true, .phase = phase, .reason = std::move(reason)};
+  changed_.SignalAll();
+}
+
+void ShardAgent::Run() {
+  while (!ShouldStop()) {
+    const grpc::Status status = Attach();
+    if (ShouldStop()) break;
+    if (IsFinal(status)) {
+      EndWith(JobPhase::kFailed, status.error_message());
+      break;
+    }
+    if (PatienceIsOver(status)) break;
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitFor(&mutex_, kRetryPause);
+  }
+}
+
+bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
+  absl::Duration patience;
+  {
+    MutexLock lock(&mutex_);
+    patience = heard_ ? options_.lease : options_.join_timeout;
+    if (clock_->Now() - last_contact_ <= patience) return false;
+  }
+  EndWith(JobPhase::kFailed,
+          absl::StrCat("the coordinator (", options_.coordinator, ") could not be reached for ",
+                       absl::FormatDuration(patience), ": ", status.error_message()));
+  return true;
+}
+
+grpc::Status ShardAgent::Attach() {
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    context_ = &context;
+    reading_ = true;
+  }
+  const std::unique_ptr<v1::ShardControl::Stub> stub = v1::ShardControl::NewStub(channel_);
+  const std::unique_ptr<Stream> stream = stub->Attach(&context);
+  v1::ShardReport hello;
+  *hello.mutable_hello() = HelloToProto(options_.hello);
+  stream->Write(hello);  // If it fails, so do reading and Finish, which says why.
+  std::thread reader([this, &stream] { ReadCommands(stream.get()); });
+  Talk(stream.get());
+  reader.join();
+  const grpc::Status status = stream->Finish();
+  MutexLock lock(&mutex_);
+  context_ = nullptr;
+  return status;
+}
+
+void ShardAgent::ReadCommands(Stream* stream) {
+  v1::ShardCommand command;
+  while (stream->Read(&command)) Obey(command);
+  MutexLock lock(&mutex_);
+  reading_ = false;
+  changed_.SignalAll();
+}
+
+// Writes health and whatever waits in the outbox until the stream or the job is over.
+void ShardAgent::Talk(Stream* stream) {
+  absl::Time next_health = clock_->Now();
+  absl::Time farewell = absl::InfiniteFuture();
+  for (;;) {
+    v1::ShardReport report;
+    {
+      MutexLock lock(&mutex_);
+      if (!reading_) return;
+      const absl::Time now = clock_->Now();
+      if (!outbox_.empty()) {
+        report = std::move(outbox_.front());
+        outbox_.erase(outbox_.begin());
+      } else if (farewell < absl::InfiniteFuture()) {
+        if (now >= farewell) context_->TryCancel();
+        changed_.WaitFor(&mutex_, kRetryPause);
+        continue;
+      } else if (end_.ended) {
+        farewell = now + kFarewell;
+        stream->WritesDone();
+        continue;
+      } else if (now < next_health) {
+        changed_.WaitFor(&mutex_, next_health - now);
+        continue;
+      }
+    }
+    const bool is_health = report.report_case() == v1::ShardReport::REPORT_NOT_SET;
+    if (is_health) {
+      *report.mutable_health() = HealthToProto(host_->Health());
+      host_->Tick();
+    }
+    const bool written = stream->Write(report);
+    const absl::Time now = clock_->Now();
+    MutexLock lock(&mutex_);
+    if (is_health) next_health = now + options_.heartbeat;
+    if (written && heard_) last_contact_ = now;
+    // What must not be lost goes again on the next stream.
+    if (!written && !is_health) outbox_.insert(outbox_.begin(), std::move(report));
+    while (!written && reading_) changed_.WaitFor(&mutex_, kRetryPause);
+  }
+}
+
+void ShardAgent::Obey(const v1::ShardCommand& command) {
+  {
+    MutexLock lock(&mutex_);
+    heard_ = true;
+    last_contact_ = clock_->Now();
+  }
+  absl::Status done;
+  switch (command.command_case()) {
+    case v1::ShardCommand::kStart:
+      done = ObeyStart(command.start());
+      break;
+    case v1::ShardCommand::kMembership: {
+      std::vector<uint64_t> incarnations;
+      for (const v1::Member& member : command.membership().members()) {
+        incarnations.push_back(member.incarnation());
+      }
+      done = host_->SetMembership(command.membership().generation(), std::move(incarnations));
+      break;
+    }
+    case v1::ShardCommand::kEnd:
+      EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
+      break;
+    case v1::ShardCommand::kPlan:
+    case v1::ShardCommand::COMMAND_NOT_SET:
+      done = absl::UnimplementedError("the coordinator sent a command that this version has not");
+      break;
+  }
+  if (!done.ok()) {
+    logger_.Error("the coordinator's command ", command.sequence(), ": ", done.message());
+    ReportFailure(std::string(done.message()));
+    return;
+  }
+  v1::ShardReport acknowledged;
+  acknowledged.set_acknowledged(command.sequence());
+  MutexLock lock(&mutex_);
+  outbox_.push_back(std::move(acknowledged));
+  changed_.SignalAll();
+}
+
+absl::Status ShardAgent::ObeyStart(const v1::StartJob& job) {
+  const absl::StatusOr<StartShard> start = StartFromProto(job);
+  if (!start.ok()) return start.status();
+  return host_->Start(*start);
+}
+
+}  // namespace sluice

@@ -1,0 +1,77 @@
+// ShardAgent: a shard's side of ShardControl. Dials the coordinator, says hello, reports health,
+// obeys commands, and dials again when the connection breaks. Runs two threads of its own.
+#pragma once
+
+#include <grpcpp/channel.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "server/core/coordinator.h"
+#include "server/rpc/shard_host.h"
+#include "sluice/v1/shard_control.grpc.pb.h"
+
+namespace sluice {
+
+class ShardAgent {
+ public:
+  struct Options {
+    ShardArrival hello;
+    std::string coordinator;  // Its address, for messages.
+    absl::Duration heartbeat = absl::Seconds(1);
+    absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
+    absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.
+  };
+  // How it ended.
+  struct End {
+    bool ended = false;
+    JobPhase phase = JobPhase::kFailed;
+    std::string reason;  // With kFailed.
+  };
+
+  ShardAgent(Options options, std::shared_ptr<grpc::Channel> channel, ShardHost* host,
+             const Clock* clock, Logger logger);
+  ~ShardAgent();
+
+  // The shard cannot go on: the coordinator is told, which ends the job.
+  void ReportFailure(std::string reason);
+  End end() const;
+
+ private:
+  using Stream = grpc::ClientReaderWriter<v1::ShardReport, v1::ShardCommand>;
+
+  void Run();
+  bool PatienceIsOver(const grpc::Status& status);
+  grpc::Status Attach();
+  void ReadCommands(Stream* stream);
+  void Talk(Stream* stream);
+  void Obey(const v1::ShardCommand& command);
+  absl::Status ObeyStart(const v1::StartJob& job);
+  void EndWith(JobPhase phase, std::string reason);
+  bool ShouldStop() const;
+
+  const Options options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  ShardHost* const host_;
+  const Clock* const clock_;
+  const Logger logger_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::vector<v1::ShardReport> outbox_
+      ABSL_GUARDED_BY(mutex_);                    // A few; acknowledgements and one failure.
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // The stream's commands are being read.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the stream that is open.
+  absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  End end_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace sluice
