@@ -6,10 +6,10 @@
 
 namespace sluice {
 
-void CheckFailed(absl::string_view what, const std::source_location& where) {
+void CheckFailed(absl::string_view what, const char* file, int line) {
   const std::string text(what);
-  std::fprintf(stderr, "%s:%u: invariant broken: %s (please report this)\n", where.file_name(),
-               static_cast<unsigned>(where.line()), text.c_str());
+  std::fprintf(stderr, "%s:%d: invariant broken: %s (please report this)\n", file, line,
+               text.c_str());
   std::fflush(stderr);
   std::abort();
 }

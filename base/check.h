@@ -2,17 +2,16 @@
 // Never for bytes that came from a network, a file or a user: those get a Status.
 #pragma once
 
-#include <source_location>
-
 #include "absl/strings/string_view.h"
 
 namespace sluice {
 
-[[noreturn]] void CheckFailed(absl::string_view what, const std::source_location& where);
+[[noreturn]] void CheckFailed(absl::string_view what, const char* file, int line);
 
-inline void Check(bool holds, absl::string_view what,
-                  std::source_location where = std::source_location::current()) {
-  if (!holds) CheckFailed(what, where);
+// The built-ins give the caller's place. Clang 14 has no std::source_location.
+inline void Check(bool holds, absl::string_view what, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  if (!holds) CheckFailed(what, file, line);
 }
 
 }  // namespace sluice

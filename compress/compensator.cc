@@ -20,7 +20,7 @@ class ErrorFeedback final : public Compensator {
 
   absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
                       MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
-    const absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    absl::Status size = CheckSize("gradient", gradient.size(), count_);
     if (!size.ok()) return size;
     // While nothing is owed and nothing gets lost there is no residual to keep.
     if (!codec.lossless()) residual_.resize(count_);
@@ -28,7 +28,7 @@ class ErrorFeedback final : public Compensator {
   }
 
   absl::Status TakeBack(absl::Span<const std::byte> frame) override {
-    const absl::Status valid = ValidateFrame(frame, count_);
+    absl::Status valid = ValidateFrame(frame, count_);
     if (!valid.ok()) return valid;
     residual_.resize(count_);
     return DecodeAddFrame(frame, absl::MakeSpan(residual_));
@@ -38,7 +38,7 @@ class ErrorFeedback final : public Compensator {
 
   absl::Status SetResidual(absl::Span<const float> residual) override {
     if (!residual.empty()) {
-      const absl::Status size = CheckSize("residual", residual.size(), count_);
+      absl::Status size = CheckSize("residual", residual.size(), count_);
       if (!size.ok()) return size;
     }
     residual_.assign(residual.begin(), residual.end());
@@ -56,7 +56,7 @@ class NoFeedback final : public Compensator {
 
   absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
                       MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
-    const absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    absl::Status size = CheckSize("gradient", gradient.size(), count_);
     if (!size.ok()) return size;
     return EncodeFrame(codec, {gradient, {}, threshold, magnitudes}, frame);
   }

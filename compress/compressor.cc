@@ -56,7 +56,7 @@ absl::Status Compressor::State::CheckGradient(size_t chunk,
     return absl::InvalidArgumentError(absl::StrCat(
         "gradient of ", gradient.size(), " elements for chunk ", chunk, " of ", state.count));
   }
-  const absl::Status finite = CheckAccumulator(gradient, state.compensator->residual());
+  absl::Status finite = CheckAccumulator(gradient, state.compensator->residual());
   if (finite.ok()) return finite;
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", finite.message()));
 }
@@ -109,7 +109,7 @@ absl::Status Compressor::Encode(size_t chunk, absl::Span<const float> gradient,
   ChunkState& state = state_->chunks[chunk];
   Group& group = state_->groups[state.group];
   MagnitudeHistogram* const magnitudes = group.codec->density() > 0 ? &group.magnitudes : nullptr;
-  const absl::Status status =
+  absl::Status status =
       state.compensator->Encode(*group.codec, gradient, group.threshold, magnitudes, frame);
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("chunk ", chunk, ": ", status.message()));
@@ -118,12 +118,12 @@ absl::Status Compressor::Encode(size_t chunk, absl::Span<const float> gradient,
 absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks,
                                    absl::Span<const absl::Span<const float>> gradients,
                                    std::vector<std::vector<std::byte>>* frames) {
-  const absl::Status valid = state_->CheckList(chunks, gradients);
+  absl::Status valid = state_->CheckList(chunks, gradients);
   if (!valid.ok()) return valid;
   frames->resize(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) {
     (*frames)[i].clear();
-    const absl::Status status = Encode(chunks[i], gradients[i], &(*frames)[i]);
+    absl::Status status = Encode(chunks[i], gradients[i], &(*frames)[i]);
     Check(status.ok(), status.message());
   }
   return absl::OkStatus();

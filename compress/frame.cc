@@ -54,7 +54,7 @@ absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
   }
   const size_t at = out->size();
   out->resize(at + kFrameHeaderSize);
-  const absl::Status encoded = codec.Encode(input, out);
+  absl::Status encoded = codec.Encode(input, out);
   if (!encoded.ok()) {
     out->resize(at);
     return encoded;
@@ -76,7 +76,7 @@ absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
 }
 
 absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
-  const absl::Status opening = CheckOpening(frame);
+  absl::Status opening = CheckOpening(frame);
   if (!opening.ok()) return opening;
   ByteReader reader(frame.subspan(3));
   FrameHeader header;
@@ -120,7 +120,7 @@ absl::Status ValidateFrame(absl::Span<const std::byte> frame, size_t count) {
 }
 
 absl::Status DecodeAddFrame(absl::Span<const std::byte> frame, absl::Span<float> sum) {
-  const absl::Status valid = ValidateFrame(frame, sum.size());
+  absl::Status valid = ValidateFrame(frame, sum.size());
   if (!valid.ok()) return valid;
   const CodecId codec = static_cast<CodecId>(frame[3]);
   FindCodec(codec)->decode_add(frame.subspan(kFrameHeaderSize), sum);

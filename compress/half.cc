@@ -72,7 +72,7 @@ class HalfCodec final : public Codec {
   size_t MaxPayloadSize(size_t count) const override { return count * sizeof(uint16_t); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
     if (!finite.ok()) return finite;
     const size_t start = out->size();
     out->resize(start + input.gradient.size() * sizeof(uint16_t));

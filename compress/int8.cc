@@ -80,7 +80,7 @@ class Int8Codec final : public Codec {
   size_t MaxPayloadSize(size_t count) const override { return PayloadSize(count); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
     if (!finite.ok()) return finite;
     const size_t size = input.gradient.size();
     const size_t start = out->size();

@@ -36,7 +36,7 @@ class NoneCodec final : public Codec {
   size_t MaxPayloadSize(size_t count) const override { return count * sizeof(float); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
     if (!finite.ok()) return finite;
     const size_t count = input.gradient.size();
     const size_t at = out->size();

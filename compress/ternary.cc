@@ -25,7 +25,7 @@ constexpr size_t kLanes = 8;
 constexpr int kScaleShift = 20;
 constexpr int32_t kSmallestScale = 1;
 constexpr int32_t kLargestScale = (kInfinityBits >> kScaleShift) - 1;
-constexpr uint64_t kFoldedEnd = 2 * (kLargestScale + 1);
+constexpr uint64_t kFoldedEnd = uint64_t{kLargestScale + 1} * 2;
 
 float FromScale(int32_t code) {
   return std::bit_cast<float>(static_cast<uint32_t>(code) << kScaleShift);
@@ -230,7 +230,7 @@ class TernaryCodec final : public Codec {
   }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
     if (!finite.ok()) return finite;
     const Selection selection = Select(input, share_);
     const RicePlan positions = ChooseRice(selection.gaps);
@@ -263,7 +263,7 @@ std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) {
   Parts parts;
   if (!Split(payload, &parts)) return Bad("its planes do not fit into its bytes");
-  const absl::Status planes = CheckPlanes(parts);
+  absl::Status planes = CheckPlanes(parts);
   if (!planes.ok()) return planes;
   bool valid = true;
   ForEachScale(parts, [&](int64_t scale) {

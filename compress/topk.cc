@@ -49,7 +49,8 @@ Levels ChooseLevels(float tau, float largest) {
 
 uint8_t ToNibble(float acc, const Levels& levels) {
   const float above = std::abs(acc) - levels.tau;
-  const int q = levels.delta > 0 ? static_cast<int>(above / levels.delta + 0.5f) : 0;
+  const int half_steps = levels.delta > 0 ? static_cast<int>(above / levels.delta * 2) : 0;
+  const int q = (half_steps + 1) / 2;
   return static_cast<uint8_t>(std::min(q, kTopMagnitude) | (acc < 0 ? 8 : 0));
 }
 
@@ -254,7 +255,7 @@ absl::Status ValidateTopK(absl::Span<const std::byte> payload, size_t count) {
   if (parts.format != ValueFormat::kFp16 && parts.format != ValueFormat::kInt4) {
     return Bad("unknown value format");
   }
-  const absl::Status values = CheckValues(parts);
+  absl::Status values = CheckValues(parts);
   if (!values.ok()) return values;
   if (parts.kept == 0 && parts.parameter != 0) return Bad("it has a parameter but no positions");
   if (!IsPadded(parts.remainders, uint64_t{parts.kept} * parts.parameter) ||
