@@ -1,0 +1,23 @@
+// Evaluation: how well a model does on a data set.
+#pragma once
+
+#include <torch/nn/modules/container/sequential.h>
+
+#include <atomic>
+
+#include "absl/status/statusor.h"
+#include "worker/train/labelled_images.h"
+
+namespace sluice {
+
+struct Evaluation {
+  double loss = 0;      // Mean cross entropy.
+  double accuracy = 0;  // 0 to 1.
+};
+
+// Leaves the model in training mode. CANCELLED when `stop` (may be null) becomes true meanwhile.
+absl::StatusOr<Evaluation> Evaluate(torch::nn::Sequential model, const LabelledImages& images,
+                                    const Normalization& normalization,
+                                    const std::atomic<bool>* stop);
+
+}  // namespace sluice

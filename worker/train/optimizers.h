@@ -1,0 +1,24 @@
+// Optimizers: LibTorch's, as a job file names and sets them, and clipping before their step.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/job_spec.h"
+
+namespace sluice {
+
+// Throws what LibTorch throws on a value that it does not like.
+absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
+    const OptimizerSpec& spec, const std::vector<at::Tensor>& parameters);
+
+void SetLearningRate(torch::optim::Optimizer* optimizer, double rate);
+
+// On what .grad holds: each value to ±clip_value first, then all together to the norm clip_norm; 0
+// leaves either out.
+void ClipGradients(const OptimizerSpec& spec, const std::vector<at::Tensor>& parameters);
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+#include "worker/train/parameters_file.h"
+
+#include <torch/csrc/jit/serialization/pickle.h>
+#include <torch/torch.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+c10::Dict<std::string, at::Tensor> StateDict(const torch::nn::Module& module) {
+  c10::Dict<std::string, at::Tensor> state;
+  for (const auto& entry : module.named_parameters()) {
+    state.insert(entry.key(), entry.value().detach());
+  }
+  for (const auto& entry : module.named_buffers()) {
+    state.insert(entry.key(), entry.value().detach());
+  }
+  return state;
+}
+
+// As torch::pickle_save does, but with no TorchScript type tags: those are globals that torch.load
+// refuses to look up in its safe mode (weights_only), which is the default of newer PyTorch.
+std::vector<char> PickleUntagged(const c10::IValue& value) {
+  std::vector<char> pickled;
+  torch::jit::Pickler pickler(
+      [&](const char* bytes, size_t size) { pickled.insert(pickled.end(), bytes, bytes + size); },
+      /*tensor_table=*/nullptr, /*type_renamer=*/nullptr, /*memoized_class_types=*/nullptr,
+      /*get_tensor_id=*/nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(value);
+  pickler.stop();
+  std::vector<char> file;
+  caffe2::serialize::PyTorchStreamWriter writer([&](const void* bytes, size_t size) {
+    const char* from = static_cast<const char*>(bytes);
+    file.insert(file.end(), from, from + size);
+    return size;
+  });
+  writer.writeRecord("data.pkl", pickled.data(), pickled.size());
+  for (size_t i = 0; i < pickler.tensorData().size(); ++i) {
+    const at::Tensor& tensor = pickler.tensorData()[i];
+    writer.writeRecord(absl::StrCat("data/", i), tensor.storage().data(),
+                       tensor.storage().nbytes());
+  }
+  writer.writeEndOfFile();
+  return file;
+}
+
+absl::Status WriteThenRename(const std::vector<char>& bytes, const std::string& path) {
+  const std::string unfinished = absl::StrCat(path, ".unfinished");
+  {
+    std::ofstream file(unfinished, std::ios::binary);
+    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    file.close();
+    if (!file) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot write ", unfinished, ": ", std::strerror(errno)));
+    }
+  }
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot rename ", unfinished, " to ", path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status SaveParameters(const torch::nn::Module& module, const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+  }
+  return WriteThenRename(PickleUntagged(StateDict(module)), absl::StrCat(folder, "/parameters.pt"));
+}
+
+}  // namespace sluice

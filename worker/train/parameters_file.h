@@ -1,0 +1,17 @@
+// ParametersFile: trained parameters on disk, as PyTorch's torch.load reads them: a dict of names
+// to tensors.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sluice {
+
+// Writes all parameters and buffers of `module` (a state_dict) to `folder`/parameters.pt, making
+// the folder if need be. The file appears under its name only when complete.
+absl::Status SaveParameters(const torch::nn::Module& module, const std::string& folder);
+
+}  // namespace sluice

@@ -1,0 +1,45 @@
+#include "worker/train/shard_sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/random.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kShuffleStream = 0x5348;  // Keeps this use of the seed apart from others.
+
+}  // namespace
+
+ShardSampler::ShardSampler(const ShardSamplerOptions& options) : options_(options) {
+  Check(options.samples > 0 && options.rank < options.ranks && options.batch_size > 0 &&
+            options.passes_per_step > 0,
+        "a sampler has samples, a rank and a batch size");
+  // The longest deal; rank 0 always has it.
+  const uint64_t most = (uint64_t{options.samples} + options.ranks - 1) / options.ranks;
+  const uint64_t per_step = uint64_t{options.batch_size} * options.passes_per_step;
+  steps_per_epoch_ = (most + per_step - 1) / per_step;
+}
+
+std::vector<uint32_t> ShardSampler::Deal(uint64_t epoch) const {
+  std::vector<uint32_t> deck(options_.samples);
+  std::iota(deck.begin(), deck.end(), 0u);
+  CounterRandom random(options_.seed, kShuffleStream, epoch);
+  for (size_t i = deck.size() - 1; i > 0; --i) std::swap(deck[i], deck[random.Below(i + 1)]);
+  std::vector<uint32_t> dealt;
+  dealt.reserve(deck.size() / options_.ranks + 1);
+  for (size_t i = options_.rank; i < deck.size(); i += options_.ranks) dealt.push_back(deck[i]);
+  return dealt;
+}
+
+absl::Span<const uint32_t> ShardSampler::Batch(absl::Span<const uint32_t> dealt, uint64_t step,
+                                               uint32_t pass) const {
+  const uint64_t first = (step * options_.passes_per_step + pass) * options_.batch_size;
+  if (first >= dealt.size()) return {};
+  return dealt.subspan(first, options_.batch_size);
+}
+
+}  // namespace sluice

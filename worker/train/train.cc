@@ -1,0 +1,337 @@
+#include "worker/train/train.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "worker/torch/data_parallel.h"
+#include "worker/torch/torch_status.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/image_batches.h"
+#include "worker/train/labelled_images.h"
+#include "worker/train/learning_rate.h"
+#include "worker/train/models.h"
+#include "worker/train/optimizers.h"
+#include "worker/train/parameters_file.h"
+#include "worker/train/shard_sampler.h"
+#include "worker/train/step_times.h"
+
+namespace sluice {
+namespace {
+
+constexpr absl::Duration kReportEvery = absl::Seconds(1);
+constexpr absl::Duration kLogEvery = absl::Seconds(10);
+constexpr uint64_t kCompareParametersEvery = 500;  // Steps.
+constexpr uint32_t kMaxSkippedInARow = 20;
+
+// A mean of losses, added up as they come.
+struct LossMean {
+  double sum = 0;
+  uint64_t count = 0;
+
+  void Add(double loss) {
+    sum += loss;
+    ++count;
+  }
+  double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+};
+
+struct TrainingData {
+  LabelledImages training;
+  LabelledImages test;  // Empty on ranks that do not evaluate.
+  Normalization normalization;
+};
+
+absl::StatusOr<TrainingData> LoadData(const DataSpec& spec, bool evaluates) {
+  TrainingData data;
+  absl::StatusOr<LabelledImages> training = LoadTrainingImages(spec);
+  if (!training.ok()) return training.status();
+  data.training = *std::move(training);
+  data.normalization = MeasureNormalization(data.training);
+  if (!evaluates) return data;
+  absl::StatusOr<LabelledImages> test = LoadTestImages(spec);
+  if (!test.ok()) return test.status();
+  data.test = *std::move(test);
+  if (data.test.height != data.training.height || data.test.width != data.training.width) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "test images are ", data.test.height, " × ", data.test.width, " pixels, training images ",
+        data.training.height, " × ", data.training.width, ": they are not of one data set"));
+  }
+  return data;
+}
+
+bool HasTestData(const DataSpec& spec) {
+  return spec.format == "synthetic" || !spec.test_images.empty();
+}
+
+// Everything that a run holds between its steps.
+class TrainingRun {
+ public:
+  TrainingRun(const JobSpec& spec, uint32_t rank, Session* session, const TrainOptions& options,
+              const Logger& logger)
+      : spec_(spec), rank_(rank), session_(session), options_(options), logger_(logger) {}
+
+  absl::Status Prepare();
+  absl::Status Join();
+  absl::Status Train();
+  absl::StatusOr<TrainReport> Finish();
+
+ private:
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  absl::Status TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
+  absl::StatusOr<StepResult> RunPasses(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
+  absl::Status WatchForNonFinite(const StepResult& result);
+  absl::Status EvaluateNow();
+  void Report(absl::Time now, bool always);
+
+  const JobSpec& spec_;
+  const uint32_t rank_;
+  Session* const session_;
+  const TrainOptions& options_;
+  const Logger& logger_;
+  const SteadyClock clock_;
+
+  TrainingData data_;
+  torch::nn::Sequential model_ = nullptr;
+  std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::unique_ptr<ShardSampler> sampler_;
+  uint64_t total_steps_ = 0;
+
+  uint64_t step_ = 0;  // Finished ones.
+  uint64_t epoch_ = 0;
+  uint64_t samples_ = 0;
+  uint32_t skipped_in_a_row_ = 0;
+  double last_loss_ = 0;
+  LossMean epoch_loss_;
+  LossMean report_loss_;  // Since the last report.
+  StepTimes step_times_;
+  absl::Time started_;
+  absl::Time last_report_;
+  absl::Time last_log_;
+  uint64_t samples_at_report_ = 0;
+  std::optional<Evaluation> evaluation_;
+  TrainReport report_;
+};
+
+absl::Status TrainingRun::Prepare() {
+  if (options_.threads > 0) {
+    at::set_num_threads(options_.threads);
+  } else if (spec_.workers > 1) {
+    at::set_num_threads(1);
+  }
+  absl::StatusOr<TrainingData> data = LoadData(spec_.data, rank_ == 0 && HasTestData(spec_.data));
+  if (!data.ok()) return data.status();
+  data_ = *std::move(data);
+  torch::manual_seed(spec_.seed);
+  absl::StatusOr<torch::nn::Sequential> model =
+      MakeModel(spec_.model, ImageShape{data_.training.height, data_.training.width});
+  if (!model.ok()) return model.status();
+  model_ = *model;
+  absl::StatusOr<std::unique_ptr<DataParallel>> parallel = DataParallel::Create(
+      *model_, session_, {.accumulation_steps = spec_.gradient_accumulation_steps});
+  if (!parallel.ok()) return parallel.status();
+  parallel_ = *std::move(parallel);
+  absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
+      MakeOptimizer(spec_.optimizer, parallel_->parameters());
+  if (!optimizer.ok()) return optimizer.status();
+  optimizer_ = *std::move(optimizer);
+  sampler_ = std::make_unique<ShardSampler>(
+      ShardSamplerOptions{.samples = data_.training.count,
+                          .ranks = spec_.workers,
+                          .rank = rank_,
+                          .batch_size = spec_.batch_size_per_worker,
+                          .passes_per_step = spec_.gradient_accumulation_steps,
+                          .seed = spec_.seed});
+  total_steps_ = spec_.steps > 0 ? spec_.steps : spec_.epochs * sampler_->steps_per_epoch();
+  report_.parameters = TotalElements(parallel_->table());
+  logger_.Info("model ", spec_.model.name, " with ", report_.parameters, " parameters; ",
+               data_.training.count, " training samples, ", sampler_->steps_per_epoch(),
+               " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
+               at::get_num_threads() == 1 ? " thread" : " threads");
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Join() {
+  const absl::StatusOr<JoinInfo> info = parallel_->Join();
+  if (!info.ok()) return info.status();
+  if (!info->parameters_agree) {
+    logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Train() {
+  started_ = last_report_ = last_log_ = clock_.Now();
+  while (step_ < total_steps_) {
+    const std::vector<uint32_t> dealt = sampler_->Deal(epoch_);
+    epoch_loss_ = LossMean{};
+    for (uint64_t i = 0; i < sampler_->steps_per_epoch() && step_ < total_steps_; ++i) {
+      if (stopped()) return absl::CancelledError("stopped");
+      if (absl::Status status = TrainStep(dealt, i); !status.ok()) return status;
+    }
+    ++epoch_;
+    if (step_ == total_steps_) break;
+    if (absl::Status status = EvaluateNow(); !status.ok()) return status;
+  }
+  report_.wall_seconds = absl::ToDoubleSeconds(clock_.Now() - started_);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch) {
+  const absl::Time begin = clock_.Now();
+  const absl::StatusOr<StepResult> result = RunPasses(dealt, step_of_epoch);
+  if (!result.ok()) return result.status();
+  ++step_;
+  if (absl::Status status = WatchForNonFinite(*result); !status.ok()) return status;
+  ClipGradients(spec_.optimizer, parallel_->parameters());
+  SetLearningRate(optimizer_.get(),
+                  LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_, total_steps_));
+  optimizer_->step();
+  const absl::Time now = clock_.Now();
+  step_times_.Add(now - begin);
+  if (step_ % kCompareParametersEvery == 0 && step_ != total_steps_) {
+    session_->ReportParameters(step_, parallel_->ParametersSha256());
+  }
+  Report(now, /*always=*/false);
+  return absl::OkStatus();
+}
+
+// Forward and backward on this rank's batches of the step, then the mean over all ranks into .grad.
+absl::StatusOr<StepResult> TrainingRun::RunPasses(absl::Span<const uint32_t> dealt,
+                                                  uint64_t step_of_epoch) {
+  optimizer_->zero_grad(/*set_to_none=*/false);
+  LossMean loss;
+  for (uint32_t pass = 0; pass < spec_.gradient_accumulation_steps; ++pass) {
+    const absl::Span<const uint32_t> samples = sampler_->Batch(dealt, step_of_epoch, pass);
+    if (samples.empty()) break;
+    const ImageBatch batch = MakeBatch(data_.training, data_.normalization, samples);
+    const at::Tensor pass_loss =
+        torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
+    pass_loss.backward();
+    loss.Add(pass_loss.item<double>());
+    samples_ += samples.size();
+  }
+  if (loss.count == 0) return parallel_->Skip();
+  last_loss_ = loss.value();
+  epoch_loss_.Add(last_loss_);
+  report_loss_.Add(last_loss_);
+  return parallel_->Synchronize();
+}
+
+absl::Status TrainingRun::WatchForNonFinite(const StepResult& result) {
+  if (result.bundles_skipped_here == 0) {
+    skipped_in_a_row_ = 0;
+    return absl::OkStatus();
+  }
+  ++report_.skipped;
+  ++skipped_in_a_row_;
+  if (skipped_in_a_row_ == 1) {
+    logger_.Warning("step ", step_, ": the gradient of ", result.first_skipped_tensor,
+                    " is not finite (loss ", last_loss_, "), so ", result.bundles_skipped_here,
+                    " of ", result.bundles,
+                    " bundles go without this worker; if that goes on, lower the learning rate or "
+                    "clip gradients (optimizer.clip_norm)");
+  }
+  if (skipped_in_a_row_ < kMaxSkippedInARow) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("training diverged: gradients of ", skipped_in_a_row_,
+                                            " steps in a row were not finite, "
+                                            "the last in ",
+                                            result.first_skipped_tensor, " at step ", step_,
+                                            " with loss ", last_loss_,
+                                            "; lower optimizer.lr, or set optimizer.clip_norm"));
+}
+
+absl::Status TrainingRun::EvaluateNow() {
+  if (data_.test.count == 0) return absl::OkStatus();
+  absl::StatusOr<Evaluation> evaluation =
+      Evaluate(model_, data_.test, data_.normalization, options_.stop);
+  if (!evaluation.ok()) return evaluation.status();
+  evaluation_ = *evaluation;
+  logger_.Info(absl::StrFormat("epoch %d, step %d of %d: test accuracy %.2f %%, test loss %.4f",
+                               epoch_, step_, total_steps_, evaluation->accuracy * 100,
+                               evaluation->loss));
+  return absl::OkStatus();
+}
+
+void TrainingRun::Report(absl::Time now, bool always) {
+  const absl::Duration since = now - last_report_;
+  if (!always && since < kReportEvery) return;
+  Progress progress;
+  progress.step = step_;
+  progress.total_steps = total_steps_;
+  progress.epoch = static_cast<uint32_t>(epoch_);
+  progress.loss = report_loss_.count > 0 ? report_loss_.value() : last_loss_;
+  if (since > absl::ZeroDuration()) {
+    progress.samples_per_second =
+        static_cast<double>(samples_ - samples_at_report_) / absl::ToDoubleSeconds(since);
+  }
+  progress.step_ms_p50 = step_times_.PercentileMs(50);
+  if (evaluation_.has_value()) progress.validation_metric = evaluation_->accuracy;
+  session_->Report(progress);
+  if (options_.on_progress) options_.on_progress(progress);
+  if (now - last_log_ >= kLogEvery) {
+    last_log_ = now;
+    logger_.Info(absl::StrFormat("step %d of %d: loss %.4f, %.0f samples/s, %.1f ms a step", step_,
+                                 total_steps_, progress.loss, progress.samples_per_second,
+                                 progress.step_ms_p50));
+  }
+  report_loss_ = LossMean{};
+  samples_at_report_ = samples_;
+  last_report_ = now;
+}
+
+absl::StatusOr<TrainReport> TrainingRun::Finish() {
+  report_.parameters_sha256 = parallel_->ParametersSha256();
+  session_->ReportParameters(step_, report_.parameters_sha256);
+  if (absl::Status status = EvaluateNow(); !status.ok()) return status;
+  Report(clock_.Now(), /*always=*/true);
+  if (rank_ == 0 && !spec_.output.empty()) {
+    if (absl::Status status = SaveParameters(*model_, spec_.output); !status.ok()) return status;
+    logger_.Info("trained parameters are in ", spec_.output, "/parameters.pt");
+  }
+  report_.steps = step_;
+  report_.train_loss = epoch_loss_.value();
+  if (evaluation_.has_value()) {
+    report_.test_accuracy = evaluation_->accuracy;
+    report_.test_loss = evaluation_->loss;
+  }
+  report_.step_ms_p50 = step_times_.PercentileMs(50);
+  report_.step_ms_p95 = step_times_.PercentileMs(95);
+  if (report_.wall_seconds > 0) {
+    report_.samples_per_second = static_cast<double>(samples_) / report_.wall_seconds;
+  }
+  if (absl::Status status = session_->Leave(); !status.ok()) return status;
+  report_.traffic = session_->traffic();
+  return report_;
+}
+
+}  // namespace
+
+absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
+                                        const TrainOptions& options, const Logger& logger) {
+  return TorchStatus("training failed", [&]() -> absl::StatusOr<TrainReport> {
+    TrainingRun run(spec, rank, session, options, logger);
+    absl::Status status = TorchStatus("LibTorch", [&] { return run.Prepare(); });
+    if (!status.ok()) return status;
+    if (options.stop != nullptr && options.stop->load()) return absl::CancelledError("stopped");
+    status = run.Join();
+    if (!status.ok()) return status;
+    absl::StatusOr<TrainReport> report =
+        TorchStatus("LibTorch", [&]() -> absl::StatusOr<TrainReport> {
+          if (absl::Status trained = run.Train(); !trained.ok()) return trained;
+          return run.Finish();
+        });
+    if (!report.ok()) session->Abandon(report.status().message());
+    return report;
+  });
+}
+
+}  // namespace sluice

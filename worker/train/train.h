@@ -1,0 +1,53 @@
+// RunTraining: one worker's part of a job, from data and model to trained parameters. Shows nothing
+// of LibTorch.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "job/job_spec.h"
+#include "worker/core/session.h"
+
+namespace sluice {
+
+struct TrainOptions {
+  // Threads inside LibTorch's operations. Results depend on it. 0: one if the job has several
+  // workers, which may share a machine; else LibTorch's choice.
+  int threads = 0;
+  // Becomes true: the run ends after the current step with CANCELLED. To be told during Wait too,
+  // abandon the session.
+  const std::atomic<bool>* stop = nullptr;
+  // About once a second and after the last step, on the training thread.
+  std::function<void(const Progress&)> on_progress;
+};
+
+struct TrainReport {
+  uint64_t steps = 0;
+  uint64_t skipped = 0;  // Steps of which this rank held a bundle back: a gradient was not finite.
+  uint64_t parameters = 0;  // Elements that were trained.
+  double wall_seconds =
+      0;  // From the first step to the end of the last; evaluations between them included.
+  double train_loss = 0;  // This rank's mean over the last epoch, or what it saw of it.
+  std::optional<double>
+      test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.
+  std::optional<double> test_loss;
+  std::string parameters_sha256;
+  double step_ms_p50 = 0;
+  double step_ms_p95 = 0;
+  double samples_per_second = 0;  // Of this rank.
+  TrafficCounters traffic;
+};
+
+// Runs `spec` as `rank`. Loads data, builds the model, joins, trains, evaluates (rank 0: at each
+// epoch's end and after the last step), saves the parameters if the job has an `output` (rank 0),
+// and leaves. A failure after the join is told to the session with Abandon. Same inputs and
+// threads, same parameters, bit for bit.
+absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
+                                        const TrainOptions& options, const Logger& logger);
+
+}  // namespace sluice
