@@ -1,0 +1,19 @@
+// `sluice validate`: says what a job file means, or what is wrong with it.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "job/file/job_file.h"
+
+namespace sluice {
+
+// Writes the resolved job and a summary, or the problems. Returns the exit code: 0 if the job can
+// run, warnings or not, else 2.
+int ValidateCommand(const LoadJobOptions& options, std::ostream& out, std::ostream& err);
+
+// The same on standard output and standard error.
+int ValidateJob(const std::string& path, const std::vector<std::string>& sets, bool dense);
+
+}  // namespace sluice

@@ -1,0 +1,255 @@
+#include "job/file/job_checks.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "compress/codec_spec.h"
+#include "job/file/schema.h"
+#include "job/file/yaml_mapper.h"
+#include "job/file/yaml_source.h"
+#include "job/support.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr size_t kMaxJobName = 64;
+
+// Carries what every check needs.
+class Completer {
+ public:
+  Completer(const Places& places, Problems* problems) : places_(places), problems_(problems) {}
+
+  void Fail(absl::string_view path, absl::string_view what) {
+    problems_->Add(places_.Find(path), absl::StrCat(path, ": ", what));
+  }
+  void CompleteSection(const std::string& path, Message* section);
+  void CheckBaseline(const v1::JobSpec& given);
+  void CheckJob(const v1::JobSpec& job);
+
+ private:
+  void CompleteKey(const std::string& path, const std::string& kind, const FieldDescriptor& field,
+                   Message* section);
+  void WriteDefault(const std::string& path, const FieldDescriptor& field, Message* section);
+
+  void CheckName(const std::string& name);
+  void CheckLength(const v1::JobSpec& job);
+  void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
+  void CheckTogether(const v1::JobSpec& job);
+  void CheckText(absl::string_view path, absl::string_view text);
+  void CheckSupport(const v1::JobSpec& job);
+
+  const Places& places_;
+  Problems* const problems_;
+};
+
+bool IsPresent(const Message& section, const FieldDescriptor& field) {
+  const Reflection& reflection = *section.GetReflection();
+  return field.is_repeated() ? reflection.FieldSize(section, &field) > 0
+                             : reflection.HasField(section, &field);
+}
+
+// The keys that sections of this kind do take beside the first, for a message.
+std::string KeysOfKind(const Descriptor& section, absl::string_view kind) {
+  std::vector<std::string> keys;
+  for (int i = 1; i < section.field_count(); ++i) {
+    if (TakesKey(*section.field(i), kind)) keys.push_back(section.field(i)->name());
+  }
+  return absl::StrJoin(keys, ", ");
+}
+
+void Completer::CompleteSection(const std::string& path, Message* section) {
+  const Descriptor& keys = *section->GetDescriptor();
+  for (int i = 0; i < keys.field_count(); ++i) {
+    const FieldDescriptor& field = *keys.field(i);
+    const std::string kind = i == 0 ? "" : SectionKind(*section);
+    CompleteKey(JoinPath(path, field.name()), kind, field, section);
+  }
+}
+
+void Completer::CompleteKey(const std::string& path, const std::string& kind,
+                            const FieldDescriptor& field, Message* section) {
+  const Reflection& reflection = *section->GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+    const bool is_section = field.message_type() != v1::BaselineSpec::descriptor() &&
+                            !field.options().HasExtension(v1::not_yet);
+    if (field.is_repeated()) {
+      for (int i = 0; i < reflection.FieldSize(*section, &field); ++i) {
+        CompleteSection(absl::StrCat(path, "[", i, "]"),
+                        reflection.MutableRepeatedMessage(section, &field, i));
+      }
+    } else if (is_section) {
+      CompleteSection(path, reflection.MutableMessage(section, &field));
+    }
+    return;
+  }
+  if (!TakesKey(field, kind)) {
+    // An unknown kind has been reported where it stands.
+    if (IsPresent(*section, field) && !kind.empty()) {
+      Fail(path, absl::StrCat(kind, " takes no ", field.name(), "; remove it (", kind,
+                              " takes: ", KeysOfKind(*section->GetDescriptor(), kind), ")"));
+    }
+  } else if (!IsPresent(*section, field)) {
+    WriteDefault(path, field, section);
+  }
+}
+
+void Completer::WriteDefault(const std::string& path, const FieldDescriptor& field,
+                             Message* section) {
+  if (field.options().GetExtension(v1::needed)) {
+    const std::string problem = WordProblem(field, "");
+    const size_t known = problem.find("known: ");
+    Fail(path, absl::StrCat("is missing", known == problem.npos ? "" : "; ",
+                            known == problem.npos ? "" : problem.substr(known)));
+  }
+  if (!field.options().HasExtension(v1::default_value)) return;
+  const absl::StatusOr<YAML::Node> value =
+      ParseYaml(field.options().GetExtension(v1::default_value), "default");
+  const YamlSource source = YamlSource::Argument("default");
+  Places places("default");
+  Problems problems;
+  if (value.ok()) YamlMapper(&source, &places, &problems).MapKey(*value, path, field, section);
+  Check(value.ok() && problems.empty(), "a default of the schema is a value the schema takes");
+}
+
+std::string KindOrDefault(const Message& section) {
+  const std::string kind = SectionKind(section);
+  const FieldDescriptor& first = *section.GetDescriptor()->field(0);
+  return kind.empty() ? first.options().GetExtension(v1::default_value) : kind;
+}
+
+// `changes` over `*section`; from scratch if it names another kind.
+void Overlay(const Message& changes, Message* section) {
+  const bool names_kind = !SectionKind(changes).empty();
+  if (names_kind && KindOrDefault(changes) != KindOrDefault(*section)) section->Clear();
+  section->MergeFrom(changes);
+}
+
+void ApplyBaseline(v1::JobSpec* job) {
+  const v1::BaselineSpec& baseline = job->baseline();
+  if (baseline.has_optimizer()) Overlay(baseline.optimizer(), job->mutable_optimizer());
+  if (baseline.has_lr_schedule()) Overlay(baseline.lr_schedule(), job->mutable_lr_schedule());
+}
+
+void SwitchCompressionOff(v1::CompressionSpec* compression) {
+  compression->clear_overrides();
+  compression->set_uplink("none");
+  compression->set_downlink("none");
+  compression->set_min_elements(0);
+}
+
+void Completer::CheckBaseline(const v1::JobSpec& given) {
+  v1::JobSpec dense = given;
+  ApplyBaseline(&dense);
+  CompleteSection("baseline.optimizer", dense.mutable_optimizer());
+  CompleteSection("baseline.lr_schedule", dense.mutable_lr_schedule());
+  CheckOptimizer("baseline.optimizer", dense.optimizer());
+}
+
+void Completer::CheckName(const std::string& name) {
+  const size_t bad =
+      name.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.");
+  if (bad != name.npos || name.size() > kMaxJobName) {
+    Fail("name", absl::StrCat("may hold letters, digits, '-', '_' and '.', at most ", kMaxJobName,
+                              "; found ", ShowText(name)));
+  }
+}
+
+void Completer::CheckLength(const v1::JobSpec& job) {
+  if (job.has_epochs() && job.has_steps()) {
+    Fail("steps", "epochs is given too; give one of the two");
+  } else if (!job.has_epochs() && !job.has_steps()) {
+    Fail("epochs", "is missing; give epochs (passes over the data) or steps");
+  }
+}
+
+void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
+  if (optimizer.nesterov() && optimizer.momentum() == 0) {
+    Fail(JoinPath(path, "nesterov"), "needs a momentum above 0");
+  }
+}
+
+void Completer::CheckTogether(const v1::JobSpec& job) {
+  CheckOptimizer("optimizer", job.optimizer());
+  const v1::ServerSpec& server = job.server();
+  if (server.heartbeat() * 2 > server.lease()) {
+    Fail("server.heartbeat", "must be at most half of server.lease, or one late heartbeat ends it");
+  }
+  if (server.port() != 0 && server.port() == server.http_port()) {
+    Fail("server.http_port", absl::StrCat("is server.port, ", server.port(), ", too"));
+  }
+  for (int i = 0; i < job.compression().overrides_size(); ++i) {
+    const v1::CompressionOverride& entry = job.compression().overrides(i);
+    if (entry.has_uplink() || entry.has_downlink()) continue;
+    Fail(absl::StrCat("compression.overrides[", i, "]"), "needs uplink, downlink or both");
+  }
+}
+
+void Completer::CheckText(absl::string_view path, absl::string_view text) {
+  const bool control = std::any_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c));
+  });
+  if (control || text.size() > 4096) {
+    Fail(path, absl::StrCat("must be at most 4096 printable characters, found ", ShowText(text)));
+  }
+}
+
+void Completer::CheckSupport(const v1::JobSpec& job) {
+  std::vector<std::string> specs = {job.compression().uplink(), job.compression().downlink()};
+  for (const v1::CompressionOverride& entry : job.compression().overrides()) {
+    if (entry.has_uplink()) specs.push_back(entry.uplink());
+    if (entry.has_downlink()) specs.push_back(entry.downlink());
+  }
+  std::set<std::string> told;
+  for (const std::string& text : specs) {
+    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(text);
+    Check(codec.ok(), "the mapper keeps canonical codec specs");
+    const SupportRow& row =
+        FindSupport({job.mode(), UsualRule(job.mode()), ClassOf(*codec), job.membership()});
+    if (row.support == Support::kBuilt || !told.insert(std::string(row.key)).second) continue;
+    Fail(row.key, row.reason);
+  }
+}
+
+void Completer::CheckJob(const v1::JobSpec& job) {
+  CheckName(job.name());
+  CheckLength(job);
+  CheckTogether(job);
+  CheckText("data.path", job.data().path());
+  CheckText("output", job.output());
+  for (const v1::CompressionOverride& entry : job.compression().overrides()) {
+    CheckText("compression.overrides", entry.tensors());
+  }
+  CheckSupport(job);
+}
+
+}  // namespace
+
+void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* problems) {
+  Completer completer(places, problems);
+  const v1::JobSpec given = *job;
+  job->clear_baseline();
+  completer.CompleteSection("", job);
+  completer.CheckJob(*job);
+  if (!problems->empty()) return;
+  completer.CheckBaseline(given);
+  if (dense && problems->empty()) {
+    *job = given;
+    ApplyBaseline(job);
+    job->clear_baseline();
+    SwitchCompressionOff(job->mutable_compression());
+    completer.CompleteSection("", job);
+  }
+  job->set_device("cpu");  // The only device yet: what auto finds.
+}
+
+}  // namespace sluice

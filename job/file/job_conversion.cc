@@ -1,0 +1,119 @@
+#include "job/file/job_conversion.h"
+
+#include "base/check.h"
+#include "compress/codec_spec.h"
+#include "job/file/job_text.h"
+
+namespace sluice {
+namespace {
+
+CodecSpec Codec(const std::string& text) {
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+  Check(spec.ok(), "the mapper keeps canonical codec specs");
+  return *spec;
+}
+
+ModelSpec Convert(const v1::ModelSpec& from) {
+  return {from.name(), {from.hidden().begin(), from.hidden().end()}};
+}
+
+DataSpec Convert(const v1::DataSpec& from) {
+  DataSpec to;
+  to.format = from.format();
+  to.path = from.path();
+  to.train_images = from.train_images();
+  to.train_labels = from.train_labels();
+  to.test_images = from.test_images();
+  to.test_labels = from.test_labels();
+  to.limit = from.limit();
+  to.test_limit = from.test_limit();
+  return to;
+}
+
+// Keys that the optimizer does not take are absent and keep the struct's values.
+OptimizerSpec Convert(const v1::OptimizerSpec& from) {
+  OptimizerSpec to;
+  to.name = from.name();
+  to.lr = from.lr();
+  to.momentum = from.momentum();
+  to.nesterov = from.nesterov();
+  if (from.has_beta1()) to.beta1 = from.beta1();
+  if (from.has_beta2()) to.beta2 = from.beta2();
+  if (from.has_eps()) to.eps = from.eps();
+  if (from.has_alpha()) to.alpha = from.alpha();
+  to.weight_decay = from.weight_decay();
+  to.clip_norm = from.clip_norm();
+  to.clip_value = from.clip_value();
+  return to;
+}
+
+LrScheduleSpec Convert(const v1::LrScheduleSpec& from) {
+  LrScheduleSpec to;
+  to.name = from.name();
+  to.warmup_steps = from.warmup_steps();
+  to.step_size = from.step_size();
+  if (from.has_gamma()) to.gamma = from.gamma();
+  to.final_lr = from.final_lr();
+  if (from.has_warmup_fraction()) to.warmup_fraction = from.warmup_fraction();
+  return to;
+}
+
+CompressionSpec Convert(const v1::CompressionSpec& from) {
+  CompressionSpec to;
+  to.uplink = Codec(from.uplink());
+  to.downlink = Codec(from.downlink());
+  for (const v1::CompressionOverride& entry : from.overrides()) {
+    CompressionOverride& converted = to.overrides.emplace_back();
+    converted.tensors = entry.tensors();
+    if (entry.has_uplink()) converted.uplink = Codec(entry.uplink());
+    if (entry.has_downlink()) converted.downlink = Codec(entry.downlink());
+  }
+  to.min_elements = from.min_elements();
+  // The schema's limits keep both in range.
+  to.layout.chunk_elements = static_cast<uint32_t>(from.chunk_bytes() / sizeof(float));
+  to.layout.bundle_elements = static_cast<uint32_t>(from.bundle_bytes() / sizeof(float));
+  return to;
+}
+
+ServerSpec Convert(const v1::ServerSpec& from) {
+  ServerSpec to;
+  to.lease = absl::Seconds(from.lease());
+  to.heartbeat = absl::Seconds(from.heartbeat());
+  to.join_timeout = absl::Seconds(from.join_timeout());
+  to.connect_timeout = absl::Seconds(from.connect_timeout());
+  to.window_bytes = from.window_bytes();
+  to.max_memory = from.max_memory();
+  to.port = static_cast<uint16_t>(from.port());
+  to.http_port = static_cast<uint16_t>(from.http_port());
+  return to;
+}
+
+}  // namespace
+
+JobSpec ConvertJob(const v1::JobSpec& job) {
+  JobSpec spec;
+  spec.name = job.name();
+  spec.mode = job.mode();
+  spec.workers = job.workers();
+  spec.shards = job.shards();
+  spec.model = Convert(job.model());
+  spec.data = Convert(job.data());
+  spec.batch_size_per_worker = job.batch_size_per_worker();
+  spec.gradient_accumulation_steps = job.gradient_accumulation_steps();
+  spec.epochs = job.epochs();
+  spec.steps = job.steps();
+  spec.optimizer = Convert(job.optimizer());
+  spec.lr_schedule = Convert(job.lr_schedule());
+  spec.precision = job.precision();
+  spec.device = job.device();
+  spec.seed = job.seed();
+  spec.compression = Convert(job.compression());
+  spec.membership = job.membership();
+  spec.output = job.output();
+  spec.server = Convert(job.server());
+  spec.metrics_enabled = job.metrics().enabled();
+  spec.hash = HashJob(job);
+  return spec;
+}
+
+}  // namespace sluice

@@ -1,0 +1,124 @@
+#include "job/file/job_file.h"
+
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "job/file/job_checks.h"
+#include "job/file/job_conversion.h"
+#include "job/file/job_text.h"
+#include "job/file/problems.h"
+#include "job/file/schema.h"
+#include "job/file/yaml_mapper.h"
+#include "job/file/yaml_source.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+absl::StatusOr<std::string> ReadJobFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return absl::NotFoundError(absl::StrCat("cannot open the job file ", path,
+                                            "; is the path right, and may you read it?"));
+  }
+  std::string text(kMaxJobFileSize + 1, '\0');  // One more than allowed, to see that it is more.
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad() || (file.fail() && !file.eof())) {
+    return absl::UnavailableError(absl::StrCat("cannot read the job file ", path));
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
+// epochs and steps stand for each other: naming one on the command line takes the other away.
+void DropOther(absl::string_view path, v1::JobSpec* job) {
+  if (path == "steps") job->clear_epochs();
+  if (path == "epochs") job->clear_steps();
+}
+
+void ApplySet(const std::string& argument, Places* places, Problems* problems, v1::JobSpec* job) {
+  const std::string where = absl::StrCat("--set ", argument.substr(0, 200));
+  const size_t equals = argument.find('=');
+  if (equals == argument.npos || equals == 0) {
+    return problems->Add(where, "must be key=value, like optimizer.lr=0.1");
+  }
+  const std::string path = argument.substr(0, equals);
+  const std::vector<std::string> keys = absl::StrSplit(path, '.');
+  Message* section = job;
+  std::string so_far;
+  for (const std::string& key : keys) {
+    const FieldDescriptor* const field = FindKey(*section->GetDescriptor(), key);
+    if (field == nullptr) {
+      return problems->Add(where, UnknownKey(*section->GetDescriptor(), so_far, key));
+    }
+    so_far = JoinPath(so_far, key);
+    places->Set(so_far, where);
+    if (so_far.size() < path.size()) {
+      if (field->is_repeated() || field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+        return problems->Add(where, absl::StrCat(so_far, " has no keys"));
+      }
+      if (field->options().HasExtension(v1::not_yet)) {
+        return problems->Add(where, NotYet(*field, so_far));
+      }
+      section = section->GetReflection()->MutableMessage(section, field);
+      continue;
+    }
+    const absl::StatusOr<YAML::Node> value = ParseYaml(argument.substr(equals + 1), where);
+    if (!value.ok()) return problems->Add(where, value.status().message());
+    const YamlSource source = YamlSource::Argument(where);
+    YamlMapper(&source, places, problems).MapKey(*value, path, *field, section);
+    DropOther(path, job);
+  }
+}
+
+absl::StatusOr<v1::JobSpec> ResolveJob(absl::string_view text, absl::string_view file_name,
+                                       const LoadJobOptions& options) {
+  const absl::StatusOr<YAML::Node> root = ParseYaml(text, file_name);
+  if (!root.ok()) return root.status();
+  v1::JobSpec job;
+  Places places(file_name);
+  Problems problems;
+  const YamlSource source = YamlSource::File(file_name);
+  YamlMapper(&source, &places, &problems).MapSection(*root, "", &job);
+  for (const std::string& argument : options.set) ApplySet(argument, &places, &problems, &job);
+  // What is missing or does not go together can only be told when all that is there was understood.
+  if (problems.empty()) CompleteJob(options.dense, places, &job, &problems);
+  const absl::Status status = problems.ToStatus();
+  if (!status.ok()) return status;
+  return job;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> LoadJobFromText(absl::string_view text, absl::string_view file_name,
+                                        const LoadJobOptions& options) {
+  const absl::StatusOr<v1::JobSpec> job = ResolveJob(text, file_name, options);
+  if (!job.ok()) return job.status();
+  return ConvertJob(*job);
+}
+
+absl::StatusOr<JobSpec> LoadJob(const LoadJobOptions& options) {
+  const absl::StatusOr<std::string> text = ReadJobFile(options.path);
+  if (!text.ok()) return text.status();
+  return LoadJobFromText(*text, options.path, options);
+}
+
+absl::StatusOr<std::string> ResolvedJobTextFromText(absl::string_view text,
+                                                    absl::string_view file_name,
+                                                    const LoadJobOptions& options) {
+  const absl::StatusOr<v1::JobSpec> job = ResolveJob(text, file_name, options);
+  if (!job.ok()) return job.status();
+  return JobText(*job);
+}
+
+absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options) {
+  const absl::StatusOr<std::string> text = ReadJobFile(options.path);
+  if (!text.ok()) return text.status();
+  return ResolvedJobTextFromText(*text, options.path, options);
+}
+
+}  // namespace sluice

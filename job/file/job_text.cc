@@ -1,0 +1,123 @@
+#include "job/file/job_text.h"
+
+#include <google/protobuf/reflection.h>
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "job/file/quantity_text.h"
+#include "job/fnv1a.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// Whether YAML reads the text as it is.
+bool IsPlain(absl::string_view text) {
+  if (text.empty() || text.back() == ':' || text == "null" || text == "Null" || text == "NULL") {
+    return false;
+  }
+  const auto first = static_cast<unsigned char>(text.front());
+  if (!absl::ascii_isalnum(first) && first != '/') return false;
+  for (const char c : text) {
+    const bool common = absl::ascii_isalnum(static_cast<unsigned char>(c));
+    if (!common && !absl::StrContains("_./:+%-", absl::string_view(&c, 1))) return false;
+  }
+  return true;
+}
+
+std::string QuoteYaml(absl::string_view text) {
+  if (IsPlain(text)) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) {
+      absl::StrAppendFormat(&quoted, "\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string FormatWhole(const FieldDescriptor& field, uint64_t value) {
+  return field.options().GetExtension(v1::unit) == v1::UNIT_BYTES ? FormatWholeBytes(value)
+                                                                  : absl::StrCat(value);
+}
+
+std::string ScalarText(const Message& section, const FieldDescriptor& field) {
+  const Reflection& reflection = *section.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_STRING:
+      return QuoteYaml(reflection.GetString(section, &field));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(section, &field) ? "true" : "false";
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      const double value = reflection.GetDouble(section, &field);
+      const bool seconds = field.options().GetExtension(v1::unit) == v1::UNIT_SECONDS;
+      return seconds ? FormatSeconds(value) : FormatReal(value);
+    }
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return FormatWhole(field, reflection.GetUInt64(section, &field));
+    default:
+      return FormatWhole(field, reflection.GetUInt32(section, &field));
+  }
+}
+
+// `indent` before every line; `first` instead of it before the first ("- " of a list).
+void AppendSection(const Message& section, absl::string_view first, const std::string& indent,
+                   std::string* text) {
+  const Reflection& reflection = *section.GetReflection();
+  std::vector<const FieldDescriptor*> fields;
+  reflection.ListFields(section, &fields);  // Present ones, by number.
+  std::string start(first);
+  for (const FieldDescriptor* const field : fields) {
+    absl::StrAppend(text, start, field->name(), ":");
+    start = indent;
+    if (!field->is_repeated() && field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      const Message& inner = reflection.GetMessage(section, field);
+      absl::StrAppend(text, "\n");
+      AppendSection(inner, indent + "  ", indent + "  ", text);
+    } else if (!field->is_repeated()) {
+      absl::StrAppend(text, " ", ScalarText(section, *field), "\n");
+    } else if (field->cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
+      absl::StrAppend(text, "\n");
+      for (int i = 0; i < reflection.FieldSize(section, field); ++i) {
+        AppendSection(reflection.GetRepeatedMessage(section, field, i), indent + "  - ",
+                      indent + "    ", text);
+      }
+    } else {
+      const auto numbers = reflection.GetRepeatedFieldRef<uint32_t>(section, field);
+      absl::StrAppend(text, " [", absl::StrJoin(numbers, ", "), "]\n");
+    }
+  }
+}
+
+}  // namespace
+
+std::string JobText(const v1::JobSpec& job) {
+  std::string text;
+  AppendSection(job, "", "", &text);
+  return text;
+}
+
+uint64_t HashJob(const v1::JobSpec& job) {
+  v1::JobSpec agreed = job;
+  agreed.clear_output();
+  agreed.mutable_data()->clear_path();
+  agreed.mutable_server()->clear_port();
+  agreed.mutable_server()->clear_http_port();
+  Fnv1a hash;
+  hash.Add(JobText(agreed));
+  return hash.value();
+}
+
+}  // namespace sluice

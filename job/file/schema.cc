@@ -1,0 +1,134 @@
+#include "job/file/schema.h"
+
+#include <cmath>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/nearest_name.h"
+#include "job/file/quantity_text.h"
+#include "sluice/v1/job.pb.h"
+
+namespace sluice {
+namespace {
+
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::FieldOptions;
+
+// "; did you mean 'sgd'?", or nothing.
+std::string Hint(absl::string_view word, absl::Span<const absl::string_view> known) {
+  const absl::string_view nearest = NearestName(word, known);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
+}
+
+std::string FormatLimit(const FieldDescriptor& field, double limit) {
+  switch (field.options().GetExtension(v1::unit)) {
+    case v1::UNIT_BYTES:
+      return FormatWholeBytes(static_cast<uint64_t>(limit));
+    case v1::UNIT_SECONDS:
+      return FormatSeconds(limit);
+    default:
+      return limit == std::floor(limit) && std::fabs(limit) < 1e15
+                 ? absl::StrCat(static_cast<int64_t>(limit))
+                 : FormatReal(limit);
+  }
+}
+
+}  // namespace
+
+std::string JoinPath(absl::string_view path, absl::string_view key) {
+  return path.empty() ? std::string(key) : absl::StrCat(path, ".", key);
+}
+
+std::string SectionName(absl::string_view path) {
+  return path.empty() ? "the job" : std::string(path);
+}
+
+const FieldDescriptor* FindKey(const Descriptor& section, absl::string_view key) {
+  return section.FindFieldByName(std::string(key));
+}
+
+std::string UnknownKey(const Descriptor& section, absl::string_view path, absl::string_view key) {
+  std::vector<absl::string_view> known;
+  for (int i = 0; i < section.field_count(); ++i) known.push_back(section.field(i)->name());
+  const std::string hint = Hint(key, known);
+  return absl::StrCat(
+      "unknown key ", ShowText(key), " in ", SectionName(path), hint,
+      hint.empty() ? "; known keys: " : " known keys: ", absl::StrJoin(known, ", "));
+}
+
+std::string NotYet(const FieldDescriptor& field, absl::string_view path) {
+  return absl::StrCat(path, ": not yet: ", field.options().GetExtension(v1::not_yet));
+}
+
+std::string SectionKind(const google::protobuf::Message& section) {
+  const FieldDescriptor* const first = section.GetDescriptor()->field(0);
+  const bool is_word =
+      first->cpp_type() == FieldDescriptor::CPPTYPE_STRING && !first->is_repeated();
+  return is_word ? section.GetReflection()->GetString(section, first) : "";
+}
+
+bool TakesKey(const FieldDescriptor& field, absl::string_view kind) {
+  const FieldOptions& options = field.options();
+  const int kinds = options.ExtensionSize(v1::only_for);
+  for (int i = 0; i < kinds; ++i) {
+    if (options.GetExtension(v1::only_for, i) == kind) return true;
+  }
+  return kinds == 0;
+}
+
+std::string WordProblem(const FieldDescriptor& field, absl::string_view word) {
+  const FieldOptions& options = field.options();
+  for (int i = 0; i < options.ExtensionSize(v1::later); ++i) {
+    if (options.GetExtension(v1::later, i) == word) {
+      return absl::StrCat(word, " is not built yet; use ", options.GetExtension(v1::known, 0));
+    }
+  }
+  std::vector<absl::string_view> known;
+  for (int i = 0; i < options.ExtensionSize(v1::known); ++i) {
+    known.push_back(options.GetExtension(v1::known, i));
+    if (known.back() == word) return "";
+  }
+  if (known.empty()) return "";
+  const std::string hint = Hint(word, known);
+  return absl::StrCat("unknown ", field.name(), " ", ShowText(word), hint,
+                      hint.empty() ? "; known: " : " known: ", absl::StrJoin(known, ", "));
+}
+
+std::string RangeProblem(const FieldDescriptor& field, double value) {
+  const FieldOptions& options = field.options();
+  const double at_least = options.GetExtension(v1::at_least);
+  const double at_most = options.GetExtension(v1::at_most);
+  const double above = options.GetExtension(v1::above);
+  const double below = options.GetExtension(v1::below);
+  std::vector<std::string> limits;
+  bool holds = true;
+  if (options.HasExtension(v1::at_least)) {
+    limits.push_back(absl::StrCat("at least ", FormatLimit(field, at_least)));
+    holds = holds && value >= at_least;
+  }
+  if (options.HasExtension(v1::above)) {
+    limits.push_back(absl::StrCat("above ", FormatLimit(field, above)));
+    holds = holds && value > above;
+  }
+  if (options.HasExtension(v1::at_most)) {
+    limits.push_back(absl::StrCat("at most ", FormatLimit(field, at_most)));
+    holds = holds && value <= at_most;
+  }
+  if (options.HasExtension(v1::below)) {
+    limits.push_back(absl::StrCat("below ", FormatLimit(field, below)));
+    holds = holds && value < below;
+  }
+  if (holds) return "";
+  return absl::StrCat("must be ", absl::StrJoin(limits, " and "), ", found ",
+                      FormatLimit(field, value));
+}
+
+std::string ShowText(absl::string_view text) {
+  constexpr size_t kShown = 60;
+  return absl::StrCat("'", absl::CHexEscape(text.substr(0, kShown)),
+                      text.size() > kShown ? "..." : "", "'");
+}
+
+}  // namespace sluice
