@@ -1,0 +1,24 @@
+// HttpView: what the HTTP port shows of one server, taken anew for each request.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "server/core/job_status.h"
+#include "server/core/shard_stats.h"
+
+namespace sluice {
+
+struct HttpView {
+  std::string job_name;
+  std::string software_version;
+  uint32_t shard = 0;
+  uint32_t shards = 1;
+  bool ready = false;  // The shard has its part of the job.
+  ShardStats stats;
+  double residual_energy = 0;
+  std::optional<JobStatus> job;  // On the coordinator only.
+};
+
+}  // namespace sluice

@@ -1,0 +1,139 @@
+#include "server/http/metrics_text.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+using Labels = std::vector<prometheus::ClientMetric::Label>;
+
+// Collects families whose samples all carry the job and the shard.
+class Families {
+ public:
+  explicit Families(const HttpView& view)
+      : common_{{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}} {}
+
+  void Start(const char* name, const char* help, prometheus::MetricType type) {
+    families_.push_back({.name = name, .help = help, .type = type, .metric = {}});
+  }
+  prometheus::ClientMetric& AddSample(Labels labels = {}) {
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
+    metric.label = common_;
+    metric.label.insert(metric.label.end(), labels.begin(), labels.end());
+    return metric;
+  }
+  void Counter(const char* name, const char* help, uint64_t value) {
+    Start(name, help, prometheus::MetricType::Counter);
+    AddSample().counter.value = static_cast<double>(value);
+  }
+  void Gauge(const char* name, const char* help, double value) {
+    Start(name, help, prometheus::MetricType::Gauge);
+    AddSample().gauge.value = value;
+  }
+  void AddCounter(Labels labels, uint64_t value) {
+    AddSample(std::move(labels)).counter.value = static_cast<double>(value);
+  }
+  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
+
+ private:
+  const Labels common_;
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+void AddTraffic(const ShardStats& stats, Families* out) {
+  out->Start("sluice_frame_bytes_total", "Bytes of frames admitted (in) and of results sent (out).",
+             prometheus::MetricType::Counter);
+  out->AddCounter({{"direction", "in"}}, stats.bytes_in);
+  out->AddCounter({{"direction", "out"}}, stats.bytes_out);
+  out->Start("sluice_uncompressed_bytes_total", "What the same would have been in dense fp32.",
+             prometheus::MetricType::Counter);
+  out->AddCounter({{"direction", "in"}}, stats.dense_bytes_in);
+  out->AddCounter({{"direction", "out"}}, stats.dense_bytes_out);
+}
+
+void AddSteps(const ShardStats& stats, Families* out) {
+  out->Counter("sluice_contributions_total", "Contributions admitted, skips included.",
+               stats.contributions);
+  out->Counter("sluice_skipped_contributions_total",
+               "Contributions that arrived but are in no mean: not finite, or out of data.",
+               stats.skipped_contributions);
+  out->Counter("sluice_repeats_total", "Contributions that were sent again.", stats.repeats);
+  out->Counter("sluice_bundles_closed_total", "Bundles closed.", stats.bundles_closed);
+  out->Start("sluice_empty_bundles_total", "Bundles that closed without a result, by cause.",
+             prometheus::MetricType::Counter);
+  out->AddCounter({{"reason", "skipped"}}, stats.empty_bundles - stats.overflowed_bundles);
+  out->AddCounter({{"reason", "overflow"}}, stats.overflowed_bundles);
+  out->Start("sluice_refused_total", "Requests that were not admitted, by answer.",
+             prometheus::MetricType::Counter);
+  out->AddCounter({{"reason", "invalid"}}, stats.refused_invalid);
+  out->AddCounter({{"reason", "fenced"}}, stats.refused_fenced);
+  out->AddCounter({{"reason", "busy"}}, stats.refused_busy);
+  out->AddCounter({{"reason", "need"}}, stats.asked_for_payload);
+  out->Gauge("sluice_step", "Highest step of which every bundle is closed.",
+             static_cast<double>(stats.highest_closed_step));
+}
+
+void AddWaiting(const ShardStats& stats, Families* out) {
+  out->Start("sluice_aggregation_wait_seconds",
+             "From a bundle's first contribution to its last, of bundles that closed.",
+             prometheus::MetricType::Histogram);
+  prometheus::ClientMetric::Histogram& histogram = out->AddSample().histogram;
+  uint64_t count = 0;
+  for (size_t i = 0; i < stats.wait_counts.size(); ++i) {
+    count += stats.wait_counts[i];
+    const double bound = i < kWaitBoundsSeconds.size() ? kWaitBoundsSeconds[i]
+                                                       : std::numeric_limits<double>::infinity();
+    histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
+  }
+  histogram.sample_count = count;
+  histogram.sample_sum = stats.wait_seconds;
+}
+
+void AddMembers(const JobStatus& job, Families* out) {
+  out->Start("sluice_job_phase", "1 for the phase the job is in.", prometheus::MetricType::Gauge);
+  for (const JobPhase phase :
+       {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished, JobPhase::kFailed}) {
+    out->AddSample({{"phase", std::string(ToString(phase))}}).gauge.value = phase == job.phase;
+  }
+  out->Start("sluice_worker_step", "Step that a worker is at.", prometheus::MetricType::Gauge);
+  for (const MemberStatus& member : job.members) {
+    out->AddSample({{"rank", absl::StrCat(member.rank)}}).gauge.value =
+        static_cast<double>(member.progress.step);
+  }
+  out->Start("sluice_worker_loss", "Loss that a worker reported last.",
+             prometheus::MetricType::Gauge);
+  for (const MemberStatus& member : job.members) {
+    out->AddSample({{"rank", absl::StrCat(member.rank)}}).gauge.value = member.progress.loss;
+  }
+}
+
+}  // namespace
+
+std::string MetricsText(const HttpView& view) {
+  Families out(view);
+  out.Start("sluice_build_info", "1; the version is a label.", prometheus::MetricType::Gauge);
+  out.AddSample({{"version", view.software_version}}).gauge.value = 1;
+  out.Gauge("sluice_ready", "1 once the shard has its part of the job.", view.ready ? 1 : 0);
+  out.Gauge("sluice_elements", "Parameters that live on this shard.",
+            static_cast<double>(view.stats.elements));
+  AddTraffic(view.stats, &out);
+  AddSteps(view.stats, &out);
+  AddWaiting(view.stats, &out);
+  out.Gauge("sluice_downlink_residual_energy",
+            "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);
+  out.Gauge("sluice_held_bytes", "Frames admitted and not yet summed.",
+            static_cast<double>(view.stats.held_bytes));
+  out.Gauge("sluice_result_log_bytes", "Results kept until all ranks acknowledged them.",
+            static_cast<double>(view.stats.log_bytes));
+  if (view.job.has_value()) AddMembers(*view.job, &out);
+  return out.Text();
+}
+
+}  // namespace sluice

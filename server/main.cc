@@ -1,0 +1,188 @@
+// sluice-server: one shard of a job; shard 0 also runs the coordinator.
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/file/job_file.h"
+#include "server/http/http_server.h"
+#include "server/rpc/server.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kExitFinished = 0;
+constexpr int kExitFailed = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitSignal = 128;  // Plus the signal's number, as shells do.
+
+constexpr char kFooter[] = R"(
+Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
+128 + N stopped by signal N (130 Ctrl-C, 143 SIGTERM): the whole job is told and ends.
+
+A job of two shards on one host:
+  sluice-server --job job.yaml
+  sluice-server --job job.yaml --shard 1 --coordinator 127.0.0.1:7070)";
+
+struct Flags {
+  LoadJobOptions job;
+  uint32_t shard = 0;
+  std::string listen;
+  std::string advertise;
+  std::string coordinator;
+  std::string http_listen;
+  bool reflection = false;
+};
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--job", flags->job.path, "Job file (docs/job-file.md)")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--set", flags->job.set, "Override a key of the job file; repeatable")
+      ->type_name("KEY=VALUE")
+      ->take_all()
+      ->allow_extra_args(false);
+  app->add_flag("--dense", flags->job.dense, "Run the job uncompressed");
+  app->add_option("--shard", flags->shard,
+                  "Which shard of the job this is; 0 is the coordinator too")
+      ->type_name("I")
+      ->capture_default_str();
+  app->add_option("--listen", flags->listen,
+                  "Where workers and shards connect; port 0: any free one "
+                  "[127.0.0.1, port 7070 + shard]")
+      ->type_name("HOST:PORT");
+  app->add_option("--advertise", flags->advertise,
+                  "What workers are told to connect to [as --listen]; needed with --listen 0.0.0.0")
+      ->type_name("HOST:PORT");
+  app->add_option("--coordinator", flags->coordinator,
+                  "Address of shard 0; needed for other shards")
+      ->type_name("HOST:PORT");
+  app->add_option("--http-listen", flags->http_listen,
+                  "Status page, /metrics, /livez and /readyz; port 0: any free one; `off`: none "
+                  "[127.0.0.1:7071 on shard 0, off on others]")
+      ->type_name("HOST:PORT");
+  app->add_flag("--reflection", flags->reflection, "Let gRPC clients list the services");
+}
+
+void SetDefaults(const JobSpec& job, Flags* flags) {
+  if (flags->listen.empty()) {
+    flags->listen = absl::StrCat("127.0.0.1:", job.server.port + flags->shard);
+  }
+  if (flags->http_listen.empty()) {
+    flags->http_listen =
+        flags->shard == 0 ? absl::StrCat("127.0.0.1:", job.server.http_port) : "off";
+  }
+}
+
+uint64_t RandomBits() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+HttpView ViewOf(const ServerOptions& options, const Server& server) {
+  return {.job_name = options.job.name,
+          .software_version = options.software_version,
+          .shard = options.shard,
+          .shards = options.job.shards,
+          .ready = server.ready(),
+          .stats = server.Stats(),
+          .residual_energy = server.ResidualEnergy(),
+          .job = server.Status()};
+}
+
+// Until the job has ended or a signal came and was dealt with.
+int RunUntilEnd(Server* server, const sigset_t& signals, const Logger& logger) {
+  int signal_number = 0;
+  for (;;) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
+    const int got = sigtimedwait(&signals, nullptr, &pause);
+    if (got > 0 && signal_number != 0) return kExitSignal + got;  // Asked twice: at once.
+    if (got > 0) {
+      signal_number = got;
+      const std::string name = got == SIGINT ? "SIGINT" : "SIGTERM";
+      logger.Info("stopping: ", name);
+      server->Stop(absl::StrCat("was stopped by ", name));
+    }
+    const std::optional<absl::Status> outcome = server->Outcome();
+    if (!outcome.has_value()) continue;
+    if (signal_number != 0) return kExitSignal + signal_number;
+    if (outcome->ok()) return kExitFinished;
+    logger.Error(outcome->message());
+    return kExitFailed;
+  }
+}
+
+int Run(Flags flags) {
+  const absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  if (!job.ok()) {
+    std::cerr << "sluice-server: " << job.status().message() << "\n";
+    return kExitUsage;
+  }
+  SetDefaults(*job, &flags);
+  // Before any thread, so that all of them leave the signals to RunUntilEnd.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const Logger logger(absl::StrCat("shard-", flags.shard));
+  const SteadyClock clock;
+  const ServerOptions options{
+      .job = *job,
+      .shard = flags.shard,
+      .listen = flags.listen,
+      .advertise = flags.advertise,
+      .coordinator = flags.coordinator,
+      .reflection = flags.reflection,
+      .software_version = SLUICE_VERSION,
+      .job_uid = RandomBits(),
+      // Wall time goes up from one start to the next, which is all that is asked of it.
+      .server_incarnation = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()))};
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, &clock);
+  if (!server.ok()) {
+    logger.Error(server.status().message());
+    return absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitFailed;
+  }
+  std::unique_ptr<HttpServer> http;
+  if (flags.http_listen != "off") {
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
+        flags.http_listen, [&options, &server] { return ViewOf(options, **server); });
+    if (!started.ok()) {
+      logger.Error(started.status().message());
+      return kExitFailed;
+    }
+    http = *std::move(started);
+    const size_t colon = flags.http_listen.rfind(':');
+    logger.Info("status page: http://",
+                flags.http_listen.substr(0, colon == std::string::npos ? 0 : colon), ":",
+                http->port(), "/");
+  }
+  return RunUntilEnd(server->get(), signals, logger);
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  sluice::Flags flags;
+  CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
+  app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
+  app.footer(sluice::kFooter);
+  sluice::AddFlags(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : sluice::kExitUsage;
+  }
+  return sluice::Run(std::move(flags));
+}
