@@ -1,0 +1,24 @@
+// LaunchEnvironment: what ssh, Slurm, torchrun and Kubernetes tell a worker about its place in the
+// job.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "job/job_spec.h"
+
+namespace sluice {
+
+// Gives the value of an environment variable, or nullptr. main passes std::getenv.
+using ReadVariable = std::function<const char*(const char* name)>;
+
+// `flag` if given, else the first of RANK, SLURM_PROCID and JOB_COMPLETION_INDEX that is set.
+// INVALID_ARGUMENT: none is, one is no number, the rank is not below the job's workers, or
+// WORLD_SIZE or SLURM_NTASKS (read only with a rank from the environment) is another number than
+// the job's workers.
+absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& spec,
+                                  const ReadVariable& read);
+
+}  // namespace sluice

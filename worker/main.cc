@@ -1,0 +1,172 @@
+// sluice-worker: trains the model of a job file as one of its ranks.
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "job/file/job_file.h"
+#include "worker/launch_environment.h"
+#include "worker/rpc/remote_session.h"
+#include "worker/signal_watch.h"
+#include "worker/train/train.h"
+#include "worker/worker_report.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+constexpr int kExitBySignal = 128;
+constexpr absl::Duration kStopGrace = absl::Seconds(5);
+
+constexpr char kDescription[] =
+    "Trains the model of a Sluice job as one of its workers. `sluice run JOB.yaml` starts the "
+    "servers and workers "
+    "of a job on one machine; over several machines start sluice-server for each shard, and this "
+    "once for each rank.";
+constexpr char kFooter[] =
+    "Without --rank, the rank is taken from RANK, SLURM_PROCID or JOB_COMPLETION_INDEX, and "
+    "WORLD_SIZE or\n"
+    "SLURM_NTASKS must agree with the job's number of workers.\n"
+    "Exit status: 0 trained to the end; 1 failed (the last line of the log says why); 2 wrong "
+    "flags or job file;\n"
+    "128 + N ended by signal N.";
+
+struct Flags {
+  LoadJobOptions job;
+  std::string coordinator = "127.0.0.1:7070";
+  std::optional<uint32_t> rank;
+  std::string report;
+  int threads = 0;
+};
+
+void AddFlags(CLI::App* app, Flags* flags) {
+  app->add_option("--job", flags->job.path, "The job file")->required()->type_name("JOB.yaml");
+  app->add_option("--set", flags->job.set,
+                  "Override a key of the job file, as in --set optimizer.lr=0.1; may be repeated. "
+                  "Every server and "
+                  "worker of a job needs the same ones")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app->add_flag("--dense", flags->job.dense, "Uncompressed, with the job file's baseline: applied");
+  app->add_option("--coordinator", flags->coordinator, "Address of shard 0")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app->add_option("--rank", flags->rank, "This worker's number, from 0")->type_name("R");
+  app->add_option("--report", flags->report, "Write the run's figures here, as JSON")
+      ->type_name("FILE");
+  app->add_option("--threads", flags->threads,
+                  "Threads inside LibTorch's operations, which bits of the result depend on "
+                  "(default: 1 if the job "
+                  "has several workers, else LibTorch's choice)")
+      ->type_name("N")
+      ->check(CLI::Range(1, 1024));
+  app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
+  app->footer(kFooter);
+}
+
+std::unique_ptr<Session> MakeSession(const JobSpec& spec, uint32_t rank, const Flags& flags,
+                                     const Logger& logger) {
+  RemoteSessionOptions options;
+  options.coordinator = flags.coordinator;
+  options.job_name = spec.name;
+  options.job_hash = spec.hash;
+  options.rank = rank;
+  options.shards = spec.shards;
+  options.compression = spec.compression;
+  options.software_version = SLUICE_VERSION;
+  options.join_timeout = spec.server.join_timeout;
+  options.connect_timeout = spec.server.connect_timeout;
+  options.logger = logger;
+  return MakeRemoteSession(options);
+}
+
+// Logs the outcome, leaves the report, and gives the exit status.
+int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
+             const absl::StatusOr<TrainReport>& report, int signal, const Logger& logger) {
+  int exit_code = 0;
+  std::string json;
+  std::string error;
+  if (report.ok()) {
+    json = SuccessJson(spec, rank, *report);
+  } else {
+    exit_code = signal != 0 ? kExitBySignal + signal : kExitFailure;
+    error = signal != 0 ? "stopped by a signal" : std::string(report.status().message());
+    json = FailureJson(spec, rank, exit_code, error);
+  }
+  if (!flags.report.empty()) {
+    if (absl::Status status = WriteReport(flags.report, json); !status.ok()) {
+      if (exit_code == 0) {
+        exit_code = kExitFailure;
+        error = std::string(status.message());
+      } else {
+        logger.Warning(status.message());
+      }
+    }
+  }
+  if (exit_code != 0) {
+    logger.Error(error);
+  } else {
+    logger.Info("finished: ", report->steps, " steps in ",
+                absl::FormatDuration(
+                    absl::Trunc(absl::Seconds(report->wall_seconds), absl::Milliseconds(100))),
+                ", parameters' sha256 ", report->parameters_sha256);
+  }
+  return exit_code;
+}
+
+int Run(const Flags& flags) {
+  const absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
+  if (!spec.ok()) {
+    Logger("worker").Error(spec.status().message());
+    return kExitUsage;
+  }
+  const absl::StatusOr<uint32_t> rank =
+      FindRank(flags.rank, *spec, [](const char* name) { return std::getenv(name); });
+  if (!rank.ok()) {
+    Logger("worker").Error(rank.status().message());
+    return kExitUsage;
+  }
+  const Logger logger(absl::StrCat("worker-", *rank));
+  if (*rank == 0) {
+    for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
+  }
+  const std::unique_ptr<Session> session = MakeSession(*spec, *rank, flags, logger);
+  std::atomic<bool> stop = false;
+  TrainOptions options;
+  options.threads = flags.threads;
+  options.stop = &stop;
+  SignalWatch watch(
+      [&](int) {
+        stop = true;
+        session->Abandon("stopped by a signal");
+      },
+      kStopGrace);
+  const absl::StatusOr<TrainReport> report =
+      RunTraining(*spec, *rank, session.get(), options, logger);
+  return Conclude(*spec, *rank, flags, report, watch.received(), logger);
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  sluice::BlockStopSignals();
+  sluice::Flags flags;
+  CLI::App app(sluice::kDescription, "sluice-worker");
+  sluice::AddFlags(&app, &flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : sluice::kExitUsage;
+  }
+  return sluice::Run(flags);
+}

@@ -1,0 +1,64 @@
+#include "worker/worker_report.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Text that is not UTF-8 is replaced rather than thrown about.
+std::string Dump(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& report) {
+  Json json = {
+      {"job", spec.name},
+      {"rank", rank},
+      {"exit", 0},
+      {"steps", report.steps},
+      {"skipped", report.skipped},
+      {"parameters", report.parameters},
+      {"parameters_sha256", report.parameters_sha256},
+      {"wall_seconds", report.wall_seconds},
+      {"train_loss", report.train_loss},
+      {"samples_per_second", report.samples_per_second},
+      {"step_ms_p50", report.step_ms_p50},
+      {"step_ms_p95", report.step_ms_p95},
+      {"bytes_up", report.traffic.bytes_up},
+      {"bytes_down", report.traffic.bytes_down},
+      {"encode_seconds", report.traffic.encode_seconds},
+      {"decode_seconds", report.traffic.decode_seconds},
+      {"exposed_seconds", report.traffic.exposed_seconds},
+  };
+  if (report.test_accuracy.has_value()) json["test_accuracy"] = *report.test_accuracy;
+  if (report.test_loss.has_value()) json["test_loss"] = *report.test_loss;
+  return Dump(json);
+}
+
+std::string FailureJson(const JobSpec& spec, uint32_t rank, int exit_code,
+                        absl::string_view error) {
+  return Dump(
+      Json{{"job", spec.name}, {"rank", rank}, {"exit", exit_code}, {"error", std::string(error)}});
+}
+
+absl::Status WriteReport(const std::string& path, const std::string& json) {
+  std::ofstream file(path);
+  file << json;
+  file.close();
+  if (!file) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write the report ", path, ": ", std::strerror(errno)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// WorkerReport: the JSON that sluice-worker leaves at --report, for the launcher and for scripts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "job/job_spec.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+
+// One flat object: job, rank, exit (0) and every figure of the report; test_* only where this rank
+// tested. Bytes are sums over all steps.
+std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& report);
+
+// job, rank, exit and error.
+std::string FailureJson(const JobSpec& spec, uint32_t rank, int exit_code, absl::string_view error);
+
+absl::Status WriteReport(const std::string& path, const std::string& json);
+
+}  // namespace sluice
