@@ -1,5 +1,6 @@
 // What the codecs decode to, against the one-element-at-a-time formulas, at odd sizes.
 
+#include "compress/ternary.h"
 #include "compress/topk.h"
 #include "gtest/gtest.h"
 #include "tests/compress/reference_codecs.h"
@@ -120,6 +121,19 @@ TEST(CodecValues, TopKPayloadsThatLie) {
   EXPECT_FALSE(with(11, 0x7F).ok());  // delta so large that its multiples overflow.
   EXPECT_FALSE(ValidateTopK(payload, 100).ok());
   EXPECT_FALSE(ValidateTopK({}, 0).ok());
+}
+
+TEST(CodecValues, TernaryPayloadsThatLie) {
+  // One value at position 0, parameters 0, one byte of scale steps: `scales` numbers in unary.
+  const auto validate = [](uint8_t scales, uint8_t unary) {
+    const uint8_t bytes[] = {0, 0, 1, 0, 0, 0, scales, 0, 0, 0, 1, 0, 0, 0, 0, unary, 1};
+    return ValidateTernary(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes), 17), 9);
+  };
+  EXPECT_TRUE(validate(1, 0b100).ok()) << validate(1, 0b100);  // Step 1: scale code 1.
+  EXPECT_FALSE(validate(1, 0b1).ok());                         // Scale code 0.
+  EXPECT_FALSE(validate(1, 0b10).ok());                        // Scale code -1.
+  EXPECT_FALSE(validate(2, 0b1100).ok());                      // Two scales for one block.
+  EXPECT_FALSE(validate(0, 0b100).ok());
 }
 
 }  // namespace
