@@ -1,0 +1,155 @@
+#include "tests/sim/planted_bugs.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+class HonestEncoder final : public SimEncoder {
+ public:
+  HonestEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression)
+      : encoder_(table, layout, compression) {}
+  EncodedBundle Encode(const EncodeTask& task) override { return encoder_.Encode(task); }
+  absl::Span<const float> Residual(uint32_t chunk) const override {
+    return encoder_.compressor().residual(chunk);
+  }
+
+ private:
+  BundleEncoder encoder_;
+};
+
+std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
+  std::vector<std::byte> frame;
+  const std::unique_ptr<Codec> dense = MakeCodec({.codec = CodecId::kNone});
+  Check(EncodeFrame(*dense, {.gradient = values, .residual = {}}, &frame).ok(),
+        "values are finite");
+  return frame;
+}
+
+// A BundleEncoder that does not treat its residuals as it should.
+class CarelessEncoder final : public SimEncoder {
+ public:
+  CarelessEncoder(PlantedBug bug, const TensorTable& table, const Layout& layout,
+                  const CompressionSpec& compression)
+      : bug_(bug), compressor_(Configs(table, layout, compression)) {}
+
+  EncodedBundle Encode(const EncodeTask& task) override {
+    EncodedBundle encoded;
+    encoded.step = task.step;
+    encoded.shard = task.shard;
+    encoded.bundle = task.bundle;
+    std::vector<std::vector<std::byte>> frames;
+    encoded.skipped = !compressor_.EncodeAll(task.chunks, task.gradients, &frames).ok();
+    if (encoded.skipped) {
+      if (bug_ == PlantedBug::kResidualLostOnSkip) Forget(task.chunks);
+    } else {
+      for (size_t i = 0; i < frames.size(); ++i) {
+        encoded.frames.emplace_back(reinterpret_cast<const char*>(frames[i].data()),
+                                    frames[i].size());
+        if (bug_ == PlantedBug::kResidualTakenBackTwice && task.step == 2) {
+          Check(compressor_.TakeBack(task.chunks[i], frames[i]).ok(), "its own frame");
+        }
+      }
+    }
+    if (task.last_of_step) compressor_.EndStep();
+    return encoded;
+  }
+  absl::Span<const float> Residual(uint32_t chunk) const override {
+    return compressor_.residual(chunk);
+  }
+
+ private:
+  static std::vector<Compressor::ChunkConfig> Configs(const TensorTable& table,
+                                                      const Layout& layout,
+                                                      const CompressionSpec& compression) {
+    std::vector<Compressor::ChunkConfig> configs;
+    for (const Chunk& chunk : layout.chunks) {
+      configs.push_back(
+          {.count = chunk.count,
+           .spec = SpecForTensor(compression, table[chunk.tensor], Direction::kUplink)});
+    }
+    return configs;
+  }
+  void Forget(absl::Span<const uint32_t> chunks) {
+    for (const uint32_t chunk : chunks) {
+      std::vector<float> owed(compressor_.residual(chunk).begin(),
+                              compressor_.residual(chunk).end());
+      if (owed.empty()) continue;
+      for (float& x : owed) x = -x;
+      Check(compressor_.TakeBack(chunk, DenseFrame(owed)).ok(), "a residual is finite");
+    }
+  }
+
+  const PlantedBug bug_;
+  Compressor compressor_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
+                                           const Layout& layout,
+                                           const CompressionSpec& compression) {
+  if (bug == PlantedBug::kResidualLostOnSkip || bug == PlantedBug::kResidualTakenBackTwice) {
+    return std::make_unique<CarelessEncoder>(bug, table, layout, compression);
+  }
+  return std::make_unique<HonestEncoder>(table, layout, compression);
+}
+
+void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {
+  std::vector<Exchange>& arrived = arrived_[{exchange.step, shard, exchange.bundle}];
+  for (const Exchange& before : arrived) {
+    if (before.sender.rank == exchange.sender.rank) return;
+  }
+  arrived.push_back(exchange);
+}
+
+std::shared_ptr<const ExchangeAnswer> AnswerForger::Answer(
+    uint32_t shard, std::shared_ptr<const ExchangeAnswer> answer) {
+  if (options_.bug != PlantedBug::kSumInArrivalOrder &&
+      options_.bug != PlantedBug::kDividedByWorldSize) {
+    return answer;
+  }
+  if (answer->outcome != Outcome::kResult || answer->step == 0 || answer->record.n == 0) {
+    return answer;
+  }
+  const BundleKey key{answer->step, shard, answer->bundle};
+  std::shared_ptr<const ExchangeAnswer>& forged = forged_[key];
+  if (forged == nullptr) forged = Forge(key, *answer);
+  return forged;
+}
+
+std::shared_ptr<const ExchangeAnswer> AnswerForger::Forge(const BundleKey& key,
+                                                          const ExchangeAnswer& answer) {
+  std::vector<Exchange> arrived = arrived_[key];
+  if (options_.bug != PlantedBug::kSumInArrivalOrder) {
+    std::sort(arrived.begin(), arrived.end(),
+              [](const Exchange& a, const Exchange& b) { return a.sender.rank < b.sender.rank; });
+  }
+  const uint32_t divisor =
+      options_.bug == PlantedBug::kDividedByWorldSize ? options_.ranks : answer.record.n;
+  auto forged = std::make_shared<ExchangeAnswer>(answer);
+  forged->results.clear();
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    std::vector<float> sum(layout_.chunks[chunks[i]].count);
+    for (const Exchange& exchange : arrived) {
+      if (exchange.skip) continue;
+      const std::string& frame = exchange.frames[i];
+      Check(DecodeAddFrame({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
+                           absl::MakeSpan(sum))
+                .ok(),
+            "a frame that was admitted decodes");
+    }
+    for (float& x : sum) x /= static_cast<float>(divisor);
+    const std::vector<std::byte> frame = DenseFrame(sum);
+    forged->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+  forged->record.result_checksum = BundleChecksum(forged->results);
+  return forged;
+}
+
+}  // namespace sluice

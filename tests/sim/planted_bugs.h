@@ -1,0 +1,47 @@
+// Adapters around a worker's encoder and a shard's answers: as they are, or with a planted bug.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "compress/compressor.h"
+#include "job/exchange.h"
+#include "tests/sim/cluster.h"
+#include "tests/sim/history.h"
+#include "worker/core/bundle_encoder.h"
+
+namespace sluice {
+
+class SimEncoder {
+ public:
+  virtual ~SimEncoder() = default;
+  virtual EncodedBundle Encode(const EncodeTask& task) = 0;
+  virtual absl::Span<const float> Residual(uint32_t chunk) const = 0;
+};
+
+std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
+                                           const Layout& layout,
+                                           const CompressionSpec& compression);
+
+// What a shard with the bug would answer: it sums what arrived, as it arrived.
+class AnswerForger {
+ public:
+  AnswerForger(const ClusterOptions& options, const Layout& layout)
+      : options_(options), layout_(layout) {}
+
+  void Arrived(uint32_t shard, const Exchange& exchange);
+  // The answer itself unless the bug concerns it.
+  std::shared_ptr<const ExchangeAnswer> Answer(uint32_t shard,
+                                               std::shared_ptr<const ExchangeAnswer> answer);
+
+ private:
+  std::shared_ptr<const ExchangeAnswer> Forge(const BundleKey& key, const ExchangeAnswer& answer);
+
+  const ClusterOptions options_;
+  const Layout layout_;
+  std::map<BundleKey, std::vector<Exchange>> arrived_;  // First copies, in order of arrival.
+  std::map<BundleKey, std::shared_ptr<const ExchangeAnswer>> forged_;
+};
+
+}  // namespace sluice

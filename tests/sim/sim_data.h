@@ -1,0 +1,50 @@
+// SimData: the tensors of a simulated job and every rank's values at every step, as a function of
+// the data seed.
+#pragma once
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "base/random.h"
+#include "job/tensor_table.h"
+#include "tests/sim/cluster.h"
+
+namespace sluice {
+
+inline TensorTable SimTable() {
+  return {{.name = "conv.weight", .shape = {6, 3, 3}, .strides = {}},
+          {.name = "conv.bias", .shape = {6}, .strides = {}},
+          {.name = "fc1.weight", .shape = {24, 25}, .strides = {}},
+          {.name = "fc1.bias", .shape = {24}, .strides = {}},
+          {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
+}
+
+inline bool SkipsStep(const ClusterOptions& options, uint32_t rank, uint64_t step) {
+  return CounterRandom(options.data_seed, 1, rank, step).Uniform() < options.skip_share;
+}
+
+// Step 0: parameters, else gradients.
+inline std::vector<std::vector<float>> SimValues(const ClusterOptions& options,
+                                                 const TensorTable& table, uint32_t rank,
+                                                 uint64_t step) {
+  std::vector<std::vector<float>> values;
+  for (uint32_t tensor = 0; tensor < table.size(); ++tensor) {
+    CounterRandom random(options.data_seed, 2 + tensor, rank, step);
+    std::vector<float>& of_tensor = values.emplace_back(table[tensor].elements());
+    for (float& x : of_tensor) {
+      const double u = random.Uniform() + random.Uniform() + random.Uniform() - 1.5;
+      // Wide enough that the order of a sum shows in its bits; some exact zeros.
+      x = random.Below(16) == 0 ? 0.0f : static_cast<float>(u * std::exp2(random.Below(8)));
+    }
+  }
+  CounterRandom random(options.data_seed, 1000, rank, step);
+  if (step > 0 && random.Uniform() < options.nan_share) {
+    std::vector<float>& bad = values[random.Below(values.size())];
+    bad[random.Below(bad.size())] = random.Below(2) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                         : std::numeric_limits<float>::infinity();
+  }
+  return values;
+}
+
+}  // namespace sluice
