@@ -1,0 +1,208 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+#include "job/file/job_file.h"
+#include "tests/job/job_text_samples.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// kLeastJob has 6 lines: what `lines` holds starts at line 7.
+std::string ProblemOf(absl::string_view lines) { return Problem(LoadLeastAnd(lines)); }
+
+TEST(JobFileErrors, MisspeltKeysGetTheNearest) {
+  EXPECT_THAT(ProblemOf("lr_shedule: {name: cosine}\n"),
+              HasSubstr("job.yaml:7:1: unknown key 'lr_shedule' in the job; did you mean "
+                        "'lr_schedule'? known keys: name, mode"));
+  EXPECT_THAT(
+      ProblemOf("compression:\n  up_link: none\n"),
+      HasSubstr("job.yaml:8:3: unknown key 'up_link' in compression; did you mean 'uplink'"));
+  EXPECT_THAT(ProblemOf("compression:\n  overrides:\n  - tensor: a\n"),
+              HasSubstr("job.yaml:9:5: unknown key 'tensor' in compression.overrides[0]"));
+  EXPECT_THAT(ProblemOf("colour: red\n"), AllOf(HasSubstr("known keys"), Not(HasSubstr("mean"))));
+}
+
+TEST(JobFileErrors, TypesAreStrict) {
+  EXPECT_THAT(ProblemOf("workers: \"4\"\n"),
+              HasSubstr("job.yaml:7:10: workers: must be a whole number, found the text '4'"));
+  EXPECT_THAT(ProblemOf("workers: 2.5\n"), HasSubstr("whole number, 0 or more, found '2.5'"));
+  EXPECT_THAT(ProblemOf("workers: -1\n"), HasSubstr("found '-1'"));
+  EXPECT_THAT(ProblemOf("workers: [1]\n"), HasSubstr("must be a single value, found a list"));
+  EXPECT_THAT(ProblemOf("seed: 18446744073709551616\n"), HasSubstr("seed: must be a whole"));
+  EXPECT_THAT(ProblemOf("compression: none\n"),
+              HasSubstr("job.yaml:7:14: compression: must be a section with keys, found 'none'"));
+  EXPECT_THAT(ProblemOf("metrics: {enabled: yes}\n"), HasSubstr("must be true or false"));
+  EXPECT_THAT(ProblemOf("lr_schedule: {name: cosine, final_lr: .inf}\n"), HasSubstr("a number"));
+  EXPECT_THAT(ProblemOf("lr_schedule: {name: cosine, final_lr: nan}\n"), HasSubstr("a number"));
+  EXPECT_THAT(ProblemOf("compression: {min_elements: 4294967296}\n"), HasSubstr("4294967295"));
+  EXPECT_THAT(ProblemOf("compression: {overrides: {a: b}}\n"), HasSubstr("must be a list"));
+  EXPECT_THAT(ProblemOf("seed:\n"), HasSubstr("seed: has no value"));
+  EXPECT_THAT(ProblemOf("[1, 2]: 3\n"), HasSubstr("a key in the job must be a word"));
+}
+
+TEST(JobFileErrors, UnitsAreStrict) {
+  EXPECT_THAT(
+      ProblemOf("server: {lease: 10 parsecs}\n"),
+      HasSubstr("job.yaml:7:17: server.lease: must be a duration like 10s, 500ms, 2m or 1h"));
+  EXPECT_THAT(ProblemOf("server: {window_bytes: 16mib}\n"), HasSubstr("256KiB or 1MB"));
+  EXPECT_THAT(ProblemOf("server: {window_bytes: 10s}\n"), HasSubstr("number of bytes"));
+  EXPECT_THAT(ProblemOf("server: {window_bytes: 0.1B}\n"), HasSubstr("whole number of bytes"));
+  EXPECT_THAT(ProblemOf("compression: {bundle_bytes: 16MiB}\n"),
+              HasSubstr("must be 1KiB to 8MiB, found 16MiB"));
+  EXPECT_THAT(ProblemOf("server: {lease: 10ms}\n"), HasSubstr("must be 0.1s to 86400s"));
+}
+
+TEST(JobFileErrors, CodecsPointAtTheCharacter) {
+  EXPECT_THAT(ProblemOf("compression:\n  uplink: topk:1%+int5\n"),
+              AllOf(HasSubstr("job.yaml:8:11: compression.uplink: "),
+                    HasSubstr("\n  topk:1%+int5\n          ^")));
+  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, levels: 1%}}\n"),
+              AllOf(HasSubstr("job.yaml:7:23: compression.uplink"), HasSubstr("levels")));
+  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, codec: int8}}\n"),
+              HasSubstr("given once"));
+  EXPECT_THAT(ProblemOf("compression: {uplink: [topk]}\n"), HasSubstr("must be a codec"));
+}
+
+TEST(JobFileErrors, KeysAreGivenOnce) {
+  EXPECT_THAT(
+      ProblemOf("seed: 1\nseed: 2\n"),
+      HasSubstr("job.yaml:8:1: key 'seed' is given twice in the job; first at job.yaml:7:1"));
+}
+
+TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
+  for (const char* mode : {"async", "ssp", "local_sgd"}) {
+    EXPECT_THAT(ProblemOf(absl::StrCat("mode: ", mode, "\n")),
+                HasSubstr(absl::StrCat("job.yaml:7:1: mode: ", mode, " is not built yet")));
+  }
+  EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("elastic is not built yet"));
+  EXPECT_THAT(ProblemOf("precision: bf16\n"), HasSubstr("bf16 is not built yet; use fp32"));
+  EXPECT_THAT(ProblemOf("precision: fp16\n"), HasSubstr("fp16 is not built yet"));
+  EXPECT_THAT(ProblemOf("device: cuda\n"), HasSubstr("cuda is not built yet"));
+  EXPECT_THAT(ProblemOf("checkpoint: {dir: a}\n"),
+              HasSubstr("job.yaml:7:1: checkpoint: not yet: checkpoints are not built"));
+}
+
+TEST(JobFileErrors, WordsGetTheNearest) {
+  EXPECT_THAT(ProblemOf("mode: synk\n"),
+              HasSubstr("job.yaml:7:7: mode: unknown mode 'synk'; did you mean 'sync'? known: "));
+  EXPECT_THAT(ProblemOf("lr_schedule: {name: cosin}\n"), HasSubstr("did you mean 'cosine'"));
+}
+
+TEST(JobFileErrors, NamesWhatIsMissing) {
+  const std::string problem = Problem(Load("workers: 2\n"));
+  for (const char* key :
+       {"name", "model.name", "data.format", "batch_size_per_worker", "optimizer.lr", "epochs"}) {
+    EXPECT_THAT(problem, HasSubstr(absl::StrCat(key, ": missing")));
+  }
+  EXPECT_THAT(Problem(Load(kLeastJob, {"data={format: idx}"})), HasSubstr("data.path: missing"));
+  EXPECT_THAT(ProblemOf("lr_schedule: {name: step}\n"), HasSubstr("step_size: missing"));
+}
+
+TEST(JobFileErrors, WhatDoesNotGoTogether) {
+  EXPECT_THAT(ProblemOf("epochs: 1\n"), HasSubstr("give one of the two"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer={name: adam, lr: 1, momentum: 0.5}"})),
+              HasSubstr("adam takes no momentum; remove it (adam takes: lr, beta1"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: simple_cnn, hidden: [2]}"})),
+              HasSubstr("simple_cnn takes no hidden"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.nesterov=true"})), HasSubstr("momentum above 0"));
+  EXPECT_THAT(ProblemOf("server: {lease: 1s}\n"), HasSubstr("at most half of server.lease"));
+  EXPECT_THAT(ProblemOf("server: {http_port: 7070}\n"), HasSubstr("is server.port, 7070, too"));
+  EXPECT_THAT(ProblemOf("compression: {overrides: [{tensors: a}]}\n"), HasSubstr("needs uplink"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"model.hidden=[]"})), HasSubstr("empty list"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"name=a b"})), HasSubstr("may hold letters"));
+}
+
+TEST(JobFileErrors, LimitsHold) {
+  for (const char* set :
+       {"workers=0", "workers=1025", "shards=0", "shards=257", "batch_size_per_worker=0", "steps=0",
+        "epochs=0", "optimizer.lr=0", "optimizer.lr=-1", "optimizer.momentum=1",
+        "optimizer.momentum=-0.1", "server.port=65536", "gradient_accumulation_steps=0"}) {
+    EXPECT_THAT(Problem(Load(kLeastJob, {set})), HasSubstr("must be")) << set;
+  }
+}
+
+TEST(JobFileErrors, TellsSeveralAtOnce) {
+  const std::string problem = ProblemOf("workers: x\nshards: y\nseeds: 1\n");
+  EXPECT_THAT(problem, AllOf(HasSubstr("job.yaml:7:10"), HasSubstr("job.yaml:8:9"),
+                             HasSubstr("job.yaml:9:1")));
+  std::string many;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&many, "k", i, ": 1\n");
+  EXPECT_THAT(ProblemOf(many), HasSubstr("and more problems"));
+  EXPECT_LT(ProblemOf(many).size(), 20000u);
+}
+
+TEST(JobFileErrors, NotYamlIsToldWithItsPlace) {
+  EXPECT_THAT(Problem(Load("name: [\n")), HasSubstr("not YAML"));
+  EXPECT_THAT(Problem(Load("a: 1\n\tb: 2\n")), HasSubstr("job.yaml:2:"));
+  EXPECT_THAT(Problem(Load("")), HasSubstr("found nothing"));
+  EXPECT_THAT(Problem(Load("text")), HasSubstr("a job must be a section with keys"));
+  EXPECT_THAT(ProblemOf("---\na: 1\n"), HasSubstr("second YAML document"));
+  EXPECT_THAT(Problem(Load(std::string("\x7F"
+                                       "ELF\0\0",
+                                       6))),
+              HasSubstr("not a text file"));
+  EXPECT_THAT(Problem(Load(std::string(kMaxJobFileSize + 1, ' '))), HasSubstr("limit is 1048576"));
+}
+
+TEST(JobFileErrors, NestingIsLimited) {
+  EXPECT_THAT(Problem(Load(std::string(100000, '['))), HasSubstr("nested too deep"));
+  EXPECT_THAT(Problem(Load(std::string(100000, '{'))), HasSubstr("nested too deep"));
+  std::string dashes;
+  for (int i = 0; i < 100000; ++i) dashes += "- ";
+  EXPECT_THAT(Problem(Load(dashes)), HasSubstr("nested too deep"));
+  EXPECT_NE(Problem(Load("&x\nname: a\nmodel: *x\nbaseline: {optimizer: *x}\n")), "");
+}
+
+// No bytes crash the loader; what it accepts is whole.
+TEST(JobFileErrors, MutatedFilesNeverCrash) {
+  constexpr absl::string_view kPieces = "[]{}:,-*&!|>'\"%@#?\n\t \\0123456789eE.+/~\xC3\xFF";
+  int accepted = 0;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    CounterRandom random(seed);
+    std::string text(kFullJob);
+    for (uint64_t edits = 1 + random.Below(3); edits > 0; --edits) {
+      const size_t at = random.Below(text.size());
+      const size_t length = std::min<size_t>(random.Below(8), text.size() - at);
+      const absl::string_view before = absl::string_view(text).substr(0, at);
+      const absl::string_view after = absl::string_view(text).substr(at);
+      const absl::string_view piece = kPieces.substr(random.Below(kPieces.size()), 1);
+      const absl::string_view copy =
+          absl::string_view(text).substr(random.Below(text.size()), length);
+      switch (random.Below(4)) {
+        case 0:
+          text = absl::StrCat(before, piece, after.substr(1));
+          break;
+        case 1:
+          text = absl::StrCat(before, after.substr(length));
+          break;
+        case 2:
+          text = absl::StrCat(before, copy, after);
+          break;
+        default:
+          text = absl::StrCat(before, piece, after);
+      }
+      if (text.empty()) break;
+    }
+    const absl::StatusOr<JobSpec> job = Load(text, {}, seed % 2 == 0);
+    if (!job.ok()) {
+      EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(job.status().message()), HasSubstr("job.yaml"));
+      continue;
+    }
+    ++accepted;
+    EXPECT_GE(job->workers, 1u);
+    EXPECT_NE(job->epochs > 0, job->steps > 0);
+  }
+  EXPECT_GT(accepted, 50);  // Or the edits are too wild to reach what comes after parsing.
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,222 @@
+#include "job/file/job_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "tests/job/job_text_samples.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+JobSpec MustLoad(const absl::StatusOr<JobSpec>& job) {
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.value_or(JobSpec());
+}
+
+TEST(JobFile, FillsInDefaults) {
+  const JobSpec job = MustLoad(Load(kLeastJob));
+  EXPECT_EQ(job.mode, "sync");
+  EXPECT_EQ(job.workers, 1u);
+  EXPECT_EQ(job.shards, 1u);
+  EXPECT_THAT(job.model.hidden, ElementsAre(128));
+  EXPECT_EQ(job.epochs, 0u);
+  EXPECT_EQ(job.steps, 5u);
+  EXPECT_EQ(job.gradient_accumulation_steps, 1u);
+  EXPECT_EQ(job.optimizer.name, "sgd");
+  EXPECT_EQ(job.lr_schedule.name, "constant");
+  EXPECT_EQ(job.device, "cpu");
+  EXPECT_EQ(job.compression.uplink, CodecSpec());
+  EXPECT_EQ(job.membership, "fixed");
+  EXPECT_EQ(job.output, "");
+  EXPECT_TRUE(job.metrics_enabled);
+  EXPECT_NE(job.hash, 0u);
+}
+
+TEST(JobFile, DefaultsAreThoseOfTheStructs) {
+  const JobSpec job = MustLoad(Load(kLeastJob));
+  const ServerSpec server;
+  EXPECT_EQ(job.server.lease, server.lease);
+  EXPECT_EQ(job.server.heartbeat, server.heartbeat);
+  EXPECT_EQ(job.server.join_timeout, server.join_timeout);
+  EXPECT_EQ(job.server.connect_timeout, server.connect_timeout);
+  EXPECT_EQ(job.server.window_bytes, server.window_bytes);
+  EXPECT_EQ(job.server.max_memory, server.max_memory);
+  EXPECT_EQ(job.server.port, server.port);
+  EXPECT_EQ(job.server.http_port, server.http_port);
+  const CompressionSpec compression;
+  EXPECT_EQ(job.compression.min_elements, compression.min_elements);
+  EXPECT_EQ(job.compression.layout.chunk_elements, compression.layout.chunk_elements);
+  EXPECT_EQ(job.compression.layout.bundle_elements, compression.layout.bundle_elements);
+  const JobSpec adam = MustLoad(Load(kLeastJob, {"optimizer={name: adam, lr: 0.1}"}));
+  const OptimizerSpec optimizer;
+  EXPECT_EQ(adam.optimizer.beta1, optimizer.beta1);
+  EXPECT_EQ(adam.optimizer.beta2, optimizer.beta2);
+  EXPECT_EQ(adam.optimizer.eps, optimizer.eps);
+}
+
+TEST(JobFile, ReadsEverySection) {
+  const JobSpec job = MustLoad(Load(kFullJob));
+  EXPECT_EQ(job.name, "full-1.0");
+  EXPECT_EQ(job.workers, 4u);
+  EXPECT_EQ(job.shards, 2u);
+  EXPECT_THAT(job.model.hidden, ElementsAre(64, 32));
+  EXPECT_EQ(job.data.path, "/data/a b");
+  EXPECT_EQ(job.data.train_images, "x.gz");
+  EXPECT_EQ(job.data.test_labels, "t10k-labels-idx1-ubyte.gz");
+  EXPECT_EQ(job.data.limit, 1000u);
+  EXPECT_EQ(job.epochs, 3u);
+  EXPECT_TRUE(job.optimizer.nesterov);
+  EXPECT_EQ(job.optimizer.weight_decay, 1e-4);
+  EXPECT_EQ(job.lr_schedule.warmup_steps, 10u);
+  EXPECT_EQ(job.seed, 7u);
+  EXPECT_EQ(ToString(job.compression.uplink), "topk:1%+int4");
+  EXPECT_EQ(ToString(job.compression.downlink), "topk:3%+int4");
+  ASSERT_EQ(job.compression.overrides.size(), 2u);
+  EXPECT_FALSE(job.compression.overrides[0].downlink.has_value());
+  EXPECT_EQ(ToString(*job.compression.overrides[1].downlink), "int8/noef");
+  EXPECT_EQ(job.compression.layout.chunk_elements, 16384u);
+  EXPECT_EQ(job.output, "results");
+  EXPECT_EQ(job.server.lease, absl::Seconds(5));
+  EXPECT_EQ(job.server.heartbeat, absl::Milliseconds(500));
+  EXPECT_EQ(job.server.join_timeout, absl::Minutes(2));
+  EXPECT_EQ(job.server.connect_timeout, absl::Milliseconds(250));
+  EXPECT_EQ(job.server.window_bytes, 1000000u);
+  EXPECT_EQ(job.server.http_port, 0u);
+  EXPECT_FALSE(job.metrics_enabled);
+}
+
+TEST(JobFile, TakesAnchors) {
+  const JobSpec job = MustLoad(LoadLeastAnd("compression: {uplink: &c topk:1%, downlink: *c}\n"));
+  EXPECT_EQ(ToString(job.compression.downlink), "topk:1%");
+}
+
+TEST(JobFile, CodecMapsEqualTheirLine) {
+  const auto uplink = [](absl::string_view text) {
+    return MustLoad(LoadLeastAnd(absl::StrCat("compression: {uplink: ", text, "}\n")));
+  };
+  const JobSpec line = uplink("topk:1%+int4/noef");
+  const JobSpec map = uplink("{codec: topk, level: 1%, values: int4, feedback: false}");
+  EXPECT_EQ(line.compression.uplink, map.compression.uplink);
+  EXPECT_EQ(line.hash, map.hash);
+}
+
+TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
+  for (const absl::string_view text : {kLeastJob, kFullJob}) {
+    for (const bool dense : {false, true}) {
+      const absl::StatusOr<std::string> resolved =
+          ResolvedJobTextFromText(text, "job.yaml", {"", {}, dense});
+      ASSERT_TRUE(resolved.ok()) << resolved.status();
+      EXPECT_EQ(MustLoad(Load(*resolved)).hash, MustLoad(Load(text, {}, dense)).hash);
+      EXPECT_EQ(*ResolvedJobTextFromText(*resolved, "again", {}), *resolved);
+      EXPECT_EQ(MustLoad(Load(*resolved)).output, MustLoad(Load(text, {}, dense)).output);
+    }
+  }
+}
+
+TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
+  std::set<uint64_t> hashes = {MustLoad(Load(kFullJob)).hash};
+  for (const char* set :
+       {"name=other", "workers=5", "shards=3", "model.hidden=[64]", "seed=8", "optimizer.lr=0.4",
+        "data.limit=999", "compression.uplink=topk:2%+int4", "compression.overrides=[]",
+        "compression.chunk_bytes=32KiB", "server.lease=6s", "epochs=4", "steps=4"}) {
+    EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
+  }
+  for (const char* set : {"output=elsewhere", "server.port=1", "server.http_port=2",
+                          "data.path=/mnt", "baseline.optimizer.lr=3", "device=auto"}) {
+    EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
+  }
+  EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);
+}
+
+TEST(JobFileSet, ReplacesScalarsListsAndSections) {
+  const JobSpec job =
+      MustLoad(Load(kFullJob, {"optimizer={name: rmsprop, lr: 1e-3}", "model.hidden=[5]", "seed=1",
+                               "seed=2", "compression.uplink={codec: int8}"}));
+  EXPECT_EQ(job.optimizer.name, "rmsprop");
+  EXPECT_EQ(job.optimizer.momentum, 0);
+  EXPECT_THAT(job.model.hidden, ElementsAre(5));
+  EXPECT_EQ(job.seed, 2u);
+  EXPECT_EQ(ToString(job.compression.uplink), "int8");
+}
+
+TEST(JobFileSet, StepsAndEpochsStandForEachOther) {
+  const JobSpec job = MustLoad(Load(kFullJob, {"steps=9"}));
+  EXPECT_EQ(job.steps, 9u);
+  EXPECT_EQ(job.epochs, 0u);
+  EXPECT_EQ(MustLoad(Load(kLeastJob, {"epochs=2"})).steps, 0u);
+}
+
+TEST(JobFileSet, NamesTheArgument) {
+  EXPECT_THAT(
+      Problem(Load(kLeastJob, {"optimizer.lrr=1"})),
+      StartsWith("--set optimizer.lrr=1: unknown key 'lrr' in optimizer; did you mean 'lr'"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"seed"})), HasSubstr("must be key=value"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"seed="})), HasSubstr("--set seed=: seed: has no value"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"seed.x=1"})), HasSubstr("seed has no keys"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"seed=[1"})), HasSubstr("not YAML"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"checkpoint.dir=x"})), HasSubstr("not yet"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=0"})), HasSubstr("must be 1 to 1024, found 0"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"..=1"})), HasSubstr("unknown key ''"));
+}
+
+TEST(JobFileDense, SendsEverythingExactly) {
+  const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
+  EXPECT_EQ(dense.compression.uplink, CodecSpec());
+  EXPECT_EQ(dense.compression.downlink, CodecSpec());
+  const TensorInfo bias = {"fc.bias", {3}, {}, DType::kFloat32};
+  for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+    EXPECT_EQ(SpecForTensor(dense.compression, bias, direction), CodecSpec());
+  }
+  EXPECT_EQ(dense.compression.layout.chunk_elements, 16384u);
+}
+
+TEST(JobFileDense, AppliesTheBaseline) {
+  const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
+  EXPECT_EQ(dense.optimizer.lr, 0.1);
+  EXPECT_EQ(dense.optimizer.momentum, 0.9);
+  EXPECT_EQ(dense.optimizer.weight_decay, 1e-4);  // Not named: as in the job.
+  EXPECT_TRUE(dense.optimizer.nesterov);
+  EXPECT_EQ(dense.lr_schedule.name, "constant");
+  EXPECT_EQ(dense.lr_schedule.warmup_steps, 0u);  // Another schedule starts from its defaults.
+  EXPECT_EQ(MustLoad(Load(kFullJob)).optimizer.lr, 0.5);
+  const JobSpec off =
+      MustLoad(Load(kFullJob, {"baseline.optimizer={nesterov: false, weight_decay: 0}"}, true));
+  EXPECT_FALSE(off.optimizer.nesterov);
+  EXPECT_EQ(off.optimizer.weight_decay, 0);
+}
+
+TEST(JobFileDense, BaselineIsCheckedInEveryRun) {
+  EXPECT_THAT(Problem(LoadLeastAnd("baseline:\n  optimizer:\n    beta1: 0.8\n")),
+              HasSubstr("job.yaml:9:5: baseline.optimizer.beta1: sgd takes no beta1"));
+  EXPECT_THAT(Problem(LoadLeastAnd("baseline: {optimizer: {name: adam}}\n")),
+              HasSubstr("baseline.optimizer.lr: missing"));
+}
+
+TEST(JobFile, ExamplesLoad) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(SLUICE_EXAMPLES)) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++count;
+    for (const bool dense : {false, true}) {
+      const JobSpec job = MustLoad(LoadJob({entry.path().string(), {}, dense}));
+      EXPECT_THAT(JobWarnings(job), ElementsAre()) << entry.path();
+    }
+  }
+  EXPECT_GE(count, 1);
+}
+
+TEST(JobFile, SaysWhichFileCannotBeRead) {
+  EXPECT_THAT(Problem(LoadJob({"no/such/job.yaml", {}, false})), HasSubstr("no/such/job.yaml"));
+  EXPECT_THAT(Problem(LoadJob({SLUICE_EXAMPLES, {}, false})), HasSubstr("cannot read"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,163 @@
+#include "job/job_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "job/support.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+CodecSpec Spec(absl::string_view text) {
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.value_or(CodecSpec());
+}
+
+TensorInfo Tensor(const std::string& name, int64_t elements) {
+  return {name, {elements}, {}, DType::kFloat32};
+}
+
+CompressionSpec TopK() {
+  CompressionSpec compression;
+  compression.uplink = Spec("topk:1%+int4");
+  compression.downlink = Spec("ternary:0.5");
+  return compression;
+}
+
+TEST(SpecForTensor, PicksTheDirection) {
+  const TensorInfo large = Tensor("fc.weight", 1024);
+  EXPECT_EQ(SpecForTensor(TopK(), large, Direction::kUplink), Spec("topk:1%+int4"));
+  EXPECT_EQ(SpecForTensor(TopK(), large, Direction::kDownlink), Spec("ternary:0.5"));
+}
+
+TEST(SpecForTensor, SendsSmallTensorsAsFp16) {
+  CompressionSpec compression = TopK();
+  const TensorInfo small = Tensor("fc.bias", 1023);
+  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("fp16"));
+  compression.uplink = Spec("topk:1%/noef");
+  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("fp16/noef"));
+  compression.min_elements = 0;
+  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("topk:1%/noef"));
+}
+
+TEST(SpecForTensor, RoundsNothingThatTheDirectionSendsWithMoreBits) {
+  CompressionSpec compression;
+  compression.downlink = Spec("bf16");
+  const TensorInfo small = Tensor("fc.bias", 10);
+  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("none"));
+  EXPECT_EQ(SpecForTensor(compression, small, Direction::kDownlink), Spec("bf16"));
+}
+
+TEST(SpecForTensor, LetsTheLastOverrideWinPerDirection) {
+  CompressionSpec compression = TopK();
+  compression.overrides = {{"fc*", Spec("int8"), Spec("int8")}, {"*.bias", Spec("none"), {}}};
+  const TensorInfo bias = Tensor("fc.bias", 10);
+  EXPECT_EQ(SpecForTensor(compression, bias, Direction::kUplink), Spec("none"));
+  EXPECT_EQ(SpecForTensor(compression, bias, Direction::kDownlink), Spec("int8"));
+}
+
+TEST(SpecForTensor, MatchesPatterns) {
+  const auto matches = [](const std::string& pattern, const std::string& name) {
+    CompressionSpec compression;
+    compression.overrides = {{pattern, Spec("int8"), {}}};
+    return SpecForTensor(compression, Tensor(name, 10), Direction::kUplink) == Spec("int8");
+  };
+  EXPECT_TRUE(matches("*", "a.b"));
+  EXPECT_TRUE(matches("a.b", "a.b"));
+  EXPECT_TRUE(matches("a?b", "a.b"));
+  EXPECT_TRUE(matches("*b*", "abc"));
+  EXPECT_TRUE(matches("a*c*e", "abcdce"));
+  EXPECT_TRUE(matches("ab**", "ab"));
+  EXPECT_FALSE(matches("", "a"));
+  EXPECT_FALSE(matches("a", "ab"));
+  EXPECT_FALSE(matches("ab?", "ab"));
+  EXPECT_FALSE(matches("*x*", "abc"));
+  EXPECT_FALSE(matches("a*c", "abcd"));
+}
+
+TEST(SpecForTensor, MatchesHostilePatternsQuickly) {
+  CompressionSpec compression;
+  std::string pattern;
+  for (int i = 0; i < 2000; ++i) pattern += "*a";
+  compression.overrides = {{pattern + "b", Spec("int8"), {}}};
+  const TensorInfo tensor = Tensor(std::string(512, 'a'), 10);
+  EXPECT_EQ(SpecForTensor(compression, tensor, Direction::kUplink), Spec("none"));
+}
+
+JobSpec Job(const std::string& optimizer, double lr, double momentum) {
+  JobSpec spec;
+  spec.optimizer.name = optimizer;
+  spec.optimizer.lr = lr;
+  spec.optimizer.momentum = momentum;
+  spec.compression.uplink = Spec("topk:1%+int4");
+  return spec;
+}
+
+TEST(JobWarnings, ComputesTheRateThatGoesWithLessMomentum) {
+  EXPECT_THAT(JobWarnings(Job("sgd", 0.1, 0.9)),
+              ElementsAre("uplink topk:1%+int4 delays gradients and momentum 0.9 amplifies delay: "
+                          "use momentum 0.5 and lr 0.5 instead of lr 0.1"));
+  EXPECT_THAT(JobWarnings(Job("rmsprop", 0.02, 0.75)),
+              ElementsAre(HasSubstr("momentum 0.5 and lr 0.04 instead of lr 0.02")));
+}
+
+TEST(JobWarnings, KeepsTheRateOfAdam) {
+  EXPECT_THAT(JobWarnings(Job("adamw", 0.001, 0)),
+              ElementsAre(HasSubstr("beta1 0.9 amplifies delay: use beta1 0.5 and keep lr 0.001")));
+}
+
+TEST(JobWarnings, IsSilentWhereAllGoesTogether) {
+  EXPECT_THAT(JobWarnings(Job("sgd", 0.5, 0.5)), IsEmpty());
+  JobSpec dense = Job("sgd", 0.1, 0.9);
+  dense.compression.uplink = Spec("int8");
+  EXPECT_THAT(JobWarnings(dense), IsEmpty());
+}
+
+TEST(JobWarnings, SeesDownlinkAndOverrides) {
+  JobSpec spec = Job("sgd", 0.1, 0.9);
+  spec.compression.uplink = Spec("int8");
+  spec.compression.downlink = Spec("ternary:0.5");
+  spec.compression.overrides = {{"fc*", Spec("topk:1%"), {}}};
+  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("downlink ternary:0.5 and uplink of tensors "
+                                                       "fc* topk:1% delay gradients")));
+}
+
+TEST(JobWarnings, TellsWhatNoFeedbackLoses) {
+  JobSpec spec = Job("sgd", 0.1, 0);
+  spec.compression.uplink = Spec("topk:1%/noef");
+  spec.compression.downlink = Spec("int8/noef");
+  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("uplink topk:1%/noef loses for good")));
+}
+
+TEST(Support, BuildsSyncWithFixedMembership) {
+  for (const absl::string_view text : {"none", "fp16", "bf16", "int8", "topk:1%", "ternary:0.5"}) {
+    const SupportRow& row = FindSupport({"sync", "average", ClassOf(Spec(text)), "fixed"});
+    EXPECT_EQ(row.support, Support::kBuilt) << text;
+  }
+}
+
+TEST(Support, TellsNotYetFromImpossible) {
+  const CodecClass dense = CodecClass::kDense;
+  EXPECT_EQ(FindSupport({"sync", "average", dense, "elastic"}).key, "membership");
+  for (const absl::string_view mode : {"async", "ssp", "local_sgd"}) {
+    EXPECT_EQ(FindSupport({mode, UsualRule(mode), dense, "fixed"}).support, Support::kNotYet);
+  }
+  EXPECT_EQ(FindSupport({"async", "average", dense, "fixed"}).support, Support::kImpossible);
+  EXPECT_EQ(FindSupport({"sync", "adam", dense, "fixed"}).support, Support::kNotYet);
+  EXPECT_EQ(FindSupport({"lockstep", "average", dense, "fixed"}).support, Support::kImpossible);
+}
+
+TEST(Support, GivesAReasonForEveryRefusal) {
+  for (const SupportRow& row : SupportMatrix()) {
+    EXPECT_EQ(row.reason.empty(), row.support == Support::kBuilt) << row.mode << " " << row.rule;
+    EXPECT_EQ(row.key.empty(), row.support == Support::kBuilt) << row.mode << " " << row.rule;
+  }
+}
+
+}  // namespace
+}  // namespace sluice

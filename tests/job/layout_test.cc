@@ -1,0 +1,176 @@
+#include "job/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/random.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TensorTable TableOf(const std::vector<int64_t>& sizes) {
+  TensorTable table;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    table.push_back({absl::StrCat("t", i), {sizes[i]}, {}, DType::kFloat32});
+  }
+  return table;
+}
+
+Layout Build(const TensorTable& table, uint32_t shards, const LayoutParameters& parameters) {
+  absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters);
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  return layout.ok() ? *std::move(layout) : Layout();
+}
+
+// Chunks in id order cover each tensor from its first element to its last, without gap or overlap.
+void ExpectCovers(const TensorTable& table, const LayoutParameters& parameters,
+                  const Layout& layout) {
+  size_t next = 0;
+  for (uint32_t t = 0; t < table.size(); ++t) {
+    uint64_t at = 0;
+    while (next < layout.chunks.size() && layout.chunks[next].tensor == t) {
+      const Chunk& chunk = layout.chunks[next++];
+      EXPECT_EQ(chunk.offset, at);
+      EXPECT_GE(chunk.count, 1u);
+      EXPECT_LE(chunk.count, parameters.chunk_elements);
+      at += chunk.count;
+    }
+    EXPECT_EQ(at, table[t].elements());
+  }
+  EXPECT_EQ(next, layout.chunks.size());
+}
+
+// Every chunk is in the one bundle that it names, and bundles are sent from the last tensor on.
+void ExpectBundled(const LayoutParameters& parameters, const Layout& layout) {
+  size_t seen = 0;
+  for (uint32_t shard = 0; shard < layout.bundles.size(); ++shard) {
+    uint32_t before = UINT32_MAX;
+    for (uint32_t b = 0; b < layout.bundles[shard].size(); ++b) {
+      const Bundle& bundle = layout.bundles[shard][b];
+      uint64_t elements = 0;
+      for (const uint32_t id : bundle.chunks) {
+        EXPECT_LT(id, before);
+        before = id;
+        EXPECT_EQ(layout.chunks[id].shard, shard);
+        EXPECT_EQ(layout.chunks[id].bundle, b);
+        elements += layout.chunks[id].count;
+        ++seen;
+      }
+      EXPECT_EQ(bundle.elements, elements);
+      EXPECT_LE(bundle.chunks.size(), kBundleChunksMax);
+      const uint32_t last = layout.chunks[bundle.chunks.back()].count;
+      EXPECT_LT(elements - last, parameters.bundle_elements) << "was full before its last chunk";
+      const bool is_last = b + 1 == layout.bundles[shard].size();
+      EXPECT_TRUE(is_last || elements >= parameters.bundle_elements ||
+                  bundle.chunks.size() == kBundleChunksMax);
+    }
+  }
+  EXPECT_EQ(seen, layout.chunks.size());
+}
+
+TEST(Layout, CoversOddShapesOnce) {
+  CounterRandom random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int64_t> sizes;
+    for (uint64_t n = 1 + random.Below(12); n > 0; --n) {
+      sizes.push_back(static_cast<int64_t>(1 + random.Below(uint64_t{1} << random.Below(16))));
+    }
+    const TensorTable table = TableOf(sizes);
+    LayoutParameters parameters;
+    parameters.chunk_elements = static_cast<uint32_t>(1 + random.Below(5000));
+    parameters.bundle_elements = static_cast<uint32_t>(1 + random.Below(20000));
+    const auto shards = static_cast<uint32_t>(1 + random.Below(9));
+    SCOPED_TRACE(round);
+    const Layout layout = Build(table, shards, parameters);
+    ASSERT_EQ(layout.bundles.size(), shards);
+    ExpectCovers(table, parameters, layout);
+    ExpectBundled(parameters, layout);
+  }
+}
+
+TEST(Layout, CutsEvenlyInBlocks) {
+  LayoutParameters parameters;
+  parameters.chunk_elements = 65536;
+  const Layout layout = Build(TableOf({65537}), 1, parameters);
+  ASSERT_EQ(layout.chunks.size(), 2u);
+  EXPECT_EQ(layout.chunks[0].count, 33024u);  // Half, rounded up to a multiple of 256.
+  EXPECT_EQ(layout.chunks[1].count, 32513u);
+}
+
+TEST(Layout, BalancesShards) {
+  LayoutParameters parameters;
+  parameters.chunk_elements = 4096;
+  const TensorTable table = TableOf({150000, 10, 73728, 4608, 128, 33, 1280, 10});
+  const Layout layout = Build(table, 3, parameters);
+  std::vector<uint64_t> loads(3);
+  for (const Chunk& chunk : layout.chunks) loads[chunk.shard] += chunk.count;
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  EXPECT_LE(*most - *least, parameters.chunk_elements);
+}
+
+TEST(Layout, PlacesLargestFirstTiesLowest) {
+  const Layout layout = Build(TableOf({10, 30, 20, 30}), 2, {});
+  // 30 (id 1) -> 0, 30 (id 3) -> 1, 20 (id 2) -> 0, 10 (id 0) -> 1.
+  std::vector<uint32_t> shards;
+  for (const Chunk& chunk : layout.chunks) shards.push_back(chunk.shard);
+  EXPECT_THAT(shards, ElementsAre(1, 0, 0, 1));
+}
+
+TEST(Layout, SendsTheLastTensorFirst) {
+  LayoutParameters parameters;
+  parameters.bundle_elements = 15;
+  const Layout layout = Build(TableOf({10, 10, 10}), 1, parameters);
+  ASSERT_EQ(layout.bundles[0].size(), 2u);
+  EXPECT_THAT(layout.bundles[0][0].chunks, ElementsAre(2, 1));
+  EXPECT_THAT(layout.bundles[0][1].chunks, ElementsAre(0));
+}
+
+TEST(Layout, LeavesShardsEmptyWhenChunksAreFew) {
+  const Layout layout = Build(TableOf({5}), 3, {});
+  EXPECT_EQ(layout.bundles[0].size(), 1u);
+  EXPECT_TRUE(layout.bundles[1].empty());
+  EXPECT_TRUE(layout.bundles[2].empty());
+}
+
+TEST(Layout, IsAFunctionOfItsArguments) {
+  const TensorTable table = TableOf({100000, 7, 7, 7, 50000});
+  const Layout a = Build(table, 4, {});
+  const Layout b = Build(table, 4, {});
+  ASSERT_EQ(a.chunks.size(), b.chunks.size());
+  for (size_t i = 0; i < a.chunks.size(); ++i) {
+    EXPECT_EQ(a.chunks[i].shard, b.chunks[i].shard);
+    EXPECT_EQ(a.chunks[i].bundle, b.chunks[i].bundle);
+  }
+}
+
+TEST(Layout, ClosesBundlesOfManyTinyTensors) {
+  const Layout layout = Build(TableOf(std::vector<int64_t>(kBundleChunksMax * 2 + 1, 1)), 1, {});
+  ASSERT_EQ(layout.bundles[0].size(), 3u);
+  EXPECT_EQ(layout.bundles[0][2].chunks.size(), 1u);
+}
+
+TEST(Layout, RefusesWhatIsOutOfRange) {
+  const auto refusal = [](const TensorTable& table, uint32_t shards, LayoutParameters parameters) {
+    const absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters);
+    EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(layout.status().message());
+  };
+  const TensorTable table = TableOf({5});
+  EXPECT_THAT(refusal(table, 0, {}), HasSubstr("number of shards is 0"));
+  EXPECT_THAT(refusal(table, kMaxShards + 1, {}), HasSubstr("1 to 256"));
+  EXPECT_THAT(refusal(table, 1, {0, 1}), HasSubstr("chunk_elements is 0"));
+  EXPECT_THAT(refusal(table, 1, {kChunkElementsMax + 1, 1}), HasSubstr("chunk_elements"));
+  EXPECT_THAT(refusal(table, 1, {1, 0}), HasSubstr("bundle_elements is 0"));
+  EXPECT_THAT(refusal(table, 1, {1, kBundleElementsMax + 1}), HasSubstr("bundle_elements"));
+  EXPECT_THAT(refusal({}, 1, {}), HasSubstr("no tensors"));
+  EXPECT_THAT(refusal(TableOf({int64_t{1} << 40}), 1, {}), HasSubstr("make chunks larger"));
+}
+
+}  // namespace
+}  // namespace sluice
