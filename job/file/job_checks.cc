@@ -58,13 +58,14 @@ bool IsPresent(const Message& section, const FieldDescriptor& field) {
                              : reflection.HasField(section, &field);
 }
 
-// The keys that sections of this kind do take beside the first, for a message.
+// " (adam takes: lr, ...)", or nothing where the kind takes no keys.
 std::string KeysOfKind(const Descriptor& section, absl::string_view kind) {
   std::vector<std::string> keys;
   for (int i = 1; i < section.field_count(); ++i) {
     if (TakesKey(*section.field(i), kind)) keys.push_back(section.field(i)->name());
   }
-  return absl::StrJoin(keys, ", ");
+  if (keys.empty()) return "";
+  return absl::StrCat(" (", kind, " takes: ", absl::StrJoin(keys, ", "), ")");
 }
 
 void Completer::CompleteSection(const std::string& path, Message* section) {
@@ -95,8 +96,8 @@ void Completer::CompleteKey(const std::string& path, const std::string& kind,
   if (!TakesKey(field, kind)) {
     // An unknown kind has been reported where it stands.
     if (IsPresent(*section, field) && !kind.empty()) {
-      Fail(path, absl::StrCat(kind, " takes no ", field.name(), "; remove it (", kind,
-                              " takes: ", KeysOfKind(*section->GetDescriptor(), kind), ")"));
+      Fail(path, absl::StrCat(kind, " takes no ", field.name(), "; remove it",
+                              KeysOfKind(*section->GetDescriptor(), kind)));
     }
   } else if (!IsPresent(*section, field)) {
     WriteDefault(path, field, section);
@@ -108,8 +109,8 @@ void Completer::WriteDefault(const std::string& path, const FieldDescriptor& fie
   if (field.options().GetExtension(v1::needed)) {
     const std::string problem = WordProblem(field, "");
     const size_t known = problem.find("known: ");
-    Fail(path, absl::StrCat("is missing", known == problem.npos ? "" : "; ",
-                            known == problem.npos ? "" : problem.substr(known)));
+    Fail(path,
+         known == problem.npos ? "missing" : absl::StrCat("missing; ", problem.substr(known)));
   }
   if (!field.options().HasExtension(v1::default_value)) return;
   const absl::StatusOr<YAML::Node> value =
@@ -168,7 +169,7 @@ void Completer::CheckLength(const v1::JobSpec& job) {
   if (job.has_epochs() && job.has_steps()) {
     Fail("steps", "epochs is given too; give one of the two");
   } else if (!job.has_epochs() && !job.has_steps()) {
-    Fail("epochs", "is missing; give epochs (passes over the data) or steps");
+    Fail("epochs", "missing; give epochs (passes over the data) or steps");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "job/file/job_checks.h"
@@ -41,7 +42,7 @@ void DropOther(absl::string_view path, v1::JobSpec* job) {
 }
 
 void ApplySet(const std::string& argument, Places* places, Problems* problems, v1::JobSpec* job) {
-  const std::string where = absl::StrCat("--set ", argument.substr(0, 200));
+  const std::string where = absl::StrCat("--set ", absl::CHexEscape(argument.substr(0, 200)));
   const size_t equals = argument.find('=');
   if (equals == argument.npos || equals == 0) {
     return problems->Add(where, "must be key=value, like optimizer.lr=0.1");
@@ -67,7 +68,7 @@ void ApplySet(const std::string& argument, Places* places, Problems* problems, v
       section = section->GetReflection()->MutableMessage(section, field);
       continue;
     }
-    const absl::StatusOr<YAML::Node> value = ParseYaml(argument.substr(equals + 1), where);
+    const absl::StatusOr<YAML::Node> value = ParseYaml(argument.substr(equals + 1), "value");
     if (!value.ok()) return problems->Add(where, value.status().message());
     const YamlSource source = YamlSource::Argument(where);
     YamlMapper(&source, places, problems).MapKey(*value, path, *field, section);

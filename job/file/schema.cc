@@ -102,18 +102,20 @@ std::string RangeProblem(const FieldDescriptor& field, double value) {
   const double at_most = options.GetExtension(v1::at_most);
   const double above = options.GetExtension(v1::above);
   const double below = options.GetExtension(v1::below);
+  const bool has_least = options.HasExtension(v1::at_least);
+  const bool has_most = options.HasExtension(v1::at_most);
   std::vector<std::string> limits;
   bool holds = true;
-  if (options.HasExtension(v1::at_least)) {
-    limits.push_back(absl::StrCat("at least ", FormatLimit(field, at_least)));
-    holds = holds && value >= at_least;
-  }
   if (options.HasExtension(v1::above)) {
     limits.push_back(absl::StrCat("above ", FormatLimit(field, above)));
     holds = holds && value > above;
   }
-  if (options.HasExtension(v1::at_most)) {
-    limits.push_back(absl::StrCat("at most ", FormatLimit(field, at_most)));
+  if (has_least) {
+    limits.push_back(absl::StrCat(has_most ? "" : "at least ", FormatLimit(field, at_least)));
+    holds = holds && value >= at_least;
+  }
+  if (has_most) {
+    limits.push_back(absl::StrCat(has_least ? "" : "at most ", FormatLimit(field, at_most)));
     holds = holds && value <= at_most;
   }
   if (options.HasExtension(v1::below)) {
@@ -121,8 +123,8 @@ std::string RangeProblem(const FieldDescriptor& field, double value) {
     holds = holds && value < below;
   }
   if (holds) return "";
-  return absl::StrCat("must be ", absl::StrJoin(limits, " and "), ", found ",
-                      FormatLimit(field, value));
+  return absl::StrCat("must be ", absl::StrJoin(limits, has_least && has_most ? " to " : " and "),
+                      ", found ", FormatLimit(field, value));
 }
 
 std::string ShowText(absl::string_view text) {

@@ -54,8 +54,8 @@ std::string SetWhole(const FieldDescriptor& field, uint64_t value, Message* sect
 void YamlMapper::MapSection(const YAML::Node& node, const std::string& path, Message* section) {
   if (!node.IsMap()) {
     return Fail(node, path,
-                absl::StrCat(path.empty() ? "a job" : "this",
-                             " must be a section with keys, found ", Describe(node)));
+                absl::StrCat(path.empty() ? "a job " : "", "must be a section with keys, found ",
+                             Describe(node)));
   }
   std::map<std::string, std::string> given;  // Key -> where.
   for (const auto& entry : node) {

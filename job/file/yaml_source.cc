@@ -1,5 +1,7 @@
 #include "job/file/yaml_source.h"
 
+#include <yaml-cpp/depthguard.h>
+
 #include <exception>
 #include <vector>
 
@@ -37,6 +39,9 @@ absl::StatusOr<YAML::Node> ParseYaml(absl::string_view text, absl::string_view n
     return absl::InvalidArgumentError(
         absl::StrCat(YamlSource::File(name).At(documents[1].Mark()),
                      ": a second YAML document; a job is one, without a --- line in it"));
+  } catch (const YAML::DeepRecursion& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(YamlSource::File(name).At(error.mark), ": nested too deep for a job"));
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
         absl::StrCat(YamlSource::File(name).At(error.mark), ": not YAML: ", error.msg));
