@@ -36,15 +36,15 @@ struct MemberStatus {
   uint32_t pid = 0;
   bool joined = false;
   bool left = false;
-  absl::Duration since_heartbeat;
-  MemberProgress progress;
+  absl::Duration since_heartbeat{};
+  MemberProgress progress{};
 };
 
 struct ShardStatus {
   uint32_t shard = 0;
   std::string address;
   bool attached = false;
-  absl::Duration since_report;
+  absl::Duration since_report{};
   uint64_t elements = 0;
   uint64_t highest_closed_step = 0;
 };
@@ -59,7 +59,7 @@ struct JobStatus {
   uint32_t world_size = 0;
   std::vector<MemberStatus> members{};  // By rank.
   std::vector<ShardStatus> shards{};
-  absl::Duration uptime;
+  absl::Duration uptime{};
   std::string software_version;
 };
 

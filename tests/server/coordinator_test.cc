@@ -1,0 +1,355 @@
+#include "server/core/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
+  return {.job_name = "demo",
+          .job_hash = 9,
+          .nonce = nonce == 0 ? 1000 + rank : nonce,
+          .rank = rank,
+          .table = {{.name = "w", .shape = {4}, .strides = {}, .dtype = DType::kFloat32}},
+          .parameters_sha256 = "same",
+          .software_version = "1",
+          .host = "a",
+          .pid = 120 + rank};
+}
+
+ShardArrival ArrivalOf(uint32_t shard, uint64_t incarnation = 50) {
+  return {.job_name = "demo",
+          .job_hash = 9,
+          .shard = shard,
+          .address = absl::StrCat("h:", 7070 + shard),
+          .server_incarnation = incarnation,
+          .software_version = "1"};
+}
+
+// Two ranks (Join tokens 1 and 2) and two shards (streams 11 and 12) unless told otherwise;
+// remembers effects.
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  CoordinatorTest()
+      : coordinator_({.job_name = "demo",
+                      .job_hash = 9,
+                      .software_version = "1",
+                      .world_size = 2,
+                      .shards = 2,
+                      .layout = {},
+                      .job_uid = 77,
+                      .server_incarnation = 3},
+                     absl::UnixEpoch()) {}
+
+  void Join(JoinToken token, WorkerJoin join) {
+    coordinator_.Join(token, std::move(join), now_, &effects_);
+    Collect();
+  }
+  void Attach(ControlStreamId stream, const ShardArrival& arrival) {
+    coordinator_.AttachShard(stream, arrival, now_, &effects_);
+    Collect();
+  }
+  void Acknowledge(ControlStreamId stream, uint64_t sequence) {
+    coordinator_.ShardAcknowledged(stream, sequence, now_, &effects_);
+    Collect();
+  }
+  void Tick(absl::Duration by) {
+    now_ += by;
+    coordinator_.Tick(now_, &effects_);
+    Collect();
+  }
+  // In ticks that are no gap.
+  void Pass(absl::Duration time) {
+    for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
+      Tick(absl::Milliseconds(500));
+    }
+  }
+  void StartJob() {
+    Join(1, JoinOf(0));
+    Join(2, JoinOf(1));
+    Attach(11, ArrivalOf(0));
+    Attach(12, ArrivalOf(1));
+    Acknowledge(11, commands_.at(11).sequence);
+    Acknowledge(12, commands_.at(12).sequence);
+    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  }
+  WorkerHeartbeat BeatOf(uint32_t rank) {
+    const JoinGrant& grant = *answers_.at(rank + 1);
+    return {.sender = {.job_uid = grant.job_uid,
+                       .term = 0,
+                       .rank = rank,
+                       .incarnation = grant.incarnation,
+                       .generation = grant.generation},
+            .progress = {},
+            .parameters_hash_step = 0,
+            .parameters_sha256 = ""};
+  }
+  absl::StatusOr<JobState> Beat(const WorkerHeartbeat& heartbeat) {
+    absl::StatusOr<JobState> state = coordinator_.Heartbeat(heartbeat, now_, &effects_);
+    Collect();
+    return state;
+  }
+  absl::StatusOr<JobState> Leave(uint32_t rank, bool finished, std::string reason = "") {
+    absl::StatusOr<JobState> state =
+        coordinator_.Leave({BeatOf(rank), finished, std::move(reason)}, now_, &effects_);
+    Collect();
+    return state;
+  }
+  void Collect() {
+    for (CoordinatorEffect& effect : effects_) {
+      if (auto* join = std::get_if<AnswerJoin>(&effect)) {
+        EXPECT_FALSE(answers_.contains(join->token)) << "answered twice";
+        answers_.emplace(join->token, std::move(join->grant));
+      } else if (auto* command = std::get_if<CommandShard>(&effect)) {
+        commands_[command->stream] = std::move(*command);
+      } else if (auto* refusal = std::get_if<RefuseShard>(&effect)) {
+        refusals_[refusal->stream] = refusal->why;
+      }
+    }
+    effects_.clear();
+  }
+  std::string AnswerText(JoinToken token) {
+    return std::string(answers_.at(token).status().message());
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  Coordinator coordinator_;
+  Coordinator::Effects effects_;
+  std::map<JoinToken, absl::StatusOr<JoinGrant>> answers_;
+  std::map<ControlStreamId, CommandShard> commands_;
+  std::map<ControlStreamId, absl::Status> refusals_;
+};
+
+TEST_F(CoordinatorTest, NobodyIsAnsweredBeforeAllShardsAcknowledgedThePlanOfTheJob) {
+  Join(1, JoinOf(0));
+  Join(2, JoinOf(1));
+  Attach(11, ArrivalOf(0));
+  EXPECT_TRUE(commands_.empty()) << "shard 1 is not there";
+  Attach(12, ArrivalOf(1));
+  ASSERT_EQ(commands_.size(), 2u);
+  const StartShard& start = std::get<StartShard>(commands_[12].command);
+  EXPECT_EQ(start.generation, 1u);
+  EXPECT_EQ(start.incarnations.size(), 2u);
+  EXPECT_TRUE(start.parameters_agree);
+  Acknowledge(12, commands_[12].sequence);
+  EXPECT_TRUE(answers_.empty()) << "shard 0 has not acknowledged";
+  Acknowledge(11, commands_[11].sequence);
+  ASSERT_EQ(answers_.size(), 2u);
+  const JoinGrant& grant = *answers_.at(2);
+  EXPECT_EQ(grant.rank, 1u);
+  EXPECT_EQ(grant.incarnation, start.incarnations[1]);
+  EXPECT_EQ(grant.shards.at(1).address, "h:7071");
+  EXPECT_NE(start.incarnations[0], start.incarnations[1]);
+}
+
+TEST_F(CoordinatorTest, ARepeatedJoinIsOneMember) {
+  Join(1, JoinOf(0));
+  Join(5, JoinOf(0));
+  EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kAborted);
+  Join(2, JoinOf(1));
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  Acknowledge(11, 1);
+  Acknowledge(12, 1);
+  const uint64_t incarnation = answers_.at(5)->incarnation;
+  Join(6, JoinOf(0));  // The reply was lost.
+  EXPECT_EQ(answers_.at(6)->incarnation, incarnation);
+}
+
+TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
+  Join(1, JoinOf(0));
+  WorkerJoin other = JoinOf(1);
+  other.table[0].shape = {5};
+  Join(2, other);
+  EXPECT_EQ(answers_.at(2).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(AnswerText(2), HasSubstr("rank 1 trains another model than rank 0"));
+  EXPECT_THAT(AnswerText(2), HasSubstr("w [5]"));
+  other = JoinOf(1);
+  other.job_hash = 8;
+  Join(3, other);
+  EXPECT_THAT(AnswerText(3), HasSubstr("another job file"));
+  other = JoinOf(1);
+  other.software_version = "2";
+  Join(4, other);
+  EXPECT_THAT(AnswerText(4), HasSubstr("version 2"));
+  other = JoinOf(1);
+  other.job_name = "x";
+  Join(5, other);
+  EXPECT_THAT(AnswerText(5), HasSubstr("belongs to job x"));
+  Join(6, JoinOf(2));
+  EXPECT_THAT(AnswerText(6), HasSubstr("ranks 0 to 1"));
+  Join(7, JoinOf(0, /*nonce=*/1));
+  EXPECT_EQ(answers_.at(7).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_THAT(AnswerText(7), HasSubstr("rank 0 (host a, pid 120) holds the rank"));
+  EXPECT_FALSE(answers_.contains(1)) << "the first still waits";
+}
+
+TEST_F(CoordinatorTest, RefusesShardsThatDoNotFit) {
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(0, /*incarnation=*/51));
+  EXPECT_EQ(refusals_.at(12).code(), absl::StatusCode::kAlreadyExists);
+  Attach(13, ArrivalOf(2));
+  EXPECT_EQ(refusals_.at(13).code(), absl::StatusCode::kInvalidArgument);
+  coordinator_.ShardDetached(11);
+  Attach(14, ArrivalOf(0, /*incarnation=*/52));
+  EXPECT_FALSE(refusals_.contains(14)) << "the first one is gone and nothing has begun";
+}
+
+TEST_F(CoordinatorTest, WhoNeverCameIsNamed) {
+  Join(1, JoinOf(0));
+  Attach(11, ArrivalOf(0));
+  Pass(absl::Seconds(61));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(answers_.at(1).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(AnswerText(1), HasSubstr("waited 1m: rank 1 and shard 1 never came"));
+  EXPECT_EQ(std::get<EndShard>(commands_.at(11).command).phase, JobPhase::kFailed);
+}
+
+TEST_F(CoordinatorTest, ACancelledJoinFreesItsRank) {
+  Join(1, JoinOf(0));
+  coordinator_.JoinCancelled(1);
+  WorkerJoin other = JoinOf(0, /*nonce=*/5);
+  other.table[0].shape = {7};  // Even the model may be another one: nobody else is there.
+  Join(2, other);
+  EXPECT_FALSE(answers_.contains(2));
+}
+
+TEST_F(CoordinatorTest, DifferentParametersAreAgreedOnInStepZero) {
+  WorkerJoin other = JoinOf(1);
+  other.parameters_sha256 = "other";
+  Join(1, JoinOf(0));
+  Join(2, other);
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  EXPECT_FALSE(std::get<StartShard>(commands_.at(11).command).parameters_agree);
+  Acknowledge(11, 1);
+  Acknowledge(12, 1);
+  EXPECT_FALSE(answers_.at(1)->parameters_agree);
+}
+
+TEST_F(CoordinatorTest, ALostWorkerEndsTheJob) {
+  StartJob();
+  for (int i = 0; i < 11; ++i) {
+    Tick(absl::Seconds(1));
+    EXPECT_TRUE(Beat(BeatOf(0)).ok());
+    coordinator_.ShardHealth(11, {}, now_);
+    coordinator_.ShardHealth(12, {}, now_);
+  }
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(
+      coordinator_.failure(),
+      "rank 1 (host a, pid 121) was not heard of for 10s (server.lease); the job cannot go on "
+      "without it");
+  EXPECT_EQ(Beat(BeatOf(0))->failure, coordinator_.failure());
+  EXPECT_EQ(std::get<EndShard>(commands_.at(12).command).reason, coordinator_.failure());
+}
+
+TEST_F(CoordinatorTest, ALostShardEndsTheJobButANewConnectionDoesNot) {
+  StartJob();
+  coordinator_.ShardDetached(12);
+  Attach(13, ArrivalOf(1));
+  EXPECT_FALSE(commands_.contains(13)) << "it knows the job already";
+  for (int i = 0; i < 11; ++i) {
+    Tick(absl::Seconds(1));
+    EXPECT_TRUE(Beat(BeatOf(0)).ok());
+    EXPECT_TRUE(Beat(BeatOf(1)).ok());
+    coordinator_.ShardHealth(13, {}, now_);
+  }
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 0 (h:7070) was not heard of"));
+}
+
+TEST_F(CoordinatorTest, ARestartedShardEndsARunningJob) {
+  StartJob();
+  coordinator_.ShardDetached(12);
+  Attach(13, ArrivalOf(1, /*incarnation=*/60));
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 1 (h:7071) was started again"));
+  EXPECT_EQ(refusals_.at(13).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorTest, Shard0PausedBeyondTheLease) {
+  StartJob();
+  Pass(absl::Seconds(3));
+  Tick(absl::Seconds(60));  // It stood still; nobody else did.
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Pass(absl::Seconds(6));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "3 s before and 6 s after are within 10 s";
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+}
+
+TEST_F(CoordinatorTest, DifferingParametersEndTheJobAndNameTheRanks) {
+  StartJob();
+  WorkerHeartbeat first = BeatOf(0);
+  first.parameters_hash_step = 200;
+  first.parameters_sha256 = "x";
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Beat(first)->phase, JobPhase::kRunning);
+  WorkerHeartbeat second = BeatOf(1);
+  second.parameters_hash_step = 200;
+  second.parameters_sha256 = "y";
+  const JobState state = *Beat(second);
+  EXPECT_EQ(state.phase, JobPhase::kFailed);
+  EXPECT_THAT(state.failure, HasSubstr("after step 200 the parameters of rank 1 (host a, pid 121) "
+                                       "differ from those of rank 0 (host a, pid 120)"));
+}
+
+TEST_F(CoordinatorTest, AllLeftMeansFinishedAndDrainedOnceShardsKnow) {
+  StartJob();
+  EXPECT_EQ(Leave(0, true)->phase, JobPhase::kRunning);
+  Pass(absl::Seconds(5));
+  EXPECT_TRUE(Beat(BeatOf(1)).ok());
+  EXPECT_EQ(Leave(1, true)->phase, JobPhase::kFinished);
+  EXPECT_EQ(Leave(1, true)->phase, JobPhase::kFinished) << "a repeat";
+  EXPECT_EQ(std::get<EndShard>(commands_.at(11).command).phase, JobPhase::kFinished);
+  EXPECT_FALSE(coordinator_.Drained());
+  Acknowledge(11, commands_.at(11).sequence);
+  Acknowledge(12, commands_.at(12).sequence);
+  EXPECT_TRUE(coordinator_.Drained());
+}
+
+TEST_F(CoordinatorTest, AWorkerThatGivesUpEndsTheJobWithItsReason) {
+  StartJob();
+  const JobState state = *Leave(1, false, "disk full");
+  EXPECT_EQ(state.failure, "rank 1 (host a, pid 121) gave up: disk full");
+  coordinator_.ShardFailed(11, "later", &effects_);
+  EXPECT_EQ(coordinator_.failure(), state.failure) << "the first reason stays";
+  Acknowledge(11, 2);
+  Acknowledge(12, 2);
+  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 has not heard";
+  EXPECT_EQ(Beat(BeatOf(0))->phase, JobPhase::kFailed);
+  EXPECT_TRUE(coordinator_.Drained());
+}
+
+TEST_F(CoordinatorTest, HeartbeatsOfStrangersAreRefused) {
+  StartJob();
+  WorkerHeartbeat stranger = BeatOf(0);
+  stranger.sender.incarnation ^= 2;
+  EXPECT_EQ(Beat(stranger).status().code(), absl::StatusCode::kFailedPrecondition);
+  stranger = BeatOf(0);
+  stranger.sender.job_uid = 1;
+  EXPECT_THAT(std::string(Beat(stranger).status().message()), HasSubstr("another run"));
+  stranger = BeatOf(0);
+  stranger.sender.rank = 44;
+  EXPECT_FALSE(Beat(stranger).ok());
+}
+
+TEST_F(CoordinatorTest, StatusShowsMembersAndShards) {
+  StartJob();
+  WorkerHeartbeat beat = BeatOf(1);
+  beat.progress.step = 17;
+  ASSERT_TRUE(Beat(beat).ok());
+  now_ += absl::Seconds(2);
+  const JobStatus status = coordinator_.Status(now_);
+  EXPECT_EQ(status.phase, JobPhase::kRunning);
+  EXPECT_EQ(status.members.at(1).progress.step, 17u);
+  EXPECT_EQ(status.members.at(1).since_heartbeat, absl::Seconds(2));
+  EXPECT_TRUE(status.shards.at(0).attached);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,114 @@
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/http_server.h"
+#include "server/http/metrics_text.h"
+#include "server/http/status_page.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+HttpView ExampleView() {
+  HttpView view{.job_name = "de<m>o", .software_version = "0.1"};
+  view.stats.bytes_in = 10;
+  view.stats.dense_bytes_in = 1000;
+  view.stats.wait_counts[0] = 2;
+  view.stats.wait_counts[kWaitBoundsSeconds.size()] = 1;
+  view.stats.wait_seconds = 400;
+  view.job.emplace();
+  view.job->phase = JobPhase::kFailed;
+  view.job->failure = "rank 1 <script>";
+  view.job->members.push_back({.rank = 0, .host = "\"h\"", .joined = true});
+  view.job->members[0].progress.bytes_up = 10;
+  view.job->members[0].progress.dense_bytes_up = 1000;
+  return view;
+}
+
+std::string Get(int port, const std::string& path) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_EQ(::write(socket_fd, request.data(), request.size()),
+            static_cast<ssize_t>(request.size()));
+  std::string response;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(socket_fd, buffer, sizeof(buffer))) > 0;) {
+    response.append(buffer, static_cast<size_t>(got));
+  }
+  ::close(socket_fd);
+  return response;
+}
+
+TEST(MetricsText, NamesCarryJobAndShard) {
+  const std::string text = MetricsText(ExampleView());
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "sluice_frame_bytes_total{training_job=\"de<m>o\",shard=\"0\",direction=\"in\"} 10"));
+  EXPECT_THAT(text, HasSubstr("sluice_build_info{"));
+  EXPECT_THAT(
+      text, HasSubstr("sluice_refused_total{training_job=\"de<m>o\",shard=\"0\",reason=\"busy\"}"));
+  EXPECT_THAT(text, HasSubstr("le=\"+Inf\"} 3"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("sluice_aggregation_wait_seconds_count{training_job=\"de<m>o\",shard=\"0\"} 3"));
+  EXPECT_THAT(text, HasSubstr("phase=\"failed\"} 1"));
+}
+
+TEST(StatusPage, EscapesWhatOthersWrote) {
+  const std::string page = StatusPage(ExampleView());
+  EXPECT_THAT(page, HasSubstr("de&lt;m&gt;o"));
+  EXPECT_THAT(page, HasSubstr("rank 1 &lt;script&gt;"));
+  EXPECT_THAT(page, HasSubstr("&quot;h&quot;"));
+  EXPECT_THAT(page, Not(HasSubstr("<script>")));
+  EXPECT_THAT(page, HasSubstr("100.0\u00d7"));
+}
+
+TEST(HttpServer, AnswersItsPaths) {
+  HttpView view = ExampleView();
+  const auto server = HttpServer::Start("127.0.0.1:0", [&view] { return view; });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  EXPECT_THAT(Get(port, "/livez"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
+  view.ready = true;
+  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("sluice_ready{"));
+  EXPECT_THAT(Get(port, "/"), HasSubstr("<h1>de&lt;m&gt;o</h1>"));
+  EXPECT_THAT(Get(port, "/../etc/passwd"), Not(HasSubstr("root:")));
+  EXPECT_THAT(Get(port, "/nothing"), StartsWith("HTTP/1.1 404"));
+}
+
+TEST(HttpServer, NoExceptionLeavesAHandler) {
+  const auto server = HttpServer::Start(
+      "127.0.0.1:0", []() -> HttpView { throw std::runtime_error("broken view"); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 500"));
+}
+
+TEST(HttpServer, ATakenPortIsAnErrorThatNamesIt) {
+  const auto first = HttpServer::Start("127.0.0.1:0", [] { return HttpView(); });
+  ASSERT_TRUE(first.ok()) << first.status();
+  const std::string address = absl::StrCat("127.0.0.1:", (*first)->port());
+  const auto second = HttpServer::Start(address, [] { return HttpView(); });
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
+}
+
+}  // namespace
+}  // namespace sluice
