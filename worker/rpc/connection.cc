@@ -32,6 +32,7 @@ bool MayPass(const grpc::Status& status) {
     case grpc::StatusCode::UNKNOWN:
     case grpc::StatusCode::INTERNAL:
     case grpc::StatusCode::ABORTED:
+    case grpc::StatusCode::RESOURCE_EXHAUSTED:  // The other side's queue was full.
       return true;
     default:
       return false;

@@ -28,19 +28,8 @@ absl::Status ReadShards(const v1::JoinReply& reply, uint32_t shards,
   return absl::OkStatus();
 }
 
-// A dense fp32 bundle, with room for headers and record, must fit in one message.
-absl::Status CheckBundles(const Layout& layout) {
-  for (const std::vector<Bundle>& bundles : layout.bundles) {
-    for (const Bundle& bundle : bundles) {
-      if (bundle.elements > kMessageBytesMax / sizeof(float) / 2) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "a bundle of ", bundle.elements, " elements may pass the limit of ", kMessageBytesMax,
-            " bytes for a message: lower compression.bundle_bytes in the job file"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
+// Bundles are cut so that a dense one fits twice in a message.
+static_assert(2 * sizeof(float) * (kBundleElementsMax + kChunkElementsMax) < kMessageBytesMax);
 
 }  // namespace
 
@@ -75,8 +64,6 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
                   {.chunk_elements = reply.layout().chunk_elements(),
                    .bundle_elements = reply.layout().bundle_elements()});
   if (!layout.ok()) return Refuse(layout.status().message());
-  const absl::Status bundles = CheckBundles(*layout);
-  if (!bundles.ok()) return bundles;
   membership.layout = *std::move(layout);
   membership.sender = {.job_uid = reply.job_uid(),
                        .term = reply.term(),

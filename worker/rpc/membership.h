@@ -33,8 +33,7 @@ struct Membership {
 
 void SetTable(const TensorTable& table, v1::TensorTable* message);
 
-// INVALID_ARGUMENT: the reply contradicts itself or what was asked for, or a bundle of its layout
-// may pass the limit of messages.
+// INVALID_ARGUMENT: the reply contradicts itself or what was asked for.
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
                                          uint32_t rank, uint32_t shards);
 

@@ -34,8 +34,7 @@ struct RemoteSessionOptions {
   Logger logger{"worker"};
 };
 
-// Connects nowhere before Join. Messages are limited to 64 MiB; a job whose bundles may pass that
-// is refused by Join.
+// Connects nowhere before Join.
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);
 
 }  // namespace sluice
