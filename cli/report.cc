@@ -86,7 +86,8 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
        }) {
     if (!status.ok()) return status;
   }
-  report.train_loss = GetOptional(json, "train_loss").value_or(0);
+  report.train_loss = GetOptional(json, "train_loss");
+  report.skipped = static_cast<uint64_t>(GetOptional(json, "skipped").value_or(0));
   report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
   report.test_accuracy = GetOptional(json, "test_accuracy");
   report.test_loss = GetOptional(json, "test_loss");
@@ -107,6 +108,7 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
   report.steps = first.steps;
   report.parameters = first.parameters;
   report.parameters_sha256 = first.parameters_sha256;
+  report.train_loss = 0;
   double up = 0, down = 0, steps = 0;
   for (const WorkerReport& worker : workers) {
     if (worker.steps != first.steps || worker.parameters != first.parameters) {
@@ -123,7 +125,12 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     up += static_cast<double>(worker.bytes_up);
     down += static_cast<double>(worker.bytes_down);
     steps += static_cast<double>(worker.steps);
-    report.train_loss += worker.train_loss / static_cast<double>(workers.size());
+    if (!worker.train_loss.has_value()) {
+      report.train_loss.reset();
+    } else if (report.train_loss.has_value()) {
+      *report.train_loss += *worker.train_loss / static_cast<double>(workers.size());
+    }
+    report.skipped += worker.skipped;
     report.samples_per_second += worker.samples_per_second;
     report.train_seconds = std::max(report.train_seconds, worker.wall_seconds);
     report.step_ms_p50 = std::max(report.step_ms_p50, worker.step_ms_p50);
@@ -147,7 +154,8 @@ std::string ReportJson(const RunReport& report) {
   json["parameters"] = report.parameters;
   json["test_accuracy"] = OrNull(report.test_accuracy);
   json["test_loss"] = OrNull(report.test_loss);
-  json["train_loss"] = report.train_loss;
+  json["train_loss"] = OrNull(report.train_loss);
+  json["skipped_steps"] = report.skipped;
   json["train_seconds"] = report.train_seconds;
   json["samples_per_second"] = report.samples_per_second;
   json["bytes_up"] = report.bytes_up;
@@ -184,6 +192,11 @@ std::string ReportSummary(const RunReport& report) {
                   TrafficLine("down", report.bytes_down, report.ratio_down));
   absl::StrAppendFormat(&text, "  %-14s %.1f ms p50, %.1f ms p95; %.0f samples/s\n", "step",
                         report.step_ms_p50, report.step_ms_p95, report.samples_per_second);
+  if (report.skipped > 0) {
+    absl::StrAppendFormat(&text,
+                          "  %-14s in %d steps a gradient was not finite and was held back\n",
+                          "skipped", report.skipped);
+  }
   absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, equal on all workers", "parameters",
                         report.parameters, report.parameters_sha256.substr(0, 16));
   return text;

@@ -21,8 +21,9 @@ struct WorkerReport {
   uint64_t bytes_up = 0;    // Of all steps, serialized messages.
   uint64_t bytes_down = 0;
   double wall_seconds = 0;
-  double train_loss = 0;
   double samples_per_second = 0;
+  uint64_t skipped = 0;  // Steps in which it held something back: a gradient was not finite.
+  std::optional<double> train_loss;  // None if it is not a number.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
   std::optional<double> test_accuracy;  // Of the rank that tests.
@@ -49,9 +50,10 @@ struct RunReport {
   RunFacts facts;
   uint64_t steps = 0;
   uint64_t parameters = 0;
-  double train_seconds = 0;       // The longest of a worker.
-  double train_loss = 0;          // Mean over workers.
-  double samples_per_second = 0;  // Sum.
+  double train_seconds = 0;          // The longest of a worker.
+  std::optional<double> train_loss;  // Mean over workers; none if one has none.
+  uint64_t skipped = 0;              // Sum.
+  double samples_per_second = 0;     // Sum.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
   double bytes_up = 0;  // Per worker and step.

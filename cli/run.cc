@@ -200,15 +200,13 @@ absl::Status JobRun::PreparePage() {
   launch_.http_listen = options_.http_listen;
   if (launch_.http_listen == "off") return absl::OkStatus();
   if (launch_.http_listen.empty()) {
-    absl::StatusOr<FreePort> port = FreePort::Reserve(spec_.server.http_port);
-    if (!port.ok()) {
-      port = FreePort::Reserve();
-      if (!port.ok()) return port.status();
-      if (!options_.quiet) {
-        console_.Say(absl::StrCat("Port ", spec_.server.http_port,
-                                  " is taken; the page of this run is on port ", port->port(),
-                                  "."));
-      }
+    const uint16_t usual = spec_.server.http_port;
+    absl::StatusOr<FreePort> wanted = FreePort::Reserve(usual);
+    absl::StatusOr<FreePort> port = wanted.ok() ? std::move(wanted) : FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    if (port->port() != usual && !options_.quiet) {
+      console_.Say(absl::StrCat("Port ", usual, " is taken; the page of this run is on port ",
+                                port->port(), "."));
     }
     launch_.http_listen = absl::StrCat("127.0.0.1:", port->port());
     ports_.push_back(*std::move(port));

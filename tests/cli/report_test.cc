@@ -67,7 +67,7 @@ TEST(CombineTest, TakesMeansSumsAndTheSlowest) {
   EXPECT_DOUBLE_EQ(report->bytes_down, 100);
   EXPECT_DOUBLE_EQ(report->ratio_up, 80);
   EXPECT_DOUBLE_EQ(report->ratio_down, 40);
-  EXPECT_DOUBLE_EQ(report->train_loss, 1);
+  EXPECT_DOUBLE_EQ(report->train_loss.value_or(-1), 1);
   EXPECT_DOUBLE_EQ(report->train_seconds, 3.5);
   EXPECT_DOUBLE_EQ(report->step_ms_p50, 5);
   EXPECT_DOUBLE_EQ(report->samples_per_second, 200);
@@ -88,6 +88,20 @@ TEST(CombineTest, DifferentRunsAreAnError) {
   workers[1].steps = 9;
   EXPECT_FALSE(CombineReports(Facts(), workers).ok());
   EXPECT_FALSE(CombineReports(Facts(), {}).ok());
+}
+
+TEST(CombineTest, ALossThatIsNoNumberStaysNone) {
+  std::vector<WorkerReport> workers = TwoWorkers();
+  nlohmann::json json = WorkerJson(2);
+  json["train_loss"] = nullptr;
+  json["skipped"] = 3;
+  workers.insert(workers.begin() + 1, *ParseWorkerReport(json.dump()));
+  const absl::StatusOr<RunReport> report = CombineReports(Facts(), workers);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->train_loss, std::nullopt);
+  EXPECT_TRUE(nlohmann::json::parse(ReportJson(*report))["train_loss"].is_null());
+  EXPECT_EQ(report->skipped, 3u);
+  EXPECT_THAT(ReportSummary(*report), HasSubstr("in 3 steps"));
 }
 
 TEST(CombineTest, NoStepsGiveNoRatios) {
