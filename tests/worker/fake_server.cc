@@ -1,0 +1,206 @@
+#include "tests/worker/fake_server.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "job/exchange.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kIncarnation = 5;
+constexpr int kPrefix = 5;
+
+v1::ExchangeReply ResultOf(const v1::ExchangeRequest& request,
+                           const std::vector<std::string>& values, uint32_t world_size) {
+  std::vector<std::string> own;
+  for (const v1::Contribution& c : request.contributions()) own.push_back(c.frame());
+  v1::ExchangeReply reply;
+  reply.set_outcome(v1::OUTCOME_RESULT);
+  reply.set_step(request.step());
+  reply.set_bundle(request.bundle());
+  reply.set_server_incarnation(kIncarnation);
+  v1::ClosingRecord* record = reply.mutable_record();
+  record->set_step(request.step());
+  record->set_bundle(request.bundle());
+  std::vector<std::string> results = own;
+  if (world_size == 2) {  // The worker is rank 1 and skips; rank 0 gave its values.
+    results = {values.at(request.bundle())};
+    v1::Included* first = record->add_included();
+    first->set_checksum(BundleChecksum(results));
+    first->set_origin_step(request.step());
+  }
+  v1::Included* included = record->add_included();
+  included->set_rank(world_size - 1);
+  included->set_origin_step(request.step());
+  included->set_checksum(BundleChecksum(own));
+  included->set_skipped(request.skip());
+  record->set_n(results.empty() ? 0 : 1);
+  record->set_result_checksum(BundleChecksum(results));
+  for (const std::string& frame : results) reply.add_results(frame);
+  return reply;
+}
+
+}  // namespace
+
+class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
+ public:
+  explicit CoordinatorService(FakeServer* owner) : owner_(owner) {}
+
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+                    v1::JoinReply* reply) override {
+    MutexLock lock(&owner_->mutex_);
+    owner_->joins_.push_back(*request);
+    const Script& script = owner_->script_;
+    if (static_cast<int>(owner_->joins_.size()) <= script.joins_unavailable) {
+      return {grpc::StatusCode::UNAVAILABLE, "not yet"};
+    }
+    if (!script.join.ok()) return script.join;
+    reply->set_job_uid(77);
+    reply->set_rank(request->rank());
+    reply->set_incarnation(request->nonce());
+    reply->set_generation(1);
+    reply->set_world_size(script.world_size);
+    reply->set_first_step(1);
+    reply->mutable_layout()->set_chunk_elements(64);
+    reply->mutable_layout()->set_bundle_elements(64);
+    for (uint32_t shard = 0; shard < owner_->shards_.size(); ++shard) {
+      v1::ShardAddress* address = reply->add_shards();
+      address->set_shard(shard);
+      address->set_address(owner_->shards_[shard]);
+      address->set_server_incarnation(kIncarnation);
+    }
+    reply->set_window_bytes(1 << 20);
+    reply->set_parameters_agree(script.parameters_agree);
+    reply->set_lease_ms(script.lease_ms);
+    reply->set_heartbeat_ms(script.heartbeat_ms);
+    reply->set_server_incarnation(kIncarnation);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status Heartbeat(grpc::ServerContext*, const v1::HeartbeatRequest* request,
+                         v1::HeartbeatReply* reply) override {
+    MutexLock lock(&owner_->mutex_);
+    owner_->heartbeats_.push_back(*request);
+    owner_->heard_.SignalAll();
+    const Script& script = owner_->script_;
+    reply->set_server_incarnation(kIncarnation);
+    reply->set_phase(script.failure.empty() ? v1::JOB_PHASE_RUNNING : v1::JOB_PHASE_FAILED);
+    reply->set_failure(script.failure);
+    return script.heartbeat;
+  }
+
+  grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
+                     v1::LeaveReply* reply) override {
+    MutexLock lock(&owner_->mutex_);
+    owner_->leaves_.push_back(*request);
+    reply->set_phase(v1::JOB_PHASE_FINISHED);
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeServer* const owner_;
+};
+
+class FakeServer::ShardService final : public v1::ParameterShard::Service {
+ public:
+  explicit ShardService(FakeServer* owner) : owner_(owner) {}
+
+  grpc::Status Exchange(
+      grpc::ServerContext*,
+      grpc::ServerReaderWriter<v1::ExchangeReply, v1::ExchangeRequest>* stream) override {
+    int messages = 0;
+    v1::ExchangeRequest request;
+    while (stream->Read(&request)) {
+      ++messages;
+      v1::ExchangeReply reply;
+      {
+        MutexLock lock(&owner_->mutex_);
+        Script& script = owner_->script_;
+        owner_->exchanges_.push_back(request);
+        owner_->bytes_read_ += request.ByteSizeLong() + kPrefix;
+        if (!script.stream.ok()) return script.stream;
+        if (script.streams_broken > 0) {
+          if (messages < 2) continue;
+          --script.streams_broken;
+          return {grpc::StatusCode::UNAVAILABLE, "broken on purpose"};
+        }
+        if (script.silent) continue;
+        if (script.busy > 0) {
+          --script.busy;
+          reply.set_outcome(v1::OUTCOME_BUSY);
+          reply.set_step(request.step());
+          reply.set_bundle(request.bundle());
+          reply.set_retry_after_ms(1);
+        } else {
+          reply = ResultOf(request, script.values, script.world_size);
+        }
+        owner_->bytes_written_ += reply.ByteSizeLong() + kPrefix;
+      }
+      stream->Write(reply);
+    }
+    return grpc::Status::OK;
+  }
+
+ private:
+  FakeServer* const owner_;
+};
+
+FakeServer::FakeServer(Script script)
+    : script_(std::move(script)),
+      coordinator_(std::make_unique<CoordinatorService>(this)),
+      shard_(std::make_unique<ShardService>(this)) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(coordinator_.get());
+  builder.RegisterService(shard_.get());
+  server_ = builder.BuildAndStart();
+  Check(server_ != nullptr && port != 0, "a loopback port is free");
+  address_ = absl::StrCat("127.0.0.1:", port);
+  SetShards({address_});
+}
+
+FakeServer::~FakeServer() {
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+void FakeServer::SetShards(std::vector<std::string> addresses) {
+  MutexLock lock(&mutex_);
+  shards_ = std::move(addresses);
+}
+
+std::vector<v1::JoinRequest> FakeServer::joins() const {
+  MutexLock lock(&mutex_);
+  return joins_;
+}
+std::vector<v1::HeartbeatRequest> FakeServer::heartbeats() const {
+  MutexLock lock(&mutex_);
+  return heartbeats_;
+}
+std::vector<v1::LeaveRequest> FakeServer::leaves() const {
+  MutexLock lock(&mutex_);
+  return leaves_;
+}
+std::vector<v1::ExchangeRequest> FakeServer::exchanges() const {
+  MutexLock lock(&mutex_);
+  return exchanges_;
+}
+uint64_t FakeServer::bytes_read() const {
+  MutexLock lock(&mutex_);
+  return bytes_read_;
+}
+uint64_t FakeServer::bytes_written() const {
+  MutexLock lock(&mutex_);
+  return bytes_written_;
+}
+
+void FakeServer::AwaitHeartbeat() {
+  MutexLock lock(&mutex_);
+  const size_t before = heartbeats_.size();
+  while (heartbeats_.size() == before) heard_.Wait(&mutex_);
+}
+
+}  // namespace sluice

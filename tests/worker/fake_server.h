@@ -1,0 +1,72 @@
+// FakeServer: a coordinator and a shard of a job with one contributing worker, on a free loopback
+// port, that misbehaves as told. A result is what the worker sent.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "job/tensor_table.h"
+#include "sluice/v1/coordinator.grpc.pb.h"
+#include "sluice/v1/parameter_shard.grpc.pb.h"
+
+namespace sluice {
+
+class FakeServer {
+ public:
+  struct Script {
+    grpc::Status join{};        // Not OK: the answer to Join.
+    int joins_unavailable = 0;  // So many are answered UNAVAILABLE first.
+    grpc::Status heartbeat{};
+    std::string failure{};   // Not empty: heartbeats say that the job has failed.
+    grpc::Status stream{};   // Not OK: how streams end at their first message.
+    int streams_broken = 0;  // So many break at their second message; the first is not answered.
+    int busy = 0;            // So many messages are answered BUSY.
+    bool silent = false;     // Messages are not answered.
+    bool parameters_agree = true;
+    uint32_t world_size = 1;
+    std::vector<std::string> values{};  // Frames of step 0, when the worker is not rank 0.
+    uint32_t lease_ms = 60000;
+    uint32_t heartbeat_ms = 20;
+  };
+
+  explicit FakeServer(Script script);
+  ~FakeServer();
+
+  const std::string& address() const { return address_; }
+  // Also names itself; the shards that Join tells of.
+  void SetShards(std::vector<std::string> addresses);
+
+  std::vector<v1::JoinRequest> joins() const;
+  std::vector<v1::HeartbeatRequest> heartbeats() const;
+  std::vector<v1::LeaveRequest> leaves() const;
+  std::vector<v1::ExchangeRequest> exchanges() const;  // Of all streams, as they came.
+  uint64_t bytes_read() const;                         // Of exchanges, with gRPC's prefix.
+  uint64_t bytes_written() const;
+  // Returns when a heartbeat has come since.
+  void AwaitHeartbeat();
+
+ private:
+  class CoordinatorService;
+  class ShardService;
+
+  Script script_;
+  std::string address_;
+  std::unique_ptr<CoordinatorService> coordinator_;
+  std::unique_ptr<ShardService> shard_;
+  std::unique_ptr<grpc::Server> server_;
+  mutable Mutex mutex_;
+  CondVar heard_;
+  std::vector<std::string> shards_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::ExchangeRequest> exchanges_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_read_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,314 @@
+#include "worker/rpc/remote_session.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "tests/worker/fake_server.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr size_t kSize = 64;
+
+TensorTable Table() {
+  return {{.name = "a", .shape = {kSize}, .strides = {}},
+          {.name = "b", .shape = {kSize}, .strides = {}}};
+}
+
+RemoteSessionOptions Options(const std::string& coordinator) {
+  RemoteSessionOptions options;
+  options.coordinator = coordinator;
+  options.job_name = "test";
+  options.job_hash = 9;
+  options.compression.min_elements = 0;
+  options.join_timeout = absl::Milliseconds(500);
+  options.connect_timeout = absl::Milliseconds(500);
+  options.backoff_min = absl::Milliseconds(5);
+  options.backoff_max = absl::Milliseconds(20);
+  return options;
+}
+
+std::vector<float> Gradient(float at) {
+  std::vector<float> gradient(kSize);
+  for (size_t i = 0; i < kSize; ++i) gradient[i] = at + static_cast<float>(i);
+  return gradient;
+}
+
+// A loopback port that is taken but where nobody listens: connecting to it is refused.
+class DeafPort {
+ public:
+  DeafPort() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~DeafPort() { close(socket_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int socket_;
+  std::string address_;
+};
+
+// One step with the same gradient for both tensors; the mean must be it.
+void DoStep(Session* session, const std::vector<float>& gradient) {
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
+  const absl::StatusOr<StepResult> result = session->Wait();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->n_min, 1u);
+  for (const uint32_t tensor : {0, 1}) {
+    std::vector<float> mean(kSize);
+    ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
+    EXPECT_EQ(mean, gradient);
+  }
+}
+
+TEST(RemoteSessionTest, StepsAndLeaves) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "abc");
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->world_size, 1u);
+  for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(static_cast<float>(step)));
+  ASSERT_TRUE(session->Skip().ok());
+  ASSERT_TRUE(session->Wait().ok());
+  const TrafficCounters traffic = session->traffic();
+  EXPECT_EQ(traffic.steps, 4u);
+  EXPECT_EQ(traffic.bytes_up, server.bytes_read());
+  EXPECT_EQ(traffic.bytes_down, server.bytes_written());
+  session->ReportParameters(4, "hash");
+  ASSERT_TRUE(session->Leave().ok());
+
+  const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
+  ASSERT_EQ(exchanges.size(), 8u);
+  EXPECT_EQ(exchanges[0].sender().job_uid(), 77u);
+  EXPECT_FALSE(exchanges[1].has_sender());
+  EXPECT_EQ(exchanges[7].acked_step(), 3u);
+  EXPECT_TRUE(exchanges[7].skip());
+  const std::vector<v1::JoinRequest> joins = server.joins();
+  EXPECT_EQ(joins[0].job_hash(), 9u);
+  EXPECT_EQ(joins[0].parameters_sha256(), "abc");
+  EXPECT_EQ(joins[0].pid(), static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(joins[0].table().hash(), HashTensorTable(Table()));
+  const std::vector<v1::LeaveRequest> leaves = server.leaves();
+  ASSERT_EQ(leaves.size(), 1u);
+  EXPECT_TRUE(leaves[0].finished());
+  EXPECT_EQ(leaves[0].parameters_sha256(), "hash");
+  EXPECT_FALSE(session->Submit(0, Gradient(0)).ok());
+}
+
+TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
+  const DeafPort deaf;
+  FakeServer server({});
+  server.SetShards({server.address(), deaf.address()});
+  RemoteSessionOptions options = Options(server.address());
+  options.shards = 2;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<float> gradient = Gradient(0);
+  (void)session->Submit(1, gradient);
+  (void)session->Submit(0, gradient);
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("shard 1 at ", deaf.address(),
+                                     " cannot be reached for 500ms (connection refused)")));
+  EXPECT_EQ(session->Wait().status(), status);
+}
+
+TEST(RemoteSessionTest, AnUnreachableCoordinatorIsNamed) {
+  const DeafPort deaf;
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(deaf.address()));
+  const absl::Status status = session->Join(Table(), "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(deaf.address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("connection refused"));
+  EXPECT_EQ(session->Submit(0, {}), status);
+}
+
+TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
+  FakeServer server(
+      {.join = {grpc::StatusCode::INVALID_ARGUMENT, "tensor 1 is b here and c there"}});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  const absl::Status status = session->Join(Table(), "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here and c there"));
+  EXPECT_EQ(server.joins().size(), 1u);
+}
+
+TEST(RemoteSessionTest, ARepeatedJoinIsTheSameMember) {
+  FakeServer server({.joins_unavailable = 2});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<v1::JoinRequest> joins = server.joins();
+  ASSERT_EQ(joins.size(), 3u);
+  EXPECT_NE(joins[0].nonce(), 0u);
+  EXPECT_EQ(joins[0].nonce(), joins[2].nonce());
+}
+
+TEST(RemoteSessionTest, AJoinReplyWithoutAllShardsIsRefused) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.shards = 2;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_THAT(std::string(session->Join(Table(), "").status().message()),
+              HasSubstr("names 1 shards, the job has 2"));
+}
+
+TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
+  FakeServer server({.streams_broken = 2});
+  RemoteSessionOptions options = Options(server.address());
+  options.connect_timeout = absl::Seconds(30);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  DoStep(session.get(), Gradient(4));
+  const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
+  ASSERT_EQ(exchanges.size(), 8u);
+  for (const size_t first : {0, 2, 4}) {
+    EXPECT_TRUE(exchanges[first].has_sender()) << first;
+    for (const size_t i : {0, 1}) {
+      EXPECT_EQ(exchanges[first + i].bundle(), i);
+      EXPECT_EQ(exchanges[first + i].contributions(0).frame(),
+                exchanges[i].contributions(0).frame());
+    }
+  }
+}
+
+TEST(RemoteSessionTest, BusyIsAskedAgain) {
+  FakeServer server({.busy = 5});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  EXPECT_EQ(server.exchanges().size(), 7u);
+}
+
+TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
+  FakeServer server({.stream = {grpc::StatusCode::PERMISSION_DENIED, "no token"}});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Skip().ok());
+  EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
+}
+
+TEST(RemoteSessionTest, AFailedJobWakesWait) {
+  FakeServer server({.failure = "rank 1 on host-b was lost", .silent = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.message(), "rank 1 on host-b was lost");
+  EXPECT_EQ(session->Leave(), status);
+}
+
+TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
+  FakeServer server(
+      {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 100});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("coordinator at ", server.address())));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("100ms"));
+  EXPECT_GE(server.heartbeats().size(), 2u);
+}
+
+TEST(RemoteSessionTest, HeartbeatsTellProgress) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(1));
+  session->Report({.step = 1, .total_steps = 8, .loss = 0.5});
+  server.AwaitHeartbeat();  // May have been composed before the report.
+  server.AwaitHeartbeat();
+  const v1::HeartbeatRequest last = server.heartbeats().back();
+  EXPECT_EQ(last.sender().job_uid(), 77u);
+  EXPECT_EQ(last.progress().step(), 1u);
+  EXPECT_EQ(last.progress().loss(), 0.5);
+  EXPECT_EQ(last.progress().bytes_up(), server.bytes_read());
+  EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kSize);
+}
+
+TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
+  const std::vector<float> theirs = Gradient(7);
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(EncodeFrame(*MakeCodec({.codec = CodecId::kNone}),
+                          {.gradient = theirs, .residual = {}}, &frame)
+                  .ok());
+  const std::string value(reinterpret_cast<const char*>(frame.data()), frame.size());
+  FakeServer server({.parameters_agree = false, .world_size = 2, .values = {value, value}});
+  RemoteSessionOptions options = Options(server.address());
+  options.rank = 1;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::vector<float> a = Gradient(0);
+  std::vector<float> b = Gradient(1);
+  const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(a, theirs);
+  EXPECT_EQ(b, theirs);
+  EXPECT_EQ(session->traffic().bytes_down, 0u);
+  EXPECT_EQ(session->traffic().steps, 0u);
+}
+
+TEST(RemoteSessionTest, RankZeroSendsOnlyFiniteParameters) {
+  FakeServer server({.parameters_agree = false});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::vector<float> a = Gradient(0);
+  std::vector<float> b = Gradient(1);
+  b[9] = std::numeric_limits<float>::infinity();
+  const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter b is not finite"));
+  EXPECT_TRUE(server.exchanges().empty());
+}
+
+TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  EXPECT_FALSE(session->Wait().ok());
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<float> gradient = Gradient(0);
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("before a was submitted"));
+}
+
+TEST(RemoteSessionTest, AbandonTellsWhy) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  session->Abandon("the disk is full");
+  const std::vector<v1::LeaveRequest> leaves = server.leaves();
+  ASSERT_EQ(leaves.size(), 1u);
+  EXPECT_FALSE(leaves[0].finished());
+  EXPECT_EQ(leaves[0].reason(), "the disk is full");
+  EXPECT_THAT(std::string(session->Skip().message()), HasSubstr("the disk is full"));
+}
+
+TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {
+  const std::vector<float> gradient = Gradient(0);  // Outlives the session.
+  FakeServer server({.silent = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+}
+
+}  // namespace
+}  // namespace sluice
