@@ -27,5 +27,5 @@ if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
   target_link_libraries(sluice_libtorch INTERFACE ${LIBTORCH_CPU} ${LIBTORCH_C10} Threads::Threads)
   # cudart and cupti are looked up beside torch_cpu at run time, not by us at link time.
   target_link_options(sluice_libtorch INTERFACE
-    -Wl,--no-as-needed,-rpath,${LIBTORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
+    -Wl,-rpath,${LIBTORCH_ROOT}/lib -Wl,--allow-shlib-undefined)
 endif()

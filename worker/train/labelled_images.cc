@@ -20,6 +20,11 @@ std::string Below(const std::string& folder, const std::string& name) {
 }
 
 absl::Status UnknownFormat(const DataSpec& spec) {
+  if (spec.format == "custom") {
+    return absl::InvalidArgumentError(
+        "the job's data is custom: its workers are a program of your own that brings its data (see "
+        "examples/own_loop.cc), not sluice-worker");
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("data format \"", spec.format, "\" is not known: use idx or synthetic"));
 }

@@ -35,8 +35,7 @@ double LearningRate(const LrScheduleSpec& schedule, double base, uint64_t step, 
   const uint64_t warmup = schedule.warmup_steps;
   const uint64_t rest = total > warmup ? total - warmup : 1;
   if (done < warmup) {
-    const double start = schedule.name == "one_cycle" ? base * kOneCycleStart : base;
-    return start * static_cast<double>(step) / static_cast<double>(warmup + 1);
+    return base * static_cast<double>(step) / static_cast<double>(warmup + 1);
   }
   done -= warmup;
   if (schedule.name == "step") {

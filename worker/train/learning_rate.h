@@ -9,7 +9,7 @@ namespace sluice {
 
 // For step `step` of `total`, counted from 1. `base` is the rate of the optimizer: what constant
 // keeps, step and cosine start from, and one_cycle peaks at. During the first `warmup_steps` the
-// rate rises linearly to where the schedule starts; the schedule then has the steps that are left.
+// rate rises linearly towards `base`; the schedule then has the steps that are left.
 //   constant   base
 //   step       base · gamma^k after k · step_size steps
 //   cosine     from base to final_lr, on half a cosine

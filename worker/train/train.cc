@@ -263,7 +263,7 @@ absl::Status TrainingRun::EvaluateNow() {
 
 void TrainingRun::Report(absl::Time now, bool always) {
   const absl::Duration since = now - last_report_;
-  if (!always && since < kReportEvery) return;
+  if (!always && step_ > 1 && since < kReportEvery) return;
   Progress progress;
   progress.step = step_;
   progress.total_steps = total_steps_;

@@ -22,7 +22,7 @@ struct TrainOptions {
   // Becomes true: the run ends after the current step with CANCELLED. To be told during Wait too,
   // abandon the session.
   const std::atomic<bool>* stop = nullptr;
-  // About once a second and after the last step, on the training thread.
+  // After the first step, about once a second, and after the last step, on the training thread.
   std::function<void(const Progress&)> on_progress;
 };
 

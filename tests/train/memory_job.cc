@@ -1,0 +1,123 @@
+#include "tests/train/memory_job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+
+std::unique_ptr<MemoryJob::RankSession> MemoryJob::MakeSession(uint32_t rank) {
+  return std::make_unique<RankSession>(this, rank);
+}
+
+void MemoryJob::Barrier() {
+  MutexLock lock(&mutex_);
+  const uint64_t turn = turn_;
+  if (++arrived_ == ranks_) {
+    arrived_ = 0;
+    ++turn_;
+    changed_.SignalAll();
+    return;
+  }
+  while (turn_ == turn) changed_.Wait(&mutex_);
+}
+
+absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const TensorTable& table,
+                                                      absl::string_view parameters_sha256) {
+  table_ = table;
+  spans_.resize(table.size());
+  has_.assign(table.size(), false);
+  means_.resize(table.size());
+  {
+    MutexLock lock(&job_->mutex_);
+    job_->hashes_.emplace_back(parameters_sha256);
+  }
+  job_->Barrier();
+  MutexLock lock(&job_->mutex_);
+  const bool agree = std::all_of(job_->hashes_.begin(), job_->hashes_.end(),
+                                 [&](const std::string& hash) { return hash == job_->hashes_[0]; });
+  return JoinInfo{.rank = rank_, .world_size = job_->ranks_, .parameters_agree = agree};
+}
+
+absl::Status MemoryJob::RankSession::AgreeOnParameters(
+    absl::Span<const absl::Span<float>> parameters) {
+  if (rank_ == 0) {
+    MutexLock lock(&job_->mutex_);
+    for (const absl::Span<float> span : parameters) {
+      job_->first_parameters_.emplace_back(span.begin(), span.end());
+    }
+  }
+  job_->Barrier();
+  MutexLock lock(&job_->mutex_);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    std::copy(job_->first_parameters_[i].begin(), job_->first_parameters_[i].end(),
+              parameters[i].begin());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
+  if (!submit_failure_.ok()) return submit_failure_;
+  if (has_[tensor] || gradient.size() != table_[tensor].elements()) {
+    return absl::InternalError(absl::StrCat("tensor ", tensor, " submitted twice or in part"));
+  }
+  has_[tensor] = true;
+  spans_[tensor] = gradient;
+  submitted_.push_back(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryJob::RankSession::Skip() {
+  ++skips_;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
+  if (!submitted_.empty() && submitted_.size() != table_.size()) {
+    return absl::InternalError("Wait with a part of the tensors submitted");
+  }
+  {
+    MutexLock lock(&job_->mutex_);
+    Gradients& mine = job_->contributions_[rank_];
+    mine.clear();
+    for (const uint32_t tensor : submitted_) {
+      mine[tensor].assign(spans_[tensor].begin(), spans_[tensor].end());
+    }
+  }
+  job_->Barrier();
+  uint32_t n = 0;
+  {
+    MutexLock lock(&job_->mutex_);
+    for (const Gradients& one : job_->contributions_) n += one.empty() ? 0 : 1;
+    for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+      std::vector<float>& mean = means_[tensor];
+      mean.assign(table_[tensor].elements(), 0.0f);
+      for (const Gradients& one : job_->contributions_) {
+        if (one.empty()) continue;
+        const std::vector<float>& values = one.at(tensor);
+        for (size_t i = 0; i < mean.size(); ++i) mean[i] += values[i];
+      }
+      for (float& value : mean) value /= static_cast<float>(std::max(n, 1u));
+    }
+  }
+  job_->Barrier();  // Nobody overwrites contributions that another still reads.
+  submitted_.clear();
+  has_.assign(table_.size(), false);
+  StepResult result;
+  result.step = ++step_;
+  result.n_min = result.n_max = n;
+  result.bundles = 1;
+  if (!non_finite_tensor_.empty()) {
+    result.bundles_skipped_here = 1;
+    result.first_skipped_tensor = non_finite_tensor_;
+  }
+  return result;
+}
+
+absl::Status MemoryJob::RankSession::Apply(uint32_t tensor, absl::Span<float> mean) {
+  if (mean.size() != means_[tensor].size()) return absl::InternalError("a span of another size");
+  std::copy(means_[tensor].begin(), means_[tensor].end(), mean.begin());
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

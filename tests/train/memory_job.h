@@ -1,0 +1,92 @@
+// MemoryJob: a job whose ranks are threads of one process: the Session contract without network or
+// compression.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mutex.h"
+#include "worker/core/session.h"
+
+namespace sluice {
+
+// Outlives its sessions. Means are summed in rank order, as a shard does.
+class MemoryJob {
+ public:
+  explicit MemoryJob(uint32_t ranks) : ranks_(ranks), contributions_(ranks) {}
+
+  class RankSession;
+  std::unique_ptr<RankSession> MakeSession(uint32_t rank);
+
+ private:
+  using Gradients = std::map<uint32_t, std::vector<float>>;  // By tensor; empty: skipped.
+
+  // Waits until every rank has called it as often as this one.
+  void Barrier();
+
+  const uint32_t ranks_;
+  Mutex mutex_;
+  CondVar changed_;
+  uint32_t arrived_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t turn_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Gradients> contributions_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> hashes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::vector<float>> first_parameters_ ABSL_GUARDED_BY(mutex_);
+};
+
+class MemoryJob::RankSession final : public Session {
+ public:
+  RankSession(MemoryJob* job, uint32_t rank) : job_(job), rank_(rank) {}
+
+  absl::StatusOr<JoinInfo> Join(const TensorTable& table,
+                                absl::string_view parameters_sha256) override;
+  absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
+  absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) override;
+  absl::Status Skip() override;
+  absl::StatusOr<StepResult> Wait() override;
+  absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
+  void Report(const Progress& progress) override { progress_.push_back(progress); }
+  void ReportParameters(uint64_t step, absl::string_view sha256) override {
+    reported_parameters_[step] = std::string(sha256);
+  }
+  TrafficCounters traffic() const override { return {.steps = step_}; }
+  absl::Status Leave() override {
+    left_ = true;
+    return absl::OkStatus();
+  }
+  void Abandon(absl::string_view reason) override { abandoned_ = std::string(reason); }
+
+  // What tests look at and set.
+  const std::vector<uint32_t>& submitted() const { return submitted_; }  // In order; this step's.
+  const TensorTable& table() const { return table_; }
+  const std::vector<Progress>& progress() const { return progress_; }
+  const std::map<uint64_t, std::string>& reported_parameters() const {
+    return reported_parameters_;
+  }
+  bool left() const { return left_; }
+  const std::string& abandoned() const { return abandoned_; }
+  uint64_t skips() const { return skips_; }
+  void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
+  void FailNextSubmit(absl::Status status) { submit_failure_ = std::move(status); }
+
+ private:
+  MemoryJob* const job_;
+  const uint32_t rank_;
+  TensorTable table_;
+  std::vector<absl::Span<const float>> spans_;
+  std::vector<bool> has_;
+  std::vector<uint32_t> submitted_;
+  std::vector<std::vector<float>> means_;
+  std::vector<Progress> progress_;
+  std::map<uint64_t, std::string> reported_parameters_;
+  std::string abandoned_;
+  std::string non_finite_tensor_;
+  absl::Status submit_failure_;
+  uint64_t step_ = 0;
+  uint64_t skips_ = 0;
+  bool left_ = false;
+};
+
+}  // namespace sluice

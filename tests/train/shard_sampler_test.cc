@@ -1,0 +1,74 @@
+#include "worker/train/shard_sampler.h"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::IsEmpty;
+
+TEST(ShardSamplerTest, EachSampleGoesToOneRankOnceAnEpoch) {
+  std::vector<uint32_t> all;
+  for (uint32_t rank = 0; rank < 3; ++rank) {
+    const ShardSampler sampler({.samples = 100, .ranks = 3, .rank = rank, .seed = 5});
+    const std::vector<uint32_t> dealt = sampler.Deal(2);
+    all.insert(all.end(), dealt.begin(), dealt.end());
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<uint32_t> expected(100);
+  std::iota(expected.begin(), expected.end(), 0u);
+  EXPECT_EQ(all, expected);
+}
+
+TEST(ShardSamplerTest, OrderIsAFunctionOfSeedAndEpoch) {
+  const ShardSampler one({.samples = 50, .seed = 1});
+  const ShardSampler same({.samples = 50, .seed = 1});
+  const ShardSampler other({.samples = 50, .seed = 2});
+  EXPECT_EQ(one.Deal(0), same.Deal(0));
+  EXPECT_NE(one.Deal(0), one.Deal(1));
+  EXPECT_NE(one.Deal(0), other.Deal(0));
+  EXPECT_FALSE(std::is_sorted(one.Deal(0).begin(), one.Deal(0).begin() + 10));
+}
+
+TEST(ShardSamplerTest, RanksWithFewerSamplesRunOutButCountTheSameSteps) {
+  // 9 samples for 2 ranks in batches of 4: 5 and 4, so 2 steps, the second empty for rank 1.
+  const ShardSampler more({.samples = 9, .ranks = 2, .rank = 0, .batch_size = 4});
+  const ShardSampler fewer({.samples = 9, .ranks = 2, .rank = 1, .batch_size = 4});
+  EXPECT_EQ(more.steps_per_epoch(), 2);
+  EXPECT_EQ(fewer.steps_per_epoch(), 2);
+  const std::vector<uint32_t> long_deal = more.Deal(0);
+  const std::vector<uint32_t> short_deal = fewer.Deal(0);
+  EXPECT_EQ(more.Batch(long_deal, 0, 0).size(), 4);
+  EXPECT_EQ(more.Batch(long_deal, 1, 0).size(), 1);
+  EXPECT_EQ(fewer.Batch(short_deal, 0, 0).size(), 4);
+  EXPECT_THAT(fewer.Batch(short_deal, 1, 0), IsEmpty());
+}
+
+TEST(ShardSamplerTest, PassesOfAStepFollowEachOther) {
+  const ShardSampler sampler({.samples = 10, .batch_size = 2, .passes_per_step = 2});
+  EXPECT_EQ(sampler.steps_per_epoch(), 3);
+  const std::vector<uint32_t> dealt = sampler.Deal(0);
+  std::vector<uint32_t> seen;
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (uint32_t pass = 0; pass < 2; ++pass) {
+      const auto batch = sampler.Batch(dealt, step, pass);
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+  }
+  EXPECT_EQ(seen, dealt);
+  EXPECT_THAT(sampler.Batch(dealt, 2, 1), IsEmpty());
+}
+
+TEST(ShardSamplerTest, ARankMayHaveNoSampleAtAll) {
+  const ShardSampler sampler({.samples = 1, .ranks = 2, .rank = 1});
+  EXPECT_EQ(sampler.steps_per_epoch(), 1);
+  EXPECT_THAT(sampler.Deal(0), IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// Writes a parameters.pt whose every value load_in_pytorch.py can tell: element j of tensor k is k
+// + j / 1024. usage: write_parameters FOLDER
+#include <torch/torch.h>
+
+#include <cstdio>
+
+#include "worker/train/models.h"
+#include "worker/train/parameters_file.h"
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  sluice::ModelSpec spec;
+  spec.name = "simple_cnn";
+  const auto model = sluice::MakeModel(spec, {28, 28});
+  if (!model.ok()) return 1;
+  {
+    const torch::NoGradGuard no_grad;
+    float k = 0;
+    for (at::Tensor tensor : (*model)->parameters()) {
+      tensor.copy_(
+          (torch::arange(tensor.numel(), torch::kFloat) / 1024 + k).reshape(tensor.sizes()));
+      ++k;
+    }
+  }
+  const absl::Status status = sluice::SaveParameters(**model, argv[1]);
+  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  return status.ok() ? 0 : 1;
+}
