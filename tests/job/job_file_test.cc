@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "sluice/v1/job.pb.h"
 #include "tests/job/job_text_samples.h"
 
 namespace sluice {
@@ -211,6 +214,23 @@ TEST(JobFile, ExamplesLoad) {
     }
   }
   EXPECT_GE(count, 1);
+}
+
+// Every key of the schema, and of every section in it, has a place on the page.
+void ExpectDocumented(const google::protobuf::Descriptor& section, const std::string& page) {
+  for (int i = 0; i < section.field_count(); ++i) {
+    const google::protobuf::FieldDescriptor& key = *section.field(i);
+    EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key.name(), "`"))) << key.full_name();
+    // What is refused as a whole needs no word on its keys.
+    const bool refused = key.options().HasExtension(v1::not_yet);
+    if (key.message_type() != nullptr && !refused) ExpectDocumented(*key.message_type(), page);
+  }
+}
+
+TEST(JobFile, EveryKeyIsDocumented) {
+  std::ifstream file(SLUICE_JOB_FILE_PAGE);
+  const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  ExpectDocumented(*v1::JobSpec::descriptor(), page);
 }
 
 TEST(JobFile, SaysWhichFileCannotBeRead) {
