@@ -47,6 +47,7 @@ class LiveSession final : public ShardStream::Events {
     std::unique_ptr<ShardStream> stream;
     absl::Time silent_since;                // InfiniteFuture: it is there.
     std::string trouble = "no connection";  // The last; for a person.
+    bool told = false;                      // The log knows of the trouble.
     absl::Duration backoff;
     absl::Time reopen_at = absl::InfiniteFuture();
     absl::Time retry_at = absl::InfiniteFuture();

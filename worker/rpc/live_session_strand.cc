@@ -12,8 +12,12 @@ namespace sluice {
 
 void LiveSession::OnStreamUp(uint32_t shard) {
   MutexLock lock(&mutex_);
-  links_[shard].silent_since = absl::InfiniteFuture();
-  links_[shard].backoff = options_.backoff_min;
+  ShardLink& link = links_[shard];
+  link.silent_since = absl::InfiniteFuture();
+  link.backoff = options_.backoff_min;
+  if (!link.told) return;
+  link.told = false;
+  options_.logger.Info("shard ", shard, " at ", link.stream->address(), " is there again");
 }
 
 void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
@@ -59,8 +63,11 @@ void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
     (void)FailLocked(Unreachable(shard));
     return;
   }
-  options_.logger.Warning("shard ", shard, " at ", link.stream->address(), ": ", link.trouble,
-                          "; trying again");
+  if (!link.told) {
+    options_.logger.Warning("shard ", shard, " at ", link.stream->address(), ": ", link.trouble,
+                            "; trying again for ", absl::FormatDuration(options_.connect_timeout));
+  }
+  link.told = true;
   link.reopen_at = now + link.backoff;
   link.backoff = std::min(2 * link.backoff, options_.backoff_max);
   WakeStrand();

@@ -205,6 +205,21 @@ void RemoteSession::Abandon(absl::string_view reason) {
 
 }  // namespace
 
+RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coordinator,
+                                    uint32_t rank) {
+  RemoteSessionOptions options;
+  options.coordinator = std::string(coordinator);
+  options.job_name = spec.name;
+  options.job_hash = spec.hash;
+  options.rank = rank;
+  options.shards = spec.shards;
+  options.compression = spec.compression;
+  options.join_timeout = spec.server.join_timeout;
+  options.connect_timeout = spec.server.connect_timeout;
+  options.logger = Logger(absl::StrCat("worker-", rank));
+  return options;
+}
+
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options) {
   return std::make_unique<RemoteSession>(std::move(options));
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,6 +34,10 @@ struct RemoteSessionOptions {
   const Clock* clock = nullptr;  // Not owned. nullptr: a steady clock.
   Logger logger{"worker"};
 };
+
+// What a job file says about its sessions; the rest as it stands above.
+RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coordinator,
+                                    uint32_t rank);
 
 // Connects nowhere before Join.
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);

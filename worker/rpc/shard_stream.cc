@@ -76,13 +76,16 @@ class ShardStream::Call final
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<Call> self = std::move(self_);
+    std::shared_ptr<Call> self = std::move(self_);
     ShardStream* const owner = owner_;
     {
       MutexLock lock(&owner->mutex_);
       if (owner->call_ == self) owner->call_ = nullptr;
     }
     owner->events_->OnStreamDown(owner->shard_, status);
+    // Before the owner may go: the context holds the channel, which must not end on a thread of its
+    // own.
+    self.reset();
     MutexLock lock(&owner->mutex_);
     --owner->calls_;
     owner->ended_.SignalAll();
