@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,7 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitBySignal = 128;
-constexpr absl::Duration kStopGrace = absl::Seconds(5);
+constexpr absl::Duration kStopGrace = absl::Seconds(3);
 
 constexpr char kDescription[] =
     "Trains the model of a Sluice job as one of its workers. `sluice run JOB.yaml` starts the "
@@ -71,22 +72,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->check(CLI::Range(1, 1024));
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
-}
-
-std::unique_ptr<Session> MakeSession(const JobSpec& spec, uint32_t rank, const Flags& flags,
-                                     const Logger& logger) {
-  RemoteSessionOptions options;
-  options.coordinator = flags.coordinator;
-  options.job_name = spec.name;
-  options.job_hash = spec.hash;
-  options.rank = rank;
-  options.shards = spec.shards;
-  options.compression = spec.compression;
-  options.software_version = SLUICE_VERSION;
-  options.join_timeout = spec.server.join_timeout;
-  options.connect_timeout = spec.server.connect_timeout;
-  options.logger = logger;
-  return MakeRemoteSession(options);
 }
 
 // Logs the outcome, leaves the report, and gives the exit status.
@@ -139,7 +124,9 @@ int Run(const Flags& flags) {
   if (*rank == 0) {
     for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
   }
-  const std::unique_ptr<Session> session = MakeSession(*spec, *rank, flags, logger);
+  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
+  session_options.software_version = SLUICE_VERSION;
+  const std::unique_ptr<Session> session = MakeRemoteSession(std::move(session_options));
   std::atomic<bool> stop = false;
   TrainOptions options;
   options.threads = flags.threads;

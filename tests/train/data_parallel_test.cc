@@ -1,3 +1,4 @@
+#include "absl/strings/escaping.h"
 #include "worker/torch/data_parallel.h"
 
 #include <torch/torch.h>
@@ -224,7 +225,8 @@ TEST_F(DataParallelTest, TheHashIsOfTheParametersBytes) {
   const auto parallel = Wrap(model);
   const std::string ones = parallel->ParametersSha256();
   // sha256 of nine little-endian floats of 1.0.
-  EXPECT_EQ(ones, "535918286916675b94b05c03a164174657cb7c1c85b5c721755b86b65a38719f");
+  EXPECT_EQ(absl::BytesToHexString(ones),
+            "535918286916675b94b05c03a164174657cb7c1c85b5c721755b86b65a38719f");
   {
     const torch::NoGradGuard no_grad;
     model.weight[2][2] = -1.0f;

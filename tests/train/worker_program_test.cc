@@ -1,0 +1,130 @@
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/launch_environment.h"
+#include "worker/signal_watch.h"
+#include "worker/worker_report.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+JobSpec FourWorkers() {
+  JobSpec spec;
+  spec.name = "four";
+  spec.workers = 4;
+  return spec;
+}
+
+absl::StatusOr<uint32_t> Rank(std::optional<uint32_t> flag,
+                              const std::map<std::string, std::string>& environment) {
+  return FindRank(flag, FourWorkers(), [&](const char* name) -> const char* {
+    const auto found = environment.find(name);
+    return found == environment.end() ? nullptr : found->second.c_str();
+  });
+}
+
+TEST(LaunchEnvironmentTest, RankComesFromTheFlagOrElseFromTheLauncher) {
+  EXPECT_EQ(Rank(2, {{"RANK", "3"}}).value(), 2);
+  EXPECT_EQ(Rank({}, {{"RANK", "3"}, {"SLURM_PROCID", "1"}}).value(), 3);
+  EXPECT_EQ(Rank({}, {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}}).value(), 1);
+  EXPECT_EQ(Rank({}, {{"RANK", ""}, {"JOB_COMPLETION_INDEX", "0"}}).value(), 0);
+}
+
+TEST(LaunchEnvironmentTest, WhatDoesNotFitTheJobIsTold) {
+  EXPECT_THAT(Rank({}, {}).status().message(), HasSubstr("--rank"));
+  EXPECT_THAT(Rank(4, {}).status().message(), HasSubstr("ranks 0 to 3"));
+  EXPECT_THAT(Rank({}, {{"RANK", "two"}}).status().message(), HasSubstr("RANK=two"));
+  EXPECT_THAT(Rank({}, {{"RANK", "1"}, {"WORLD_SIZE", "8"}}).status().message(),
+              HasSubstr("started 8 processes (WORLD_SIZE)"));
+  // A rank given by hand inside some allocation says nothing about the allocation's size.
+  EXPECT_TRUE(Rank(1, {{"SLURM_NTASKS", "8"}}).ok());
+}
+
+TEST(WorkerReportTest, HoldsTheFiguresFlat) {
+  TrainReport report;
+  report.steps = 12;
+  report.step_ms_p95 = 3.5;
+  report.traffic.bytes_up = 999;
+  report.parameters_sha256 = "ab";
+  auto json = nlohmann::json::parse(SuccessJson(FourWorkers(), 3, report));
+  EXPECT_EQ(json["job"], "four");
+  EXPECT_EQ(json["rank"], 3);
+  EXPECT_EQ(json["exit"], 0);
+  EXPECT_EQ(json["steps"], 12);
+  EXPECT_EQ(json["step_ms_p95"], 3.5);
+  EXPECT_EQ(json["bytes_up"], 999);
+  EXPECT_EQ(json["parameters_sha256"], "ab");
+  EXPECT_FALSE(json.contains("test_accuracy"));
+  report.test_accuracy = 0.5;
+  json = nlohmann::json::parse(SuccessJson(FourWorkers(), 3, report));
+  EXPECT_EQ(json["test_accuracy"], 0.5);
+}
+
+TEST(WorkerReportTest, FailureSaysWhyWhateverBytesTheMessageHolds) {
+  const auto json = nlohmann::json::parse(FailureJson(FourWorkers(), 1, 143, "bad \xFF byte"));
+  EXPECT_EQ(json["exit"], 143);
+  EXPECT_THAT(json["error"].get<std::string>(), HasSubstr("bad "));
+  EXPECT_THAT(WriteReport("/dev/null/report.json", "{}").message(), HasSubstr("/dev/null/report"));
+}
+
+// Signals are sent in processes of their own: death tests.
+TEST(SignalWatchDeathTest, CallsAtTheFirstSignalAndLetsTheProgramEndItself) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        BlockStopSignals();
+        Mutex mutex;
+        CondVar changed;
+        int came = 0;
+        SignalWatch watch(
+            [&](int signal) {
+              MutexLock lock(&mutex);
+              came = signal;
+              changed.SignalAll();
+            },
+            absl::Minutes(1));
+        kill(getpid(), SIGINT);
+        MutexLock lock(&mutex);
+        while (came == 0) changed.Wait(&mutex);
+        exit(came == SIGINT && watch.received() == SIGINT ? 7 : 8);
+      },
+      ::testing::ExitedWithCode(7), "");
+}
+
+TEST(SignalWatchDeathTest, EndsAProgramThatDoesNot) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        BlockStopSignals();
+        SignalWatch watch([](int) {}, absl::Milliseconds(1));
+        kill(getpid(), SIGTERM);
+        for (;;) pause();
+      },
+      ::testing::ExitedWithCode(128 + SIGTERM), "");
+}
+
+TEST(SignalWatchDeathTest, WithoutASignalItGoesQuietly) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  EXPECT_EXIT(
+      {
+        BlockStopSignals();
+        {
+          SignalWatch watch([](int) { exit(9); }, absl::Minutes(1));
+        }
+        exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+}  // namespace
+}  // namespace sluice
