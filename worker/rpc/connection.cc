@@ -41,14 +41,14 @@ bool MayPass(const grpc::Status& status) {
 
 std::string Reason(const grpc::Status& status) {
   if (status.ok()) return "it ended the stream";
-  const absl::string_view message = status.error_message();
+  const std::string message = status.error_message();
   if (absl::StrContains(message, "Connection refused")) return "connection refused";
   if (absl::StrContains(message, "Connection reset") ||
       absl::StrContains(message, "Socket closed")) {
     return "the connection was closed";
   }
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return "no answer in time";
-  return status.error_message().empty() ? "no reason given" : status.error_message();
+  return message.empty() ? "no reason given" : message;
 }
 
 absl::Status ToStatus(const grpc::Status& status, absl::string_view context) {
