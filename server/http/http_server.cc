@@ -1,8 +1,13 @@
 #include "server/http/http_server.h"
 
 #include <CivetServer.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <exception>
+#include <future>
 #include <utility>
 #include <vector>
 
@@ -43,6 +48,18 @@ void Write(mg_connection* connection, const Response& response) {
   mg_write(connection, response.body.data(), response.body.size());
 }
 
+// Connects to the port on this host and hangs up.
+void Knock(int port) {
+  const int socket_fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket_fd < 0) return;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  ::connect(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  ::close(socket_fd);
+}
+
 class Handler final : public CivetHandler {
  public:
   explicit Handler(std::function<HttpView()> view) : view_(std::move(view)) {}
@@ -72,7 +89,14 @@ class CivetHttpServer final : public HttpServer {
     server_.addHandler("/", handler_);
   }
   // Handlers end before what they use.
-  ~CivetHttpServer() override { server_.close(); }
+  ~CivetHttpServer() override {
+    const int own_port = port();
+    std::future<void> closed = std::async(std::launch::async, [this] { server_.close(); });
+    // civetweb's accepting thread notices the end only every 2 s, or when somebody connects.
+    while (closed.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
+      Knock(own_port);
+    }
+  }
 
   int port() const override {
     mg_server_port port{};

@@ -23,13 +23,13 @@ constexpr size_t kAnswerQueueMax = 1 << 16;
 constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
 constexpr std::chrono::milliseconds kCallsPatience{1000};  // For open calls to end by themselves.
 
-// gRPC's reflection library announces itself to every server of the process that links it.
+// Once switched on, by anybody in the process, gRPC's reflection adds itself to every server.
 class WithoutReflection final : public grpc::ServerBuilderOption {
  public:
   void UpdateArguments(grpc::ChannelArguments* /*arguments*/) override {}
   void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
     std::erase_if(*plugins, [](const std::unique_ptr<grpc::ServerBuilderPlugin>& plugin) {
-      return plugin->name() == "proto_reflection";
+      return plugin->name() == "proto_server_reflection";
     });
   }
 };
@@ -156,6 +156,7 @@ GrpcServer::~GrpcServer() {
 
 absl::Status GrpcServer::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
+  if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(&parameters_);

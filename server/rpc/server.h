@@ -16,14 +16,13 @@
 namespace sluice {
 
 struct ServerOptions {
-  JobSpec job;
+  JobSpec job{};
   uint32_t shard = 0;
-  std::string listen;  // host:port; port 0: any that is free.
-  std::string
-      advertise;  // Where workers reach it; empty: as `listen`, with the port that was taken.
-  std::string coordinator;  // host:port of shard 0; unused by shard 0 itself.
+  std::string listen{};       // host:port; port 0: any that is free.
+  std::string advertise{};    // Where workers reach it; empty: as `listen`, with the port taken.
+  std::string coordinator{};  // host:port of shard 0; unused by shard 0 itself.
   bool reflection = false;
-  std::string software_version;
+  std::string software_version{};
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.
 };
