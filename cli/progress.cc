@@ -11,6 +11,24 @@ namespace {
 
 double Ratio(double above, double below) { return below > 0 ? above / below : 0; }
 
+// Of one step in dense fp32; 0 while not all shards are there.
+double DenseBytesPerStep(const v1::GetStatusReply& status) {
+  double elements = 0;
+  for (const v1::ShardStatus& shard : status.shards()) {
+    if (!shard.attached()) return 0;
+    elements += static_cast<double>(shard.elements());
+  }
+  return elements * sizeof(float);
+}
+
+// `bytes` of `steps`, per step. A worker's count of bytes is newer than its step, so the steps
+// behind it are taken from what they would have been in dense fp32, where that is known.
+double PerStep(double bytes, double dense_bytes, double steps, double dense_bytes_per_step) {
+  if (dense_bytes > 0 && dense_bytes_per_step > 0)
+    return bytes / dense_bytes * dense_bytes_per_step;
+  return Ratio(bytes, steps);
+}
+
 std::string StepOf(uint64_t step, uint64_t total) {
   return total > 0 ? absl::StrCat(step, "/", total) : absl::StrCat(step);
 }
@@ -23,15 +41,14 @@ std::string Row(absl::string_view name, absl::string_view step, absl::string_vie
                          ratio_up, ratio_down);
 }
 
-std::string WorkerRow(const v1::MemberStatus& member) {
+std::string WorkerRow(const v1::MemberStatus& member, double dense_step) {
   const std::string name = absl::StrCat(member.rank());
   if (!member.joined()) return Row(name, "not here yet", "", "", "", "", "", "");
   const v1::WorkerProgress& p = member.progress();
-  const double steps = static_cast<double>(p.step());
   return Row(name, StepOf(p.step(), p.total_steps()), absl::StrFormat("%.4f", p.loss()),
              absl::StrFormat("%.0f", p.samples_per_second()),
-             FormatBytes(Ratio(static_cast<double>(p.bytes_up()), steps)),
-             FormatBytes(Ratio(static_cast<double>(p.bytes_down()), steps)),
+             FormatBytes(PerStep(p.bytes_up(), p.dense_bytes_up(), p.step(), dense_step)),
+             FormatBytes(PerStep(p.bytes_down(), p.dense_bytes_down(), p.step(), dense_step)),
              FormatRatio(Ratio(p.dense_bytes_up(), p.bytes_up())),
              FormatRatio(Ratio(p.dense_bytes_down(), p.bytes_down())));
 }
@@ -94,8 +111,9 @@ ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
     ++totals.joined;
   }
   if (totals.joined > 0) totals.loss /= totals.joined;
-  totals.bytes_up_per_step = Ratio(up, steps);
-  totals.bytes_down_per_step = Ratio(down, steps);
+  const double dense_step = DenseBytesPerStep(status);
+  totals.bytes_up_per_step = PerStep(up, dense_up, steps, dense_step);
+  totals.bytes_down_per_step = PerStep(down, dense_down, steps, dense_step);
   totals.ratio_up = Ratio(dense_up, up);
   totals.ratio_down = Ratio(dense_down, down);
   for (const v1::ShardStatus& shard : status.shards()) {
@@ -129,10 +147,11 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
   const ProgressTotals totals = TotalsOf(status);
   std::vector<std::string> lines = {HeadLine(status, totals, frame)};
   lines.push_back(Row("worker", "step", "loss", "samples/s", "up/step", "down/step", "up", "down"));
+  const double dense_step = DenseBytesPerStep(status);
   size_t rows = 0;
   for (const v1::MemberStatus& member : status.members()) {
     if (++rows > kTableRowsMax) break;
-    lines.push_back(WorkerRow(member));
+    lines.push_back(WorkerRow(member, dense_step));
   }
   if (rows > kTableRowsMax) {
     lines.push_back(absl::StrCat("... and ", status.members_size() - kTableRowsMax, " more"));

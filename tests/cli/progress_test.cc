@@ -51,6 +51,16 @@ TEST(TotalsTest, AddsUpWorkers) {
   EXPECT_EQ(totals.attached_shards, 1u);
 }
 
+TEST(TotalsTest, BytesThatAreNewerThanTheStepDoNotLookLikeMore) {
+  v1::GetStatusReply status = Running(2);
+  status.mutable_shards(0)->set_elements(204800 / 4);
+  for (v1::MemberStatus& member : *status.mutable_members())
+    member.mutable_progress()->set_step(50);
+  const ProgressTotals totals = TotalsOf(status);
+  EXPECT_DOUBLE_EQ(totals.bytes_up_per_step, 2048);
+  EXPECT_DOUBLE_EQ(totals.bytes_down_per_step, 4096);
+}
+
 TEST(TotalsTest, NothingYet) {
   const ProgressTotals totals = TotalsOf({});
   EXPECT_EQ(totals.step, 0u);
