@@ -1,4 +1,5 @@
-// ByteReader and ByteWriter: little-endian scalars in and out of byte strings; the reader trusts no length.
+// ByteReader and ByteWriter: little-endian scalars in and out of byte strings; the reader trusts no
+// length.
 #pragma once
 
 #include <bit>
@@ -15,7 +16,8 @@ namespace sluice {
 static_assert(std::endian::native == std::endian::little,
               "Sluice's formats are little-endian and are copied as they lie");
 
-// Reads from the front. After a failed read `ok()` is false for good and every read gives 0 or an empty span.
+// Reads from the front. After a failed read `ok()` is false for good and every read gives 0 or an
+// empty span.
 class ByteReader {
  public:
   explicit ByteReader(absl::Span<const std::byte> bytes) : rest_(bytes) {}

@@ -23,9 +23,9 @@ absl::string_view LevelName(LogLevel level) {
 }  // namespace
 
 void Logger::Write(LogLevel level, absl::string_view text) const {
-  const std::string line = absl::StrCat(
-      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
-      LevelName(level), " ", component_, ": ", text, "\n");
+  const std::string line =
+      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
+                   LevelName(level), " ", component_, ": ", text, "\n");
   // One write per line, so that lines of several threads and processes do not mix.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

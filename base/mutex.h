@@ -1,5 +1,6 @@
-// Mutex, MutexLock and CondVar: std::mutex with the annotations that clang's -Wthread-safety checks.
-// Not absl::Mutex: Debian's is built without instrumentation, so the thread sanitizer reports false races on it.
+// Mutex, MutexLock and CondVar: std::mutex with the annotations that clang's -Wthread-safety
+// checks. Not absl::Mutex: Debian's is built without instrumentation, so the thread sanitizer
+// reports false races on it.
 #pragma once
 
 #include <condition_variable>
@@ -48,8 +49,8 @@ class CondVar {
   // Returns false when `timeout` passed without a wake-up.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
-    const bool woken = condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout)) ==
-                       std::cv_status::no_timeout;
+    const bool woken =
+        condition_.wait_for(lock, absl::ToChronoNanoseconds(timeout)) == std::cv_status::no_timeout;
     lock.release();
     return woken;
   }

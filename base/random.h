@@ -1,5 +1,6 @@
-// Counter-based random numbers: a pure function of (seed, counters), so that nothing needs saving and a replay
-// draws the same. SplitMix64's finalizer over a keyed counter (Steele, Lea and Flood, OOPSLA 2014).
+// Counter-based random numbers: a pure function of (seed, counters), so that nothing needs saving
+// and a replay draws the same. SplitMix64's finalizer over a keyed counter (Steele, Lea and Flood,
+// OOPSLA 2014).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,3 @@
-#include "absl/strings/escaping.h"
 #include "worker/torch/data_parallel.h"
 
 #include <torch/torch.h>
@@ -7,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/train/memory_job.h"

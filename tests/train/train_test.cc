@@ -1,4 +1,3 @@
-#include "absl/strings/escaping.h"
 #include "worker/train/train.h"
 
 #include <torch/torch.h>
@@ -8,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/train/memory_job.h"
@@ -71,7 +71,8 @@ TEST(TrainTest, LearnsAndReports) {
   EXPECT_TRUE(session->left());
   EXPECT_EQ(last_step, 32);
   ASSERT_THAT(session->reported_parameters(), SizeIs(1));
-  EXPECT_EQ(absl::BytesToHexString(session->reported_parameters().at(32)), report->parameters_sha256);
+  EXPECT_EQ(absl::BytesToHexString(session->reported_parameters().at(32)),
+            report->parameters_sha256);
   EXPECT_EQ(session->progress().back().total_steps, 32);
   EXPECT_EQ(session->progress().back().validation_metric, report->test_accuracy);
 }

@@ -1,8 +1,9 @@
-// Session: one worker's seat in a job, in spans rather than any framework's tensors. The seam that language bindings
-// and worker/torch use; worker/rpc implements it over gRPC, tests in memory.
+// Session: one worker's seat in a job, in spans rather than any framework's tensors. The seam that
+// language bindings and worker/torch use; worker/rpc implements it over gRPC, tests in memory.
 //
-// A step: Submit every tensor (any order; reverse order overlaps best) or Skip, then Wait, then Apply every tensor.
-// Submit may be called from one other thread than the rest (an autograd thread), never two at once.
+// A step: Submit every tensor (any order; reverse order overlaps best) or Skip, then Wait, then
+// Apply every tensor. Submit may be called from one other thread than the rest (an autograd
+// thread), never two at once.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,8 @@ struct StepResult {
   uint32_t n_min = 0;  // Fewest and most contributions that any bundle's mean was divided by.
   uint32_t n_max = 0;
   uint32_t bundles = 0;
-  uint32_t bundles_skipped_here = 0;   // This worker's own, for a gradient that was not finite.
-  std::string first_skipped_tensor;    // Names one, for the log.
+  uint32_t bundles_skipped_here = 0;  // This worker's own, for a gradient that was not finite.
+  std::string first_skipped_tensor;   // Names one, for the log.
 };
 
 // Serialized messages, of the steps so far; parameters agreed at the start not included.
@@ -54,29 +55,33 @@ struct Progress {
   double validation_metric = -1;
 };
 
-// Every error is final for the session and says who, where, what and what to do. After one, every call returns it.
+// Every error is final for the session and says who, where, what and what to do. After one, every
+// call returns it.
 class Session {
  public:
   virtual ~Session() = default;
 
-  // Waits for all ranks and shards. `parameters_sha256` is compared between ranks.
+  // Waits for all ranks and shards. `parameters_sha256` (32 bytes) is compared between ranks.
   virtual absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                         absl::string_view parameters_sha256) = 0;
   // Step 0: replaces `parameters` (one span per tensor) by rank 0's values on every rank. Lossless.
   virtual absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) = 0;
 
-  // Hands tensor `tensor`'s gradient over; the span must stay as it is until Wait returns. Does not block.
+  // Hands tensor `tensor`'s gradient over; the span must stay as it is until Wait returns. Does not
+  // block.
   virtual absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) = 0;
   // Takes part in the step with nothing: out of data. Instead of all Submits of the step.
   virtual absl::Status Skip() = 0;
   // Until every bundle of the step is closed.
   virtual absl::StatusOr<StepResult> Wait() = 0;
-  // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n = 0). After Wait.
+  // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n =
+  // 0). After Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
 
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;
-  // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job with an error.
+  // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job
+  // with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;
   virtual TrafficCounters traffic() const = 0;
   // Finished in order. Waits until the coordinator knows.

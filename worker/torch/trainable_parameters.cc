@@ -7,7 +7,6 @@
 #include <memory>
 #include <unordered_set>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -90,8 +89,7 @@ std::string Sha256(const TrainableParameters& parameters) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned int size = 0;
   Check(EVP_DigestFinal_ex(context.get(), digest.data(), &size) == 1, "SHA-256 ends");
-  return absl::BytesToHexString(
-      absl::string_view(reinterpret_cast<const char*>(digest.data()), size));
+  return std::string(reinterpret_cast<const char*>(digest.data()), size);
 }
 
 }  // namespace sluice

@@ -32,7 +32,7 @@ bool LiesAs(const at::Tensor& tensor, const TensorInfo& info);
 // The elements in storage order. The tensor must be dense float32 on the CPU and outlive the span.
 absl::Span<float> StorageSpan(const at::Tensor& tensor);
 
-// Hexadecimal, over the parameters' bytes in table order.
+// 32 bytes, over the parameters' bytes in table order.
 std::string Sha256(const TrainableParameters& parameters);
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
@@ -289,8 +290,9 @@ void TrainingRun::Report(absl::Time now, bool always) {
 }
 
 absl::StatusOr<TrainReport> TrainingRun::Finish() {
-  report_.parameters_sha256 = parallel_->ParametersSha256();
-  session_->ReportParameters(step_, report_.parameters_sha256);
+  const std::string sha256 = parallel_->ParametersSha256();
+  report_.parameters_sha256 = absl::BytesToHexString(sha256);
+  session_->ReportParameters(step_, sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   Report(clock_.Now(), /*always=*/true);
   if (rank_ == 0 && !spec_.output.empty()) {

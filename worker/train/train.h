@@ -36,7 +36,7 @@ struct TrainReport {
   std::optional<double>
       test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.
   std::optional<double> test_loss;
-  std::string parameters_sha256;
+  std::string parameters_sha256;  // Hexadecimal.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
   double samples_per_second = 0;  // Of this rank.
