@@ -124,9 +124,8 @@ int Run(const Flags& flags) {
   if (*rank == 0) {
     for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
   }
-  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
-  session_options.software_version = SLUICE_VERSION;
-  const std::unique_ptr<Session> session = MakeRemoteSession(std::move(session_options));
+  const std::unique_ptr<Session> session =
+      MakeRemoteSession(OptionsFromJob(*spec, flags.coordinator, *rank));
   std::atomic<bool> stop = false;
   TrainOptions options;
   options.threads = flags.threads;

@@ -24,6 +24,7 @@ void MemoryJob::Barrier() {
 
 absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const TensorTable& table,
                                                       absl::string_view parameters_sha256) {
+  if (parameters_sha256.size() != 32) return absl::InvalidArgumentError("a hash of another size");
   table_ = table;
   spans_.resize(table.size());
   has_.assign(table.size(), false);

@@ -216,6 +216,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.compression = spec.compression;
   options.join_timeout = spec.server.join_timeout;
   options.connect_timeout = spec.server.connect_timeout;
+  options.software_version = SLUICE_VERSION;
   options.logger = Logger(absl::StrCat("worker-", rank));
   return options;
 }

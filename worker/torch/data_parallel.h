@@ -54,6 +54,7 @@ class DataParallel {
   // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
   absl::StatusOr<StepResult> Skip();
 
+  // 32 bytes, as the session takes it.
   std::string ParametersSha256() const { return Sha256(parameters_); }
   const TensorTable& table() const { return parameters_.table; }
   const std::vector<at::Tensor>& parameters() const { return parameters_.tensors; }
