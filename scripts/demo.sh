@@ -16,7 +16,7 @@ echo "== 1. Train: 4 workers, 2 shards, top-k 1 % up and 3 % down =="
 if [ "${1:-}" != --no-link ]; then
   echo
   echo "== 2. The same model for 60 steps with every process on a 100 Mbit/s link: dense fp16, then compressed =="
-  short=(--set epochs= --set steps=60 --set lr_schedule.name=constant --set data.test_limit=1000 --link-rate 100mbit --quiet)
+  short=(--set steps=60 --set lr_schedule.name=constant --set data.test_limit=1000 --link-rate 100mbit --quiet)
   "$sluice" run examples/fashion-mnist.yaml "${short[@]}" --json "$out/link-fp16.json" \
     --set compression.uplink=fp16 --set compression.downlink=fp16
   "$sluice" run examples/fashion-mnist.yaml "${short[@]}" --json "$out/link-compressed.json"
