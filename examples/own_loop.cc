@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   }
   const sluice::JobSpec job = OrExit(sluice::LoadJob({argv[1], {}, false}));  // +
 
+  at::set_num_threads(1);  // Workers of one machine share its cores.
   torch::manual_seed(job.seed);
   torch::nn::Sequential model(torch::nn::Linear(8, 64), torch::nn::Tanh(),
                               torch::nn::Linear(64, 64), torch::nn::Tanh(),
