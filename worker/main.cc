@@ -131,7 +131,8 @@ int Run(const Flags& flags) {
   options.threads = flags.threads;
   options.stop = &stop;
   SignalWatch watch(
-      [&](int) {
+      [&](int signal) {
+        logger.Info("stopping: signal ", signal);
         stop = true;
         session->Abandon("stopped by a signal");
       },
