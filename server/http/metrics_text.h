@@ -1,4 +1,4 @@
-// The Prometheus text of a view. docs/metrics.md lists the names.
+// The Prometheus text of a view. Every sample carries the labels training_job and shard.
 #pragma once
 
 #include <string>

@@ -1,0 +1,174 @@
+// Real sessions against real servers: both sides of the protocol as they ship.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "server/rpc/server.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kWorkers = 3;
+
+JobSpec ThreeWorkerJob(absl::string_view codec) {
+  JobSpec job;
+  job.name = "test";
+  job.hash = 9;
+  job.workers = kWorkers;
+  job.shards = 2;
+  job.compression.uplink = *ParseCodecSpec(codec);
+  job.compression.downlink = *ParseCodecSpec(codec);
+  job.compression.min_elements = 8;
+  job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+  job.server.heartbeat = absl::Milliseconds(50);
+  return job;
+}
+
+TensorTable TwoTensors() {
+  return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
+          {.name = "b", .shape = {5}, .strides = {}, .dtype = DType::kFloat32}};
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void StartServers(const JobSpec& job) {
+    job_ = job;
+    for (uint32_t shard = 0; shard < job.shards; ++shard) {
+      absl::StatusOr<std::unique_ptr<Server>> server =
+          Server::Start({.job = job,
+                         .shard = shard,
+                         .listen = "127.0.0.1:0",
+                         .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                         .software_version = "1",
+                         .job_uid = 77,
+                         .server_incarnation = 5 - shard},
+                        &clock_);
+      ASSERT_TRUE(server.ok()) << server.status();
+      servers_.push_back(*std::move(server));
+    }
+  }
+  void TearDown() override {
+    while (!servers_.empty()) servers_.pop_back();
+  }
+  std::unique_ptr<Session> MakeSession(uint32_t rank) {
+    RemoteSessionOptions options;
+    options.coordinator = servers_[0]->address();
+    options.job_name = job_.name;
+    options.job_hash = job_.hash;
+    options.rank = rank;
+    options.shards = job_.shards;
+    options.compression = job_.compression;
+    options.software_version = "1";
+    return MakeRemoteSession(std::move(options));
+  }
+  // Each rank on a thread of its own.
+  void RunRanks(const std::function<void(uint32_t)>& body) {
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+  absl::Status AwaitOutcome(uint32_t shard) {
+    for (;;) {
+      if (const auto outcome = servers_[shard]->Outcome()) return *outcome;
+      std::this_thread::yield();
+    }
+  }
+
+  SteadyClock clock_;
+  JobSpec job_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
+  StartServers(ThreeWorkerJob("none"));
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    // Rank 0's parameters differ from the others': step 0 settles that.
+    const auto joined = session->Join(TwoTensors(), std::string(32, rank == 0 ? 'a' : 'b'));
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    EXPECT_FALSE(joined->parameters_agree);
+    std::vector<float> w(4500, static_cast<float>(rank)), b(5, static_cast<float>(rank) - 0.5f);
+    ASSERT_TRUE(session->AgreeOnParameters({absl::MakeSpan(w), absl::MakeSpan(b)}).ok());
+    EXPECT_EQ(w[4499], 0.0f);
+    EXPECT_EQ(b[0], -0.5f);
+    for (int step = 1; step <= 5; ++step) {
+      if (step == 4 && rank == 2) {
+        ASSERT_TRUE(session->Skip().ok());
+      } else {
+        w.assign(w.size(), static_cast<float>(rank * step));
+        b.assign(b.size(), static_cast<float>(step));
+        ASSERT_TRUE(session->Submit(1, b).ok());
+        ASSERT_TRUE(session->Submit(0, w).ok());
+      }
+      const auto result = session->Wait();
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->n_min, step == 4 ? 2u : 3u);
+      ASSERT_TRUE(session->Apply(0, absl::MakeSpan(w)).ok());
+      ASSERT_TRUE(session->Apply(1, absl::MakeSpan(b)).ok());
+      EXPECT_EQ(w[17], step == 4 ? 2.0f : static_cast<float>(step));
+      EXPECT_EQ(b[4], static_cast<float>(step));
+    }
+    EXPECT_TRUE(session->Leave().ok());
+  });
+  EXPECT_TRUE(AwaitOutcome(0).ok());
+  EXPECT_TRUE(AwaitOutcome(1).ok());
+  EXPECT_EQ(servers_[0]->Stats().highest_closed_step, 5u);
+  EXPECT_EQ(servers_[0]->Stats().repeats, 0u);
+}
+
+TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
+  StartServers(ThreeWorkerJob("topk:5%+int4"));
+  std::vector<std::vector<float>> totals(kWorkers, std::vector<float>(4500));
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    const auto joined = session->Join(TwoTensors(), std::string(32, 'a'));
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    EXPECT_TRUE(joined->parameters_agree);
+    std::vector<float> w(4500), b(5, 1);
+    for (int step = 1; step <= 20; ++step) {
+      for (size_t i = 0; i < w.size(); ++i) {
+        w[i] = static_cast<float>((i * 31 + rank * 7 + step) % 101) - 50;
+      }
+      ASSERT_TRUE(session->Submit(1, b).ok());
+      ASSERT_TRUE(session->Submit(0, w).ok());
+      ASSERT_TRUE(session->Wait().ok());
+      ASSERT_TRUE(session->Apply(0, absl::MakeSpan(w)).ok());
+      for (size_t i = 0; i < w.size(); ++i) totals[rank][i] += w[i];
+    }
+    EXPECT_TRUE(session->Leave().ok());
+  });
+  EXPECT_EQ(totals[1], totals[0]);
+  EXPECT_EQ(totals[2], totals[0]);
+  EXPECT_TRUE(AwaitOutcome(0).ok());
+  const ShardStats stats = servers_[1]->Stats();
+  EXPECT_GT(stats.dense_bytes_in, 20 * stats.bytes_in);
+}
+
+TEST_F(SessionTest, AWorkerThatGivesUpIsTheReasonForAll) {
+  StartServers(ThreeWorkerJob("none"));
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
+    if (rank == 1) {
+      session->Abandon("disk full");
+      return;
+    }
+    const std::vector<float> w(4500, 1), b(5, 1);
+    // The end may be heard of at any of these.
+    absl::Status status = session->Submit(1, b);
+    if (status.ok()) status = session->Submit(0, w);
+    if (status.ok()) status = session->Wait().status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("disk full"));
+  });
+  EXPECT_THAT(std::string(AwaitOutcome(0).message()), HasSubstr("gave up: disk full"));
+  EXPECT_THAT(std::string(AwaitOutcome(1).message()), HasSubstr("gave up: disk full"));
+}
+
+}  // namespace
+}  // namespace sluice
