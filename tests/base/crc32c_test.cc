@@ -32,7 +32,7 @@ TEST(Crc32c, ExtendsInPieces) {
 
 TEST(Crc32c, LongTextsEqualTheirShortPieces) {
   std::string text;
-  for (int i = 0; i < 10000; ++i) text.push_back(static_cast<char>(i * i * 37 + i));
+  for (uint32_t i = 0; i < 10000; ++i) text.push_back(static_cast<char>(i * i * 37 + i));
   for (const size_t size : {3071u, 3072u, 3073u, 3080u, 6143u, 6144u, 6151u, 10000u}) {
     uint32_t crc = 0;
     for (size_t at = 0; at < size; at += 100) {
