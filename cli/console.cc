@@ -16,6 +16,9 @@ void Write(std::FILE* file, absl::string_view text) {
   std::fwrite(text.data(), 1, text.size(), file);
 }
 
+// The terminal's own "^C" may have moved the cursor along its line.
+std::string ToFirstLine(size_t lines) { return absl::StrCat("\r\x1b[", lines, "A"); }
+
 }  // namespace
 
 void Console::Say(absl::string_view line) {
@@ -41,7 +44,7 @@ void Console::Complain(absl::string_view color, absl::string_view label, absl::s
 void Console::DrawBlock(const std::vector<std::string>& lines) {
   if (!options_.terminal || lines.empty()) return;
   std::string text;
-  if (!block_.empty()) absl::StrAppend(&text, "\x1b[", block_.size(), "A");
+  if (!block_.empty()) absl::StrAppend(&text, ToFirstLine(block_.size()));
   for (const std::string& line : lines) absl::StrAppend(&text, line, "\x1b[K\n");
   absl::StrAppend(&text, "\x1b[J");
   Write(options_.out, text);
@@ -51,7 +54,7 @@ void Console::DrawBlock(const std::vector<std::string>& lines) {
 
 void Console::ClearBlock() {
   if (block_.empty()) return;
-  Write(options_.out, absl::StrCat("\x1b[", block_.size(), "A\x1b[J"));
+  Write(options_.out, absl::StrCat(ToFirstLine(block_.size()), "\x1b[J"));
   std::fflush(options_.out);
   block_.clear();
 }

@@ -58,10 +58,10 @@ TEST_F(ConsoleTest, BlockIsDrawnOverAndLinesGoAboveIt) {
   }
   EXPECT_EQ(Written(out_.get()),
             "one\x1b[K\ntwo\x1b[K\n\x1b[J"
-            "\x1b[2Athree\x1b[K\nfour\x1b[K\n\x1b[J"
-            "\x1b[2A\x1b[Jline\n"
+            "\r\x1b[2Athree\x1b[K\nfour\x1b[K\n\x1b[J"
+            "\r\x1b[2A\x1b[Jline\n"
             "three\x1b[K\nfour\x1b[K\n\x1b[J"
-            "\x1b[2A\x1b[J");
+            "\r\x1b[2A\x1b[J");
 }
 
 TEST_F(ConsoleTest, ColorsOnlyIfAsked) {

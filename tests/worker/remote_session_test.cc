@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <limits>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec_table.h"
@@ -300,6 +301,16 @@ TEST(RemoteSessionTest, AbandonTellsWhy) {
   EXPECT_FALSE(leaves[0].finished());
   EXPECT_EQ(leaves[0].reason(), "the disk is full");
   EXPECT_THAT(std::string(session->Skip().message()), HasSubstr("the disk is full"));
+}
+
+TEST(RemoteSessionTest, AbandonEndsAJoinThatStillTries) {
+  const DeafPort deaf;
+  RemoteSessionOptions options = Options(deaf.address());
+  options.join_timeout = absl::Hours(1);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  std::thread watcher([&] { session->Abandon("stopped by a signal"); });
+  EXPECT_EQ(session->Join(Table(), "").status().code(), absl::StatusCode::kCancelled);
+  watcher.join();
 }
 
 TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {

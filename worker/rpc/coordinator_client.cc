@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "worker/rpc/connection.h"
 
 namespace sluice {
@@ -12,6 +11,10 @@ namespace {
 
 // The coordinator says itself who never came; this is for when it says nothing.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(10);
+
+absl::Status Cancelled(absl::string_view what) {
+  return absl::CancelledError(absl::StrCat("this worker gave up while it tried to ", what));
+}
 
 }  // namespace
 
@@ -40,8 +43,11 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     grpc::ClientContext context;
     SetDeadline(answer_timeout, &context);
     Reply reply;
+    if (!Begin(&context)) return Cancelled(what);
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
+    End();
     if (status.ok()) return reply;
+    if (status.error_code() == grpc::StatusCode::CANCELLED) return Cancelled(what);
     if (!MayPass(status)) {
       return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
                                            " did not let rank ", options_.rank, " ", what));
@@ -53,8 +59,36 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
           absl::FormatDuration(timeout), " (", Reason(status),
           "): is the sluice-server of shard 0 running there, and is the address right?"));
     }
-    absl::SleepFor(std::min(backoff, left));
+    if (!SleepFor(std::min(backoff, left))) return Cancelled(what);
   }
+}
+
+void CoordinatorClient::Cancel() {
+  MutexLock lock(&mutex_);
+  cancelled_ = true;
+  if (under_way_ != nullptr) under_way_->TryCancel();
+  cancelled_changed_.SignalAll();
+}
+
+bool CoordinatorClient::Begin(grpc::ClientContext* context) {
+  MutexLock lock(&mutex_);
+  if (cancelled_) return false;
+  under_way_ = context;
+  return true;
+}
+
+void CoordinatorClient::End() {
+  MutexLock lock(&mutex_);
+  under_way_ = nullptr;
+}
+
+bool CoordinatorClient::SleepFor(absl::Duration duration) {
+  MutexLock lock(&mutex_);
+  const absl::Time until = options_.clock->Now() + duration;
+  while (!cancelled_ && options_.clock->Now() < until) {
+    cancelled_changed_.WaitFor(&mutex_, until - options_.clock->Now());
+  }
+  return !cancelled_;
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/live_session.h"
 #include "worker/rpc/membership.h"
@@ -89,7 +90,10 @@ class RemoteSession final : public Session {
   TensorTable table_;
   JoinInfo info_;
   bool agreed_ = false;
-  std::unique_ptr<LiveSession> live_;  // Once joined.
+  // Once joined. Only Join sets it, under the lock, since Abandon may come from another thread.
+  std::unique_ptr<LiveSession> live_;
+  Mutex mutex_;
+  bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
@@ -124,7 +128,10 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
            .world_size = membership->world_size,
            .first_step = membership->first_step,
            .parameters_agree = membership->parameters_agree};
-  live_ = std::make_unique<LiveSession>(options_, table, *membership);
+  auto live = std::make_unique<LiveSession>(options_, table, *membership);
+  MutexLock lock(&mutex_);
+  if (abandoned_) return FailJoin(absl::CancelledError("this worker gave up while it joined"));
+  live_ = std::move(live);
   return info_;
 }
 
@@ -198,9 +205,15 @@ absl::Status RemoteSession::Leave() {
 }
 
 void RemoteSession::Abandon(absl::string_view reason) {
-  if (live_ == nullptr) return;
+  LiveSession* live = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    abandoned_ = true;
+    live = live_.get();
+  }
+  if (live == nullptr) return coordinator_.Cancel();
   (void)coordinator_.Leave(MakeLeaveRequest(/*finished=*/false, reason), kAbandonTimeout);
-  live_->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
+  live->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
 }
 
 }  // namespace
