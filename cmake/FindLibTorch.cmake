@@ -1,4 +1,5 @@
-# Imported targets for an unpacked LibTorch: sluice::libtorch (torch_cpu + c10).
+# Imported targets for an unpacked LibTorch: sluice::libtorch (torch_cpu and c10; with
+# SLUICE_CUDA also torch_cuda and c10_cuda).
 # LibTorch's own CMake files want the whole CUDA toolkit, and putting its root on CMAKE_PREFIX_PATH would let
 # FindProtobuf pick up the old protobuf headers bundled with it; hence this module.
 # Reads LIBTORCH_ROOT (cache or environment); default: the copy that scripts/setup.sh unpacks into .deps/.
@@ -14,10 +15,18 @@ find_path(LIBTORCH_INCLUDE torch/torch.h
   PATHS ${LIBTORCH_ROOT}/include/torch/csrc/api/include NO_DEFAULT_PATH)
 find_library(LIBTORCH_CPU torch_cpu PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
 find_library(LIBTORCH_C10 c10 PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
+set(libraries LIBTORCH_CPU LIBTORCH_C10)
+set(setup "scripts/setup.sh")
+if(SLUICE_CUDA)
+  find_library(LIBTORCH_CUDA torch_cuda PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
+  find_library(LIBTORCH_C10_CUDA c10_cuda PATHS ${LIBTORCH_ROOT}/lib NO_DEFAULT_PATH)
+  list(APPEND libraries LIBTORCH_CUDA LIBTORCH_C10_CUDA)
+  set(setup "scripts/setup.sh --cuda")
+endif()
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
-  REQUIRED_VARS LIBTORCH_INCLUDE LIBTORCH_CPU LIBTORCH_C10
-  REASON_FAILURE_MESSAGE "no LibTorch below ${LIBTORCH_ROOT}: run scripts/setup.sh, or set LIBTORCH_ROOT, or build with -DSLUICE_TORCH=OFF")
+  REQUIRED_VARS LIBTORCH_INCLUDE ${libraries}
+  REASON_FAILURE_MESSAGE "not all of LibTorch is below ${LIBTORCH_ROOT}: run ${setup}, or set LIBTORCH_ROOT, or build with -DSLUICE_TORCH=OFF")
 
 if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
   add_library(sluice_libtorch INTERFACE)
@@ -25,6 +34,11 @@ if(LibTorch_FOUND AND NOT TARGET sluice::libtorch)
   target_include_directories(sluice_libtorch SYSTEM INTERFACE
     ${LIBTORCH_ROOT}/include ${LIBTORCH_INCLUDE})
   target_link_libraries(sluice_libtorch INTERFACE ${LIBTORCH_CPU} ${LIBTORCH_C10} Threads::Threads)
+  if(SLUICE_CUDA)
+    # Nothing of ours names a symbol of them: LibTorch finds its GPU backend by their being loaded.
+    target_link_libraries(sluice_libtorch INTERFACE
+      -Wl,--push-state,--no-as-needed ${LIBTORCH_CUDA} ${LIBTORCH_C10_CUDA} -Wl,--pop-state)
+  endif()
   # cudart and cupti are looked up beside torch_cpu at run time, not by us at link time.
   target_link_options(sluice_libtorch INTERFACE
     -Wl,-rpath,${LIBTORCH_ROOT}/lib -Wl,--allow-shlib-undefined)

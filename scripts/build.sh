@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=${1:?usage: scripts/build.sh PRESET [TARGET...]}
 shift
-scripts/setup.sh
+if [ "$preset" = cuda ]; then scripts/setup.sh --cuda; else scripts/setup.sh; fi
 # Object files are found again by ccache whichever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 mkdir -p build

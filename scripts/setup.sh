@@ -75,7 +75,8 @@ install_libtorch() {
     say "LibTorch: yours, in $LIBTORCH_ROOT"
     return
   fi
-  if [ "$(cat "$root/stamp" 2>/dev/null)" = "$stamp" ]; then say "LibTorch $torch_version: there"; return; fi
+  # A copy with the GPU libraries serves either wish.
+  if grep -qxF -e "$stamp" -e "$stamp_text, gpu libraries: yes" "$root/stamp" 2>/dev/null; then say "LibTorch $torch_version: there"; return; fi
   if [ "$(uname -m)" != x86_64 ]; then
     say "no LibTorch wheel is pinned for $(uname -m): set LIBTORCH_ROOT to an unpacked LibTorch $torch_version" >&2
     exit 1
