@@ -28,7 +28,7 @@ constexpr std::array<RateUnit, 4> kRateUnits = {
 // Three significant digits, without an exponent.
 std::string ThreeDigits(double value) {
   if (value >= 99.95) return absl::StrFormat("%.0f", value);
-  return absl::StrFormat(value >= 9.995 ? "%.1f" : "%.2f", value);
+  return absl::StrFormat("%.*f", value >= 9.995 ? 1 : 2, value);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ SignalWatch::SignalWatch(std::function<void(int)> on_signal, absl::Duration grac
 
 SignalWatch::~SignalWatch() {
   done_ = true;
-  pthread_kill(thread_.native_handle(), SIGTERM);  // Only wakes the thread up.
+  pthread_kill(thread_.native_handle(), SIGINT);  // It is blocked: only wakes sigwait up.
   thread_.join();
 }
 

@@ -51,6 +51,7 @@ const FieldDescriptor* FindKey(const Descriptor& section, absl::string_view key)
 
 std::string UnknownKey(const Descriptor& section, absl::string_view path, absl::string_view key) {
   std::vector<absl::string_view> known;
+  known.reserve(static_cast<size_t>(section.field_count()));
   for (int i = 0; i < section.field_count(); ++i) known.push_back(section.field(i)->name());
   const std::string hint = Hint(key, known);
   return absl::StrCat(

@@ -56,7 +56,7 @@ void Knock(int port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  ::connect(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  (void)::connect(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   ::close(socket_fd);
 }
 

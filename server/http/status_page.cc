@@ -23,7 +23,7 @@ th:first-child, td:first-child { text-align: left; }
 std::string HumanBytes(uint64_t bytes) {
   double value = static_cast<double>(bytes);
   for (const char* unit : {"B", "kB", "MB", "GB"}) {
-    if (value < 1000) return absl::StrFormat(value < 10 ? "%.1f %s" : "%.0f %s", value, unit);
+    if (value < 1000) return absl::StrFormat("%.*f %s", value < 10 ? 1 : 0, value, unit);
     value /= 1000;
   }
   return absl::StrFormat("%.1f TB", value);
