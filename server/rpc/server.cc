@@ -164,7 +164,7 @@ absl::Status GrpcServer::Listen() {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());
   }
-  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxReceiveMessageSize(options_.message_bytes_max);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);

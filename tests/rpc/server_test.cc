@@ -15,6 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kShards = 2;
+// Fits into the buffers of a connection: what is refused is not stuck half sent.
+constexpr int kMessageBytesMax = 256 << 10;
 
 // A job of `workers` fake workers and two real servers on free ports.
 class ServerTest : public ::testing::Test {
@@ -35,6 +37,7 @@ class ServerTest : public ::testing::Test {
                             .listen = "127.0.0.1:0",
                             .advertise = "",
                             .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                            .message_bytes_max = kMessageBytesMax,
                             .software_version = "1",
                             .job_uid = 77,
                             .server_incarnation = 5};
@@ -200,7 +203,7 @@ TEST_F(ServerTest, AMessageOverTheLimitEndsItsStreamOnly) {
   JoinAll();
   auto open = workers_[0]->Open(0);
   v1::ExchangeRequest large = workers_[0]->Contribution(1, 2);
-  large.mutable_contributions(0)->mutable_frame()->resize(65 << 20);
+  large.mutable_contributions(0)->mutable_frame()->resize(2 * kMessageBytesMax);
   open.stream->Write(large);
   v1::ExchangeReply nothing;
   EXPECT_FALSE(open.stream->Read(&nothing));
