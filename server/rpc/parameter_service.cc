@@ -13,13 +13,23 @@ constexpr uint64_t kPullBytesMax = 32 << 20;
 // One worker's stream. Messages are handled where they are read, one after the other.
 class ExchangeCall final : public ExchangeOutput {
  public:
-  ExchangeCall(grpc::CallbackServerContext* context, size_t queue_max, ShardHost* host)
-      : ExchangeOutput(context, queue_max), host_(host), id_(host->Open(this)) {
+  ExchangeCall(grpc::CallbackServerContext* context, const ParameterService::Limits& limits,
+               ShardHost* host)
+      : ExchangeOutput(context, limits.queue_max),
+        message_bytes_max_(limits.message_bytes_max),
+        host_(host),
+        id_(host->Open(this)) {
     StartReading();
   }
 
  private:
   void OnMessage(grpc::ByteBuffer* message) override {
+    if (message->Length() > message_bytes_max_) {
+      Close({grpc::StatusCode::RESOURCE_EXHAUSTED,
+             absl::StrCat("a request of ", message->Length(), " bytes; the limit is ",
+                          message_bytes_max_)});
+      return;
+    }
     v1::ExchangeRequest request;
     const grpc::Status parsed =
         grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeRequest>(message, &request);
@@ -38,6 +48,7 @@ class ExchangeCall final : public ExchangeOutput {
   }
   void OnGone() override { host_->Closed(id_); }
 
+  const size_t message_bytes_max_;
   ShardHost* const host_;
   const StreamId id_;
   Sender sender_;  // Of the last message that named one.
@@ -47,7 +58,7 @@ class ExchangeCall final : public ExchangeOutput {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
-  return new ExchangeCall(context, queue_max_, host_);  // Deletes itself.
+  return new ExchangeCall(context, limits_, host_);  // Deletes itself.
 }
 
 grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context,

@@ -11,8 +11,11 @@ class ParameterService final
     : public v1::ParameterShard::WithRawCallbackMethod_Exchange<
           v1::ParameterShard::WithCallbackMethod_Pull<v1::ParameterShard::Service>> {
  public:
-  // `queue_max` answers may wait for one stream to read them.
-  ParameterService(ShardHost* host, size_t queue_max) : host_(host), queue_max_(queue_max) {}
+  struct Limits {
+    size_t queue_max = 0;          // So many answers may wait for one stream to read them.
+    size_t message_bytes_max = 0;  // A larger request ends its stream.
+  };
+  ParameterService(ShardHost* host, const Limits& limits) : host_(host), limits_(limits) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
@@ -23,7 +26,7 @@ class ParameterService final
   grpc::Status DoPull(const v1::PullRequest& request, v1::PullReply* reply);
 
   ShardHost* const host_;
-  const size_t queue_max_;
+  const Limits limits_;
 };
 
 }  // namespace sluice

@@ -92,7 +92,8 @@ class GrpcServer final : public Server {
                .server_incarnation = options_.server_incarnation,
                .on_alarm = [this](const std::string& text) { Alarmed(text); }},
               clock, logger_),
-        parameters_(&host_, kAnswerQueueMax) {
+        parameters_(&host_, {.queue_max = kAnswerQueueMax,
+                             .message_bytes_max = options_.message_bytes_max}) {
     if (options_.shard == 0) {
       coordinator_ =
           std::make_unique<CoordinatorHost>(CoordinatorOptionsOf(options_), clock, logger_);
@@ -164,7 +165,8 @@ absl::Status GrpcServer::Listen() {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());
   }
-  builder.SetMaxReceiveMessageSize(options_.message_bytes_max);
+  // Ours is the limit that answers; gRPC's, above it, bounds memory, and takes seconds to tell.
+  builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);

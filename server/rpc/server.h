@@ -22,7 +22,7 @@ struct ServerOptions {
   std::string advertise{};    // Where workers reach it; empty: as `listen`, with the port taken.
   std::string coordinator{};  // host:port of shard 0; unused by shard 0 itself.
   bool reflection = false;
-  int message_bytes_max = 64 << 20;  // A larger message ends its stream.
+  size_t message_bytes_max = 64 << 20;  // A larger request ends its stream.
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.

@@ -15,8 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kShards = 2;
-// Fits into the buffers of a connection: what is refused is not stuck half sent.
-constexpr int kMessageBytesMax = 256 << 10;
+constexpr size_t kMessageBytesMax = 64 << 10;
 
 // A job of `workers` fake workers and two real servers on free ports.
 class ServerTest : public ::testing::Test {
@@ -203,7 +202,7 @@ TEST_F(ServerTest, AMessageOverTheLimitEndsItsStreamOnly) {
   JoinAll();
   auto open = workers_[0]->Open(0);
   v1::ExchangeRequest large = workers_[0]->Contribution(1, 2);
-  large.mutable_contributions(0)->mutable_frame()->resize(2 * kMessageBytesMax);
+  large.mutable_contributions(0)->mutable_frame()->resize(kMessageBytesMax);
   open.stream->Write(large);
   v1::ExchangeReply nothing;
   EXPECT_FALSE(open.stream->Read(&nothing));
