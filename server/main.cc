@@ -94,6 +94,7 @@ HttpView ViewOf(const ServerOptions& options, const Server& server) {
           .shard = options.shard,
           .shards = options.job.shards,
           .ready = server.ready(),
+          .metrics_enabled = options.job.metrics_enabled,
           .stats = server.Stats(),
           .residual_energy = server.ResidualEnergy(),
           .job = server.Status()};

@@ -32,7 +32,11 @@ Response Respond(const std::string& path, const std::function<HttpView()>& view)
     return {.status = 503, .reason = "Service Unavailable", .body = "the job has not started\n"};
   }
   if (path == "/metrics") {
-    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = MetricsText(view())};
+    const HttpView seen = view();
+    if (!seen.metrics_enabled) {
+      return {.status = 404, .reason = "Not Found", .body = "the job has metrics.enabled: false\n"};
+    }
+    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = MetricsText(seen)};
   }
   if (path == "/") return {.type = "text/html; charset=utf-8", .body = StatusPage(view())};
   return {

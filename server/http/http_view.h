@@ -16,6 +16,7 @@ struct HttpView {
   uint32_t shard = 0;
   uint32_t shards = 1;
   bool ready = false;  // The shard has its part of the job.
+  bool metrics_enabled = true;
   ShardStats stats{};
   double residual_energy = 0;
   std::optional<JobStatus> job{};  // On the coordinator only.

@@ -89,6 +89,8 @@ TEST(HttpServer, AnswersItsPaths) {
   view.ready = true;
   EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Get(port, "/metrics"), HasSubstr("sluice_ready{"));
+  view.metrics_enabled = false;
+  EXPECT_THAT(Get(port, "/metrics"), StartsWith("HTTP/1.1 404"));
   EXPECT_THAT(Get(port, "/"), HasSubstr("<h1>de&lt;m&gt;o</h1>"));
   EXPECT_THAT(Get(port, "/../etc/passwd"), Not(HasSubstr("root:")));
   EXPECT_THAT(Get(port, "/nothing"), StartsWith("HTTP/1.1 404"));
