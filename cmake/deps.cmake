@@ -5,6 +5,7 @@ find_package(Protobuf REQUIRED)  # Debian ships no CMake config for it: module m
 find_package(gRPC REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(hwy REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(prometheus-cpp REQUIRED)
 find_program(SLUICE_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)

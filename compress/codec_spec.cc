@@ -1,6 +1,8 @@
 #include "compress/codec_spec.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "compress/codec_table.h"
 
@@ -16,14 +19,41 @@ namespace sluice {
 namespace {
 
 constexpr size_t kLongestSpec = 256;
-constexpr absl::string_view kValueNames[] = {"fp16", "int4"};  // By ValueFormat.
-constexpr absl::string_view kCompensatorNames[] = {"noef"};
-constexpr absl::string_view kMapKeys[] = {"codec",     "level",  "density",
-                                          "threshold", "values", "feedback"};
+constexpr uint32_t kLongestWarmup = 1 << 30;
+constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign"};  // By ValueFormat.
+
+struct OptionName {
+  absl::string_view name;
+  uint32_t option;  // The bit it sets, or whose absence it spells out.
+  bool sets;
+};
+constexpr OptionName kOptionNames[] = {
+    {"sr", kStochastic, true},
+    {"minmax", kMinMax, true},
+    {"e5m2", kE5m2, true},
+    {"e4m3", kE5m2, false},
+    {"scope=tensor", kTensorScope, true},
+    {"scope=job", kTensorScope, false},
+    {"unbiased", kUnbiased, true},
+};
 
 std::vector<absl::string_view> CodecNames() {
   std::vector<absl::string_view> names;
   for (const CodecEntry& entry : Codecs()) names.push_back(entry.name);
+  return names;
+}
+
+std::vector<absl::string_view> CompensatorNames() {
+  std::vector<absl::string_view> names;
+  for (const CompensatorId id : Compensators()) names.push_back(CompensatorName(id));
+  return names;
+}
+
+std::vector<absl::string_view> OptionNames(const CodecEntry& entry) {
+  std::vector<absl::string_view> names;
+  for (const OptionName& option : kOptionNames) {
+    if ((entry.options & option.option) != 0) names.push_back(option.name);
+  }
   return names;
 }
 
@@ -38,34 +68,118 @@ std::string UnknownName(absl::string_view kind, absl::string_view name,
                       nearest.empty() ? "; known: " : " Known: ", absl::StrJoin(known, ", "));
 }
 
-// What a codec calls its level; empty: it takes none.
-absl::string_view LevelName(CodecId codec) {
-  if (codec == CodecId::kTopK) return "density";
-  if (codec == CodecId::kTernary) return "threshold";
-  return "";
-}
-
-absl::string_view CodecName(CodecId codec) { return FindCodec(codec)->name; }
-
-// Why `text` is no level of `codec`; empty if it is one, then written to `*level`.
-std::string ReadLevel(CodecId codec, absl::string_view text, double* level) {
-  const std::string what = absl::StrCat("the ", LevelName(codec), " of ", CodecName(codec));
-  absl::string_view number = text;
-  const bool percent = absl::EndsWith(number, "%");
-  if (percent) number.remove_suffix(1);
-  const bool plain = !number.empty() && std::all_of(number.begin(), number.end(), [](char c) {
+// Digits, points, minus and an exponent only: no inf, nan, hex or plus.
+bool ReadNumber(absl::string_view text, double* value) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return ('0' <= c && c <= '9') || c == '.' || c == 'e' || c == '-';
   });
+  return plain && absl::SimpleAtod(text, value) && std::isfinite(*value);
+}
+
+// Why `text` is no level of the codec; empty if it is one, then written to `*level`.
+std::string ReadLevel(const CodecEntry& entry, absl::string_view text, double* level) {
+  const std::string what = absl::StrCat("the ", entry.level_name, " of ", entry.name);
+  absl::string_view number = text;
+  const bool percent = entry.level == LevelKind::kShare && absl::ConsumeSuffix(&number, "%");
+  const bool times = entry.level == LevelKind::kRatio && absl::ConsumeSuffix(&number, "x");
   double value = 0;
-  if (!plain || !absl::SimpleAtod(number, &value)) {
-    return absl::StrCat(what, " must be a number like ", FindCodec(codec)->example);
+  if (!ReadNumber(number, &value) || (entry.level == LevelKind::kRatio && !times)) {
+    return absl::StrCat(what, " must be a number like ", entry.example);
   }
   if (percent) value /= 100;
-  if (!(value > 0 && value <= 1)) {
-    return absl::StrCat(what, " must be above 0 and at most 1 (100%)");
+  switch (entry.level) {
+    case LevelKind::kNone:
+      break;
+    case LevelKind::kShare:
+      if (!(value > 0 && value <= 1)) {
+        return absl::StrCat(what, " must be above 0 and at most 1 (100%)");
+      }
+      break;
+    case LevelKind::kPositive:
+      if (!(value > 0 && value <= std::numeric_limits<float>::max())) {
+        return absl::StrCat(what, " must be above 0");
+      }
+      break;
+    case LevelKind::kInteger:
+      if (value != std::floor(value)) return absl::StrCat(what, " must be a whole number");
+      [[fallthrough]];
+    case LevelKind::kRatio:
+      if (value < entry.level_min || value > entry.level_max) {
+        return absl::StrCat(what, " must be from ", entry.level_min, " to ", entry.level_max);
+      }
+      break;
   }
   *level = value;
   return "";
+}
+
+// Why `name` is no option of the codec; empty if it is one, then set.
+std::string ReadOption(const CodecEntry& entry, absl::string_view name, uint32_t* options) {
+  for (const OptionName& option : kOptionNames) {
+    if (option.name != name || (entry.options & option.option) == 0) continue;
+    if (option.sets) *options |= option.option;
+    return "";
+  }
+  const std::vector<absl::string_view> known = OptionNames(entry);
+  if (!known.empty()) return UnknownName("option", name, known);
+  if (entry.level == LevelKind::kNone) return absl::StrCat(entry.name, " takes no argument");
+  return absl::StrCat(entry.name, " takes nothing after its ", entry.level_name);
+}
+
+// Why `text` is no argument of the compensator; empty if it is one, then set.
+std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* compensator) {
+  const absl::string_view name = CompensatorName(compensator->id);
+  if (compensator->id == CompensatorId::kDgc) {
+    absl::string_view number = text;
+    double value = 0;
+    if (absl::ConsumePrefix(&number, "clip=")) {
+      if (ReadNumber(number, &compensator->clip) && compensator->clip > 0) return "";
+      return "clip must be a number above 0";
+    }
+    if (absl::ConsumePrefix(&number, "warmup=")) {
+      if (ReadNumber(number, &value) && value == std::floor(value) && value > 0 &&
+          value <= kLongestWarmup) {
+        compensator->warmup = static_cast<uint32_t>(value);
+        return "";
+      }
+      return "warmup must be a number of steps";
+    }
+    if (ReadNumber(text, &value) && value >= 0 && value < 1) {
+      compensator->level = value;
+      return "";
+    }
+    return "the momentum of dgc must be at least 0 and below 1, as in dgc:0.9,clip=4,warmup=400";
+  }
+  if (compensator->id == CompensatorId::kDiana) {
+    double value = 0;
+    if (ReadNumber(text, &value) && value > 0 && value <= 1) {
+      compensator->level = value;
+      return "";
+    }
+    return "the step size of diana must be above 0 and at most 1, as in diana:0.1";
+  }
+  return absl::StrCat(name, " takes no argument");
+}
+
+// What may be missing after all was read; empty: nothing.
+std::string MissingArgument(const CompensatorSpec& compensator, bool has_arguments) {
+  if (compensator.id == CompensatorId::kDgc && !has_arguments) {
+    return "dgc needs a momentum, as in dgc:0.9";
+  }
+  return "";
+}
+
+CompensatorSpec UsualCompensatorSpec(const CodecSpec& spec) {
+  return {.id = UsualCompensator(spec.codec, spec.options)};
+}
+
+// Why codec and compensator do not go together; empty if they do.
+std::string PairProblem(const CodecSpec& spec) {
+  const absl::string_view refusal =
+      CompensatorRefusal(spec.codec, spec.options, spec.compensator.id);
+  if (refusal.empty()) return "";
+  return absl::StrCat(FindCodec(spec.codec).name, " does not go with ",
+                      CompensatorName(spec.compensator.id), ": ", refusal);
 }
 
 // Reads a spec from its front, keeping the place for errors.
@@ -76,9 +190,9 @@ class SpecReader {
   absl::StatusOr<CodecSpec> Read() {
     CodecSpec spec;
     absl::Status status = ReadCodec(&spec);
-    if (status.ok()) status = ReadArgument(&spec);
+    if (status.ok()) status = ReadArguments(&spec);
     if (status.ok()) status = ReadValues(&spec);
-    if (status.ok()) status = ReadCompensators(&spec);
+    if (status.ok()) status = ReadCompensator(&spec);
     if (!status.ok()) return status;
     return spec;
   }
@@ -94,7 +208,7 @@ class SpecReader {
   }
 
   absl::string_view Word() {
-    const size_t end = std::min(text_.find_first_of(":+/", at_), text_.size());
+    const size_t end = std::min(text_.find_first_of(":+/,", at_), text_.size());
     const absl::string_view word = text_.substr(at_, end - at_);
     at_ = end;
     return word;
@@ -115,28 +229,34 @@ class SpecReader {
     return ErrorAt(0, UnknownName("codec", name, CodecNames()));
   }
 
-  absl::Status ReadArgument(CodecSpec* spec) {
-    const absl::string_view level = LevelName(spec->codec);
+  absl::Status ReadArguments(CodecSpec* spec) {
+    const CodecEntry& entry = FindCodec(spec->codec);
+    bool level_wanted = entry.level != LevelKind::kNone;
     const size_t colon = at_;
     if (!Take(':')) {
-      if (level.empty()) return absl::OkStatus();
-      return ErrorAt(at_, absl::StrCat(CodecName(spec->codec), " needs a ", level, ", as in ",
-                                       FindCodec(spec->codec)->example));
+      if (!level_wanted) return absl::OkStatus();
+      return ErrorAt(
+          at_, absl::StrCat(entry.name, " needs a ", entry.level_name, ", as in ", entry.example));
     }
-    if (level.empty()) {
-      return ErrorAt(colon, absl::StrCat(CodecName(spec->codec), " takes no argument"));
+    if (!level_wanted && entry.options == 0) {
+      return ErrorAt(colon, absl::StrCat(entry.name, " takes no argument"));
     }
-    const size_t at = at_;
-    const std::string problem = ReadLevel(spec->codec, Word(), &spec->level);
-    return problem.empty() ? absl::OkStatus() : ErrorAt(at, problem);
+    do {
+      const size_t at = at_;
+      const absl::string_view word = Word();
+      const std::string problem = level_wanted ? ReadLevel(entry, word, &spec->level)
+                                               : ReadOption(entry, word, &spec->options);
+      if (!problem.empty()) return ErrorAt(at, problem);
+      level_wanted = false;
+    } while (Take(','));
+    return absl::OkStatus();
   }
 
   absl::Status ReadValues(CodecSpec* spec) {
     const size_t plus = at_;
     if (!Take('+')) return absl::OkStatus();
-    if (spec->codec != CodecId::kTopK) {
-      return ErrorAt(plus, absl::StrCat(CodecName(spec->codec), " takes no value format"));
-    }
+    const CodecEntry& entry = FindCodec(spec->codec);
+    if (!entry.values) return ErrorAt(plus, absl::StrCat(entry.name, " takes no value format"));
     const size_t at = at_;
     const absl::string_view name = Word();
     for (size_t i = 0; i < std::size(kValueNames); ++i) {
@@ -147,90 +267,243 @@ class SpecReader {
     return ErrorAt(at, UnknownName("value format", name, kValueNames));
   }
 
-  absl::Status ReadCompensators(CodecSpec* spec) {
-    while (at_ < text_.size()) {
-      if (!Take('/')) return ErrorAt(at_, "nothing can follow here but /noef");
-      const size_t at = at_;
-      const absl::string_view name = Word();
-      if (name != "noef") return ErrorAt(at, UnknownName("compensator", name, kCompensatorNames));
-      if (!spec->error_feedback) return ErrorAt(at, "noef is named twice");
-      spec->error_feedback = false;
+  absl::Status ReadCompensator(CodecSpec* spec) {
+    spec->compensator = UsualCompensatorSpec(*spec);
+    if (at_ == text_.size()) return absl::OkStatus();
+    const std::vector<absl::string_view> names = CompensatorNames();
+    if (!Take('/')) {
+      return ErrorAt(at_,
+                     absl::StrCat("nothing can follow here but /", absl::StrJoin(names, " /")));
     }
-    return absl::OkStatus();
+    const size_t at = at_;
+    const absl::string_view name = Word();
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return ErrorAt(at, UnknownName("compensator", name, names));
+    spec->compensator = {.id = Compensators()[found - names.begin()]};
+    const bool has_arguments = Take(':');
+    if (has_arguments) {
+      do {
+        const size_t argument = at_;
+        const std::string problem = ReadCompensatorArgument(Word(), &spec->compensator);
+        if (!problem.empty()) return ErrorAt(argument, problem);
+      } while (Take(','));
+    }
+    const std::string missing = MissingArgument(spec->compensator, has_arguments);
+    if (!missing.empty()) return ErrorAt(at_, missing);
+    const std::string pair = PairProblem(*spec);
+    if (!pair.empty()) return ErrorAt(at, pair);
+    if (at_ == text_.size()) return absl::OkStatus();
+    return ErrorAt(at_, "a spec has one compensator, and nothing after it");
   }
 
   const absl::string_view text_;
   size_t at_ = 0;
 };
 
-std::string FormatLevel(CodecId codec, double level) {
-  // The shortest text that reads back as the same number; densities as percentages where that is
-  // possible.
-  for (const bool percent : {codec == CodecId::kTopK, false}) {
-    for (int digits = 1; digits <= 17; ++digits) {
-      const std::string text = absl::StrFormat("%.*g", digits, percent ? level * 100 : level);
-      double value = 0;
-      // A plus begins a value format: "1e+02%" waits for its third digit.
-      if (absl::StrContains(text, '+')) continue;
-      if (absl::SimpleAtod(text, &value) && (percent ? value / 100 : value) == level) {
-        return absl::StrCat(text, percent ? "%" : "");
-      }
+// The shortest text that reads back as the same number.
+std::string ShortestNumber(double value, bool percent) {
+  for (int digits = 1; digits <= 17; ++digits) {
+    const std::string text = absl::StrFormat("%.*g", digits, percent ? value * 100 : value);
+    double read = 0;
+    // A plus begins a value format: "1e+02" waits for its third digit.
+    if (absl::StrContains(text, '+')) continue;
+    if (absl::SimpleAtod(text, &read) && (percent ? read / 100 : read) == value) {
+      return absl::StrCat(text, percent ? "%" : "");
     }
   }
-  return absl::StrCat(level);
+  return percent ? "" : absl::StrFormat("%.0f", value);
+}
+
+std::string FormatLevel(const CodecEntry& entry, double level) {
+  // Densities as percentages where that is possible.
+  if (entry.level_name == "density") {
+    const std::string text = ShortestNumber(level, /*percent=*/true);
+    if (!text.empty()) return text;
+  }
+  return absl::StrCat(ShortestNumber(level, false), entry.level == LevelKind::kRatio ? "x" : "");
+}
+
+std::string FormatCompensator(const CompensatorSpec& compensator) {
+  std::vector<std::string> arguments;
+  if (compensator.id == CompensatorId::kDgc || compensator.level != 0) {
+    arguments.push_back(ShortestNumber(compensator.level, false));
+  }
+  if (compensator.clip != 0) {
+    arguments.push_back(absl::StrCat("clip=", ShortestNumber(compensator.clip, false)));
+  }
+  if (compensator.warmup != 0) arguments.push_back(absl::StrCat("warmup=", compensator.warmup));
+  return absl::StrCat("/", CompensatorName(compensator.id), arguments.empty() ? "" : ":",
+                      absl::StrJoin(arguments, ","));
 }
 
 absl::Status MapError(absl::string_view key, absl::string_view problem) {
   return absl::InvalidArgumentError(absl::StrCat("codec: ", key, ": ", problem));
 }
 
-// The spec line that `entries` spell, without looking at values.
-absl::StatusOr<CodecSpec> ReadMap(const std::map<std::string, std::string>& entries) {
-  const auto codec = entries.find("codec");
-  if (codec == entries.end()) {
-    return absl::InvalidArgumentError("codec: the key codec is missing");
-  }
-  absl::StatusOr<CodecSpec> spec = CodecSpec();
-  const std::vector<absl::string_view> names = CodecNames();
-  const auto name = std::find(names.begin(), names.end(), codec->second);
-  if (name == names.end()) return MapError("codec", UnknownName("codec", codec->second, names));
-  spec->codec = Codecs()[name - names.begin()].id;
+// Reads the map form, key by key; every entry must be taken once.
+class MapReader {
+ public:
+  explicit MapReader(const std::map<std::string, std::string>& entries) : entries_(entries) {}
 
-  const absl::string_view level_name = LevelName(spec->codec);
-  absl::string_view level_key;
-  for (const auto& [key, value] : entries) {
-    if (key == "codec") continue;
-    if (key == "level" || (key == level_name && !level_name.empty())) {
-      if (level_name.empty()) return MapError(key, absl::StrCat(*name, " takes no level"));
-      if (!level_key.empty()) return MapError(key, absl::StrCat("says the same as ", level_key));
-      level_key = key;
-      const std::string problem = ReadLevel(spec->codec, value, &spec->level);
-      if (!problem.empty()) {
-        return MapError(key, absl::StrCat("\"", absl::CHexEscape(value), "\": ", problem));
-      }
-    } else if (key == "values" && spec->codec == CodecId::kTopK) {
-      const auto format = std::find(std::begin(kValueNames), std::end(kValueNames), value);
-      if (format == std::end(kValueNames)) {
-        return MapError(key, UnknownName("value format", value, kValueNames));
-      }
-      spec->values = static_cast<ValueFormat>(format - std::begin(kValueNames));
-    } else if (key == "feedback") {
-      if (value != "true" && value != "false") {
-        return MapError(key,
-                        absl::StrCat("\"", absl::CHexEscape(value), "\" must be true or false"));
-      }
-      spec->error_feedback = value == "true";
-    } else if (std::find(std::begin(kMapKeys), std::end(kMapKeys), key) != std::end(kMapKeys)) {
-      return MapError(key, absl::StrCat(*name, " takes no ", key));
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("codec: ", UnknownName("key", key, kMapKeys)));
+  absl::StatusOr<CodecSpec> Read() {
+    absl::Status status = ReadCodec();
+    if (status.ok()) status = CheckKeys();
+    if (status.ok()) status = ReadLevelKey();
+    if (status.ok()) status = ReadOptionsAndValues();
+    if (status.ok()) status = ReadCompensatorKeys();
+    if (status.ok()) status = CheckAllTaken();
+    if (!status.ok()) return status;
+    return spec_;
+  }
+
+ private:
+  const std::string* Take(const std::string& key) {
+    const auto found = entries_.find(key);
+    if (found == entries_.end()) return nullptr;
+    taken_.push_back(key);
+    return &found->second;
+  }
+
+  static absl::Status BadValue(absl::string_view key, absl::string_view value,
+                               absl::string_view problem) {
+    return MapError(key, absl::StrCat("\"", absl::CHexEscape(value), "\" ", problem));
+  }
+
+  absl::Status ReadCodec() {
+    const std::string* const name = Take("codec");
+    if (name == nullptr) return absl::InvalidArgumentError("codec: the key codec is missing");
+    const std::vector<absl::string_view> names = CodecNames();
+    const auto found = std::find(names.begin(), names.end(), *name);
+    if (found == names.end()) return MapError("codec", UnknownName("codec", *name, names));
+    entry_ = &Codecs()[found - names.begin()];
+    spec_.codec = entry_->id;
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadLevelKey() {
+    if (entry_->level == LevelKind::kNone) return absl::OkStatus();
+    const std::string own(entry_->level_name);
+    const std::string* const by_name = Take(own);
+    const std::string* const by_level = Take("level");
+    if (by_name != nullptr && by_level != nullptr) {
+      return MapError("level", absl::StrCat("says the same as ", own));
     }
+    const std::string* const value = by_name != nullptr ? by_name : by_level;
+    if (value == nullptr) return MapError(entry_->name, absl::StrCat("needs a ", own));
+    const std::string problem = ReadLevel(*entry_, *value, &spec_.level);
+    if (problem.empty()) return absl::OkStatus();
+    return BadValue(by_name != nullptr ? own : "level", *value,
+                    absl::StrCat("is wrong: ", problem));
   }
-  if (!level_name.empty() && level_key.empty()) {
-    return MapError(*name, absl::StrCat("needs a ", level_name));
+
+  absl::Status ReadOptionsAndValues() {
+    if (entry_->options != 0) {
+      if (const std::string* const value = Take("options")) {
+        for (const absl::string_view option : absl::StrSplit(*value, ',')) {
+          const std::string problem = ReadOption(*entry_, option, &spec_.options);
+          if (!problem.empty()) return MapError("options", problem);
+        }
+      }
+    }
+    if (!entry_->values) return absl::OkStatus();
+    if (const std::string* const value = Take("values")) {
+      const auto* const format = std::find(std::begin(kValueNames), std::end(kValueNames), *value);
+      if (format == std::end(kValueNames)) {
+        return MapError("values", UnknownName("value format", *value, kValueNames));
+      }
+      spec_.values = static_cast<ValueFormat>(format - std::begin(kValueNames));
+    }
+    return absl::OkStatus();
   }
-  return spec;
-}
+
+  absl::Status ReadCompensatorKeys() {
+    CompensatorSpec& compensator = spec_.compensator;
+    compensator = UsualCompensatorSpec(spec_);
+    const std::string* const name = Take("compensator");
+    if (const std::string* const feedback = Take("feedback")) {
+      if (name != nullptr) return MapError("feedback", "says the same as compensator");
+      if (*feedback != "true" && *feedback != "false") {
+        return BadValue("feedback", *feedback, "must be true or false");
+      }
+      compensator = {.id = *feedback == "true" ? CompensatorId::kErrorFeedback
+                                               : CompensatorId::kNone};
+    }
+    if (name != nullptr) {
+      const std::vector<absl::string_view> names = CompensatorNames();
+      const auto found = std::find(names.begin(), names.end(), *name);
+      if (found == names.end()) {
+        return MapError("compensator", UnknownName("compensator", *name, names));
+      }
+      compensator = {.id = Compensators()[found - names.begin()]};
+    }
+    absl::Status arguments = ReadCompensatorArguments();
+    if (!arguments.ok()) return arguments;
+    const std::string pair = PairProblem(spec_);
+    return pair.empty() ? absl::OkStatus() : MapError("compensator", pair);
+  }
+
+  absl::Status ReadCompensatorArguments() {
+    struct ArgumentKey {
+      CompensatorId compensator;
+      absl::string_view key;
+      absl::string_view prefix;  // Of the same argument in a line.
+    };
+    constexpr ArgumentKey kKeys[] = {{CompensatorId::kDgc, "momentum", ""},
+                                     {CompensatorId::kDgc, "clip", "clip="},
+                                     {CompensatorId::kDgc, "warmup", "warmup="},
+                                     {CompensatorId::kDiana, "step_size", ""}};
+    bool any = false;
+    for (const ArgumentKey& key : kKeys) {
+      if (key.compensator != spec_.compensator.id) continue;
+      const std::string* const value = Take(std::string(key.key));
+      if (value == nullptr) continue;
+      any = true;
+      const std::string problem =
+          ReadCompensatorArgument(absl::StrCat(key.prefix, *value), &spec_.compensator);
+      if (!problem.empty()) return BadValue(key.key, *value, absl::StrCat("is wrong: ", problem));
+    }
+    const std::string missing = MissingArgument(spec_.compensator, any);
+    return missing.empty() ? absl::OkStatus() : MapError("compensator", missing);
+  }
+
+  // Before what is missing is missed: a mistyped key is the likelier mistake.
+  absl::Status CheckKeys() const {
+    std::vector<absl::string_view> known = {"codec",       "level",    "options",  "values",
+                                            "compensator", "feedback", "momentum", "clip",
+                                            "warmup",      "step_size"};
+    const size_t general = known.size();
+    for (const CodecEntry& entry : Codecs()) {
+      if (!entry.level_name.empty() &&
+          std::find(known.begin(), known.end(), entry.level_name) == known.end()) {
+        known.push_back(entry.level_name);
+      }
+    }
+    for (const auto& [key, value] : entries_) {
+      const size_t at = std::find(known.begin(), known.end(), key) - known.begin();
+      if (at == known.size()) {
+        return absl::InvalidArgumentError(absl::StrCat("codec: ", UnknownName("key", key, known)));
+      }
+      if (at >= general && key != entry_->level_name) return NotTaken(key);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckAllTaken() const {
+    for (const auto& [key, value] : entries_) {
+      if (std::find(taken_.begin(), taken_.end(), key) == taken_.end()) return NotTaken(key);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status NotTaken(absl::string_view key) const {
+    return MapError(key, absl::StrCat(entry_->name, " takes no ", key));
+  }
+
+  const std::map<std::string, std::string>& entries_;
+  std::vector<std::string> taken_;
+  const CodecEntry* entry_ = nullptr;
+  CodecSpec spec_;
+};
 
 }  // namespace
 
@@ -243,18 +516,24 @@ absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
 }
 
 absl::StatusOr<CodecSpec> CodecSpecFromMap(const std::map<std::string, std::string>& entries) {
-  return ReadMap(entries);
+  return MapReader(entries).Read();
 }
 
 std::string ToString(const CodecSpec& spec) {
-  std::string text(CodecName(spec.codec));
-  if (!LevelName(spec.codec).empty()) {
-    absl::StrAppend(&text, ":", FormatLevel(spec.codec, spec.level));
+  const CodecEntry& entry = FindCodec(spec.codec);
+  std::vector<std::string> arguments;
+  if (entry.level != LevelKind::kNone) arguments.push_back(FormatLevel(entry, spec.level));
+  for (const OptionName& option : kOptionNames) {
+    if (option.sets && (spec.options & option.option) != 0) arguments.emplace_back(option.name);
   }
+  std::string text(entry.name);
+  if (!arguments.empty()) absl::StrAppend(&text, ":", absl::StrJoin(arguments, ","));
   if (spec.values != ValueFormat::kFp16) {
     absl::StrAppend(&text, "+", kValueNames[static_cast<size_t>(spec.values)]);
   }
-  if (!spec.error_feedback) absl::StrAppend(&text, "/noef");
+  if (spec.compensator != UsualCompensatorSpec(spec)) {
+    absl::StrAppend(&text, FormatCompensator(spec.compensator));
+  }
   return text;
 }
 

@@ -11,36 +11,185 @@ namespace sluice {
 namespace {
 
 constexpr CodecEntry kCodecs[] = {
-    {CodecId::kNone, "none", "none", "fp32 as it is", &MakeNone, &ValidateNone, &DecodeAddNone},
+    {CodecId::kNone, "none", "none", "fp32 as it is", LevelKind::kNone, "", 0, 0, 0, false,
+     Aggregation::kAdditive, &MakeNone},
     {CodecId::kFp16, "fp16", "fp16", "IEEE half precision: 2x, for small tensors and as baseline",
-     &MakeFp16, &ValidateFp16, &DecodeAddFp16},
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeFp16},
     {CodecId::kBf16, "bf16", "bf16", "upper half of fp32: 2x, no overflow, 8 bits of precision",
-     &MakeBf16, &ValidateBf16, &DecodeAddBf16},
-    {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", &MakeInt8,
-     &ValidateInt8, &DecodeAddInt8},
-    {CodecId::kTopK, "topk", "topk:1%+int4",
-     "the largest share of elements, values fp16 or +int4: about 260x at 1%+int4", &MakeTopK,
-     &ValidateTopK, &DecodeAddTopK},
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeBf16},
+    {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", LevelKind::kNone,
+     "", 0, 0, 0, false, Aggregation::kAdditive, &MakeInt8},
+    // next: fp8
+    // next: int4
+    // next: int2
+    // next: qsgd
+    // next: terngrad
+    // next: natural
+    // next: signsgd
+    // next: sign
+    // next: onebit
     {CodecId::kTernary, "ternary", "ternary:0.5",
-     "signs of what reaches a share of its block's largest: about 50x at 0.5", &MakeTernary,
-     &ValidateTernary, &DecodeAddTernary},
+     "signs of what reaches a share of its block's largest: about 50x at 0.5", LevelKind::kShare,
+     "threshold", 0, 1, 0, false, Aggregation::kAdditive, &MakeTernary},
+    {CodecId::kTopK, "topk", "topk:1%+int4",
+     "the largest share of elements, values fp16 or +int4: about 260x at 1%+int4",
+     LevelKind::kShare, "density", 0, 1, kTensorScope, true, Aggregation::kAdditive, &MakeTopK},
+    // next: topk_exact
+    // next: threshold
+    // next: blocktopk
+    // next: randomk
+    // next: countsketch
+    // next: lsh
+    // next: powersgd
+    // next: eden
+    // next: intsum
 };
+
+constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone};
 
 }  // namespace
 
 absl::Span<const CodecEntry> Codecs() { return kCodecs; }
 
-const CodecEntry* FindCodec(CodecId id) {
+const CodecEntry& FindCodec(CodecId id) {
   for (const CodecEntry& entry : kCodecs) {
-    if (entry.id == id) return &entry;
+    if (entry.id == id) return entry;
   }
-  return nullptr;
+  Check(false, "every codec is in the table");
+  return kCodecs[0];
 }
 
-std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec) {
-  const CodecEntry* const entry = FindCodec(spec.codec);
-  Check(entry != nullptr, "a spec names a codec of the table");
-  return entry->make(spec);
+std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec) { return FindCodec(spec.codec).make(spec); }
+
+CodecTraits TraitsOf(CodecId codec, uint32_t options) {
+  const bool stochastic = (options & kStochastic) != 0;
+  switch (codec) {
+    case CodecId::kNone:
+      return {.lossless = true, .unbiased = true, .contractive = true};
+    case CodecId::kFp16:
+    case CodecId::kBf16:
+    case CodecId::kFp8:
+    case CodecId::kInt8:
+    case CodecId::kInt4:
+    case CodecId::kInt2:
+      return {.unbiased = stochastic, .contractive = true};
+    case CodecId::kNatural:
+      return {.unbiased = true, .contractive = true};
+    case CodecId::kQsgd:
+    case CodecId::kTernGrad:
+      return {.unbiased = true};
+    case CodecId::kEden:
+      // With feedback it takes the scale of least error instead of the unbiased one.
+      return {.unbiased = true, .contractive = true};
+    case CodecId::kSignSgd:
+      return {};
+    case CodecId::kSign:
+    case CodecId::kOneBit:
+    case CodecId::kIntSum:
+    case CodecId::kLsh:
+    case CodecId::kPowerSgd:
+      return {.contractive = true};
+    case CodecId::kTernary:
+    case CodecId::kTopK:
+    case CodecId::kTopKExact:
+    case CodecId::kThreshold:
+    case CodecId::kBlockTopK:
+    case CodecId::kCountSketch:
+      return {.contractive = true, .sparse = true};
+    case CodecId::kRandomK: {
+      const bool unbiased = (options & kUnbiased) != 0;
+      return {.unbiased = unbiased, .contractive = !unbiased, .sparse = true};
+    }
+  }
+  return {};
+}
+
+CompensatorId UsualCompensator(CodecId codec, uint32_t options) {
+  if (codec == CodecId::kNone) return CompensatorId::kErrorFeedback;
+  if (codec == CodecId::kSignSgd || TraitsOf(codec, options).unbiased) return CompensatorId::kNone;
+  return CompensatorId::kErrorFeedback;
+}
+
+absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, CompensatorId compensator) {
+  const CodecTraits traits = TraitsOf(codec, options);
+  const Aggregation aggregation = FindCodec(codec).aggregation;
+  switch (compensator) {
+    case CompensatorId::kNone:
+      return "";
+    case CompensatorId::kErrorFeedback:
+      if (aggregation == Aggregation::kVote) {
+        return "a vote has no size, so there is no error to feed back; `sign` is the scaled one";
+      }
+      if (!traits.contractive) {
+        return "its error can be larger than the gradient, so that feedback would grow without "
+               "bound; it is unbiased and needs none";
+      }
+      return "";
+    case CompensatorId::kDgc:
+      if (aggregation == Aggregation::kSketch) {
+        return "the receiver recovers the largest, so the sender cannot know what was sent";
+      }
+      if (!traits.sparse || !traits.contractive) {
+        return "momentum correction is for codecs that leave elements out until a later step";
+      }
+      return "";
+    case CompensatorId::kEf21:
+      if (aggregation != Aggregation::kAdditive) {
+        return "both sides must add up the same differences, which needs frames that are summed";
+      }
+      if (traits.lossless) return "there is no error to compensate";
+      if (!traits.contractive) return "it needs a codec whose error is never above its input";
+      return "";
+    case CompensatorId::kDiana:
+      if (aggregation != Aggregation::kAdditive) {
+        return "both sides must add up the same differences, which needs frames that are summed";
+      }
+      if (traits.lossless) return "there is no error to compensate";
+      if (!traits.unbiased) return "it needs an unbiased codec (sr, qsgd, terngrad, natural, eden)";
+      return "";
+  }
+  return "";
+}
+
+absl::string_view DownlinkRefusal(const CodecSpec& spec) {
+  switch (FindCodec(spec.codec).aggregation) {
+    case Aggregation::kSketch:
+      return "the shard recovers the largest elements itself; send them with a sparse codec";
+    case Aggregation::kPerSender:
+      return "the receiver must remember what each sender sent, and workers keep no such memory";
+    case Aggregation::kAdditive:
+    case Aggregation::kVote:
+      break;
+  }
+  switch (spec.compensator.id) {
+    case CompensatorId::kDgc:
+      return "momentum correction belongs to the workers' gradients";
+    case CompensatorId::kEf21:
+    case CompensatorId::kDiana:
+      return "the receiver must add up the differences, and workers keep no such memory";
+    case CompensatorId::kErrorFeedback:
+    case CompensatorId::kNone:
+      break;
+  }
+  return "";
+}
+
+absl::Span<const CompensatorId> Compensators() { return kCompensators; }
+
+absl::string_view CompensatorName(CompensatorId compensator) {
+  switch (compensator) {
+    case CompensatorId::kErrorFeedback:
+      return "ef";
+    case CompensatorId::kNone:
+      return "noef";
+    case CompensatorId::kDgc:
+      return "dgc";
+    case CompensatorId::kEf21:
+      return "ef21";
+    case CompensatorId::kDiana:
+      return "diana";
+  }
+  return "";
 }
 
 }  // namespace sluice

@@ -1,10 +1,10 @@
-// The one list of codecs: tests, benches, --help and decoding walk it. Adding a codec is one line
-// there, one .h/.cc pair, one row in docs/wire-format.md and docs/compression.md.
+// The one list of codecs: tests, benches, --help and the job file's checks walk it. Adding a codec
+// is one line there (and one in format_table.cc), one .h/.cc pair, one section in
+// docs/wire-format.md and docs/compression.md.
 #pragma once
 
 #include <memory>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
@@ -12,25 +12,63 @@
 
 namespace sluice {
 
+enum class LevelKind {
+  kNone,
+  kShare,     // (0, 1], or in percent.
+  kPositive,  // Any finite number above 0.
+  kInteger,   // From level_min to level_max.
+  kRatio,     // A number from level_min to level_max and an x, as in 10x.
+};
+
+// How frames of several senders become one result.
+enum class Aggregation {
+  kAdditive,   // The mean of what they decode to; any frame can be decoded alone.
+  kVote,       // The sign of their sum.
+  kSketch,     // Tables are added; the receiver recovers the largest from them.
+  kPerSender,  // Additive, but the receiver remembers what each sender sent.
+};
+
 struct CodecEntry {
   CodecId id;
   absl::string_view name;     // As in specs.
   absl::string_view example;  // A whole spec that works.
   absl::string_view summary;  // One line for --help.
+  LevelKind level;
+  absl::string_view level_name;  // density, threshold, bits ...; empty: it takes none.
+  double level_min;
+  double level_max;
+  uint32_t options;  // The CodecOption bits it takes.
+  bool values;       // Takes a +value format.
+  Aggregation aggregation;
   std::unique_ptr<Codec> (*make)(const CodecSpec& spec);
-  // Any bytes are allowed. OK only if `payload` is exactly an encoding of `count` finite values.
-  absl::Status (*validate)(absl::Span<const std::byte> payload, size_t count);
-  // Adds the decoded values to `sum`. Only for payloads that `validate` accepted for sum.size()
-  // elements.
-  void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
 };
 
 absl::Span<const CodecEntry> Codecs();
 
-// nullptr for an id that no codec has.
-const CodecEntry* FindCodec(CodecId id);
+// Never null: every CodecId is in the table.
+const CodecEntry& FindCodec(CodecId id);
 
-// Never null: a parsed spec names a codec of the table.
 std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec);
+
+// What a codec with these options is, whatever its level.
+struct CodecTraits {
+  bool lossless = false;
+  bool unbiased = false;     // The expectation of what is decoded is what was encoded.
+  bool contractive = false;  // |decoded - acc| <= |acc|, with certainty: feedback is stable.
+  bool sparse = false;       // Leaves elements out, which arrive in later steps if at all.
+};
+CodecTraits TraitsOf(CodecId codec, uint32_t options);
+
+// What goes with the codec where the spec names nothing: feedback where it is biased.
+CompensatorId UsualCompensator(CodecId codec, uint32_t options);
+
+// Why the two do not go together; empty if they do.
+absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, CompensatorId compensator);
+
+// Why the spec cannot be a downlink codec; empty if it can.
+absl::string_view DownlinkRefusal(const CodecSpec& spec);
+
+absl::Span<const CompensatorId> Compensators();
+absl::string_view CompensatorName(CompensatorId compensator);
 
 }  // namespace sluice

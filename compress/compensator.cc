@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compress/accumulator.h"
 #include "compress/frame.h"
 
 namespace sluice {
@@ -18,13 +20,18 @@ class ErrorFeedback final : public Compensator {
  public:
   explicit ErrorFeedback(size_t count) : count_(count) {}
 
-  absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
-                      MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
+  absl::Status Check(absl::Span<const float> gradient) const override {
     absl::Status size = CheckSize("gradient", gradient.size(), count_);
-    if (!size.ok()) return size;
+    return size.ok() ? CheckAccumulator(gradient, residual_) : size;
+  }
+
+  absl::Status Encode(const Codec& codec, EncodeInput input,
+                      std::vector<std::byte>* frame) override {
     // While nothing is owed and nothing gets lost there is no residual to keep.
     if (!codec.lossless()) residual_.resize(count_);
-    return EncodeFrame(codec, {gradient, absl::MakeSpan(residual_), threshold, magnitudes}, frame);
+    input.residual = absl::MakeSpan(residual_);
+    input.finite = true;
+    return EncodeFrame(codec, input, frame);
   }
 
   absl::Status TakeBack(absl::Span<const std::byte> frame) override {
@@ -54,11 +61,16 @@ class NoFeedback final : public Compensator {
  public:
   explicit NoFeedback(size_t count) : count_(count) {}
 
-  absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
-                      MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) override {
+  absl::Status Check(absl::Span<const float> gradient) const override {
     absl::Status size = CheckSize("gradient", gradient.size(), count_);
-    if (!size.ok()) return size;
-    return EncodeFrame(codec, {gradient, {}, threshold, magnitudes}, frame);
+    return size.ok() ? CheckAccumulator(gradient, {}) : size;
+  }
+
+  absl::Status Encode(const Codec& codec, EncodeInput input,
+                      std::vector<std::byte>* frame) override {
+    input.residual = {};
+    input.finite = true;
+    return EncodeFrame(codec, input, frame);
   }
 
   absl::Status TakeBack(absl::Span<const std::byte> frame) override {
@@ -76,6 +88,21 @@ class NoFeedback final : public Compensator {
 };
 
 }  // namespace
+
+std::unique_ptr<Compensator> MakeCompensator(const CompensatorSpec& spec, size_t count) {
+  switch (spec.id) {
+    case CompensatorId::kErrorFeedback:
+      return MakeErrorFeedback(count);
+    case CompensatorId::kNone:
+      return MakeNoFeedback(count);
+    case CompensatorId::kDgc:
+    case CompensatorId::kEf21:
+    case CompensatorId::kDiana:
+      break;
+  }
+  Check(false, "a compensator of the table has a factory");
+  return nullptr;
+}
 
 std::unique_ptr<Compensator> MakeErrorFeedback(size_t count) {
   return std::make_unique<ErrorFeedback>(count);

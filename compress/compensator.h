@@ -1,6 +1,7 @@
 // Compensator: what goes into a codec, and what is kept of it for later, for one chunk.
-// Owns its state; not thread-safe. The conservation law, for any mix of codecs and thresholds:
-// sum of decoded frames + residual == sum of gradients, within fp32 rounding.
+// Owns its state; not thread-safe. Most obey the additive conservation law, for any mix of codecs
+// and thresholds: sum of decoded frames + residual == sum of gradients, within fp32 rounding. Those
+// that do not say theirs.
 #pragma once
 
 #include <memory>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/codec.h"
+#include "compress/codec_spec.h"
 
 namespace sluice {
 
@@ -16,12 +18,16 @@ class Compensator {
  public:
   virtual ~Compensator() = default;
 
-  // Appends the frame for `gradient` (of the chunk's size) to `*frame`. Threshold and histogram as
-  // in EncodeInput. INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
-  virtual absl::Status Encode(const Codec& codec, absl::Span<const float> gradient, float threshold,
-                              MagnitudeHistogram* magnitudes, std::vector<std::byte>* frame) = 0;
-  // Takes back a frame that was refused for good: residual += decode(frame). Without feedback it is
-  // gone.
+  // OK if Encode would accept `gradient`: it has the chunk's size, and what would be encoded is
+  // finite. INVALID_ARGUMENT names the first element that is not.
+  virtual absl::Status Check(absl::Span<const float> gradient) const = 0;
+  // Appends the frame for input.gradient, which Check has accepted since the last change, to
+  // `*frame`. input.residual is empty: the compensator puts its own there. Fails only if the frame
+  // might be over kMaxFrameSize; then nothing changed.
+  virtual absl::Status Encode(const Codec& codec, EncodeInput input,
+                              std::vector<std::byte>* frame) = 0;
+  // Takes back the last frame, which was refused for good: what it decodes to is owed again.
+  // Without feedback it is gone.
   virtual absl::Status TakeBack(absl::Span<const std::byte> frame) = 0;
   // What is still owed to the receiver; empty while nothing ever was.
   virtual absl::Span<const float> residual() const = 0;
@@ -29,6 +35,9 @@ class Compensator {
   // size.
   virtual absl::Status SetResidual(absl::Span<const float> residual) = 0;
 };
+
+// Never null. `spec` names the kind; the codec given to Encode may change from step to step.
+std::unique_ptr<Compensator> MakeCompensator(const CompensatorSpec& spec, size_t count);
 
 // Error feedback (Seide et al. 2014; Karimireddy et al. 2019): acc = gradient + residual is
 // encoded, residual = acc - decoded. Starts at zero. A lossless codec flushes it.

@@ -1,48 +1,73 @@
 #include "compress/compressor.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "compress/accumulator.h"
+#include "base/random.h"
 #include "compress/codec_table.h"
+#include "compress/compensator.h"
 #include "compress/frame.h"
 
 namespace sluice {
 namespace {
 
-// Chunks with an equal spec share a codec and, if it takes one, a threshold.
+// Chunks with an equal spec share a codec and, if it takes one, a threshold; with scope=tensor only
+// those of one tensor.
 struct Group {
   CodecSpec spec;
+  uint32_t tensor = 0;
   std::unique_ptr<Codec> codec;
+  bool observes = false;
   float threshold = 0;            // 0: each chunk takes its own.
   MagnitudeHistogram magnitudes;  // Of this step.
 };
 
 struct ChunkState {
-  size_t count = 0;
+  ChunkConfig config;
   size_t group = 0;
   std::unique_ptr<Compensator> compensator;
+  std::vector<float> codec_state;
 };
 
-size_t FindOrAddGroup(const CodecSpec& spec, std::vector<Group>* groups) {
+size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* groups) {
+  const bool own_tensor = chunk.spec.has(kTensorScope);
   for (size_t i = 0; i < groups->size(); ++i) {
-    if ((*groups)[i].spec == spec) return i;
+    const Group& group = (*groups)[i];
+    if (group.spec == chunk.spec && (!own_tensor || group.tensor == chunk.tensor)) return i;
   }
   Group& group = groups->emplace_back();
-  group.spec = spec;
-  group.codec = MakeCodec(spec);
+  group.spec = chunk.spec;
+  group.tensor = chunk.tensor;
+  group.codec = MakeCodec(chunk.spec);
   return groups->size() - 1;
+}
+
+// From a quarter, exponentially, over `warmup` steps (Lin et al. 2018).
+double DensityAt(const Group& group, uint64_t step) {
+  constexpr double kFirstDensity = 0.25;
+  const double density = group.codec->density();
+  const uint32_t warmup = group.spec.compensator.warmup;
+  if (step > warmup || warmup == 0 || density >= kFirstDensity) return density;
+  const double passed = static_cast<double>(step - (step > 0 ? 1 : 0)) / warmup;
+  return kFirstDensity * std::pow(density / kFirstDensity, passed);
 }
 
 }  // namespace
 
 struct Compressor::State {
+  Options options;
   std::vector<Group> groups;
   std::vector<ChunkState> chunks;
   std::vector<bool> listed;  // Scratch of EncodeAll; all false between calls.
+  EncodeScratch scratch;
 
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
   absl::Status CheckList(absl::Span<const uint32_t> ids,
                          absl::Span<const absl::Span<const float>> gradients);
+  absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
+                             std::vector<std::byte>* frame);
 };
 
 absl::Status Compressor::State::CheckGradient(size_t chunk,
@@ -51,14 +76,31 @@ absl::Status Compressor::State::CheckGradient(size_t chunk,
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", chunks.size(), " does not exist"));
   }
-  const ChunkState& state = chunks[chunk];
-  if (gradient.size() != state.count) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "gradient of ", gradient.size(), " elements for chunk ", chunk, " of ", state.count));
-  }
-  absl::Status finite = CheckAccumulator(gradient, state.compensator->residual());
+  absl::Status finite = chunks[chunk].compensator->Check(gradient);
   if (finite.ok()) return finite;
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", finite.message()));
+}
+
+absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
+                                              absl::Span<const float> gradient,
+                                              std::vector<std::byte>* frame) {
+  ChunkState& state = chunks[chunk];
+  Group& group = groups[state.group];
+  EncodeInput input;
+  input.gradient = gradient;
+  input.threshold = group.threshold;
+  if (group.codec->density() > 0) {
+    input.magnitudes = &group.magnitudes;
+    input.density = DensityAt(group, step);
+  }
+  // Counters of what a shared and an own random number are drawn for; senders count from 1.
+  input.shared_key = CounterRandom(options.seed, state.config.id, step, 0).Next();
+  input.own_key =
+      CounterRandom(options.seed, state.config.id, step, uint64_t{options.sender} + 1).Next();
+  input.rows = state.config.rows;
+  input.state = absl::MakeSpan(state.codec_state);
+  input.scratch = &scratch;
+  return state.compensator->Encode(*group.codec, input, frame);
 }
 
 absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids,
@@ -83,16 +125,23 @@ absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids,
   return status;
 }
 
-Compressor::Compressor(absl::Span<const ChunkConfig> chunks) : state_(std::make_unique<State>()) {
+Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& options)
+    : state_(std::make_unique<State>()) {
+  state_->options = options;
   for (const ChunkConfig& chunk : chunks) {
-    const size_t group = FindOrAddGroup(chunk.spec, &state_->groups);
-    Check(sluice::MaxFrameSize(*state_->groups[group].codec, chunk.count) <= kMaxFrameSize,
+    ChunkState& added = state_->chunks.emplace_back();
+    added.config = chunk;
+    added.group = FindOrAddGroup(chunk, &state_->groups);
+    Group& group = state_->groups[added.group];
+    Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
           "chunks are cut so that their frames stay below the limit");
-    state_->chunks.push_back({.count = chunk.count,
-                              .group = group,
-                              .compensator = chunk.spec.error_feedback
-                                                 ? MakeErrorFeedback(chunk.count)
-                                                 : MakeNoFeedback(chunk.count)});
+    added.compensator = MakeCompensator(chunk.spec.compensator, chunk.count);
+    added.codec_state.resize(group.codec->StateSize(chunk.count, chunk.rows));
+    if (added.codec_state.empty()) continue;
+    group.observes = group.codec->observes();
+    group.codec->InitState(chunk.count, chunk.rows,
+                           CounterRandom(options.seed, chunk.id, 0, 0).Next(),
+                           absl::MakeSpan(added.codec_state));
   }
   state_->listed.resize(chunks.size());
 }
@@ -103,19 +152,14 @@ Compressor& Compressor::operator=(Compressor&&) noexcept = default;
 
 size_t Compressor::chunks() const { return state_->chunks.size(); }
 
-absl::Status Compressor::Encode(size_t chunk, absl::Span<const float> gradient,
+absl::Status Compressor::Encode(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                                 std::vector<std::byte>* frame) {
-  if (chunk >= state_->chunks.size()) return state_->CheckGradient(chunk, gradient);
-  ChunkState& state = state_->chunks[chunk];
-  Group& group = state_->groups[state.group];
-  MagnitudeHistogram* const magnitudes = group.codec->density() > 0 ? &group.magnitudes : nullptr;
-  absl::Status status =
-      state.compensator->Encode(*group.codec, gradient, group.threshold, magnitudes, frame);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("chunk ", chunk, ": ", status.message()));
+  absl::Status valid = state_->CheckGradient(chunk, gradient);
+  if (!valid.ok()) return valid;
+  return state_->EncodeChecked(chunk, step, gradient, frame);
 }
 
-absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks,
+absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                                    absl::Span<const absl::Span<const float>> gradients,
                                    std::vector<std::vector<std::byte>>* frames) {
   absl::Status valid = state_->CheckList(chunks, gradients);
@@ -123,10 +167,20 @@ absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks,
   frames->resize(chunks.size());
   for (size_t i = 0; i < chunks.size(); ++i) {
     (*frames)[i].clear();
-    absl::Status status = Encode(chunks[i], gradients[i], &(*frames)[i]);
+    absl::Status status = state_->EncodeChecked(chunks[i], step, gradients[i], &(*frames)[i]);
     Check(status.ok(), status.message());
   }
   return absl::OkStatus();
+}
+
+bool Compressor::observes(size_t chunk) const {
+  return state_->groups[state_->chunks[chunk].group].observes;
+}
+
+void Compressor::Observe(size_t chunk, absl::Span<const std::byte> frames) {
+  ChunkState& state = state_->chunks[chunk];
+  const Group& group = state_->groups[state.group];
+  if (group.observes) group.codec->Observe(frames, absl::MakeSpan(state.codec_state));
 }
 
 absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> frame) {
@@ -137,10 +191,10 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
   return state_->chunks[chunk].compensator->TakeBack(frame);
 }
 
-void Compressor::EndStep() {
+void Compressor::EndStep(uint64_t step) {
   for (Group& group : state_->groups) {
     if (group.magnitudes.total() == 0) continue;
-    const float threshold = group.magnitudes.ThresholdFor(group.codec->density());
+    const float threshold = group.magnitudes.ThresholdFor(DensityAt(group, step + 1));
     // 0: hardly anything was not zero. What passed before such a step should pass after it, no
     // more.
     if (threshold > 0) group.threshold = threshold;
@@ -150,7 +204,8 @@ void Compressor::EndStep() {
 
 size_t Compressor::MaxFrameSize(size_t chunk) const {
   const ChunkState& state = state_->chunks[chunk];
-  return sluice::MaxFrameSize(*state_->groups[state.group].codec, state.count);
+  return sluice::MaxFrameSize(*state_->groups[state.group].codec, state.config.count,
+                              state.config.rows);
 }
 
 absl::Span<const float> Compressor::residual(size_t chunk) const {

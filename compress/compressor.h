@@ -1,8 +1,9 @@
 // Compressor: one sender's encodings of all its chunks, step by step: a worker's uplink or a
-// shard's downlink. Holds a compensator per chunk and, for sparse codecs, one threshold over all
-// chunks that share a spec: the one that would have met the density on the step before (the first
-// step takes each chunk's own). Bytes follow the density on average, not in each step. Not
-// thread-safe. Deterministic: the order of chunks within a step does not matter.
+// shard's downlink. Holds a compensator per chunk, the state of codecs that have one and, for
+// sparse codecs, one threshold over all chunks that share a spec (with scope=tensor: of one
+// tensor): the one that would have met the density on the step before (the first step takes each
+// chunk's own). Bytes follow the density on average, not in each step. Not thread-safe.
+// Deterministic: the order of chunks within a step does not matter.
 #pragma once
 
 #include <memory>
@@ -10,39 +11,44 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "compress/codec.h"
-#include "compress/codec_spec.h"
-#include "compress/compensator.h"
+#include "compress/chunk_config.h"
 
 namespace sluice {
 
 class Compressor {
  public:
-  struct ChunkConfig {
-    size_t count = 0;  // Elements.
-    CodecSpec spec;
+  // The sender of a shard's downlink; workers are their ranks.
+  static constexpr uint32_t kShardSender = 0xFFFFFFFF;
+  struct Options {
+    uint64_t seed = 0;  // Of the job: equal for all senders.
+    uint32_t sender = 0;
   };
 
-  explicit Compressor(absl::Span<const ChunkConfig> chunks);
+  Compressor(absl::Span<const ChunkConfig> chunks, const Options& options);
   ~Compressor();
   Compressor(Compressor&&) noexcept;
   Compressor& operator=(Compressor&&) noexcept;
 
   size_t chunks() const;
-  // Appends the frame of `chunk` to `*frame`. INVALID_ARGUMENT if the gradient is not finite; then
-  // nothing changed.
-  absl::Status Encode(size_t chunk, absl::Span<const float> gradient,
+  // Appends the frame of `chunk` (an index into what the constructor got) to `*frame`.
+  // INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
+  absl::Status Encode(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                       std::vector<std::byte>* frame);
   // Encodes all of `chunks` (each at most once) or none: on error no residual, threshold or frame
   // has changed.
   // `*frames` becomes one frame per chunk, in the same order.
-  absl::Status EncodeAll(absl::Span<const uint32_t> chunks,
+  absl::Status EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                          absl::Span<const absl::Span<const float>> gradients,
                          std::vector<std::vector<std::byte>>* frames);
-  // Takes a refused frame back into the residual.
+  // What was published for the chunk: validated frames, one after the other. Before the chunk's
+  // next Encode, once for each result.
+  void Observe(size_t chunk, absl::Span<const std::byte> frames);
+  // False: Observe does nothing for the chunk and need not be called.
+  bool observes(size_t chunk) const;
+  // Takes the chunk's last frame back into the residual.
   absl::Status TakeBack(size_t chunk, absl::Span<const std::byte> frame);
   // Call when all chunks of a step are encoded or skipped: thresholds follow.
-  void EndStep();
+  void EndStep(uint64_t step);
 
   size_t MaxFrameSize(size_t chunk) const;
   // Empty while nothing was ever owed.

@@ -1,10 +1,12 @@
 #include "compress/frame.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "compress/codec_table.h"
+#include "compress/format_table.h"
 #include "compress/payload.h"
 
 namespace sluice {
@@ -16,6 +18,18 @@ constexpr size_t kChecksumAt = 16;
 
 uint32_t ComputeChecksum(absl::Span<const std::byte> frame) {
   return ExtendCrc32c(Crc32c(frame.first(kChecksumAt)), frame.subspan(kFrameHeaderSize));
+}
+
+// Of a frame whose payload is in place.
+void WriteHeader(FormatId format, size_t count, absl::Span<std::byte> frame) {
+  StoreAt(frame.data(), 0, kMagic);
+  StoreAt(frame.data() + 2, 0, kVersion);
+  StoreAt(frame.data() + 3, 0, static_cast<uint8_t>(format));
+  StoreAt(frame.data() + 4, 0, static_cast<uint32_t>(count));
+  StoreAt(frame.data() + 8, 0, static_cast<uint32_t>(frame.size() - kFrameHeaderSize));
+  StoreAt(frame.data() + 12, 0, uint16_t{0});  // Flags.
+  StoreAt(frame.data() + 14, 0, uint16_t{0});  // Reserved.
+  StoreAt(frame.data() + kChecksumAt, 0, ComputeChecksum(frame));
 }
 
 absl::Status CheckOpening(absl::Span<const std::byte> frame) {
@@ -40,17 +54,24 @@ absl::Status CheckOpening(absl::Span<const std::byte> frame) {
 
 }  // namespace
 
-size_t MaxFrameSize(const Codec& codec, size_t count) {
-  return kFrameHeaderSize + codec.MaxPayloadSize(count);
+size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows) {
+  return kFrameHeaderSize + codec.MaxPayloadSize(count, rows);
 }
 
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
                          std::vector<std::byte>* out) {
+  if (input.scratch == nullptr) {
+    EncodeScratch scratch;
+    EncodeInput with_scratch = input;
+    with_scratch.scratch = &scratch;
+    return EncodeFrame(codec, with_scratch, out);
+  }
   const size_t count = input.gradient.size();
-  if (MaxFrameSize(codec, count) > kMaxFrameSize) {
+  const size_t largest = MaxFrameSize(codec, count, input.rows);
+  if (largest > kMaxFrameSize) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a frame of ", count, " elements may take ", MaxFrameSize(codec, count),
-        " bytes, more than the limit of ", kMaxFrameSize, ": cut the tensor into smaller chunks"));
+        "a frame of ", count, " elements may take ", largest, " bytes, more than the limit of ",
+        kMaxFrameSize, ": cut the tensor into smaller chunks"));
   }
   const size_t at = out->size();
   out->resize(at + kFrameHeaderSize);
@@ -59,20 +80,16 @@ absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
     out->resize(at);
     return encoded;
   }
-  std::vector<std::byte> header;
-  header.reserve(kFrameHeaderSize);
-  ByteWriter writer(&header);
-  writer.Write(kMagic);
-  writer.Write(kVersion);
-  writer.Write(static_cast<uint8_t>(codec.id()));
-  writer.Write(static_cast<uint32_t>(count));
-  writer.Write(static_cast<uint32_t>(out->size() - at - kFrameHeaderSize));
-  writer.Write(uint16_t{0});  // Flags.
-  writer.Write(uint16_t{0});  // Reserved.
-  std::memcpy(out->data() + at, header.data(), kChecksumAt);
-  const uint32_t checksum = ComputeChecksum(absl::MakeConstSpan(*out).subspan(at));
-  std::memcpy(out->data() + at + kChecksumAt, &checksum, sizeof(checksum));
+  WriteHeader(codec.format(), count, absl::MakeSpan(*out).subspan(at));
   return absl::OkStatus();
+}
+
+void AppendFrame(FormatId format, size_t count, absl::Span<const std::byte> payload,
+                 std::vector<std::byte>* out) {
+  const size_t at = out->size();
+  out->resize(at + kFrameHeaderSize);
+  out->insert(out->end(), payload.begin(), payload.end());
+  WriteHeader(format, count, absl::MakeSpan(*out).subspan(at));
 }
 
 absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
@@ -80,8 +97,8 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
   if (!opening.ok()) return opening;
   ByteReader reader(frame.subspan(3));
   FrameHeader header;
-  const uint8_t codec = reader.Read<uint8_t>();
-  header.codec = static_cast<CodecId>(codec);
+  const uint8_t format = reader.Read<uint8_t>();
+  header.format = static_cast<FormatId>(format);
   header.count = reader.Read<uint32_t>();
   header.payload_size = reader.Read<uint32_t>();
   const uint16_t flags = reader.Read<uint16_t>();
@@ -93,7 +110,7 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
         header.payload_size > payload_size ? "truncated frame: " : "bytes after the frame's end: ",
         "its header says ", header.payload_size, " bytes of payload, it has ", payload_size));
   }
-  // Before the fields it covers are believed: a flipped bit is damage, not an unknown codec.
+  // Before the fields it covers are believed: a flipped bit is damage, not an unknown format.
   const uint32_t checksum = ComputeChecksum(frame);
   if (checksum != header.checksum) {
     return absl::DataLossError(absl::StrFormat(
@@ -103,8 +120,9 @@ absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame) {
     return absl::InvalidArgumentError(absl::StrCat("frame with flags ", flags, " and reserved ",
                                                    reserved, ", this program knows none"));
   }
-  if (FindCodec(header.codec) == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("frame of unknown codec ", codec));
+  if (FindFormat(header.format) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("frame of unknown format ", format, ": the sender may be newer"));
   }
   return header;
 }
@@ -116,15 +134,56 @@ absl::Status ValidateFrame(absl::Span<const std::byte> frame, size_t count) {
     return absl::InvalidArgumentError(
         absl::StrCat("frame of ", header->count, " elements for a chunk of ", count));
   }
-  return FindCodec(header->codec)->validate(frame.subspan(kFrameHeaderSize), count);
+  return FindFormat(header->format)->validate(FramePayload(frame), count);
 }
 
 absl::Status DecodeAddFrame(absl::Span<const std::byte> frame, absl::Span<float> sum) {
   absl::Status valid = ValidateFrame(frame, sum.size());
   if (!valid.ok()) return valid;
-  const CodecId codec = static_cast<CodecId>(frame[3]);
-  FindCodec(codec)->decode_add(frame.subspan(kFrameHeaderSize), sum);
+  const FormatEntry& format = FrameFormat(frame);
+  if (format.decode_add == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", format.name, " frame cannot be decoded without what came before it"));
+  }
+  format.decode_add(FramePayload(frame), sum);
   return absl::OkStatus();
+}
+
+absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames) {
+  size_t size = frames->size();
+  if (size >= kFrameHeaderSize) {
+    size = std::min(size, kFrameHeaderSize + size_t{LoadAt<uint32_t>(frames->data() + 8, 0)});
+  }
+  const absl::Span<const std::byte> frame = frames->first(size);
+  frames->remove_prefix(size);
+  return frame;
+}
+
+absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count) {
+  do {
+    absl::Status valid = ValidateFrame(TakeFrame(&frames), count);
+    if (!valid.ok()) return valid;
+  } while (!frames.empty());
+  return absl::OkStatus();
+}
+
+absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<float> sum) {
+  absl::Status valid = ValidateFrames(frames, sum.size());
+  if (!valid.ok()) return valid;
+  for (absl::Span<const std::byte> rest = frames; !rest.empty();) {
+    const absl::Span<const std::byte> frame = TakeFrame(&rest);
+    const FormatEntry& format = FrameFormat(frame);
+    if (format.decode_add == nullptr) return DecodeAddFrame(frame, sum);
+  }
+  while (!frames.empty()) {
+    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    FrameFormat(frame).decode_add(FramePayload(frame), sum);
+  }
+  return absl::OkStatus();
+}
+
+const FormatEntry& FrameFormat(absl::Span<const std::byte> frame) {
+  return *FindFormat(static_cast<FormatId>(frame[3]));
 }
 
 uint32_t FrameChecksum(absl::Span<const std::byte> frame) {

@@ -1,5 +1,5 @@
 // Frame: the self-describing encoding of one chunk, as it travels and as it is stored.
-// docs/wire-format.md is normative. 20 bytes of header (magic, version, codec, flags, element
+// docs/wire-format.md is normative. 20 bytes of header (magic, version, format, flags, element
 // count, payload size, CRC-32C), then the payload.
 #pragma once
 
@@ -19,19 +19,24 @@ inline constexpr size_t kFrameHeaderSize = 20;
 inline constexpr size_t kMaxFrameSize = 4 << 20;
 
 struct FrameHeader {
-  CodecId codec = CodecId::kNone;
+  FormatId format = FormatId::kNone;
   uint32_t count = 0;
   uint32_t payload_size = 0;
   uint32_t checksum = 0;  // CRC-32C over the header before it and the payload.
 };
 
-// Upper bound of a frame of `count` elements.
-size_t MaxFrameSize(const Codec& codec, size_t count);
+// Upper bound of a frame of `count` elements in `rows` rows (0: flat).
+size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows = 0);
 
-// Appends one frame to `*out`. Errors as Codec::Encode; then nothing changed.
+// Appends one frame to `*out`. Errors as Codec::Encode; then nothing changed. Without a scratch in
+// `input` it allocates one.
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input, std::vector<std::byte>* out);
 
-// Reads and checks the header alone (magic, version, codec, sizes, checksum). INVALID_ARGUMENT or
+// Appends a frame around a payload that is there already.
+void AppendFrame(FormatId format, size_t count, absl::Span<const std::byte> payload,
+                 std::vector<std::byte>* out);
+
+// Reads and checks the header alone (magic, version, format, sizes, checksum). INVALID_ARGUMENT or
 // DATA_LOSS (checksum) say which field, found what, wanted what.
 absl::StatusOr<FrameHeader> ReadFrameHeader(absl::Span<const std::byte> frame);
 
@@ -41,6 +46,19 @@ absl::Status ValidateFrame(absl::Span<const std::byte> frame, size_t count);
 
 // Adds the decoded chunk to `sum`. Any bytes are allowed; on error `sum` is unchanged.
 absl::Status DecodeAddFrame(absl::Span<const std::byte> frame, absl::Span<float> sum);
+
+// Format and payload of a frame that ReadFrameHeader accepted.
+const FormatEntry& FrameFormat(absl::Span<const std::byte> frame);
+inline absl::Span<const std::byte> FramePayload(absl::Span<const std::byte> frame) {
+  return frame.subspan(kFrameHeaderSize);
+}
+
+// A published chunk is one frame, and with some codecs a second one for its senders. The same as
+// above for all frames that lie one after the other in `frames`, of which there is at least one.
+absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count);
+absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<float> sum);
+// Takes the first frame off `*frames` as its header says: all of the rest if that lies.
+absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames);
 
 // Of a frame that ReadFrameHeader accepted.
 uint32_t FrameChecksum(absl::Span<const std::byte> frame);

@@ -65,18 +65,18 @@ absl::Status ValidateHalves(absl::string_view codec, uint16_t infinity,
 
 class HalfCodec final : public Codec {
  public:
-  explicit HalfCodec(CodecId id) : id_(id) {}
+  explicit HalfCodec(FormatId id) : id_(id) {}
 
-  CodecId id() const override { return id_; }
+  FormatId format() const override { return id_; }
   bool lossless() const override { return false; }
-  size_t MaxPayloadSize(size_t count) const override { return count * sizeof(uint16_t); }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(uint16_t); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     absl::Status finite = CheckAccumulator(input.gradient, input.residual);
     if (!finite.ok()) return finite;
     const size_t start = out->size();
     out->resize(start + input.gradient.size() * sizeof(uint16_t));
-    const auto encode = id_ == CodecId::kFp16 ? &EncodeFp16Tile : &EncodeBf16Tile;
+    const auto encode = id_ == FormatId::kFp16 ? &EncodeFp16Tile : &EncodeBf16Tile;
     ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
       encode(gradient, residual, out->data() + start + at * sizeof(uint16_t), count);
     });
@@ -84,13 +84,13 @@ class HalfCodec final : public Codec {
   }
 
  private:
-  const CodecId id_;
+  const FormatId id_;
 };
 
 }  // namespace
 
 std::unique_ptr<Codec> MakeFp16(const CodecSpec&) {
-  return std::make_unique<HalfCodec>(CodecId::kFp16);
+  return std::make_unique<HalfCodec>(FormatId::kFp16);
 }
 absl::Status ValidateFp16(absl::Span<const std::byte> payload, size_t count) {
   return ValidateHalves("fp16", kFp16Infinity, payload, count);
@@ -100,7 +100,7 @@ void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
 }
 
 std::unique_ptr<Codec> MakeBf16(const CodecSpec&) {
-  return std::make_unique<HalfCodec>(CodecId::kBf16);
+  return std::make_unique<HalfCodec>(FormatId::kBf16);
 }
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count) {
   return ValidateHalves("bf16", kBf16Infinity, payload, count);

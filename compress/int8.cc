@@ -75,9 +75,9 @@ uint16_t ScaleFor(uint32_t largest_bits) {
 
 class Int8Codec final : public Codec {
  public:
-  CodecId id() const override { return CodecId::kInt8; }
+  FormatId format() const override { return FormatId::kInt8; }
   bool lossless() const override { return false; }
-  size_t MaxPayloadSize(size_t count) const override { return PayloadSize(count); }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     absl::Status finite = CheckAccumulator(input.gradient, input.residual);

@@ -31,9 +31,9 @@ SLUICE_VECTORIZED void AddFloats(const std::byte* __restrict payload, float* __r
 
 class NoneCodec final : public Codec {
  public:
-  CodecId id() const override { return CodecId::kNone; }
+  FormatId format() const override { return FormatId::kNone; }
   bool lossless() const override { return true; }
-  size_t MaxPayloadSize(size_t count) const override { return count * sizeof(float); }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(float); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     absl::Status finite = CheckAccumulator(input.gradient, input.residual);

@@ -220,9 +220,9 @@ class TernaryCodec final : public Codec {
  public:
   explicit TernaryCodec(double share) : share_(static_cast<float>(share)) {}
 
-  CodecId id() const override { return CodecId::kTernary; }
+  FormatId format() const override { return FormatId::kTernary; }
   bool lossless() const override { return false; }
-  size_t MaxPayloadSize(size_t count) const override {
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
     // Positions are a bitmap at worst, scale steps have 12 bits; each plane may end in a broken
     // byte.
     const uint64_t blocks = (count + kBlock - 1) / kBlock;

@@ -186,10 +186,10 @@ class TopKCodec final : public Codec {
  public:
   TopKCodec(double density, ValueFormat format) : density_(density), format_(format) {}
 
-  CodecId id() const override { return CodecId::kTopK; }
+  FormatId format() const override { return FormatId::kSparse; }
   bool lossless() const override { return false; }
   double density() const override { return density_; }
-  size_t MaxPayloadSize(size_t count) const override {
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
     // With all kept, positions are a bitmap at worst; each plane may end in a broken byte.
     return kHeaderMax + BytesFor(count) + 2 + ValueBytes(format_, count);
   }

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   g++ cmake ninja-build ccache git
-  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libhwy-dev
   libyaml-cpp-dev prometheus-cpp-dev libcivetweb-dev zlib1g-dev libssl-dev libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
@@ -50,7 +50,7 @@ name_what_is_missing() {
   for tool in g++ cmake ninja ccache protoc grpc_cpp_plugin python3; do
     command -v "$tool" >/dev/null || missing+=("program $tool")
   done
-  for header in absl/status/statusor.h grpcpp/grpcpp.h google/protobuf/message.h yaml-cpp/yaml.h prometheus/registry.h \
+  for header in absl/status/statusor.h hwy/highway.h grpcpp/grpcpp.h google/protobuf/message.h yaml-cpp/yaml.h prometheus/registry.h \
                 CivetServer.h zlib.h openssl/evp.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h benchmark/benchmark.h; do
     found=no
     for folder in /usr/include /usr/local/include; do [ -e "$folder/$header" ] && found=yes; done
@@ -59,7 +59,7 @@ name_what_is_missing() {
   if [ "${#missing[@]}" != 0 ]; then
     say "this is not Debian 12, so nothing is installed for you. Missing here:" >&2
     printf '  %s\n' "${missing[@]}" >&2
-    say "Install those (gRPC >= 1.51, protobuf >= 3.21, Abseil >= 20220623, g++ >= 12, CMake >= 3.25), then run this again." >&2
+    say "Install those (gRPC >= 1.51, protobuf >= 3.21, Abseil >= 20220623, Highway >= 1.0.3, g++ >= 12, CMake >= 3.25), then run this again." >&2
     exit 1
   fi
   say "not Debian 12, but everything that was looked for is there"

@@ -193,7 +193,7 @@ TEST_P(CodecContract, PayloadWithoutChecksumIsStillChecked) {
   const std::vector<float> gradient = HeavyTailed(300, 15);
   std::vector<std::byte> payload;
   ASSERT_TRUE(codec_->Encode({gradient, {}}, &payload).ok());
-  const CodecEntry& entry = *FindCodec(codec_->id());
+  const FormatEntry& entry = *FindFormat(codec_->format());
   ASSERT_TRUE(entry.validate(payload, 300).ok());
   for (size_t bit = 0; bit < payload.size() * 8; ++bit) {
     std::vector<std::byte> flipped = payload;
@@ -265,14 +265,13 @@ INSTANTIATE_TEST_SUITE_P(Codecs, CodecContract, ::testing::ValuesIn(TestedSpecs(
 TEST(CodecTable, IdsAndNamesAreUniqueAndExamplesWork) {
   for (size_t i = 0; i < Codecs().size(); ++i) {
     const CodecEntry& entry = Codecs()[i];
-    EXPECT_EQ(FindCodec(entry.id), &entry);
+    EXPECT_EQ(&FindCodec(entry.id), &entry);
     const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(entry.example);
     ASSERT_TRUE(spec.ok()) << spec.status();
     EXPECT_EQ(spec->codec, entry.id);
-    EXPECT_EQ(MakeCodec(*spec)->id(), entry.id);
     for (size_t j = 0; j < i; ++j) EXPECT_NE(Codecs()[j].name, entry.name);
   }
-  EXPECT_EQ(FindCodec(static_cast<CodecId>(200)), nullptr);
+  EXPECT_EQ(FindFormat(static_cast<FormatId>(200)), nullptr);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "compress/compensator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
@@ -14,6 +15,14 @@ namespace {
 using ::testing::HasSubstr;
 
 std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
+
+absl::Status Encode(Compensator& compensator, const Codec& codec,
+                    const std::vector<float>& gradient, std::vector<std::byte>* frame,
+                    float threshold = 0) {
+  absl::Status valid = compensator.Check(gradient);
+  if (!valid.ok()) return valid;
+  return compensator.Encode(codec, {.gradient = gradient, .threshold = threshold}, frame);
+}
 
 size_t Kept(const std::vector<std::byte>& frame, size_t count) {
   const std::vector<float> values = Decode(frame, count);
@@ -30,7 +39,7 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
     const std::unique_ptr<Codec> codec = CodecFor(specs[step % specs.size()]);
     std::vector<std::byte> frame;
     const float threshold = step % 3 == 0 ? 0.0f : 0.001f * static_cast<float>(step % 7);
-    ASSERT_TRUE(compensator->Encode(*codec, gradient, threshold, nullptr, &frame).ok());
+    ASSERT_TRUE(Encode(*compensator, *codec, gradient, &frame, threshold).ok());
     const std::vector<float> decoded = Decode(frame, count);
     const bool refused = step % 5 == 0;
     if (refused) {
@@ -50,8 +59,7 @@ TEST(Compensator, LosslessCodecFlushes) {
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(3);
   ASSERT_TRUE(compensator->SetResidual({1.0f, 2.0f, 3.0f}).ok());
   std::vector<std::byte> frame;
-  ASSERT_TRUE(
-      compensator->Encode(*CodecFor("none"), {10.0f, 20.0f, 30.0f}, 0, nullptr, &frame).ok());
+  ASSERT_TRUE(Encode(*compensator, *CodecFor("none"), {10.0f, 20.0f, 30.0f}, &frame).ok());
   EXPECT_EQ(Decode(frame, 3), (std::vector<float>{11, 22, 33}));
   EXPECT_EQ(Copy(compensator->residual()), (std::vector<float>{0, 0, 0}));
 }
@@ -61,8 +69,8 @@ TEST(Compensator, WithoutFeedbackNothingIsKept) {
   const std::vector<float> gradient = HeavyTailed(600, 1);
   std::vector<std::byte> first, second;
   const std::unique_ptr<Codec> codec = CodecFor("ternary:0.5");
-  ASSERT_TRUE(compensator->Encode(*codec, gradient, 0, nullptr, &first).ok());
-  ASSERT_TRUE(compensator->Encode(*codec, gradient, 0, nullptr, &second).ok());
+  ASSERT_TRUE(Encode(*compensator, *codec, gradient, &first).ok());
+  ASSERT_TRUE(Encode(*compensator, *codec, gradient, &second).ok());
   EXPECT_EQ(first, second);
   EXPECT_TRUE(compensator->residual().empty());
   EXPECT_TRUE(compensator->TakeBack(first).ok());
@@ -74,27 +82,27 @@ TEST(Compensator, SizesAreChecked) {
     const std::unique_ptr<Compensator> compensator =
         feedback ? MakeErrorFeedback(4) : MakeNoFeedback(4);
     std::vector<std::byte> frame;
-    EXPECT_FALSE(compensator->Encode(*CodecFor("fp16"), {1.0f}, 0, nullptr, &frame).ok());
+    EXPECT_FALSE(Encode(*compensator, *CodecFor("fp16"), {1.0f}, &frame).ok());
     EXPECT_FALSE(compensator->SetResidual({1.0f}).ok());
     EXPECT_FALSE(compensator->TakeBack(frame).ok());
   }
 }
 
-std::vector<Compressor::ChunkConfig> Chunks(const std::string& spec, std::vector<size_t> counts) {
-  std::vector<Compressor::ChunkConfig> chunks;
+std::vector<ChunkConfig> Chunks(const std::string& spec, std::vector<size_t> counts) {
+  std::vector<ChunkConfig> chunks;
   for (const size_t count : counts) chunks.push_back({count, *ParseCodecSpec(spec)});
   return chunks;
 }
 
 TEST(Compressor, ThresholdIsSharedBetweenChunksOfOneSpec) {
   // Chunk 1 has all the large values: from the second step on it gets nearly all of the density.
-  Compressor compressor(Chunks("topk:1%/noef", {8192, 8192}));
+  Compressor compressor(Chunks("topk:1%/noef", {8192, 8192}), {});
   const std::vector<float> small = HeavyTailed(8192, 1, 1e-6f), large = HeavyTailed(8192, 2, 1.0f);
   for (int step = 0; step < 2; ++step) {
     std::vector<std::byte> a, b;
-    ASSERT_TRUE(compressor.Encode(0, small, &a).ok());
-    ASSERT_TRUE(compressor.Encode(1, large, &b).ok());
-    compressor.EndStep();
+    ASSERT_TRUE(compressor.Encode(0, 0, small, &a).ok());
+    ASSERT_TRUE(compressor.Encode(1, 0, large, &b).ok());
+    compressor.EndStep(0);
     if (step == 0) {
       EXPECT_NEAR(static_cast<double>(Kept(a, 8192)), 82, 12);
       EXPECT_NEAR(static_cast<double>(Kept(b, 8192)), 82, 12);
@@ -107,26 +115,26 @@ TEST(Compressor, ThresholdIsSharedBetweenChunksOfOneSpec) {
 
 TEST(Compressor, DensityHoldsOnAverageUnderFeedback) {
   const size_t count = 16384;
-  Compressor compressor(Chunks("topk:1%+int4", {count}));
+  Compressor compressor(Chunks("topk:1%+int4", {count}), {});
   size_t kept = 0;
   for (uint64_t step = 0; step < 60; ++step) {
     std::vector<std::byte> frame;
-    ASSERT_TRUE(compressor.Encode(0, HeavyTailed(count, step), &frame).ok());
-    compressor.EndStep();
+    ASSERT_TRUE(compressor.Encode(0, 0, HeavyTailed(count, step), &frame).ok());
+    compressor.EndStep(0);
     if (step >= 20) kept += Kept(frame, count);
   }
   EXPECT_NEAR(static_cast<double>(kept) / (40.0 * count), 0.01, 0.002);
 }
 
 TEST(Compressor, AStepOfZerosDoesNotOpenTheGate) {
-  Compressor compressor(Chunks("topk:1%/noef", {4096}));
+  Compressor compressor(Chunks("topk:1%/noef", {4096}), {});
   const std::vector<float> zeros(4096, 0.0f);
   const std::vector<float> inputs[] = {HeavyTailed(4096, 1), zeros, HeavyTailed(4096, 1, 1e-4f)};
   std::vector<size_t> kept;
   for (const std::vector<float>& gradient : inputs) {
     std::vector<std::byte> frame;
-    ASSERT_TRUE(compressor.Encode(0, gradient, &frame).ok());
-    compressor.EndStep();
+    ASSERT_TRUE(compressor.Encode(0, 0, gradient, &frame).ok());
+    compressor.EndStep(0);
     kept.push_back(Kept(frame, 4096));
   }
   EXPECT_NEAR(static_cast<double>(kept[0]), 41, 8);
@@ -137,73 +145,73 @@ TEST(Compressor, AStepOfZerosDoesNotOpenTheGate) {
 
 TEST(Compressor, OrderOfChunksDoesNotMatter) {
   const std::vector<size_t> counts = {3000, 500, 4096};
-  Compressor forward(Chunks("topk:2%", counts)), backward(Chunks("topk:2%", counts));
+  Compressor forward(Chunks("topk:2%", counts), {}), backward(Chunks("topk:2%", counts), {});
   for (uint64_t step = 0; step < 5; ++step) {
     std::vector<std::vector<std::byte>> a(3), b(3);
     for (size_t i = 0; i < 3; ++i) {
-      ASSERT_TRUE(forward.Encode(i, HeavyTailed(counts[i], step * 3 + i), &a[i]).ok());
+      ASSERT_TRUE(forward.Encode(i, 0, HeavyTailed(counts[i], step * 3 + i), &a[i]).ok());
     }
     for (size_t i = 3; i-- > 0;) {
-      ASSERT_TRUE(backward.Encode(i, HeavyTailed(counts[i], step * 3 + i), &b[i]).ok());
+      ASSERT_TRUE(backward.Encode(i, 0, HeavyTailed(counts[i], step * 3 + i), &b[i]).ok());
     }
     EXPECT_EQ(a, b) << step;
-    forward.EndStep();
-    backward.EndStep();
+    forward.EndStep(0);
+    backward.EndStep(0);
   }
 }
 
 TEST(Compressor, EncodeAllIsAllOrNothing) {
-  std::vector<Compressor::ChunkConfig> chunks = Chunks("topk:5%", {600, 700});
+  std::vector<ChunkConfig> chunks = Chunks("topk:5%", {600, 700});
   chunks.push_back({300, *ParseCodecSpec("int8")});
-  Compressor compressor(chunks), twin(chunks);
+  Compressor compressor(chunks, {}), twin(chunks, {});
   const std::vector<float> a = HeavyTailed(600, 1), b = HeavyTailed(700, 2);
   std::vector<float> c = HeavyTailed(300, 3);
   std::vector<std::vector<std::byte>> frames, twin_frames;
   const std::vector<uint32_t> ids = {2, 0, 1};
-  ASSERT_TRUE(compressor.EncodeAll(ids, {c, a, b}, &frames).ok());
-  ASSERT_TRUE(twin.EncodeAll(ids, {c, a, b}, &twin_frames).ok());
+  ASSERT_TRUE(compressor.EncodeAll(ids, 0, {c, a, b}, &frames).ok());
+  ASSERT_TRUE(twin.EncodeAll(ids, 0, {c, a, b}, &twin_frames).ok());
   ASSERT_EQ(frames.size(), 3u);
   EXPECT_EQ(frames, twin_frames);
 
   const double energy = compressor.ResidualEnergy();
   const std::vector<std::vector<std::byte>> kept = frames;
   c[299] = std::numeric_limits<float>::quiet_NaN();
-  const absl::Status status = compressor.EncodeAll({0, 1, 2}, {a, b, c}, &frames);
+  const absl::Status status = compressor.EncodeAll({0, 1, 2}, 0, {a, b, c}, &frames);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("chunk 2: gradient is not finite"));
   EXPECT_EQ(frames, kept);
   EXPECT_EQ(compressor.ResidualEnergy(), energy);
-  EXPECT_FALSE(compressor.EncodeAll({0, 0}, {a, a}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0, 9}, {a, a}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0}, {a, b}, &frames).ok());
-  EXPECT_FALSE(compressor.EncodeAll({0}, {b}, &frames).ok());
+  EXPECT_FALSE(compressor.EncodeAll({0, 0}, 0, {a, a}, &frames).ok());
+  EXPECT_FALSE(compressor.EncodeAll({0, 9}, 0, {a, a}, &frames).ok());
+  EXPECT_FALSE(compressor.EncodeAll({0}, 0, {a, b}, &frames).ok());
+  EXPECT_FALSE(compressor.EncodeAll({0}, 0, {b}, &frames).ok());
 
   // As if none of that had happened; thresholds too.
   c[299] = 0;
-  for (Compressor* each : {&compressor, &twin}) each->EndStep();
-  ASSERT_TRUE(compressor.EncodeAll({0, 1, 2}, {a, b, c}, &frames).ok());
-  ASSERT_TRUE(twin.EncodeAll({0, 1, 2}, {a, b, c}, &twin_frames).ok());
+  for (Compressor* each : {&compressor, &twin}) each->EndStep(0);
+  ASSERT_TRUE(compressor.EncodeAll({0, 1, 2}, 0, {a, b, c}, &frames).ok());
+  ASSERT_TRUE(twin.EncodeAll({0, 1, 2}, 0, {a, b, c}, &twin_frames).ok());
   EXPECT_EQ(frames, twin_frames);
 }
 
 TEST(Compressor, EncodeErrorNamesTheChunkAndChangesNothing) {
-  Compressor compressor(Chunks("topk:5%", {600, 700}));
+  Compressor compressor(Chunks("topk:5%", {600, 700}), {});
   std::vector<float> bad = HeavyTailed(700, 1);
   bad[5] = std::numeric_limits<float>::infinity();
   std::vector<std::byte> frame;
-  const absl::Status status = compressor.Encode(1, bad, &frame);
+  const absl::Status status = compressor.Encode(1, 0, bad, &frame);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("chunk 1: gradient is not finite: element 5"));
   EXPECT_TRUE(frame.empty());
   EXPECT_EQ(compressor.ResidualEnergy(), 0);
-  EXPECT_FALSE(compressor.Encode(2, bad, &frame).ok());
+  EXPECT_FALSE(compressor.Encode(2, 0, bad, &frame).ok());
 }
 
 TEST(Compressor, TakesBackARefusedFrame) {
-  Compressor compressor(Chunks("ternary:0.5", {700}));
+  Compressor compressor(Chunks("ternary:0.5", {700}), {});
   const std::vector<float> gradient = HeavyTailed(700, 1);
   std::vector<std::byte> frame;
-  ASSERT_TRUE(compressor.Encode(0, gradient, &frame).ok());
+  ASSERT_TRUE(compressor.Encode(0, 0, gradient, &frame).ok());
   EXPECT_LE(frame.size(), compressor.MaxFrameSize(0));
   ASSERT_TRUE(compressor.TakeBack(0, frame).ok());
   for (size_t i = 0; i < gradient.size(); ++i) {
@@ -215,9 +223,9 @@ TEST(Compressor, TakesBackARefusedFrame) {
 }
 
 TEST(Compressor, LosslessSpecKeepsNoResidual) {
-  Compressor compressor(Chunks("none", {700}));
+  Compressor compressor(Chunks("none", {700}), {});
   std::vector<std::byte> frame;
-  ASSERT_TRUE(compressor.Encode(0, HeavyTailed(700, 1), &frame).ok());
+  ASSERT_TRUE(compressor.Encode(0, 0, HeavyTailed(700, 1), &frame).ok());
   EXPECT_TRUE(compressor.residual(0).empty());
   EXPECT_EQ(compressor.ResidualEnergy(), 0);
 }

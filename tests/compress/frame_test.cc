@@ -39,7 +39,7 @@ TEST(Frame, HeaderReadsBack) {
   const std::vector<std::byte> frame = SmallFrame();
   const absl::StatusOr<FrameHeader> header = ReadFrameHeader(frame);
   ASSERT_TRUE(header.ok()) << header.status();
-  EXPECT_EQ(header->codec, CodecId::kNone);
+  EXPECT_EQ(header->format, FormatId::kNone);
   EXPECT_EQ(header->count, 3u);
   EXPECT_EQ(header->payload_size, 12u);
   EXPECT_EQ(header->checksum, FrameChecksum(frame));
@@ -50,7 +50,7 @@ TEST(Frame, ErrorsTellApartWhatIsWrong) {
   EXPECT_THAT(ErrorWith(0, 'X'), HasSubstr("not a frame"));
   EXPECT_THAT(ErrorWith(2, 2), HasSubstr("frame version 2, this program reads version 1"));
   EXPECT_THAT(ErrorWith(2, 2), HasSubstr("newer"));
-  EXPECT_THAT(ErrorWith(3, 99), HasSubstr("unknown codec 99"));
+  EXPECT_THAT(ErrorWith(3, 99), HasSubstr("unknown format 99"));
   EXPECT_THAT(ErrorWith(12, 1), HasSubstr("flags 1"));
   EXPECT_THAT(ErrorWith(14, 4), HasSubstr("reserved 4"));
   EXPECT_THAT(ErrorWith(8, 13), HasSubstr("truncated frame: its header says 13 bytes"));

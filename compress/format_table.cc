@@ -1,0 +1,49 @@
+#include "compress/format_table.h"
+
+#include "compress/half.h"
+#include "compress/int8.h"
+#include "compress/none.h"
+#include "compress/ternary.h"
+#include "compress/topk.h"
+
+namespace sluice {
+namespace {
+
+constexpr FormatEntry kFormats[] = {
+    {FormatId::kNone, "none", &ValidateNone, &DecodeAddNone},
+    {FormatId::kFp16, "fp16", &ValidateFp16, &DecodeAddFp16},
+    {FormatId::kBf16, "bf16", &ValidateBf16, &DecodeAddBf16},
+    {FormatId::kInt8, "int8", &ValidateInt8, &DecodeAddInt8},
+    {FormatId::kSparse, "sparse", &ValidateTopK, &DecodeAddTopK},
+    {FormatId::kTernary, "ternary", &ValidateTernary, &DecodeAddTernary},
+    // next: fp8
+    // next: int4
+    // next: int2
+    // next: minmax
+    // next: qsgd
+    // next: terngrad
+    // next: natural
+    // next: sign
+    // next: onebit
+    // next: blocktopk
+    // next: randomk
+    // next: countsketch
+    // next: lsh
+    // next: powersgd
+    // next: eden
+    // next: intsum
+    // next: exponents
+};
+
+}  // namespace
+
+absl::Span<const FormatEntry> Formats() { return kFormats; }
+
+const FormatEntry* FindFormat(FormatId id) {
+  for (const FormatEntry& entry : kFormats) {
+    if (entry.id == id) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+#include "compress/simd/accumulate.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/accumulate.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+uint32_t LargestMagnitudeBits(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
+                              size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const size_t lanes = hn::Lanes(df);
+  const auto bits_at = [&](size_t i) {
+    const auto x = hn::LoadU(df, a + i);
+    return hn::BitCast(du, hn::Abs(b == nullptr ? x : hn::Add(x, hn::LoadU(df, b + i))));
+  };
+  // Two chains: a maximum takes several cycles.
+  auto even = hn::Zero(du), odd = hn::Zero(du);
+  size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    even = hn::Max(even, bits_at(i));
+    odd = hn::Max(odd, bits_at(i + lanes));
+  }
+  uint32_t largest = hn::GetLane(hn::MaxOfLanes(du, hn::Max(even, odd)));
+  for (; i < count; ++i) {
+    const float x = b == nullptr ? a[i] : a[i] + b[i];
+    uint32_t bits;
+    hwy::CopyBytes<sizeof(bits)>(&x, &bits);
+    bits &= 0x7FFFFFFF;
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(LargestMagnitudeBits);
+uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(LargestMagnitudeBits)(a, b, count);
+}
+
+}  // namespace sluice
+#endif

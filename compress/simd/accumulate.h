@@ -1,0 +1,14 @@
+// Kernels over gradient + residual that all codecs share. docs/wire-format.md has the rules of
+// arithmetic that make results equal on every instruction set.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+// The bits of the largest |a[i] + b[i]|; `b` null: of |a[i]|. Infinities and NaNs are above all
+// finite numbers.
+uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count);
+
+}  // namespace sluice
