@@ -1,0 +1,402 @@
+// What is true of codecs as mathematics, over every entry of the table and every compensator that
+// goes with it: laws of one encoding (LoneCodec) and laws of steps from senders to the mean
+// (OneChunk). Bounds have two sides where theory gives two: a codec that became suspiciously good
+// fails as well.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "compress/simd/targets.h"
+#include "gtest/gtest.h"
+#include "tests/compress/one_chunk.h"
+
+namespace sluice {
+namespace {
+
+std::vector<float> Gaussian(size_t count, uint64_t seed, float scale = 1e-2f) {
+  CounterRandom random(seed, 77);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const double radius = std::sqrt(-2 * std::log(1 - random.Uniform()));
+    value = scale * static_cast<float>(radius * std::cos(2 * M_PI * random.Uniform()));
+  }
+  return values;
+}
+
+// Magnitudes from 1/16 to 16, evenly over the exponents: far from where halves end, so that every
+// codec can be asked for exact scaling by powers of two.
+std::vector<float> Moderate(size_t count, uint64_t seed) {
+  CounterRandom random(seed, 78);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(std::exp2(8 * random.Uniform() - 4));
+    if (random.Below(2) == 0) value = -value;
+  }
+  return values;
+}
+
+double Energy(absl::Span<const float> values) {
+  double energy = 0;
+  for (const float x : values) energy += double{x} * x;
+  return energy;
+}
+
+double SquaredError(absl::Span<const float> a, absl::Span<const float> b) {
+  double error = 0;
+  for (size_t i = 0; i < a.size(); ++i) error += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+  return error;
+}
+
+std::vector<float> Scaled(std::vector<float> values, float by) {
+  for (float& x : values) x *= by;
+  return values;
+}
+
+class CodecLaw : public ::testing::TestWithParam<std::string> {
+ protected:
+  // As a compensator without feedback uses it: then an unbiased codec is unbiased.
+  bool Unbiased() const {
+    const CompensatorId compensator = codec_.spec().compensator.id;
+    return codec_.traits().unbiased && !codec_.codec().lossless() &&
+           (compensator == CompensatorId::kNone || compensator == CompensatorId::kDiana);
+  }
+  bool Deterministic() const { return !codec_.traits().unbiased || codec_.codec().lossless(); }
+  std::vector<float> RoundTrip(absl::Span<const float> x, LoneKeys keys = {}) const {
+    return codec_.Decoded(codec_.Encoded(x, keys), x.size());
+  }
+
+  const LoneCodec codec_{GetParam()};
+};
+
+// Over N keys, the mean's squared error is a N-th of the single draw's: more means bias or keys
+// that repeat their numbers, less means that draws know of each other.
+TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
+  if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
+  constexpr size_t kDraws = 300;
+  for (const std::vector<float>& x : {HeavyTailed(3072, 1), Gaussian(3072, 2)}) {
+    std::vector<double> sum(x.size()), squares(x.size());
+    for (uint64_t draw = 0; draw < kDraws; ++draw) {
+      const std::vector<float> decoded = RoundTrip(x, {.own = draw + 1, .shared = draw + 100001});
+      for (size_t i = 0; i < x.size(); ++i) {
+        const double error = double{decoded[i]} - x[i];
+        sum[i] += error;
+        squares[i] += error * error;
+      }
+    }
+    double of_mean = 0, variance = 0, spread = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      of_mean += sum[i] * sum[i] / kDraws;
+      variance += squares[i] / kDraws;
+      spread += squares[i] / kDraws * squares[i] / kDraws;
+    }
+    ASSERT_GT(variance, 0);
+    // A sum of squares of about normal variables with unequal weights. Errors of one block share
+    // their scale, hence the extra tenth.
+    const double deviation = std::sqrt(2 * spread) / variance;
+    EXPECT_NEAR(of_mean / variance, 1, 6 * deviation + 0.1);
+  }
+}
+
+TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
+  if (!codec_.traits().contractive || Unbiased()) GTEST_SKIP() << "its error may exceed its input";
+  std::vector<std::vector<float>> inputs;
+  for (const size_t count : {1u, 2u, 3u, 17u, 256u, 300u, 1024u, 3072u}) {
+    inputs.push_back(HeavyTailed(count, count));
+    inputs.push_back(Gaussian(count, count));
+    inputs.push_back(Moderate(count, count));
+    inputs.emplace_back(count, 0.1f);
+    std::vector<float> one_large(count, 0.004f);
+    one_large[count / 2] = 1.0f;
+    inputs.push_back(std::move(one_large));
+    std::vector<float> rising(count);
+    std::iota(rising.begin(), rising.end(), 1.0f);
+    inputs.push_back(std::move(rising));
+  }
+  for (size_t k = 0; k < inputs.size(); ++k) {
+    const std::vector<float>& x = inputs[k];
+    for (uint64_t draw = 1; draw <= 3; ++draw) {
+      const double error = SquaredError(RoundTrip(x, {.own = draw, .shared = draw + 50}), x);
+      EXPECT_LE(error, Energy(x) * (1 + 1e-6)) << "input " << k << " of " << x.size();
+    }
+  }
+}
+
+// Codecs with a threshold in gradient units scale with nothing.
+TEST_P(CodecLaw, ScalesExactlyWithPowersOfTwo) {
+  if (codec_.entry().level == LevelKind::kPositive) GTEST_SKIP() << "its level is absolute";
+  if (codec_.entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "votes have no size";
+  const std::vector<float> x = Moderate(3072, 16);
+  const std::vector<float> one = RoundTrip(x), many = RoundTrip(Scaled(x, 32));
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(one[i] * 32, many[i]) << i;
+}
+
+// A stochastic one has this law in expectation only, which unbiasedness covers; a range from
+// smallest to largest has an end that rounds the other way.
+TEST_P(CodecLaw, SignsAreSymmetric) {
+  if (!Deterministic() || codec_.spec().has(kMinMax)) GTEST_SKIP() << "not its law";
+  const std::vector<float> x = HeavyTailed(3072, 17);
+  const std::vector<float> one = RoundTrip(x), other = RoundTrip(Scaled(x, -1));
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(one[i], -other[i]) << i;
+}
+
+TEST_P(CodecLaw, KeysMatterToStochasticOnesOnly) {
+  const std::vector<float> x = Gaussian(3072, 18);
+  const std::vector<std::byte> first = codec_.Encoded(x, {.own = 1, .shared = 2});
+  EXPECT_EQ(first, codec_.Encoded(x, {.own = 1, .shared = 2}));
+  const bool own = first != codec_.Encoded(x, {.own = 3, .shared = 2});
+  const bool shared = first != codec_.Encoded(x, {.own = 1, .shared = 4});
+  if (!Deterministic()) {
+    EXPECT_TRUE(own || shared);
+  }
+  if (codec_.spec().has(kStochastic)) {
+    EXPECT_TRUE(own);
+  }
+}
+
+TEST_P(CodecLaw, SameFrameOnEveryInstructionSet) {
+  for (const size_t count : {0u, 1u, 15u, 16u, 17u, 255u, 256u, 257u, 1000u, 3072u, 20000u}) {
+    const std::vector<float> gradient = HeavyTailed(count, count);
+    const std::vector<float> before = HeavyTailed(count, count + 1, 3e-4f);
+    std::vector<std::byte> wanted;
+    std::vector<float> wanted_residual, wanted_decoded;
+    for (const std::string& target : SimdTargets()) {
+      ForceSimdTarget(target);
+      std::vector<float> residual = before;
+      std::vector<std::byte> frame;
+      EXPECT_TRUE(codec_.Encode(gradient, absl::MakeSpan(residual), &frame).ok());
+      const std::vector<float> decoded = codec_.Decoded(frame, count);
+      if (target == SimdTargets().front()) {
+        wanted = frame;
+        wanted_residual = residual;
+        wanted_decoded = decoded;
+      }
+      EXPECT_EQ(frame, wanted) << target << ", " << count << " elements";
+      EXPECT_EQ(residual, wanted_residual) << target << ", " << count << " elements";
+      EXPECT_EQ(decoded, wanted_decoded) << target << ", " << count << " elements";
+    }
+    ForceSimdTarget("");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, CodecLaw, ::testing::ValuesIn(TestedSpecs()),
+                         [](const auto& spec) { return SpecTestName(spec.param); });
+
+class StepLaw : public ::testing::TestWithParam<CodecSpec> {
+ protected:
+  const CodecEntry& Entry() const { return FindCodec(GetParam().codec); }
+  CodecTraits Traits() const { return TraitsOf(GetParam().codec, GetParam().options); }
+  CompensatorId Feedback() const { return GetParam().compensator.id; }
+
+  static OneChunk::Gradients Gradients(uint32_t senders, size_t count, uint64_t step) {
+    OneChunk::Gradients gradients;
+    for (uint32_t rank = 0; rank < senders; ++rank) {
+      gradients.push_back(HeavyTailed(count, step * 100 + rank));
+    }
+    return gradients;
+  }
+};
+
+TEST_P(StepLaw, AnyInputGivesFramesThatAreTakenAndFiniteMeans) {
+  constexpr float kMaxFloat = std::numeric_limits<float>::max();
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  for (const uint32_t senders : {1u, 2u, 8u}) {
+    for (const size_t count : {0u, 1u, 15u, 16u, 17u, 255u, 256u, 257u, 768u}) {
+      OneChunk chunk(GetParam(), count, senders);
+      for (uint64_t step = 0; step < 7; ++step) {
+        OneChunk::Gradients gradients = Gradients(senders, count, step);
+        const float all[] = {0, -0.0f, kTiny, kMaxFloat / 64, 1e-39f};
+        if (step >= 1 && step <= 5) {
+          for (auto& gradient : gradients)
+            std::fill(gradient.begin(), gradient.end(), all[step - 1]);
+        }
+        const std::vector<float> mean = chunk.Step(gradients);
+        for (size_t i = 0; i < count; ++i) ASSERT_TRUE(std::isfinite(mean[i])) << i;
+        for (uint32_t rank = 0; rank < senders; ++rank) {
+          EXPECT_LE(chunk.frames()[rank].size(), chunk.sender(rank).MaxFrameSize(0));
+        }
+      }
+    }
+  }
+}
+
+// The additive law, over steps in which senders are absent, frames are refused and nothing is sent.
+TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
+  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "its compensator has another";
+  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
+  constexpr size_t kCount = 1536;
+  for (const uint32_t senders : {1u, 2u, 8u}) {
+    OneChunk chunk(GetParam(), kCount, senders);
+    std::vector<double> given(kCount), received(kCount);
+    double size = 0;
+    for (uint64_t step = 0; step < 20; ++step) {
+      OneChunk::Gradients gradients = Gradients(senders, kCount, step);
+      const uint32_t odd = static_cast<uint32_t>(step % senders);
+      if (step % 4 == 1 && senders > 1) gradients[odd].clear();
+      if (step % 5 == 2) std::fill(gradients.back().begin(), gradients.back().end(), 0.0f);
+      std::vector<uint32_t> refused;
+      if (step % 3 == 2) refused.push_back((odd + 1) % senders);
+      const std::vector<float> mean = chunk.Step(gradients, refused);
+      uint32_t taken = 0;
+      for (uint32_t rank = 0; rank < senders; ++rank) {
+        for (size_t i = 0; i < gradients[rank].size(); ++i) {
+          given[i] += gradients[rank][i];
+          size += std::abs(gradients[rank][i]);
+        }
+        const bool counted = !gradients[rank].empty() && (refused.empty() || refused[0] != rank);
+        taken += counted ? 1 : 0;
+      }
+      for (size_t i = 0; i < kCount; ++i) received[i] += double{mean[i]} * taken;
+    }
+    for (uint32_t rank = 0; rank < senders; ++rank) {
+      const absl::Span<const float> owed = chunk.sender(rank).residual(0);
+      for (size_t i = 0; i < owed.size(); ++i) received[i] += owed[i];
+    }
+    double wrong = 0;
+    for (size_t i = 0; i < kCount; ++i) wrong += std::abs(given[i] - received[i]);
+    EXPECT_LE(wrong, size * 1e-6) << senders << " senders";
+  }
+}
+
+// Nothing that the receiver does with many frames at once differs from one after the other; for
+// codecs that add integers this says that they add them exactly.
+TEST_P(StepLaw, TheMeanIsTheMeanOfWhatEachFrameDecodesTo) {
+  const bool plain = Feedback() == CompensatorId::kErrorFeedback ||
+                     Feedback() == CompensatorId::kNone || Feedback() == CompensatorId::kDgc;
+  if (Entry().aggregation != Aggregation::kAdditive || !plain ||
+      FindFormat(MakeCodec(GetParam())->format())->decode_add == nullptr) {
+    GTEST_SKIP() << "its receiver does something else with frames";
+  }
+  constexpr size_t kCount = 1536;
+  for (const uint32_t senders : {1u, 2u, 8u}) {
+    OneChunk chunk(GetParam(), kCount, senders);
+    for (uint64_t step = 0; step < 4; ++step) {
+      const std::vector<float> mean = chunk.Step(Gradients(senders, kCount, step));
+      std::vector<float> sum(kCount);
+      for (const std::vector<std::byte>& frame : chunk.frames()) {
+        ASSERT_TRUE(DecodeAddFrame(frame, absl::MakeSpan(sum)).ok());
+      }
+      for (size_t i = 0; i < kCount; ++i) {
+        ASSERT_EQ(mean[i], sum[i] / static_cast<float>(senders)) << i;
+      }
+    }
+  }
+}
+
+TEST_P(StepLaw, IsAFunctionOfItsSeedAndInputs) {
+  constexpr size_t kCount = 1536;
+  OneChunk first(GetParam(), kCount, 2, 7), second(GetParam(), kCount, 2, 7),
+      other(GetParam(), kCount, 2, 8);
+  bool differs = false, senders_differ = false;
+  for (uint64_t step = 0; step < 4; ++step) {
+    // Both senders get the same, so that only their random numbers can tell them apart.
+    const OneChunk::Gradients gradients(2, Gaussian(kCount, step));
+    EXPECT_EQ(first.Step(gradients), second.Step(gradients));
+    EXPECT_EQ(first.frames(), second.frames());
+    other.Step(gradients);
+    differs = differs || first.frames() != other.frames();
+    senders_differ = senders_differ || first.frames()[0] != first.frames()[1];
+  }
+  const bool stochastic = Traits().unbiased && !Traits().lossless;
+  if (stochastic) {
+    EXPECT_TRUE(differs);
+  }
+  if (GetParam().has(kStochastic)) {
+    EXPECT_TRUE(senders_differ);
+  }
+}
+
+TEST_P(StepLaw, SameStepsOnEveryInstructionSet) {
+  constexpr size_t kCount = 2304;
+  std::vector<std::vector<float>> wanted;
+  std::vector<std::vector<std::vector<std::byte>>> wanted_frames;
+  for (const std::string& target : SimdTargets()) {
+    ForceSimdTarget(target);
+    OneChunk chunk(GetParam(), kCount, 2);
+    for (uint64_t step = 0; step < 4; ++step) {
+      const std::vector<float> mean = chunk.Step(Gradients(2, kCount, step));
+      if (target == SimdTargets().front()) {
+        wanted.push_back(mean);
+        wanted_frames.push_back(chunk.frames());
+      }
+      EXPECT_EQ(mean, wanted[step]) << target << ", step " << step;
+      EXPECT_EQ(chunk.frames(), wanted_frames[step]) << target << ", step " << step;
+    }
+  }
+  ForceSimdTarget("");
+}
+
+TEST_P(StepLaw, AGradientThatIsNotFiniteChangesNothing) {
+  constexpr size_t kCount = 768;
+  OneChunk chunk(GetParam(), kCount, 1), twin(GetParam(), kCount, 1);
+  for (uint64_t step = 0; step < 3; ++step) {
+    std::vector<float> bad = HeavyTailed(kCount, 50 + step);
+    bad[step * 300] = step == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                : std::numeric_limits<float>::infinity();
+    std::vector<std::byte> frame = {std::byte{1}};
+    EXPECT_EQ(chunk.sender(0).Encode(0, step, bad, &frame).code(),
+              absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(frame, std::vector<std::byte>{std::byte{1}});
+    const OneChunk::Gradients gradients = Gradients(1, kCount, step);
+    EXPECT_EQ(chunk.Step(gradients), twin.Step(gradients));
+    EXPECT_EQ(chunk.frames(), twin.frames());
+  }
+}
+
+// Senders whose gradients never change: what is received, averaged over the steps, must come to
+// their mean if lost parts are sent later or rounding is unbiased, and must not where they are
+// lost.
+TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
+  if (Entry().aggregation == Aggregation::kVote) GTEST_SKIP() << "a vote has no size";
+  constexpr size_t kCount = 1536;
+  // Where one element in a thousand goes per step, each waits a thousand steps for its turn.
+  const double density = MakeCodec(GetParam())->density();
+  const uint64_t steps =
+      Traits().sparse
+          ? std::max<uint64_t>(2000, density > 0 ? static_cast<uint64_t>(10 / density) : 0)
+          : 400;
+  OneChunk chunk(GetParam(), kCount, 2);
+  const OneChunk::Gradients gradients = {Gaussian(kCount, 1), Gaussian(kCount, 2)};
+  std::vector<float> target(kCount);
+  for (size_t i = 0; i < kCount; ++i) target[i] = (gradients[0][i] + gradients[1][i]) / 2;
+  std::vector<double> sum(kCount);
+  double early = 0, late = 0;  // Relative error of the average after a tenth, and at the end.
+  for (uint64_t step = 1; step <= steps; ++step) {
+    const std::vector<float> mean = chunk.Step(gradients);
+    double error = 0;
+    for (size_t i = 0; i < kCount; ++i) {
+      sum[i] += mean[i];
+      const double off = sum[i] / static_cast<double>(step) - target[i];
+      error += off * off;
+    }
+    if (step == steps / 10) early = error / Energy(target);
+    if (step == steps) late = error / Energy(target);
+  }
+  RecordProperty("early", absl::StrCat(early));
+  RecordProperty("late", absl::StrCat(late));
+  const bool lost = Feedback() == CompensatorId::kNone && !Traits().unbiased && !Traits().lossless;
+  if (lost) {
+    EXPECT_GT(late, 1e-13);
+    EXPECT_GT(late, early / 2);
+  } else if (Feedback() != CompensatorId::kDgc) {
+    // DGC multiplies what is constant by 1 / (1 - momentum).
+    EXPECT_LE(late, early / 4 + 1e-10);
+    EXPECT_LE(late, 0.05);
+  }
+}
+
+std::string CompensatedName(const ::testing::TestParamInfo<CodecSpec>& info) {
+  // The whole of it, as two specs may differ in what a text leaves out.
+  const CompensatorSpec& compensator = info.param.compensator;
+  CodecSpec bare = info.param;
+  bare.compensator = {};
+  const std::string name = SpecTestName(ToString(bare));
+  return absl::StrCat(name.substr(0, name.find("_by_")), "_by_", CompensatorName(compensator.id),
+                      "_", info.index);
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, StepLaw, ::testing::ValuesIn(CompensatedSpecs()), CompensatedName);
+
+}  // namespace
+}  // namespace sluice
