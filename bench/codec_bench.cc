@@ -81,8 +81,12 @@ struct Sender {
     offset = (offset + 61) % kSlack;
     for (size_t i = 0; i < residuals.size(); ++i) {
       frame->clear();
-      const absl::Status status =
-          residuals[i]->Encode(*codec, Chunk(i), threshold, &magnitudes, frame);
+      const absl::Status status = residuals[i]->Encode(*codec,
+                                                       {.gradient = Chunk(i),
+                                                        .threshold = threshold,
+                                                        .magnitudes = &magnitudes,
+                                                        .scratch = &scratch},
+                                                       frame);
       Check(status.ok(), status.message());
       bytes += frame->size();
     }
@@ -94,6 +98,7 @@ struct Sender {
   std::unique_ptr<Codec> codec;
   std::vector<float> gradient;
   std::vector<std::unique_ptr<Compensator>> residuals;
+  EncodeScratch scratch;
   float threshold = 0;
   size_t offset = 0;
 };
@@ -114,8 +119,8 @@ void BM_DecodeAdd(benchmark::State& state, const CodecEntry* entry) {
   std::vector<std::vector<std::byte>> frames(chunks);
   size_t bytes = 0;
   for (size_t i = 0; i < chunks; ++i) {
-    const absl::Status status = sender.residuals[i]->Encode(*sender.codec, sender.Chunk(i),
-                                                            sender.threshold, nullptr, &frames[i]);
+    const absl::Status status = sender.residuals[i]->Encode(
+        *sender.codec, {.gradient = sender.Chunk(i), .threshold = sender.threshold}, &frames[i]);
     Check(status.ok(), status.message());
     bytes += frames[i].size();
   }

@@ -7,13 +7,16 @@
 namespace sluice {
 
 std::string FormatCodecTable() {
-  std::string text = absl::StrFormat("%-9s %-16s %s\n", "codec", "example", "what it does");
+  std::string text = absl::StrFormat("%-11s %-16s %s\n", "codec", "example", "what it does");
   for (const CodecEntry& codec : Codecs()) {
-    absl::StrAppendFormat(&text, "%-9s %-16s %s\n", codec.name, codec.example, codec.summary);
+    absl::StrAppendFormat(&text, "%-11s %-16s %s\n", codec.name, codec.example, codec.summary);
   }
   text +=
-      "\nA spec is CODEC[:LEVEL][+VALUES][/noef]; /noef drops what a codec leaves out instead of "
-      "sending it later.\nIn a job file: compression: {uplink: topk:1%+int4, downlink: topk:3%}\n";
+      "\nA spec is CODEC[:LEVEL,OPTIONS][+VALUES][/COMPENSATOR]. Values of sparse codecs: +fp16 "
+      "+int8 "
+      "+int4 +sign.\nCompensators: /ef feeds errors back (usual where a codec is biased), /noef "
+      "drops them; `sluice codecs\n--support` shows what goes with what.\n"
+      "In a job file: compression: {uplink: topk:1%+int4, downlink: topk:3%}\n";
   return text;
 }
 

@@ -13,6 +13,7 @@
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
+#include "job/support.h"
 
 namespace sluice {
 namespace {
@@ -107,8 +108,14 @@ void AddValidate(CLI::App* app, std::function<int()>* chosen) {
 
 void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* codecs = app->add_subcommand("codecs", "List the codecs");
-  codecs->callback([chosen] {
-    *chosen = [] { return std::fputs(FormatCodecTable().c_str(), stdout) < 0 ? 1 : 0; };
+  auto support = std::make_shared<bool>(false);
+  codecs->add_flag("--support", *support,
+                   "Show instead what goes with what, as in docs/compression.md");
+  codecs->callback([chosen, support] {
+    *chosen = [support] {
+      const std::string text = *support ? SupportTableMarkdown() : FormatCodecTable();
+      return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
+    };
   });
 }
 

@@ -133,8 +133,8 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
     added.config = chunk;
     added.group = FindOrAddGroup(chunk, &state_->groups);
     Group& group = state_->groups[added.group];
-    Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
-          "chunks are cut so that their frames stay below the limit");
+    sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
+                  "chunks are cut so that their frames stay below the limit");
     added.compensator = MakeCompensator(chunk.spec.compensator, chunk.count);
     added.codec_state.resize(group.codec->StateSize(chunk.count, chunk.rows));
     if (added.codec_state.empty()) continue;
@@ -159,6 +159,10 @@ absl::Status Compressor::Encode(size_t chunk, uint64_t step, absl::Span<const fl
   return state_->EncodeChecked(chunk, step, gradient, frame);
 }
 
+absl::Status Compressor::Check(size_t chunk, absl::Span<const float> gradient) const {
+  return state_->CheckGradient(chunk, gradient);
+}
+
 absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                                    absl::Span<const absl::Span<const float>> gradients,
                                    std::vector<std::vector<std::byte>>* frames) {
@@ -168,7 +172,7 @@ absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t s
   for (size_t i = 0; i < chunks.size(); ++i) {
     (*frames)[i].clear();
     absl::Status status = state_->EncodeChecked(chunks[i], step, gradients[i], &(*frames)[i]);
-    Check(status.ok(), status.message());
+    sluice::Check(status.ok(), status.message());
   }
   return absl::OkStatus();
 }

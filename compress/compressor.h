@@ -34,6 +34,8 @@ class Compressor {
   // INVALID_ARGUMENT if the gradient is not finite; then nothing changed.
   absl::Status Encode(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                       std::vector<std::byte>* frame);
+  // OK if Encode would accept the gradient.
+  absl::Status Check(size_t chunk, absl::Span<const float> gradient) const;
   // Encodes all of `chunks` (each at most once) or none: on error no residual, threshold or frame
   // has changed.
   // `*frames` becomes one frame per chunk, in the same order.

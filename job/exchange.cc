@@ -8,12 +8,15 @@ namespace sluice {
 
 uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   uint32_t crc = 0;
-  for (const std::string& frame : frames) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(frame.data());
-    const uint32_t checksum =
-        frame.size() < kFrameHeaderSize ? 0 : FrameChecksum({bytes, frame.size()});
-    crc = ExtendCrc32c(
-        crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
+  for (const std::string& chunk : frames) {
+    absl::Span<const std::byte> left(reinterpret_cast<const std::byte*>(chunk.data()),
+                                     chunk.size());
+    do {
+      const absl::Span<const std::byte> frame = TakeFrame(&left);
+      const uint32_t checksum = frame.size() < kFrameHeaderSize ? 0 : FrameChecksum(frame);
+      crc = ExtendCrc32c(
+          crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
+    } while (!left.empty());
   }
   return crc;
 }

@@ -66,8 +66,10 @@ struct ExchangeAnswer {
   Outcome outcome = Outcome::kResult;
   uint64_t step = 0;
   uint32_t bundle = 0;
-  ClosingRecord record;              // With kResult.
-  std::vector<std::string> results;  // With kResult: one frame per chunk; none if record.n == 0.
+  ClosingRecord record;  // With kResult.
+  // With kResult, one string per chunk: the frame of the mean, and for some codecs a second frame
+  // that senders need. None if record.n == 0.
+  std::vector<std::string> results;
   uint64_t base_version = 0;
   uint64_t version = 0;
   uint64_t need_from = 0;       // With kNeed.
@@ -76,7 +78,7 @@ struct ExchangeAnswer {
 };
 
 // CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no
-// frames; a frame too short to have a checksum counts as 0.
+// frames; a frame too short to have a checksum counts as 0. A chunk may have several frames.
 uint32_t BundleChecksum(const std::vector<std::string>& frames);
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
 #include "job/job_spec.h"
 
 #include "absl/strings/str_cat.h"
-#include "job/support.h"
+#include "compress/codec_table.h"
 
 namespace sluice {
 namespace {
@@ -47,6 +47,18 @@ std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
   return uses;
 }
 
+// Feedback that takes many steps to send what it holds.
+bool DelaysGradients(const CodecSpec& codec) {
+  const bool coarse = codec.codec == CodecId::kSign || codec.codec == CodecId::kOneBit;
+  return codec.error_feedback() && (coarse || TraitsOf(codec.codec, codec.options).sparse);
+}
+
+// Leaves elements out and does not make up for it, not even on average.
+bool LosesForGood(const CodecSpec& codec) {
+  const CodecTraits traits = TraitsOf(codec.codec, codec.options);
+  return !codec.error_feedback() && traits.sparse && !traits.unbiased;
+}
+
 // Empty if the optimizer's momentum and the codecs go together.
 std::string MomentumWarning(const JobSpec& spec) {
   const OptimizerSpec& optimizer = spec.optimizer;
@@ -56,7 +68,7 @@ std::string MomentumWarning(const JobSpec& spec) {
   std::string delaying;
   int count = 0;
   for (const CodecUse& use : CodecsOf(spec.compression)) {
-    if (ClassOf(use.codec) != CodecClass::kSparse || !use.codec.error_feedback) continue;
+    if (!DelaysGradients(use.codec)) continue;
     absl::StrAppend(&delaying, count++ > 0 ? " and " : "", use.where, " ", ToString(use.codec));
   }
   if (count == 0) return "";
@@ -85,8 +97,28 @@ CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& te
   if (!compresses || tensor.elements() >= compression.min_elements) return usual;
   CodecSpec dense;
   dense.codec = CodecId::kFp16;
-  dense.error_feedback = usual.error_feedback;
+  if (!usual.error_feedback() && !TraitsOf(usual.codec, usual.options).unbiased) {
+    dense.compensator.id = CompensatorId::kNone;
+  }
   return dense;
+}
+
+std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
+                                      const Layout& layout, Direction direction) {
+  std::vector<CodecSpec> specs;
+  specs.reserve(table.size());
+  for (const TensorInfo& tensor : table) {
+    specs.push_back(SpecForTensor(compression, tensor, direction));
+  }
+  std::vector<ChunkConfig> configs;
+  configs.reserve(layout.chunks.size());
+  for (const Chunk& chunk : layout.chunks) {
+    configs.push_back({.count = chunk.count,
+                       .spec = specs[chunk.tensor],
+                       .id = static_cast<uint32_t>(configs.size()),
+                       .tensor = chunk.tensor});
+  }
+  return configs;
 }
 
 std::vector<std::string> JobWarnings(const JobSpec& spec) {
@@ -94,9 +126,9 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
   std::string momentum = MomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
   for (const CodecUse& use : CodecsOf(spec.compression)) {
-    if (ClassOf(use.codec) != CodecClass::kSparse || use.codec.error_feedback) continue;
+    if (!LosesForGood(use.codec)) continue;
     CodecSpec with_feedback = use.codec;
-    with_feedback.error_feedback = true;
+    with_feedback.compensator = {.id = CompensatorId::kErrorFeedback};
     warnings.push_back(absl::StrCat(use.where, " ", ToString(use.codec),
                                     " loses for good what it does not send; use ",
                                     ToString(with_feedback), ", which sends it later"));

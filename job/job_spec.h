@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
 #include "job/layout.h"
+#include "job/support.h"
 #include "job/tensor_table.h"
 
 namespace sluice {
@@ -63,6 +65,7 @@ struct CompressionSpec {
   // Smaller tensors are not compressed beyond fp16 unless an override names them.
   uint32_t min_elements = 1024;
   LayoutParameters layout;
+  uint64_t seed = 0;  // The job's; of stochastic codecs.
 };
 
 struct ServerSpec {
@@ -100,12 +103,14 @@ struct JobSpec {
   uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
 };
 
-enum class Direction { kUplink, kDownlink };
-
 // The codec of a tensor: the last override that matches, else dense fp16 below min_elements where
 // the direction's codec has fewer bits than that, else the direction's codec.
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction);
+
+// How the chunks of a layout are coded in one direction, by chunk id.
+std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
+                                      const Layout& layout, Direction direction);
 
 // Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose
 // feedback delay does not go with the optimizer's momentum.

@@ -1,5 +1,11 @@
 #include "job/support.h"
 
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "compress/codec_table.h"
+
 namespace sluice {
 namespace {
 
@@ -7,65 +13,188 @@ constexpr absl::string_view kNeedsServerRule =
     "a step of async or ssp closes at every contribution, so there is no mean for the workers' "
     "optimizers to apply; it needs a rule on the shards";
 
-constexpr SupportRow kRows[] = {
-    {"sync", "average", CodecClass::kLossless, "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", CodecClass::kDense, "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", CodecClass::kSparse, "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", std::nullopt, "elastic", Support::kNotYet, "membership",
+constexpr ModeRow kModeRows[] = {
+    {"sync", "average", "fixed", Support::kBuilt, "", ""},
+    {"sync", "average", "elastic", Support::kNotYet, "membership",
      "elastic is not built yet; use fixed"},
-    {"sync", "", std::nullopt, "", Support::kNotYet, "mode",
+    {"sync", "", "", Support::kNotYet, "mode",
      "update rules on the shards are not built yet; the workers' optimizers apply the mean"},
-    {"async", "average", std::nullopt, "", Support::kImpossible, "mode", kNeedsServerRule},
-    {"ssp", "average", std::nullopt, "", Support::kImpossible, "mode", kNeedsServerRule},
-    {"async", "", std::nullopt, "", Support::kNotYet, "mode", "async is not built yet; use sync"},
-    {"ssp", "", std::nullopt, "", Support::kNotYet, "mode", "ssp is not built yet; use sync"},
-    {"local_sgd", "", std::nullopt, "", Support::kNotYet, "mode",
-     "local_sgd is not built yet; use sync"},
+    {"async", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
+    {"ssp", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
+    {"async", "", "", Support::kNotYet, "mode", "async is not built yet; use sync"},
+    {"ssp", "", "", Support::kNotYet, "mode", "ssp is not built yet; use sync"},
+    {"local_sgd", "", "", Support::kNotYet, "mode", "local_sgd is not built yet; use sync"},
 };
 
-constexpr SupportRow kNoRow = {"",
-                               "",
-                               std::nullopt,
-                               "",
-                               Support::kImpossible,
-                               "mode",
-                               "there is no such combination of mode, update rule and membership"};
+constexpr ModeRow kNoModeRow = {
+    "",     "",
+    "",     Support::kImpossible,
+    "mode", "there is no such combination of mode, update rule and membership"};
 
-bool Fits(const SupportRow& row, const SupportQuery& query) {
+bool Fits(const ModeRow& row, const SupportQuery& query) {
   return (row.mode.empty() || row.mode == query.mode) &&
          (row.rule.empty() || row.rule == query.rule) &&
-         (!row.codec_class || *row.codec_class == query.codec_class) &&
          (row.membership.empty() || row.membership == query.membership);
 }
 
-}  // namespace
-
-CodecClass ClassOf(const CodecSpec& codec) {
-  switch (codec.codec) {
-    case CodecId::kNone:
-      return CodecClass::kLossless;
-    case CodecId::kFp16:
-    case CodecId::kBf16:
-    case CodecId::kInt8:
-      return CodecClass::kDense;
-    case CodecId::kTopK:
-    case CodecId::kTernary:
-      return CodecClass::kSparse;
+const ModeRow& FindModeRow(const SupportQuery& query) {
+  for (const ModeRow& row : kModeRows) {
+    if (Fits(row, query)) return row;
   }
-  return CodecClass::kSparse;
+  return kNoModeRow;
 }
+
+bool Waits(absl::string_view mode) { return mode == "sync" || mode == "local_sgd"; }
+bool SendsWeights(absl::string_view mode, absl::string_view rule) {
+  return mode == "local_sgd" || rule == "accumulate";
+}
+
+// What codecs and compensators ask of modes and rules. One sentence each: they are footnotes too.
+constexpr absl::string_view kVoteNeedsMany =
+    "a vote needs all workers of a step; async and ssp close at every contribution";
+constexpr absl::string_view kVoteHasNoSize =
+    "a vote has no size; changes of weights need one (local_sgd, accumulate)";
+constexpr absl::string_view kDifferencesNeedSteps =
+    "the receiver adds up all workers' differences step by step; async and ssp have no such steps";
+constexpr absl::string_view kMomentumTwice =
+    "the shards' rule has a momentum of its own, which would act twice";
+constexpr absl::string_view kWeightsNoMomentum =
+    "workers send changes of weights, which hold their momentum already (local_sgd, accumulate)";
+
+absl::string_view ModeRefusal(const CodecSpec& codec, absl::string_view mode,
+                              absl::string_view rule) {
+  if (FindCodec(codec.codec).aggregation == Aggregation::kVote) {
+    if (!Waits(mode)) return kVoteNeedsMany;
+    if (SendsWeights(mode, rule)) return kVoteHasNoSize;
+  }
+  switch (codec.compensator.id) {
+    case CompensatorId::kErrorFeedback:
+    case CompensatorId::kNone:
+      break;
+    case CompensatorId::kEf21:
+    case CompensatorId::kDiana:
+      if (!Waits(mode)) return kDifferencesNeedSteps;
+      break;
+    case CompensatorId::kDgc:
+      if (SendsWeights(mode, rule)) return kWeightsNoMomentum;
+      if (rule != "average" && rule != "sgd") return kMomentumTwice;
+      break;
+  }
+  return "";
+}
+
+// Numbers sentences in the order in which they are first asked for.
+class Footnotes {
+ public:
+  size_t Number(absl::string_view text) {
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (texts_[i] == text) return i + 1;
+    }
+    texts_.push_back(text);
+    return texts_.size();
+  }
+  std::string List() const {
+    std::string list;
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      absl::StrAppend(&list, i + 1, ". ", texts_[i], ".\n");
+    }
+    return list;
+  }
+
+ private:
+  std::vector<absl::string_view> texts_;
+};
+
+// Rows are codecs, and options that change what goes with them.
+std::string CompensatorTable(Footnotes* notes) {
+  std::string header = "| codec |";
+  std::string rule = "|---|";
+  for (const CompensatorId id : Compensators()) {
+    absl::StrAppend(&header, " /", CompensatorName(id), " |");
+    absl::StrAppend(&rule, "---|");
+  }
+  std::string table = absl::StrCat(header, " downlink |\n", rule, "---|\n");
+  for (const CodecEntry& entry : Codecs()) {
+    for (const uint32_t options : {uint32_t{0}, uint32_t{kStochastic}, uint32_t{kUnbiased}}) {
+      if ((entry.options & options) != options) continue;
+      absl::StrAppend(&table, "| `", entry.name,
+                      options == kStochastic ? ":sr"
+                      : options == kUnbiased ? ":..,unbiased"
+                                             : "",
+                      "` |");
+      for (const CompensatorId id : Compensators()) {
+        const absl::string_view refusal = CompensatorRefusal(entry.id, options, id);
+        const bool usual = id == UsualCompensator(entry.id, options);
+        absl::StrAppend(&table, " ",
+                        refusal.empty() ? (usual ? "**usual**" : "yes")
+                                        : absl::StrCat("no (", notes->Number(refusal), ")"),
+                        " |");
+      }
+      CodecSpec spec;
+      spec.codec = entry.id;
+      const absl::string_view refusal = DownlinkRefusal(spec);
+      absl::StrAppend(&table, " ",
+                      refusal.empty() ? "yes" : absl::StrCat("no (", notes->Number(refusal), ")"),
+                      " |\n");
+    }
+  }
+  return table;
+}
+
+std::string ModeTable(Footnotes* notes) {
+  std::string table = "| mode | rule | membership | |\n|---|---|---|---|\n";
+  const auto or_any = [](absl::string_view text) {
+    return text.empty() ? std::string("any") : absl::StrCat("`", text, "`");
+  };
+  for (const ModeRow& row : kModeRows) {
+    const absl::string_view state = row.support == Support::kBuilt        ? "runs"
+                                    : row.support == Support::kImpossible ? "impossible"
+                                                                          : "not yet";
+    absl::StrAppend(&table, "| `", row.mode, "` | ", or_any(row.rule), " | ",
+                    or_any(row.membership), " | ", state,
+                    row.reason.empty() ? "" : absl::StrCat(" (", notes->Number(row.reason), ")"),
+                    " |\n");
+  }
+  return table;
+}
+
+std::string ModeRefusals(Footnotes* notes) {
+  std::string text = "Codecs and compensators that do not go with every mode and rule: `signsgd` (";
+  // One by one: arguments of a call are evaluated in any order, and so would the notes be numbered.
+  absl::StrAppend(&text, notes->Number(kVoteNeedsMany), ", ");
+  absl::StrAppend(&text, notes->Number(kVoteHasNoSize), "), `/ef21` and `/diana` (");
+  absl::StrAppend(&text, notes->Number(kDifferencesNeedSteps), "), `/dgc` (");
+  absl::StrAppend(&text, notes->Number(kMomentumTwice), ", ");
+  absl::StrAppend(&text, notes->Number(kWeightsNoMomentum));
+  return text + "). `/dgc`, `/ef21` and `/diana` are for the uplink.\n";
+}
+
+}  // namespace
 
 absl::string_view UsualRule(absl::string_view mode) {
   return mode == "async" || mode == "ssp" ? "accumulate" : "average";
 }
 
-absl::Span<const SupportRow> SupportMatrix() { return kRows; }
+absl::Span<const ModeRow> ModeRows() { return kModeRows; }
 
-const SupportRow& FindSupport(const SupportQuery& query) {
-  for (const SupportRow& row : kRows) {
-    if (Fits(row, query)) return row;
+SupportAnswer FindSupport(const SupportQuery& query) {
+  const ModeRow& row = FindModeRow(query);
+  if (row.support != Support::kBuilt) return {row.support, row.key, row.reason};
+  for (const absl::string_view refusal :
+       {CompensatorRefusal(query.codec.codec, query.codec.options, query.codec.compensator.id),
+        query.direction == Direction::kDownlink ? DownlinkRefusal(query.codec) : "",
+        ModeRefusal(query.codec, query.mode, query.rule)}) {
+    if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
-  return kNoRow;
+  return {};
+}
+
+std::string SupportTableMarkdown() {
+  Footnotes notes;
+  std::string text = CompensatorTable(&notes);
+  absl::StrAppend(&text, "\n", ModeTable(&notes), "\n");
+  absl::StrAppend(&text, ModeRefusals(&notes), "\n");
+  return text + notes.List();
 }
 
 }  // namespace sluice

@@ -1,9 +1,9 @@
-// The support matrix: which combinations of mode, update rule, codec class and membership this
-// version can run, and why it cannot run the others. Checked when a job is loaded; docs/job-file.md
-// shows it.
+// The support table: which combinations of codec, compensator, direction, mode, update rule and
+// membership this version can run, and why it cannot run the others. Checked when a job is loaded;
+// docs/compression.md shows it. What a codec and a compensator refuse in each other is theirs to
+// say (compress/codec_table.h); here it meets modes and rules.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -12,13 +12,7 @@
 
 namespace sluice {
 
-enum class CodecClass {
-  kLossless,  // none
-  kDense,     // Sends every element, rounded: fp16, bf16, int8.
-  kSparse,    // Sends some elements, the others later: topk, ternary.
-};
-
-CodecClass ClassOf(const CodecSpec& codec);
+enum class Direction { kUplink, kDownlink };
 
 // The update rule of a mode where the job names none: `average` where workers wait for each other.
 absl::string_view UsualRule(absl::string_view mode);
@@ -26,26 +20,35 @@ absl::string_view UsualRule(absl::string_view mode);
 struct SupportQuery {
   absl::string_view mode;
   absl::string_view rule;
-  CodecClass codec_class = CodecClass::kLossless;
   absl::string_view membership;
+  CodecSpec codec;
+  Direction direction = Direction::kUplink;
 };
 
 enum class Support { kBuilt, kNotYet, kImpossible };
 
-// A row of the matrix. Empty members stand for anything; the first row that fits a query decides.
-struct SupportRow {
-  absl::string_view mode;
-  absl::string_view rule;
-  std::optional<CodecClass> codec_class;
-  absl::string_view membership;
-  Support support;
-  absl::string_view key;     // Of the job file: what to change.
+struct SupportAnswer {
+  Support support = Support::kBuilt;
+  absl::string_view key;     // Of the job file: what to change; empty: the codec.
   absl::string_view reason;  // Empty if built.
 };
 
-absl::Span<const SupportRow> SupportMatrix();
+// Every query has an answer.
+SupportAnswer FindSupport(const SupportQuery& query);
 
-// Every query has a row: what no row names is impossible.
-const SupportRow& FindSupport(const SupportQuery& query);
+// A row about mode, rule and membership alone. Empty members stand for anything; the first row that
+// fits a query decides, and what no row names is impossible.
+struct ModeRow {
+  absl::string_view mode;
+  absl::string_view rule;
+  absl::string_view membership;
+  Support support;
+  absl::string_view key;
+  absl::string_view reason;
+};
+absl::Span<const ModeRow> ModeRows();
+
+// The whole table for docs/compression.md.
+std::string SupportTableMarkdown();
 
 }  // namespace sluice

@@ -205,19 +205,37 @@ void Completer::CheckText(absl::string_view path, absl::string_view text) {
 }
 
 void Completer::CheckSupport(const v1::JobSpec& job) {
-  std::vector<std::string> specs = {job.compression().uplink(), job.compression().downlink()};
-  for (const v1::CompressionOverride& entry : job.compression().overrides()) {
-    if (entry.has_uplink()) specs.push_back(entry.uplink());
-    if (entry.has_downlink()) specs.push_back(entry.downlink());
+  struct Use {
+    std::string path;
+    std::string codec;
+    Direction direction;
+  };
+  std::vector<Use> uses = {
+      {"compression.uplink", job.compression().uplink(), Direction::kUplink},
+      {"compression.downlink", job.compression().downlink(), Direction::kDownlink}};
+  for (int i = 0; i < job.compression().overrides_size(); ++i) {
+    const v1::CompressionOverride& entry = job.compression().overrides(i);
+    const std::string path = absl::StrCat("compression.overrides[", i, "]");
+    if (entry.has_uplink()) {
+      uses.push_back({path + ".uplink", entry.uplink(), Direction::kUplink});
+    }
+    if (entry.has_downlink()) {
+      uses.push_back({path + ".downlink", entry.downlink(), Direction::kDownlink});
+    }
   }
   std::set<std::string> told;
-  for (const std::string& text : specs) {
-    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(text);
+  for (const Use& use : uses) {
+    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(use.codec);
     Check(codec.ok(), "the mapper keeps canonical codec specs");
-    const SupportRow& row =
-        FindSupport({job.mode(), UsualRule(job.mode()), ClassOf(*codec), job.membership()});
-    if (row.support == Support::kBuilt || !told.insert(std::string(row.key)).second) continue;
-    Fail(row.key, row.reason);
+    const SupportAnswer answer = FindSupport({.mode = job.mode(),
+                                              .rule = UsualRule(job.mode()),
+                                              .membership = job.membership(),
+                                              .codec = *codec,
+                                              .direction = use.direction});
+    const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
+    if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
+    Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)
+                                 : std::string(answer.reason));
   }
 }
 

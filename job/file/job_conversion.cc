@@ -107,6 +107,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.precision = job.precision();
   spec.device = job.device();
   spec.seed = job.seed();
+  spec.compression.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.membership = job.membership();
   spec.output = job.output();

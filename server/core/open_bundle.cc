@@ -4,12 +4,12 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "compress/frame.h"
 
 namespace sluice {
 
-OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, uint32_t world_size, bool keep_frames)
-    : counts_(counts), keep_frames_(keep_frames), arrivals_(world_size) {}
+OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
+                       uint32_t world_size)
+    : counts_(counts), aggregators_(aggregators), arrivals_(world_size) {}
 
 void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames,
                        absl::Time now) {
@@ -24,28 +24,28 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
   ++arrived_;
-  if (!keep_frames_) SumPrefix();
 }
 
 void OpenBundle::SumPrefix() {
-  while (summed_ < arrivals_.size() && arrivals_[summed_].arrived) {
-    if (!arrivals_[summed_].skipped) Add(&arrivals_[summed_]);
-    ++summed_;
-  }
-}
-
-void OpenBundle::Add(Arrival* arrival) {
-  if (sum_.empty()) sum_.resize(std::accumulate(counts_.begin(), counts_.end(), size_t{0}));
+  const size_t first = summed_;
+  while (summed_ < arrivals_.size() && arrivals_[summed_].arrived) ++summed_;
+  const absl::Span<Arrival> arrivals = absl::MakeSpan(arrivals_).subspan(first, summed_ - first);
+  std::vector<SenderFrame> frames;
   size_t at = 0;
-  for (size_t i = 0; i < counts_.size(); ++i) {
-    const std::string& frame = arrival->frames[i];
-    const absl::Status added =
-        DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(sum_).subspan(at, counts_[i]));
-    Check(added.ok(), "a frame that was validated decodes");
-    at += counts_[i];
-    held_bytes_ -= frame.size();
+  for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
+    frames.clear();
+    for (size_t i = 0; i < arrivals.size(); ++i) {
+      if (arrivals[i].skipped) continue;
+      frames.push_back({.sender = static_cast<uint32_t>(first + i),
+                        .frame = FrameBytes(arrivals[i].frames[chunk])});
+      held_bytes_ -= arrivals[i].frames[chunk].size();
+    }
+    if (frames.empty()) break;
+    if (sum_.empty()) sum_.resize(std::accumulate(counts_.begin(), counts_.end(), size_t{0}));
+    aggregators_[chunk]->Add(frames, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
+    at += counts_[chunk];
   }
-  arrival->frames = {};
+  for (Arrival& arrival : arrivals) arrival.frames = {};
 }
 
 std::vector<uint32_t> OpenBundle::MissingRanks() const {
@@ -70,14 +70,15 @@ std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
 
 std::vector<absl::Span<const float>> OpenBundle::Mean() {
   Check(complete() && n_ > 0, "a mean needs all ranks and one contribution");
-  const float divisor = static_cast<float>(n_);
-  for (float& x : sum_) x /= divisor;
+  SumPrefix();
   std::vector<absl::Span<const float>> means;
   means.reserve(counts_.size());
   size_t at = 0;
-  for (const uint32_t count : counts_) {
-    means.push_back(absl::MakeConstSpan(sum_).subspan(at, count));
-    at += count;
+  for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
+    const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(at, counts_[chunk]);
+    aggregators_[chunk]->Close(n_, sum);
+    means.push_back(sum);
+    at += counts_[chunk];
   }
   return means;
 }

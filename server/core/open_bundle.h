@@ -1,6 +1,6 @@
 // OpenBundle: the contributions to one bundle of one step until it closes, and their sum.
-// Frames are summed in rank order; those of the lowest ranks that are all there are summed as they
-// arrive and let go.
+// Frames are summed in rank order; those of the lowest ranks that are all there can be summed as
+// they arrive and let go.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "compress/aggregator.h"
 #include "job/exchange.h"
 
 namespace sluice {
@@ -21,14 +22,17 @@ inline absl::Span<const std::byte> FrameBytes(const std::string& frame) {
 
 class OpenBundle {
  public:
-  // Elements of each chunk; must outlive this. `keep_frames`: nothing is summed, TakeFrames gives
-  // what was sent.
-  OpenBundle(absl::Span<const uint32_t> counts, uint32_t world_size, bool keep_frames);
+  // Elements and aggregator of each chunk; both must outlive this.
+  OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
+             uint32_t world_size);
 
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
-  // `frames` must have passed ValidateFrame for their chunks; none: the rank skips. Each rank once.
+  // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
   void Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames, absl::Time now);
+  // Sums the frames of the lowest ranks as far as they are there. Not while a bundle of an earlier
+  // step uses the same aggregators.
+  void SumPrefix();
   bool complete() const { return arrived_ == arrivals_.size(); }
   uint64_t held_bytes() const { return held_bytes_; }
   absl::Time first_arrival() const { return first_arrival_; }
@@ -38,7 +42,7 @@ class OpenBundle {
   // The rest is for a complete bundle.
   uint32_t n() const { return n_; }
   std::vector<Included> IncludedRanks(uint64_t step) const;
-  // Divides the sum by n, which is not 0; one span per chunk.
+  // Sums what is left and closes the aggregators; one span per chunk. n is not 0. Once.
   std::vector<absl::Span<const float>> Mean();
   std::vector<std::string> TakeFrames(uint32_t rank);
 
@@ -49,11 +53,8 @@ class OpenBundle {
     uint32_t checksum = 0;
     std::vector<std::string> frames;  // Until they are summed.
   };
-  void SumPrefix();
-  void Add(Arrival* arrival);
-
   const absl::Span<const uint32_t> counts_;
-  const bool keep_frames_;
+  const absl::Span<Aggregator* const> aggregators_;
   std::vector<Arrival> arrivals_;  // By rank.
   size_t arrived_ = 0;
   size_t summed_ = 0;       // Ranks below it are summed.

@@ -35,10 +35,6 @@ absl::Status CheckOptions(const ShardOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shard ", options.shard, " of ", options.layout.bundles.size(), " does not exist"));
   }
-  if (options.downlink.size() != options.table.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(options.downlink.size(), " downlink codecs for ",
-                                                   options.table.size(), " tensors"));
-  }
   if (options.first_step == 0) return absl::InvalidArgumentError("the first step is 1 or later");
   return absl::OkStatus();
 }
@@ -49,8 +45,14 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   const absl::Status checked = CheckOptions(options);
   if (!checked.ok()) return checked;
   std::vector<BundlePlan> bundles;
-  std::vector<Compressor::ChunkConfig> chunks;
+  const std::vector<ChunkConfig> uplinks =
+      ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink);
+  const std::vector<ChunkConfig> downlinks =
+      ChunkConfigs(options.compression, options.table, options.layout, Direction::kDownlink);
+  std::vector<std::unique_ptr<Aggregator>> aggregators;
+  std::vector<ChunkConfig> chunks;
   uint64_t elements = 0;
+  uint64_t aggregator_bytes = 0;
   for (const Bundle& bundle : options.layout.bundles[options.shard]) {
     BundlePlan plan;
     for (const uint32_t id : bundle.chunks) {
@@ -58,13 +60,17 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
       plan.counts.push_back(chunk.count);
       plan.locals.push_back(static_cast<uint32_t>(chunks.size()));
       plan.elements += chunk.count;
-      chunks.push_back({.count = chunk.count, .spec = options.downlink[chunk.tensor]});
+      chunks.push_back(downlinks[id]);
+      aggregators.push_back(
+          MakeAggregator(uplinks[id], static_cast<uint32_t>(options.incarnations.size())));
+      plan.aggregators.push_back(aggregators.back().get());
+      aggregator_bytes += aggregators.back()->state_bytes();
     }
     elements += plan.elements;
     bundles.push_back(std::move(plan));
   }
-  // Sums of the open step and the one after it, and the residual.
-  const uint64_t reserved = 3 * sizeof(float) * elements;
+  // Sums of the open step, the downlink's residual, and what aggregators remember.
+  const uint64_t reserved = 2 * sizeof(float) * elements + aggregator_bytes;
   const uint64_t windows = options.incarnations.size() * options.window_bytes;
   if (reserved + windows > options.max_memory) {
     return absl::ResourceExhaustedError(
@@ -73,20 +79,23 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
                      " ranks, but server.max_memory is ", options.max_memory,
                      "; raise it, lower server.window_bytes, or use more shards"));
   }
-  auto shard = std::unique_ptr<Shard>(new Shard(std::move(options), std::move(bundles), chunks));
+  auto shard = std::unique_ptr<Shard>(
+      new Shard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
   shard->reserved_bytes_ = reserved;
   shard->stats_.elements = elements;
   return shard;
 }
 
 Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
-             absl::Span<const Compressor::ChunkConfig> chunks)
+             std::vector<std::unique_ptr<Aggregator>> aggregators,
+             absl::Span<const ChunkConfig> downlink)
     : options_(std::move(options)),
       generation_(options_.generation),
       incarnations_(options_.incarnations),
       bundles_(std::move(bundles)),
       ranks_(incarnations_.size()),
-      downlink_(chunks),
+      aggregators_(std::move(aggregators)),
+      downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
       log_(static_cast<uint32_t>(bundles_.size()), options_.log),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()) {
@@ -197,8 +206,8 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   BundlePlan& plan = bundles_[exchange.bundle];
   if (open == nullptr) {
     auto& slot = (exchange.step == open_step_ ? open_ : next_).bundles[exchange.bundle];
-    slot = std::make_unique<OpenBundle>(plan.counts, static_cast<uint32_t>(ranks_.size()),
-                                        /*keep_frames=*/exchange.step == 0);
+    slot = std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
+                                        static_cast<uint32_t>(ranks_.size()));
     open = slot.get();
   }
   ++stats_.contributions;
@@ -208,6 +217,9 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   ranks_[rank].invalid_running = 0;
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, std::move(exchange.frames), now);
+  // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
+  // one step at a time.
+  if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_ && open->complete()) {
     Close(exchange.bundle, out);
@@ -267,8 +279,9 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = open->n();
   if (open->n() == 0) return answer;
+  const BundlePlan& plan = bundles_[bundle];
   std::vector<std::vector<std::byte>> frames;
-  const absl::Status encoded = downlink_.EncodeAll(bundles_[bundle].locals, open->Mean(), &frames);
+  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, open->Mean(), &frames);
   if (!encoded.ok()) {
     // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the
     // same.
@@ -281,7 +294,10 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
     return answer;
   }
   answer->results.reserve(frames.size());
-  for (const std::vector<std::byte>& frame : frames) {
+  for (size_t i = 0; i < frames.size(); ++i) {
+    std::vector<std::byte>& frame = frames[i];
+    downlink_.Observe(plan.locals[i], frame);
+    plan.aggregators[i]->AppendShared(&frame);
     answer->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
   }
   return answer;
@@ -289,7 +305,7 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
 
 void Shard::AdvanceSteps(Effects* out) {
   while (closed_count_ == bundles_.size()) {
-    if (open_step_ > 0) downlink_.EndStep();
+    if (open_step_ > 0) downlink_.EndStep(open_step_);
     stats_.highest_closed_step = open_step_;
     open_step_ = StepAfter(open_step_);
     std::swap(open_, next_);
@@ -297,8 +313,12 @@ void Shard::AdvanceSteps(Effects* out) {
     closed_count_ = 0;
     noticed_ = false;
     for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
-      const OpenBundle* open = open_.bundles[bundle].get();
-      if (open != nullptr && open->complete()) Close(bundle, out);
+      OpenBundle* open = open_.bundles[bundle].get();
+      if (open == nullptr) continue;
+      stats_.held_bytes -= open->held_bytes();
+      open->SumPrefix();
+      stats_.held_bytes += open->held_bytes();
+      if (open->complete()) Close(bundle, out);
     }
   }
 }

@@ -11,9 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "compress/codec_spec.h"
+#include "compress/aggregator.h"
 #include "compress/compressor.h"
 #include "job/exchange.h"
+#include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
 #include "server/core/notice.h"
@@ -30,7 +31,7 @@ struct ShardOptions {
   uint32_t shard = 0;  // Its index in `layout`.
   TensorTable table;
   Layout layout;
-  std::vector<CodecSpec> downlink;  // By tensor.
+  CompressionSpec compression;
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint32_t generation = 1;
@@ -95,8 +96,9 @@ class Shard {
 
  private:
   struct BundlePlan {
-    std::vector<uint32_t> counts;  // Elements of each chunk.
-    std::vector<uint32_t> locals;  // Each chunk's index in downlink_.
+    std::vector<uint32_t> counts;          // Elements of each chunk.
+    std::vector<uint32_t> locals;          // Each chunk's index in downlink_ and aggregators_.
+    std::vector<Aggregator*> aggregators;  // One per chunk.
     uint64_t elements = 0;
     uint64_t version = 0;
   };
@@ -112,7 +114,8 @@ class Shard {
   using Effects = std::vector<ShardEffect>;
 
   Shard(ShardOptions options, std::vector<BundlePlan> bundles,
-        absl::Span<const Compressor::ChunkConfig> chunks);
+        std::vector<std::unique_ptr<Aggregator>> aggregators,
+        absl::Span<const ChunkConfig> downlink);
 
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
@@ -142,6 +145,7 @@ class Shard {
   std::vector<uint64_t> incarnations_;
   std::vector<BundlePlan> bundles_;
   std::vector<RankState> ranks_;
+  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
   Compressor downlink_;
   ResultLog log_;
   ShardStats stats_;

@@ -94,8 +94,11 @@ absl::Status Shard::CheckPayload(const Exchange& exchange) const {
 
 absl::Status Shard::CheckFrame(const Exchange& exchange, size_t position) const {
   const absl::Span<const std::byte> frame = FrameBytes(exchange.frames[position]);
-  absl::Status valid = ValidateFrame(frame, bundles_[exchange.bundle].counts[position]);
-  if (valid.ok() && exchange.step == 0 && ReadFrameHeader(frame)->codec != CodecId::kNone) {
+  const BundlePlan& plan = bundles_[exchange.bundle];
+  absl::Status valid = exchange.step == 0
+                           ? ValidateFrame(frame, plan.counts[position])
+                           : plan.aggregators[position]->Validate(exchange.sender.rank, frame);
+  if (valid.ok() && exchange.step == 0 && ReadFrameHeader(frame)->format != FormatId::kNone) {
     valid = absl::InvalidArgumentError("parameters travel with codec none");
   }
   if (valid.ok()) return valid;

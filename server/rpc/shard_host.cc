@@ -39,7 +39,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   ShardOptions options{.shard = options_.shard,
                        .table = start.table,
                        .layout = *std::move(layout),
-                       .downlink = {},
+                       .compression = options_.job.compression,
                        .job_uid = start.job_uid,
                        .term = start.term,
                        .generation = start.generation,
@@ -50,10 +50,6 @@ absl::Status ShardHost::Start(const StartShard& start) {
                        .window_bytes = start.window_bytes,
                        .max_memory = options_.job.server.max_memory,
                        .log = {}};
-  for (const TensorInfo& tensor : start.table) {
-    options.downlink.push_back(
-        SpecForTensor(options_.job.compression, tensor, Direction::kDownlink));
-  }
   MutexLock lock(&mutex_);
   if (shard_ != nullptr) {
     if (shard_->options().job_uid == start.job_uid) return absl::OkStatus();

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
+#include "compress/codec_table.h"
 #include "job/support.h"
 
 namespace sluice {
@@ -134,29 +138,46 @@ TEST(JobWarnings, TellsWhatNoFeedbackLoses) {
   EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("uplink topk:1%/noef loses for good")));
 }
 
+SupportAnswer Ask(absl::string_view mode, absl::string_view rule, absl::string_view membership,
+                  absl::string_view codec, Direction direction = Direction::kUplink) {
+  return FindSupport({.mode = mode,
+                      .rule = rule,
+                      .membership = membership,
+                      .codec = Spec(codec),
+                      .direction = direction});
+}
+
 TEST(Support, BuildsSyncWithFixedMembership) {
-  for (const absl::string_view text : {"none", "fp16", "bf16", "int8", "topk:1%", "ternary:0.5"}) {
-    const SupportRow& row = FindSupport({"sync", "average", ClassOf(Spec(text)), "fixed"});
-    EXPECT_EQ(row.support, Support::kBuilt) << text;
+  for (const CodecEntry& entry : Codecs()) {
+    EXPECT_EQ(Ask("sync", "average", "fixed", entry.example).support, Support::kBuilt)
+        << entry.name;
   }
 }
 
 TEST(Support, TellsNotYetFromImpossible) {
-  const CodecClass dense = CodecClass::kDense;
-  EXPECT_EQ(FindSupport({"sync", "average", dense, "elastic"}).key, "membership");
+  EXPECT_EQ(Ask("sync", "average", "elastic", "int8").key, "membership");
   for (const absl::string_view mode : {"async", "ssp", "local_sgd"}) {
-    EXPECT_EQ(FindSupport({mode, UsualRule(mode), dense, "fixed"}).support, Support::kNotYet);
+    EXPECT_EQ(Ask(mode, UsualRule(mode), "fixed", "int8").support, Support::kNotYet);
   }
-  EXPECT_EQ(FindSupport({"async", "average", dense, "fixed"}).support, Support::kImpossible);
-  EXPECT_EQ(FindSupport({"sync", "adam", dense, "fixed"}).support, Support::kNotYet);
-  EXPECT_EQ(FindSupport({"lockstep", "average", dense, "fixed"}).support, Support::kImpossible);
+  EXPECT_EQ(Ask("async", "average", "fixed", "int8").support, Support::kImpossible);
+  EXPECT_EQ(Ask("sync", "adam", "fixed", "int8").support, Support::kNotYet);
+  EXPECT_EQ(Ask("lockstep", "average", "fixed", "int8").support, Support::kImpossible);
 }
 
 TEST(Support, GivesAReasonForEveryRefusal) {
-  for (const SupportRow& row : SupportMatrix()) {
+  for (const ModeRow& row : ModeRows()) {
     EXPECT_EQ(row.reason.empty(), row.support == Support::kBuilt) << row.mode << " " << row.rule;
     EXPECT_EQ(row.key.empty(), row.support == Support::kBuilt) << row.mode << " " << row.rule;
   }
+}
+
+TEST(Support, DocumentShowsTheTable) {
+  std::ifstream file(SLUICE_COMPRESSION_DOC);
+  const std::string document((std::istreambuf_iterator<char>(file)),
+                             std::istreambuf_iterator<char>());
+  EXPECT_THAT(document, HasSubstr(SupportTableMarkdown()))
+      << "docs/compression.md is behind: run tools/update_support_table.sh. It is now:\n"
+      << SupportTableMarkdown();
 }
 
 }  // namespace

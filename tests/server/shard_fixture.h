@@ -42,7 +42,8 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
                            {.tensor = 0, .offset = 3, .count = 1, .shard = 0, .bundle = 1},
                            {.tensor = 1, .offset = 0, .count = 2, .shard = 0, .bundle = 0}};
   options.layout.bundles = {{{.chunks = {2}, .elements = 2}, {.chunks = {0, 1}, .elements = 4}}};
-  options.downlink = {Spec(downlink), Spec(downlink)};
+  options.compression.downlink = Spec(downlink);
+  options.compression.min_elements = 0;
   options.job_uid = kJob;
   options.server_incarnation = 5;
   for (uint32_t rank = 0; rank < ranks; ++rank) options.incarnations.push_back(100 + rank);

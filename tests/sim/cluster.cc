@@ -125,10 +125,7 @@ void Cluster::MakeShards() {
     shard_options.shard = shard;
     shard_options.table = table_;
     shard_options.layout = layout_;
-    for (const TensorInfo& tensor : table_) {
-      shard_options.downlink.push_back(
-          SpecForTensor(options_.compression, tensor, Direction::kDownlink));
-    }
+    shard_options.compression = options_.compression;
     shard_options.job_uid = kJobUid;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       shard_options.incarnations.push_back(100 + rank);
@@ -140,7 +137,7 @@ void Cluster::MakeShards() {
       // Sums and windows, but hardly a log.
       uint64_t elements = 0;
       for (const Bundle& bundle : layout_.bundles[shard]) elements += bundle.elements;
-      shard_options.max_memory = 12 * elements + options_.ranks * options_.window_bytes + 64;
+      shard_options.max_memory = 8 * elements + options_.ranks * options_.window_bytes + 64;
     }
     absl::StatusOr<std::unique_ptr<Shard>> made = Shard::Create(std::move(shard_options));
     Check(made.ok(), made.status().message());
@@ -161,7 +158,7 @@ void Cluster::MakeWorkers() {
     pipeline.window_bytes = options_.window_bytes;
     SimWorker& worker = workers_[rank];
     worker.pipeline = std::make_unique<Pipeline>(std::move(pipeline));
-    worker.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression);
+    worker.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, rank);
     worker.parameters =
         SimValues(options_, table_, options_.parameters_agree ? 0 : rank, /*step=*/0);
     worker.streams.resize(options_.shards);

@@ -65,7 +65,7 @@ TEST(ClusterTest, EveryCodecBothWays) {
       options.compression.downlink = options.compression.uplink;
       options.compression.min_elements = 0;
       options.ranks = 3;
-      options.check_balance = options.compression.uplink.error_feedback;
+      options.check_balance = options.compression.uplink.error_feedback();
       const ClusterReport report = RunCluster(options);
       ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     }

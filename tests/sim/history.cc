@@ -27,21 +27,9 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
 
 std::vector<float> Decode(const std::string& frame, size_t count) {
   std::vector<float> values(count);
-  Check(DecodeAddFrame(AsBytes(frame), absl::MakeSpan(values)).ok(),
-        "a frame that was sent decodes");
+  Check(DecodeAddFrames(AsBytes(frame), absl::MakeSpan(values)).ok(),
+        "frames that were sent decode");
   return values;
-}
-
-std::vector<Compressor::ChunkConfig> DownlinkChunks(const ClusterOptions& options,
-                                                    const TensorTable& table,
-                                                    const Layout& layout) {
-  std::vector<Compressor::ChunkConfig> chunks;
-  for (const Chunk& chunk : layout.chunks) {
-    chunks.push_back(
-        {.count = chunk.count,
-         .spec = SpecForTensor(options.compression, table[chunk.tensor], Direction::kDownlink)});
-  }
-  return chunks;
 }
 
 std::string Name(const BundleKey& key) {
@@ -53,7 +41,13 @@ std::string Name(const BundleKey& key) {
 History::History(const ClusterOptions& options, const TensorTable& table, const Layout& layout)
     : options_(options), table_(table), layout_(layout) {
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
-    downlink_.emplace_back(DownlinkChunks(options, table, layout));
+    downlink_.emplace_back(
+        ChunkConfigs(options.compression, table, layout, Direction::kDownlink),
+        Compressor::Options{.seed = options.compression.seed, .sender = Compressor::kShardSender});
+  }
+  for (const ChunkConfig& chunk :
+       ChunkConfigs(options.compression, table, layout, Direction::kUplink)) {
+    aggregators_.push_back(MakeAggregator(chunk, options.ranks));
   }
 }
 
@@ -99,7 +93,7 @@ void History::CheckStep(uint64_t step, std::vector<std::string>* violations) {
     }
   }
   if (step > 0) {
-    for (Compressor& shard : downlink_) shard.EndStep();
+    for (Compressor& shard : downlink_) shard.EndStep(step);
   }
   CheckPlainSum(step, means, violations);
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
@@ -131,7 +125,11 @@ std::vector<std::string> History::ExpectedResult(const BundleKey& key, ClosingRe
     ++record->n;
     if (key.step == 0) frames = sent.frames;
     for (size_t i = 0; i < chunks.size(); ++i) {
-      Check(DecodeAddFrame(AsBytes(sent.frames[i]), absl::MakeSpan(sums[i])).ok(), "frames decode");
+      if (key.step == 0) continue;
+      Aggregator& aggregator = *aggregators_[chunks[i]];
+      const absl::Span<const std::byte> frame = AsBytes(sent.frames[i]);
+      Check(aggregator.Validate(rank, frame).ok(), "what was sent is valid");
+      aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
     }
   }
   if (key.step > 0 && record->n > 0) {
@@ -139,17 +137,20 @@ std::vector<std::string> History::ExpectedResult(const BundleKey& key, ClosingRe
     for (size_t i = 0; i < chunks.size(); ++i) {
       Totals& totals = downlink_totals_[chunks[i]];
       totals.wanted.resize(sums[i].size());
+      aggregators_[chunks[i]]->Close(record->n, absl::MakeSpan(sums[i]));
       for (size_t j = 0; j < sums[i].size(); ++j) {
-        sums[i][j] /= static_cast<float>(record->n);
         totals.wanted[j] += sums[i][j];
         totals.magnitude = std::max(totals.magnitude, std::abs(double{sums[i][j]}));
       }
       means.push_back(sums[i]);
     }
     std::vector<std::vector<std::byte>> encoded;
-    Check(downlink_[key.shard].EncodeAll(chunks, means, &encoded).ok(), "means are finite");
-    for (const std::vector<std::byte>& frame : encoded) {
-      frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+    Compressor& downlink = downlink_[key.shard];
+    Check(downlink.EncodeAll(chunks, key.step, means, &encoded).ok(), "means are finite");
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      downlink.Observe(chunks[i], encoded[i]);
+      aggregators_[chunks[i]]->AppendShared(&encoded[i]);
+      frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
     }
   }
   record->result_checksum = BundleChecksum(frames);

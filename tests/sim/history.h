@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "compress/aggregator.h"
 #include "compress/compressor.h"
 #include "job/exchange.h"
 #include "job/layout.h"
@@ -72,7 +73,8 @@ class History {
   const ClusterOptions options_;
   const TensorTable table_;
   const Layout layout_;
-  std::vector<Compressor> downlink_;  // By shard: thresholds are a shard's own.
+  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
+  std::vector<Compressor> downlink_;                      // By shard: thresholds are a shard's own.
   std::map<BundleKey, std::map<uint32_t, SentBundle>> sent_;       // By rank.
   std::map<std::pair<uint64_t, uint32_t>, SeenStep> seen_;         // By (step, rank).
   std::map<std::pair<uint32_t, uint32_t>, Totals> uplink_totals_;  // By (rank, chunk).

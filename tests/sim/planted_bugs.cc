@@ -11,8 +11,9 @@ namespace {
 
 class HonestEncoder final : public SimEncoder {
  public:
-  HonestEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression)
-      : encoder_(table, layout, compression) {}
+  HonestEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
+                uint32_t rank)
+      : encoder_(table, layout, compression, rank) {}
   EncodedBundle Encode(const EncodeTask& task) override { return encoder_.Encode(task); }
   absl::Span<const float> Residual(uint32_t chunk) const override {
     return encoder_.compressor().residual(chunk);
@@ -34,8 +35,10 @@ std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
 class CarelessEncoder final : public SimEncoder {
  public:
   CarelessEncoder(PlantedBug bug, const TensorTable& table, const Layout& layout,
-                  const CompressionSpec& compression)
-      : bug_(bug), compressor_(Configs(table, layout, compression)) {}
+                  const CompressionSpec& compression, uint32_t rank)
+      : bug_(bug),
+        compressor_(ChunkConfigs(compression, table, layout, Direction::kUplink),
+                    {.seed = compression.seed, .sender = rank}) {}
 
   EncodedBundle Encode(const EncodeTask& task) override {
     EncodedBundle encoded;
@@ -43,7 +46,7 @@ class CarelessEncoder final : public SimEncoder {
     encoded.shard = task.shard;
     encoded.bundle = task.bundle;
     std::vector<std::vector<std::byte>> frames;
-    encoded.skipped = !compressor_.EncodeAll(task.chunks, task.gradients, &frames).ok();
+    encoded.skipped = !compressor_.EncodeAll(task.chunks, task.step, task.gradients, &frames).ok();
     if (encoded.skipped) {
       if (bug_ == PlantedBug::kResidualLostOnSkip) Forget(task.chunks);
     } else {
@@ -55,7 +58,7 @@ class CarelessEncoder final : public SimEncoder {
         }
       }
     }
-    if (task.last_of_step) compressor_.EndStep();
+    if (task.last_of_step) compressor_.EndStep(task.step);
     return encoded;
   }
   absl::Span<const float> Residual(uint32_t chunk) const override {
@@ -63,17 +66,6 @@ class CarelessEncoder final : public SimEncoder {
   }
 
  private:
-  static std::vector<Compressor::ChunkConfig> Configs(const TensorTable& table,
-                                                      const Layout& layout,
-                                                      const CompressionSpec& compression) {
-    std::vector<Compressor::ChunkConfig> configs;
-    for (const Chunk& chunk : layout.chunks) {
-      configs.push_back(
-          {.count = chunk.count,
-           .spec = SpecForTensor(compression, table[chunk.tensor], Direction::kUplink)});
-    }
-    return configs;
-  }
   void Forget(absl::Span<const uint32_t> chunks) {
     for (const uint32_t chunk : chunks) {
       std::vector<float> owed(compressor_.residual(chunk).begin(),
@@ -91,12 +83,12 @@ class CarelessEncoder final : public SimEncoder {
 }  // namespace
 
 std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
-                                           const Layout& layout,
-                                           const CompressionSpec& compression) {
+                                           const Layout& layout, const CompressionSpec& compression,
+                                           uint32_t rank) {
   if (bug == PlantedBug::kResidualLostOnSkip || bug == PlantedBug::kResidualTakenBackTwice) {
-    return std::make_unique<CarelessEncoder>(bug, table, layout, compression);
+    return std::make_unique<CarelessEncoder>(bug, table, layout, compression, rank);
   }
-  return std::make_unique<HonestEncoder>(table, layout, compression);
+  return std::make_unique<HonestEncoder>(table, layout, compression, rank);
 }
 
 void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {

@@ -21,8 +21,8 @@ class SimEncoder {
 };
 
 std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
-                                           const Layout& layout,
-                                           const CompressionSpec& compression);
+                                           const Layout& layout, const CompressionSpec& compression,
+                                           uint32_t rank);
 
 // What a shard with the bug would answer: it sums what arrived, as it arrived.
 class AnswerForger {

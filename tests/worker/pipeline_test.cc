@@ -35,7 +35,7 @@ class PipelineTest : public testing::Test {
     options.world_size = world_size;
     options.window_bytes = window_bytes;
     options.parameters_agree = parameters_agree;
-    encoder_.emplace(options.table, options.layout, compression);
+    encoder_.emplace(options.table, options.layout, compression, options.sender.rank);
     pipeline_.emplace(std::move(options));
     for (uint32_t tensor = 0; tensor < 3; ++tensor) {
       gradients_[tensor].resize(kSize);

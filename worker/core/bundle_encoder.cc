@@ -10,16 +10,8 @@
 namespace sluice {
 namespace {
 
-std::vector<Compressor::ChunkConfig> ChunkConfigs(const TensorTable& table, const Layout& layout,
-                                                  const CompressionSpec& compression) {
-  std::vector<Compressor::ChunkConfig> configs;
-  configs.reserve(layout.chunks.size());
-  for (const Chunk& chunk : layout.chunks) {
-    configs.push_back(
-        {.count = chunk.count,
-         .spec = SpecForTensor(compression, table[chunk.tensor], Direction::kUplink)});
-  }
-  return configs;
+absl::Span<const std::byte> Bytes(const std::string& frames) {
+  return {reinterpret_cast<const std::byte*>(frames.data()), frames.size()};
 }
 
 std::vector<uint32_t> TensorsOfChunks(const Layout& layout) {
@@ -32,15 +24,19 @@ std::vector<uint32_t> TensorsOfChunks(const Layout& layout) {
 }  // namespace
 
 BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
-                             const CompressionSpec& compression)
+                             const CompressionSpec& compression, uint32_t rank)
     : tensor_of_chunk_(TensorsOfChunks(layout)),
-      compressor_(ChunkConfigs(table, layout, compression)) {}
+      compressor_(ChunkConfigs(compression, table, layout, Direction::kUplink),
+                  {.seed = compression.seed, .sender = rank}) {}
 
 EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   EncodedBundle encoded;
   encoded.step = task.step;
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
+  for (size_t i = 0; i < task.published.size(); ++i) {
+    compressor_.Observe(task.chunks[i], Bytes(task.published[i]));
+  }
   std::vector<std::vector<std::byte>> frames;
   if (EncodeFrames(task, &frames).ok()) {
     for (const std::vector<std::byte>& frame : frames) {
@@ -50,23 +46,22 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
     // Sizes and ids are the Pipeline's own; only the values can have been refused.
     encoded.skipped = true;
     size_t bad = 0;
-    while (bad < task.chunks.size() &&
-           CheckAccumulator(task.gradients[bad], task.step == 0
-                                                     ? absl::Span<const float>()
-                                                     : compressor_.residual(task.chunks[bad]))
-               .ok()) {
-      ++bad;
-    }
+    while (bad < task.chunks.size() && IsFine(task, bad)) ++bad;
     Check(bad < task.chunks.size(), "a bundle is only refused for a value that is not finite");
     encoded.skipped_tensor = tensor_of_chunk_[task.chunks[bad]];
   }
-  if (task.last_of_step && task.step > 0) compressor_.EndStep();
+  if (task.last_of_step && task.step > 0) compressor_.EndStep(task.step);
   return encoded;
+}
+
+bool BundleEncoder::IsFine(const EncodeTask& task, size_t position) const {
+  if (task.step == 0) return CheckAccumulator(task.gradients[position], {}).ok();
+  return compressor_.Check(task.chunks[position], task.gradients[position]).ok();
 }
 
 absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task,
                                          std::vector<std::vector<std::byte>>* frames) {
-  if (task.step > 0) return compressor_.EncodeAll(task.chunks, task.gradients, frames);
+  if (task.step > 0) return compressor_.EncodeAll(task.chunks, task.step, task.gradients, frames);
   const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
   frames->resize(task.chunks.size());
   for (size_t i = 0; i < task.chunks.size(); ++i) {

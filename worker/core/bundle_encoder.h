@@ -24,6 +24,8 @@ struct EncodeTask {
   bool last_of_step = false;
   absl::Span<const uint32_t> chunks;
   std::vector<absl::Span<const float>> gradients;  // One per chunk.
+  // What was published last for these chunks, one string each; empty: nothing since the last task.
+  absl::Span<const std::string> published = {};
 };
 
 struct EncodedBundle {
@@ -38,7 +40,8 @@ struct EncodedBundle {
 class BundleEncoder {
  public:
   // Uplink codecs by tensor, as `compression` says.
-  BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression);
+  BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
+                uint32_t rank);
 
   // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
   EncodedBundle Encode(const EncodeTask& task);
@@ -46,6 +49,7 @@ class BundleEncoder {
   const Compressor& compressor() const { return compressor_; }
 
  private:
+  bool IsFine(const EncodeTask& task, size_t position) const;
   absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
 
   std::vector<uint32_t> tensor_of_chunk_;

@@ -67,8 +67,15 @@ void Pipeline::StartStep() {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     ShardState& state = shards_[shard];
     for (size_t bundle = 0; bundle < state.flights.size(); ++bundle) {
-      state.flights[bundle] = Flight();
-      state.flights[bundle].chunks_missing =
+      Flight& flight = state.flights[bundle];
+      std::vector<std::string> published =
+          std::move(flight.results.empty() ? flight.published : flight.results);
+      flight = Flight();
+      // What step 0 published are parameters.
+      if (step_ != options_.first_step || options_.parameters_agree) {
+        flight.published = std::move(published);
+      }
+      flight.chunks_missing =
           static_cast<uint32_t>(options_.layout.bundles[shard][bundle].chunks.size());
     }
     state.next_encoding = 0;
@@ -143,6 +150,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
     const Chunk& chunk = options_.layout.chunks[id];
     task.gradients.push_back(gradients_[chunk.tensor].subspan(chunk.offset, chunk.count));
   }
+  task.published = best->flights[best->next_encoding].published;
   return task;
 }
 
@@ -307,7 +315,7 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
   }
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const Chunk& chunk = options_.layout.chunks[chunks[i]];
-    const absl::Status frame = ValidateFrame(Bytes(answer.results[i]), chunk.count);
+    const absl::Status frame = ValidateFrames(Bytes(answer.results[i]), chunk.count);
     if (frame.ok()) continue;
     return absl::Status(frame.code(),
                         absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
@@ -394,7 +402,7 @@ absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const
     const std::vector<std::string>& results = shards_[chunk.shard].flights[chunk.bundle].results;
     if (results.empty()) continue;  // n = 0.
     const absl::Status added =
-        DecodeAddFrame(Bytes(results[position_[id]]), mean.subspan(chunk.offset, chunk.count));
+        DecodeAddFrames(Bytes(results[position_[id]]), mean.subspan(chunk.offset, chunk.count));
     Check(added.ok(), "a result was validated when it came");
   }
   return absl::OkStatus();

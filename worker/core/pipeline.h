@@ -111,6 +111,7 @@ class Pipeline {
     uint32_t checksum = 0;                     // Of its frames.
     ClosingRecord record;
     std::vector<std::string> results;
+    std::vector<std::string> published;  // Of the last step that had results.
   };
   struct ShardState {
     std::vector<Flight> flights;  // By bundle.

@@ -30,7 +30,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       clock_(*options.clock),
       table_(table),
       membership_(membership),
-      encoder_(table, membership.layout, options.compression),
+      encoder_(table, membership.layout, options.compression, options.rank),
       pipeline_(MakePipelineOptions(table, membership)) {
   const absl::Time now = clock_.Now();
   last_progress_ = now;
