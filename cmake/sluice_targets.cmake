@@ -16,6 +16,10 @@ if(SLUICE_SANITIZE)
   # GCC 12 sees uninitialized values in instrumented std::variant and std::optional where there are none.
   target_compile_options(sluice_flags INTERFACE -Wno-maybe-uninitialized)
 endif()
+if(SLUICE_FUZZ)
+  # All of our code tells the fuzzer where it went, not the fuzzer's own files alone.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()
 
 # sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps)
 # PUBLIC: what our headers show. PRIVATE: what only the .cc files use.

@@ -1,13 +1,12 @@
-// libFuzzer target: the first two bytes are the element count, the rest a frame.
-
-#include <cstdint>
+// Decoding: any bytes are refused or decode to finite values, and never are read beyond their end.
+// Input: element count (2 bytes), a frame.
 
 #include "tests/fuzz/frame_property.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) return 0;
-  const size_t count = data[0] + size_t{data[1]} * 256;
-  const auto* const bytes = reinterpret_cast<const std::byte*>(data);
-  sluice::CheckFrameProperty({bytes + 2, bytes + size}, count);
+  sluice::FuzzInput input(data, size);
+  const size_t count = input.Short();
+  const absl::Span<const std::byte> frame = input.Rest();
+  sluice::CheckFrameProperty({frame.begin(), frame.end()}, count);
   return 0;
 }

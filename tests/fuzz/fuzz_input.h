@@ -1,0 +1,90 @@
+// FuzzInput: a fuzzer's bytes as the things a property wants; past the end everything is 0.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "base/crc32c.h"
+#include "compress/codec_spec.h"
+#include "compress/frame.h"
+
+namespace sluice {
+
+class FuzzInput {
+ public:
+  FuzzInput(const uint8_t* data, size_t size)
+      : rest_(reinterpret_cast<const std::byte*>(data), size) {}
+
+  bool empty() const { return rest_.empty(); }
+  uint8_t Byte() { return Take<uint8_t>(); }
+  uint16_t Short() { return Take<uint16_t>(); }
+  absl::Span<const std::byte> Bytes(size_t count) {
+    const absl::Span<const std::byte> bytes = rest_.first(std::min(count, rest_.size()));
+    rest_.remove_prefix(bytes.size());
+    return bytes;
+  }
+  absl::Span<const std::byte> Rest() { return Bytes(rest_.size()); }
+  // Up to the next end of line, which is taken as well.
+  std::string Line() {
+    std::string line;
+    while (!rest_.empty()) {
+      const char c = static_cast<char>(Byte());
+      if (c == '\n') break;
+      line += c;
+    }
+    return line;
+  }
+  // A spec and its line; nothing if it is no spec.
+  std::optional<CodecSpec> Spec() {
+    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(Line());
+    if (!spec.ok()) return std::nullopt;
+    return *spec;
+  }
+  // Any finite floats. What the input is too short for repeats what there was, smaller each time.
+  std::vector<float> Floats(size_t count) {
+    std::vector<float> values(count);
+    const size_t given = std::min(count, rest_.size() / sizeof(float));
+    for (size_t i = 0; i < count; ++i) {
+      if (i < given) {
+        uint32_t bits = Take<uint32_t>();
+        if ((bits & 0x7F800000) == 0x7F800000) bits &= ~uint32_t{0x40000000};
+        values[i] = std::bit_cast<float>(bits);
+      } else if (given > 0) {
+        values[i] = values[i - given] * 0.75f;
+      }
+    }
+    return values;
+  }
+
+ private:
+  template <typename T>
+  T Take() {
+    T value{};
+    const absl::Span<const std::byte> bytes = Bytes(sizeof(T));
+    if (!bytes.empty()) std::memcpy(&value, bytes.data(), bytes.size());
+    return value;
+  }
+
+  absl::Span<const std::byte> rest_;
+};
+
+// Makes a header that fits the bytes: a sender that means harm can compute a checksum as well.
+// Format and element count stay. Nothing if there is no room for a header.
+inline void SealFrame(std::vector<std::byte>* frame) {
+  if (frame->size() < kFrameHeaderSize) return;
+  const auto payload_size = static_cast<uint32_t>(frame->size() - kFrameHeaderSize);
+  std::memcpy(frame->data(), "SL\1", 3);
+  std::memcpy(frame->data() + 8, &payload_size, sizeof(payload_size));
+  std::memset(frame->data() + 12, 0, 4);
+  const absl::Span<const std::byte> bytes = *frame;
+  const uint32_t checksum = ExtendCrc32c(Crc32c(bytes.first(16)), bytes.subspan(kFrameHeaderSize));
+  std::memcpy(frame->data() + 16, &checksum, sizeof(checksum));
+}
+
+}  // namespace sluice

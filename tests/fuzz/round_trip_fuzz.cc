@@ -1,0 +1,63 @@
+// Encoding: for any codec and any finite values, the frame is within its bound, valid and the same
+// a second time, the residual is what was not decoded, and a codec's law of contraction holds.
+// Input: a spec and its line's end, keys (2 bytes), element count (2 bytes), floats: gradient, then
+// residual.
+
+#include "tests/compress/one_chunk.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kCountMax = 4096;
+
+void CheckRoundTrip(FuzzInput input) {
+  const std::optional<CodecSpec> spec = input.Spec();
+  if (!spec.has_value()) return;
+  const LoneCodec codec(ToString(*spec));
+  const LoneKeys keys{.own = input.Byte(), .shared = input.Byte()};
+  const size_t count = input.Short() % (kCountMax + 1);
+  const std::vector<float> gradient = input.Floats(count);
+  const std::vector<float> before = input.Floats(count);
+  std::vector<float> residual = before, again = before;
+  std::vector<std::byte> frame, second;
+  const absl::Status status =
+      codec.Encode(gradient, absl::MakeSpan(residual), &frame, 0, nullptr, keys);
+  bool finite = true;
+  for (size_t i = 0; i < count; ++i) finite = finite && std::isfinite(gradient[i] + before[i]);
+  Check(status.ok() == finite, "what is finite, and only that, can be encoded");
+  if (!finite) {
+    Check(frame.empty() && residual == before, "on error nothing changed");
+    return;
+  }
+  Check(codec.Encode(gradient, absl::MakeSpan(again), &second, 0, nullptr, keys).ok() &&
+            frame == second && residual == again,
+        "equal inputs give equal bytes");
+  Check(frame.size() <= codec.MaxFrame(count), "frames are within their bound");
+  const std::vector<float> decoded = codec.Decoded(frame, count);
+  const Aggregation aggregation = codec.entry().aggregation;
+  double error = 0, energy = 0;
+  for (size_t i = 0; i < count; ++i) {
+    Check(std::isfinite(decoded[i]), "nothing but finite values is decoded");
+    const float acc = gradient[i] + before[i];
+    const double off = double{acc} - decoded[i];
+    error += off * off;
+    energy += double{acc} * acc;
+    if (aggregation == Aggregation::kVote || aggregation == Aggregation::kSketch) continue;
+    Check(residual[i] == acc - decoded[i], "the residual is what was not decoded");
+  }
+  const CompensatorId compensator = spec->compensator.id;
+  const bool certain = codec.traits().contractive &&
+                       (compensator == CompensatorId::kErrorFeedback ||
+                        compensator == CompensatorId::kDgc || compensator == CompensatorId::kEf21);
+  // Values below what floats resolve round up to nothing smaller than they are.
+  Check(!certain || error <= energy * (1 + 1e-5) + 1e-76, "a contraction adds no energy");
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::CheckRoundTrip({data, size});
+  return 0;
+}

@@ -1,0 +1,50 @@
+// Specs: any text is refused with a reason or reads back from its canonical form as the same, and
+// then makes a codec, a sender and a receiver. The map form likewise.
+// Input: a text; with ends of lines in it also a map, key=value on each.
+
+#include "base/check.h"
+#include "compress/aggregator.h"
+#include "compress/codec_table.h"
+#include "compress/compressor.h"
+#include "tests/fuzz/fuzz_input.h"
+
+namespace sluice {
+namespace {
+
+void CheckSpec(const absl::StatusOr<CodecSpec>& spec) {
+  if (!spec.ok()) {
+    Check(spec.status().code() == absl::StatusCode::kInvalidArgument, "it is the text's fault");
+    Check(!spec.status().message().empty(), "errors say something");
+    return;
+  }
+  const std::string text = ToString(*spec);
+  const absl::StatusOr<CodecSpec> again = ParseCodecSpec(text);
+  Check(again.ok() && *again == *spec, "a canonical text reads back as the same spec");
+  Check(ToString(*again) == text, "a canonical text stays as it is");
+  const ChunkConfig config{.count = 96, .spec = *spec, .rows = 12};
+  const Compressor compressor(absl::MakeConstSpan(&config, 1), {});
+  Check(compressor.MaxFrameSize(0) <= kMaxFrameSize, "a small chunk has a small frame");
+  Check(MakeAggregator(config, 2) != nullptr, "every spec has a receiver");
+}
+
+void CheckTexts(FuzzInput input) {
+  FuzzInput copy = input;
+  const absl::Span<const std::byte> bytes = copy.Rest();
+  CheckSpec(
+      ParseCodecSpec(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+  std::map<std::string, std::string> entries;
+  while (!input.empty()) {
+    const std::string line = input.Line();
+    const size_t equals = std::min(line.find('='), line.size());
+    entries[line.substr(0, equals)] = line.substr(std::min(equals + 1, line.size()));
+  }
+  CheckSpec(CodecSpecFromMap(entries));
+}
+
+}  // namespace
+}  // namespace sluice
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  sluice::CheckTexts({data, size});
+  return 0;
+}
