@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
+#include "compress/intsum.h"
 
 namespace sluice {
 namespace {
@@ -37,7 +38,10 @@ class AdditiveAggregator final : public Aggregator {
 
 void Aggregator::AppendShared(std::vector<std::byte>*) const {}
 
-std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t) {
+std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t senders) {
+  if (config.spec.codec == CodecId::kIntSum) {
+    return MakeIntSumAggregator(config.count, config.spec, senders);
+  }
   return MakeAdditiveAggregator(config.count);
 }
 

@@ -100,6 +100,13 @@ std::string ReadLevel(const CodecEntry& entry, absl::string_view text, double* l
         return absl::StrCat(what, " must be above 0");
       }
       break;
+    case LevelKind::kPowerOfTwo:
+      if (value < entry.level_min || value > entry.level_max ||
+          std::exp2(std::floor(std::log2(value))) != value) {
+        return absl::StrCat(what, " must be a power of two from ", entry.level_min, " to ",
+                            entry.level_max);
+      }
+      break;
     case LevelKind::kInteger:
       if (value != std::floor(value)) return absl::StrCat(what, " must be a whole number");
       [[fallthrough]];

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "compress/half.h"
 #include "compress/int8.h"
+#include "compress/intsum.h"
 #include "compress/none.h"
 #include "compress/ternary.h"
 #include "compress/topk.h"
@@ -42,7 +43,9 @@ constexpr CodecEntry kCodecs[] = {
     // next: lsh
     // next: powersgd
     // next: eden
-    // next: intsum
+    {CodecId::kIntSum, "intsum", "intsum:4",
+     "2, 4 or 8 bits in steps all senders share: the shard adds integers; 8x at 4",
+     LevelKind::kPowerOfTwo, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeIntSum},
 };
 
 constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone};

@@ -14,10 +14,11 @@ namespace sluice {
 
 enum class LevelKind {
   kNone,
-  kShare,     // (0, 1], or in percent.
-  kPositive,  // Any finite number above 0.
-  kInteger,   // From level_min to level_max.
-  kRatio,     // A number from level_min to level_max and an x, as in 10x.
+  kShare,       // (0, 1], or in percent.
+  kPositive,    // Any finite number above 0.
+  kInteger,     // From level_min to level_max.
+  kPowerOfTwo,  // Likewise.
+  kRatio,       // A number from level_min to level_max and an x, as in 10x.
 };
 
 // How frames of several senders become one result.

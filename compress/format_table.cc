@@ -2,6 +2,7 @@
 
 #include "compress/half.h"
 #include "compress/int8.h"
+#include "compress/intsum.h"
 #include "compress/none.h"
 #include "compress/ternary.h"
 #include "compress/topk.h"
@@ -31,8 +32,8 @@ constexpr FormatEntry kFormats[] = {
     // next: lsh
     // next: powersgd
     // next: eden
-    // next: intsum
-    // next: exponents
+    {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},
+    {FormatId::kExponents, "exponents", &ValidateExponents, &DecodeAddExponents},
 };
 
 }  // namespace

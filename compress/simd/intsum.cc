@@ -1,0 +1,284 @@
+#include "compress/simd/intsum.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/intsum.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// One vector's worth; also, with one lane, the end of a block.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> QuantizeAt(DF df, const float* HWY_RESTRICT gradient,
+                                                        float* HWY_RESTRICT residual, float scale,
+                                                        float inverse, float largest,
+                                                        int8_t* HWY_RESTRICT codes) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<int8_t, DF> d8;
+  const auto acc = hn::Add(hn::LoadU(df, gradient), hn::LoadU(df, residual));
+  // Clamped before it is rounded, which is the same for whole limits and never overflows.
+  const auto rounded = hn::Round(hn::Min(
+      hn::Max(hn::Mul(acc, hn::Set(df, inverse)), hn::Set(df, -largest)), hn::Set(df, largest)));
+  // A zero without its sign, as the receiver has it.
+  const auto code = hn::Add(rounded, hn::Zero(df));
+  hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, residual);
+  hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(hn::RebindToSigned<DF>(), code)), d8, codes);
+  return hn::BitCast(du, hn::Abs(acc));
+}
+
+uint32_t QuantizeToPowerOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                              float scale, float inverse, int largest, int8_t* HWY_RESTRICT codes,
+                              size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const hn::CappedTag<float, 1> df1;
+  const hn::RebindToUnsigned<decltype(df1)> du1;
+  const auto limit = static_cast<float>(largest);
+  auto most = hn::Zero(du);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    most = hn::Max(most, QuantizeAt(df, gradient + i, residual + i, scale, inverse, limit,
+                                    codes + i));
+  }
+  auto most1 = hn::Set(du1, hn::GetLane(hn::MaxOfLanes(du, most)));
+  for (; i < count; ++i) {
+    most1 = hn::Max(most1, QuantizeAt(df1, gradient + i, residual + i, scale, inverse, limit,
+                                      codes + i));
+  }
+  return hn::GetLane(most1);
+}
+
+// kBits is known so that shifts are by constants.
+template <int kBits>
+HWY_INLINE void Pack(const int8_t* HWY_RESTRICT codes, uint8_t* HWY_RESTRICT out, size_t count) {
+  constexpr size_t kPlanes = 8 / kBits;
+  constexpr uint8_t kMask = (1 << kBits) - 1;
+  const hn::ScalableTag<uint8_t> d;
+  const size_t size = (count + kPlanes - 1) / kPlanes;
+  const auto* in = reinterpret_cast<const uint8_t*>(codes);
+  size_t i = 0;
+  if (count == size * kPlanes) {
+    const auto mask = hn::Set(d, kMask);
+    for (; i + hn::Lanes(d) <= size; i += hn::Lanes(d)) {
+      auto byte = hn::And(hn::LoadU(d, in + i), mask);
+      for (size_t plane = 1; plane < kPlanes; ++plane) {
+        const auto code = hn::And(hn::LoadU(d, in + plane * size + i), mask);
+        byte = hn::Or(byte, hn::ShiftLeftSame(code, static_cast<int>(plane) * kBits));
+      }
+      hn::StoreU(byte, d, out + i);
+    }
+  }
+  for (; i < size; ++i) {
+    unsigned byte = 0;
+    for (size_t plane = 0; plane < kPlanes && plane * size + i < count; ++plane) {
+      byte |= static_cast<unsigned>(in[plane * size + i] & kMask) << (plane * kBits);
+    }
+    out[i] = static_cast<uint8_t>(byte);
+  }
+}
+
+void PackCodes(const int8_t* codes, int bits, uint8_t* out, size_t count) {
+  if (bits == 2) return Pack<2>(codes, out, count);
+  if (bits == 4) return Pack<4>(codes, out, count);
+  Pack<8>(codes, out, count);
+}
+
+template <int kBits>
+HWY_INLINE void Unpack(const uint8_t* HWY_RESTRICT in, int8_t* HWY_RESTRICT codes, size_t count) {
+  constexpr size_t kPlanes = 8 / kBits;
+  constexpr uint8_t kMask = (1 << kBits) - 1;
+  constexpr uint8_t kSign = 1 << (kBits - 1);
+  const hn::ScalableTag<uint8_t> d;
+  const size_t size = (count + kPlanes - 1) / kPlanes;
+  auto* out = reinterpret_cast<uint8_t*>(codes);
+  for (size_t plane = 0; plane < kPlanes; ++plane) {
+    const size_t end = std::min(size, count - std::min(count, plane * size));
+    const auto shift = static_cast<int>(plane) * kBits;
+    size_t i = 0;
+    for (; i + hn::Lanes(d) <= end; i += hn::Lanes(d)) {
+      const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, in + i), shift),
+                                hn::Set(d, kMask));
+      // Extends the sign.
+      const auto sign = hn::Set(d, kSign);
+      hn::StoreU(hn::Sub(hn::Xor(code, sign), sign), d, out + plane * size + i);
+    }
+    for (; i < end; ++i) {
+      const unsigned code = (static_cast<unsigned>(in[i]) >> shift) & kMask;
+      out[plane * size + i] = static_cast<uint8_t>((code ^ kSign) - kSign);
+    }
+  }
+}
+
+void UnpackCodes(const uint8_t* in, int bits, int8_t* codes, size_t count) {
+  if (bits == 2) return Unpack<2>(in, codes, count);
+  if (bits == 4) return Unpack<4>(in, codes, count);
+  Unpack<8>(in, codes, count);
+}
+
+void AddScaledCodes(const int8_t* HWY_RESTRICT codes, float scale, float* HWY_RESTRICT sum,
+                    size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Rebind<int8_t, decltype(df)> d8;
+  const auto factor = hn::Set(df, scale);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    const auto value = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, codes + i)));
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), hn::Mul(value, factor)), df, sum + i);
+  }
+  for (; i < count; ++i) sum[i] += static_cast<float>(codes[i]) * scale;
+}
+
+// The sums of `frames` codes in one vector of bytes, for codes of 2 or 4 bits: added up as unsigned
+// ones, which are 0 to 15 and need no sign extension, then shifted back at once.
+template <int kBits, class D>
+HWY_INLINE hn::Vec<hn::RebindToSigned<D>> SumOfPlane(D d, const uint8_t* const* HWY_RESTRICT blocks,
+                                                     size_t frames, size_t at, int shift) {
+  constexpr uint8_t kMask = (1 << kBits) - 1;
+  constexpr uint8_t kSign = 1 << (kBits - 1);
+  const auto signs = hn::Set(d, kSign);
+  const auto mask = hn::Set(d, kMask);
+  auto sum = hn::Zero(d);
+  for (size_t f = 0; f < frames; ++f) {
+    const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, blocks[f] + at), shift), mask);
+    sum = hn::Add(sum, hn::Xor(code, signs));
+  }
+  const auto shifted = hn::Set(d, static_cast<uint8_t>(frames * kSign));
+  return hn::BitCast(hn::RebindToSigned<D>(), hn::Sub(sum, shifted));
+}
+
+template <int kBits>
+HWY_INLINE void PackedToInt8(const uint8_t* const* HWY_RESTRICT blocks, size_t frames, bool start,
+                             int8_t* HWY_RESTRICT sums) {
+  const hn::ScalableTag<uint8_t> d;
+  const hn::RebindToSigned<decltype(d)> ds;
+  constexpr size_t kSize = kIntSumBlock * kBits / 8;
+  for (size_t plane = 0; plane < 8 / kBits; ++plane) {
+    int8_t* HWY_RESTRICT out = sums + plane * kSize;
+    for (size_t i = 0; i < kSize; i += hn::Lanes(d)) {
+      auto sum = SumOfPlane<kBits>(d, blocks, frames, i, static_cast<int>(plane) * kBits);
+      if (!start) sum = hn::Add(sum, hn::LoadU(ds, out + i));
+      hn::StoreU(sum, ds, out + i);
+    }
+  }
+}
+
+void AddPackedToInt8(const uint8_t* const* blocks, size_t frames, int bits, bool start,
+                     int8_t* sums) {
+  if (bits == 2) return PackedToInt8<2>(blocks, frames, start, sums);
+  PackedToInt8<4>(blocks, frames, start, sums);
+}
+
+template <int kBits>
+HWY_INLINE void PackedToInt16(const uint8_t* const* HWY_RESTRICT blocks, size_t frames, bool start,
+                              int16_t* HWY_RESTRICT sums) {
+  const hn::ScalableTag<int16_t> dw;
+  const hn::Rebind<uint8_t, decltype(dw)> d;
+  const hn::RebindToSigned<decltype(d)> ds;
+  constexpr size_t kSize = kIntSumBlock * kBits / 8;
+  for (size_t plane = 0; plane < 8 / kBits; ++plane) {
+    int16_t* HWY_RESTRICT out = sums + plane * kSize;
+    for (size_t i = 0; i < kSize; i += hn::Lanes(dw)) {
+      auto sum = start ? hn::Zero(dw) : hn::LoadU(dw, out + i);
+      if constexpr (kBits == 8) {
+        for (size_t f = 0; f < frames; ++f) {
+          const auto codes = hn::BitCast(ds, hn::LoadU(d, blocks[f] + i));
+          sum = hn::Add(sum, hn::PromoteTo(dw, codes));
+        }
+      } else {
+        const int shift = static_cast<int>(plane) * kBits;
+        sum = hn::Add(sum, hn::PromoteTo(dw, SumOfPlane<kBits>(d, blocks, frames, i, shift)));
+      }
+      hn::StoreU(sum, dw, out + i);
+    }
+  }
+}
+
+void AddPackedToInt16(const uint8_t* const* blocks, size_t frames, int bits, bool start,
+                      int16_t* sums) {
+  if (bits == 2) return PackedToInt16<2>(blocks, frames, start, sums);
+  if (bits == 4) return PackedToInt16<4>(blocks, frames, start, sums);
+  PackedToInt16<8>(blocks, frames, start, sums);
+}
+
+template <class Int>
+HWY_INLINE void Scale(const Int* HWY_RESTRICT sums, float scale, float divisor,
+                      float* HWY_RESTRICT out, size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Rebind<Int, decltype(df)> d;
+  const auto factor = hn::Set(df, scale), by = hn::Set(df, divisor);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    const auto value = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d, sums + i)));
+    hn::StoreU(hn::Div(hn::Mul(value, factor), by), df, out + i);
+  }
+  for (; i < count; ++i) out[i] = static_cast<float>(sums[i]) * scale / divisor;
+}
+
+void ScaleInt8(const int8_t* sums, float scale, float divisor, float* out, size_t count) {
+  Scale(sums, scale, divisor, out, count);
+}
+void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, size_t count) {
+  Scale(sums, scale, divisor, out, count);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(QuantizeToPowerOfTwo);
+uint32_t QuantizeToPowerOfTwo(const float* gradient, float* residual, float scale, float inverse,
+                              int largest, int8_t* codes, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(QuantizeToPowerOfTwo)(gradient, residual, scale, inverse, largest,
+                                                    codes, count);
+}
+
+HWY_EXPORT(PackCodes);
+void PackCodes(const int8_t* codes, int bits, uint8_t* out, size_t count) {
+  HWY_DYNAMIC_DISPATCH(PackCodes)(codes, bits, out, count);
+}
+
+HWY_EXPORT(UnpackCodes);
+void UnpackCodes(const uint8_t* in, int bits, int8_t* codes, size_t count) {
+  HWY_DYNAMIC_DISPATCH(UnpackCodes)(in, bits, codes, count);
+}
+
+HWY_EXPORT(AddScaledCodes);
+void AddScaledCodes(const int8_t* codes, float scale, float* sum, size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddScaledCodes)(codes, scale, sum, count);
+}
+
+HWY_EXPORT(AddPackedToInt8);
+void AddPackedToInt8(const uint8_t* const* blocks, size_t frames, int bits, bool start,
+                     int8_t* sums) {
+  HWY_DYNAMIC_DISPATCH(AddPackedToInt8)(blocks, frames, bits, start, sums);
+}
+
+HWY_EXPORT(AddPackedToInt16);
+void AddPackedToInt16(const uint8_t* const* blocks, size_t frames, int bits, bool start,
+                      int16_t* sums) {
+  HWY_DYNAMIC_DISPATCH(AddPackedToInt16)(blocks, frames, bits, start, sums);
+}
+
+HWY_EXPORT(ScaleInt8);
+void ScaleInt8(const int8_t* sums, float scale, float divisor, float* out, size_t count) {
+  HWY_DYNAMIC_DISPATCH(ScaleInt8)(sums, scale, divisor, out, count);
+}
+
+HWY_EXPORT(ScaleInt16);
+void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, size_t count) {
+  HWY_DYNAMIC_DISPATCH(ScaleInt16)(sums, scale, divisor, out, count);
+}
+
+}  // namespace sluice
+#endif
