@@ -14,7 +14,8 @@ if(SLUICE_SANITIZE)
   add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
   # GCC 12 sees uninitialized values in instrumented std::variant and std::optional where there are none.
-  target_compile_options(sluice_flags INTERFACE -Wno-maybe-uninitialized)
+  target_compile_options(sluice_flags INTERFACE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 endif()
 if(SLUICE_FUZZ)
   # All of our code tells the fuzzer where it went, not the fuzzer's own files alone.

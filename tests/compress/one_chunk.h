@@ -13,6 +13,7 @@
 #include "compress/aggregator.h"
 #include "compress/compressor.h"
 #include "compress/format_table.h"
+#include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
 namespace sluice {
@@ -216,6 +217,15 @@ inline std::string SpecTestName(const std::string& spec) {
     }
   }
   return name;
+}
+
+// With its number, as two specs may differ in what their texts leave out.
+inline std::string CompensatedName(const ::testing::TestParamInfo<CodecSpec>& info) {
+  CodecSpec bare = info.param;
+  bare.compensator = {};
+  const std::string name = SpecTestName(ToString(bare));
+  return absl::StrCat(name.substr(0, name.find("_by_")), "_by_",
+                      CompensatorName(info.param.compensator.id), "_", info.index);
 }
 
 }  // namespace sluice

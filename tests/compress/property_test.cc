@@ -386,16 +386,6 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   }
 }
 
-std::string CompensatedName(const ::testing::TestParamInfo<CodecSpec>& info) {
-  // The whole of it, as two specs may differ in what a text leaves out.
-  const CompensatorSpec& compensator = info.param.compensator;
-  CodecSpec bare = info.param;
-  bare.compensator = {};
-  const std::string name = SpecTestName(ToString(bare));
-  return absl::StrCat(name.substr(0, name.find("_by_")), "_by_", CompensatorName(compensator.id),
-                      "_", info.index);
-}
-
 INSTANTIATE_TEST_SUITE_P(Specs, StepLaw, ::testing::ValuesIn(CompensatedSpecs()), CompensatedName);
 
 }  // namespace

@@ -1,0 +1,325 @@
+// Training through the library: what each codec costs, on models small enough to run for every one
+// of them at three momenta, and what feedback is for, where theory says that it cannot be left out.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "compress/codec_table.h"
+#include "gtest/gtest.h"
+#include "tests/compress/one_chunk.h"
+#include "tests/convergence/exchange.h"
+#include "tests/convergence/text_model.h"
+
+namespace sluice {
+namespace {
+
+constexpr bool kShort = SLUICE_SHORT_RUNS;
+constexpr uint32_t kWorkers = 4;
+
+// SGD with momentum, as PyTorch has it.
+class Momentum {
+ public:
+  Momentum(double momentum, size_t count)
+      : momentum_(static_cast<float>(momentum)), buffer_(count) {}
+
+  void Step(double rate, const std::vector<float>& gradient, std::vector<float>* parameters) {
+    for (size_t i = 0; i < gradient.size(); ++i) {
+      buffer_[i] = momentum_ * buffer_[i] + gradient[i];
+      (*parameters)[i] -= static_cast<float>(rate) * buffer_[i];
+    }
+  }
+
+ private:
+  const float momentum_;
+  std::vector<float> buffer_;
+};
+
+const std::string& Text() {
+  static const std::string* const text = [] {
+    std::ifstream file(SLUICE_TEXT, std::ios::binary);
+    return new std::string(std::istreambuf_iterator<char>(file), {});
+  }();
+  return *text;
+}
+
+struct TextRun {
+  double loss = 0;
+  double bytes_up = 0;  // Per parameter, step and worker.
+  double bytes_down = 0;
+};
+
+// The rate falls to 0 over the last third, so that the end says where the run was, not where its
+// last steps threw it.
+TextRun TrainText(const std::string& uplink, const std::string& downlink, double momentum) {
+  constexpr int kSteps = kShort ? 12 : 600;
+  constexpr size_t kBatch = 16;
+  constexpr double kRate = 0.5;  // Of plain descent; momentum multiplies it.
+  TextModel model(Text());
+  Exchange exchange(model.tensors(), uplink, downlink, kWorkers);
+  Momentum optimizer(momentum, model.size());
+  std::vector<std::vector<float>> gradients(kWorkers);
+  std::vector<float> mean(model.size());
+  for (int step = 0; step < kSteps; ++step) {
+    for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+      CounterRandom random(5, static_cast<uint64_t>(step), worker);
+      size_t places[kBatch];
+      for (size_t& place : places) place = random.Below(model.places());
+      model.Loss(places, &gradients[worker]);
+    }
+    exchange.Mean(gradients, &mean);
+    const double left = 1 - static_cast<double>(step) / kSteps;
+    const double rate = kRate * (1 - momentum) * std::min(1.0, 3 * left);
+    optimizer.Step(rate, mean, &model.parameters());
+  }
+  std::vector<size_t> places;
+  for (size_t place = 0; place < model.places(); place += kShort ? 101 : 5) places.push_back(place);
+  const double each = static_cast<double>(model.size()) * kSteps;
+  return {model.Loss(places, nullptr), static_cast<double>(exchange.bytes_up()) / each / kWorkers,
+          static_cast<double>(exchange.bytes_down()) / each};
+}
+
+TEST(TextModel, GradientIsThatOfItsLoss) {
+  TextModel model(Text());
+  const size_t places[] = {5, 900, 3000};
+  std::vector<float> gradient;
+  model.Loss(places, &gradient);
+  size_t begin = 0;
+  for (const TensorShape& tensor : model.tensors()) {
+    for (uint64_t draw = 0; draw < 20; ++draw) {
+      const size_t at = begin + CounterRandom(3, begin, draw).Below(tensor.count);
+      const float value = model.parameters()[at];
+      constexpr float kStep = 1e-2f;
+      model.parameters()[at] = value + kStep;
+      const double above = model.Loss(places, nullptr);
+      model.parameters()[at] = value - kStep;
+      const double below = model.Loss(places, nullptr);
+      model.parameters()[at] = value;
+      EXPECT_NEAR((above - below) / (2 * kStep), gradient[at], 2e-3) << at;
+    }
+    begin += tensor.count;
+  }
+}
+
+// Strongly convex, and each worker wants to be elsewhere: at the minimum their gradients only
+// cancel, so that whoever drops parts of each stays away from it.
+struct Quadratic {
+  static constexpr size_t kCount = 1536;
+  std::vector<double> curvature;            // From 0.1 to 1.
+  std::vector<std::vector<double>> wanted;  // By worker.
+  std::vector<double> minimum;
+
+  Quadratic() : wanted(kWorkers, std::vector<double>(kCount)), minimum(kCount) {
+    CounterRandom random(9);
+    for (size_t i = 0; i < kCount; ++i) {
+      curvature.push_back(std::exp2(-3.32 * random.Uniform()));
+      for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+        const double u = 2 * random.Uniform() - 1;
+        wanted[worker][i] = 3 * u * u * u;
+        minimum[i] += wanted[worker][i] / kWorkers;
+      }
+    }
+  }
+};
+
+// What theory allows: delayed parts must not be out of date by more than the way made meanwhile,
+// noise must average out over the steps, momentum multiplies.
+double QuadraticRate(const CodecSpec& spec) {
+  const CodecTraits traits = TraitsOf(spec.codec, spec.options);
+  double rate = 0.3;
+  if (traits.sparse) {
+    const double density = MakeCodec(spec)->density();
+    rate = std::min(rate, 5 * (density > 0 ? density : 1.0 / 256));
+  }
+  if (traits.unbiased && !traits.lossless) rate = std::min(rate, 0.05);
+  if (spec.compensator.id == CompensatorId::kDgc) rate *= 1 - spec.compensator.level;
+  return rate;
+}
+
+// The share of the way to the minimum that is left. Rates fall to 0.
+double MinimizeQuadratic(const CodecSpec& spec) {
+  static const Quadratic* const quadratic = new Quadratic();
+  const double rate = QuadraticRate(spec);
+  const int steps = kShort ? 60 : static_cast<int>(450 / rate);
+  const TensorShape shape{Quadratic::kCount, 48};
+  Exchange exchange({shape}, ToString(spec), "none", kWorkers);
+  std::vector<float> x(Quadratic::kCount), mean(Quadratic::kCount);
+  std::vector<std::vector<float>> gradients(kWorkers, x);
+  for (int step = 0; step < steps; ++step) {
+    for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+      for (size_t i = 0; i < x.size(); ++i) {
+        gradients[worker][i] =
+            static_cast<float>(quadratic->curvature[i] * (x[i] - quadratic->wanted[worker][i]));
+      }
+    }
+    exchange.Mean(gradients, &mean);
+    const double left = 1 - static_cast<double>(step) / steps;
+    for (size_t i = 0; i < x.size(); ++i) x[i] -= static_cast<float>(rate * left) * mean[i];
+  }
+  double off = 0, way = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    off += (x[i] - quadratic->minimum[i]) * (x[i] - quadratic->minimum[i]);
+    way += quadratic->minimum[i] * quadratic->minimum[i];
+  }
+  return std::sqrt(off / way);
+}
+
+// Karimireddy et al. 2019: the gradients of a least-squares problem all lie along s(1, -1) +
+// e(1, 1), so that their signs are those of (1, -1) and descent by signs never moves along (1, 1).
+// Many such pairs beside each other. What is left of the way along (1, 1).
+double SolvePairs(const CodecSpec& spec) {
+  constexpr int kSteps = kShort ? 60 : 3000;
+  constexpr size_t kPairs = 128;
+  constexpr float kSlant = 0.4f;
+  const TensorShape shape{2 * kPairs, 0};
+  Exchange exchange({shape}, ToString(spec), "none", kWorkers, Exchange::Small::kAsOthers);
+  std::vector<float> x(2 * kPairs, 1.0f), mean(x.size());
+  std::vector<std::vector<float>> gradients(kWorkers, x);
+  for (int step = 0; step < kSteps; ++step) {
+    for (uint32_t worker = 0; worker < kWorkers; ++worker) {
+      CounterRandom random(6, static_cast<uint64_t>(step), worker);
+      for (size_t pair = 0; pair < kPairs; ++pair) {
+        const float side = random.Below(2) == 0 ? 1.0f : -1.0f;
+        const float a = side + kSlant, b = -side + kSlant;
+        const float product = a * x[2 * pair] + b * x[2 * pair + 1];
+        gradients[worker][2 * pair] = a * product;
+        gradients[worker][2 * pair + 1] = b * product;
+      }
+    }
+    exchange.Mean(gradients, &mean);
+    const double left = 1 - static_cast<double>(step) / kSteps;
+    for (size_t i = 0; i < x.size(); ++i) x[i] -= static_cast<float>(0.05 * left) * mean[i];
+  }
+  double off = 0;
+  for (size_t pair = 0; pair < kPairs; ++pair) {
+    off += std::abs(x[2 * pair] + x[2 * pair + 1]) / (2 * kPairs);
+  }
+  return off;
+}
+
+class WithEveryCodec : public ::testing::TestWithParam<CodecSpec> {
+ protected:
+  CodecTraits Traits() const { return TraitsOf(GetParam().codec, GetParam().options); }
+  bool Vote() const { return FindCodec(GetParam().codec).aggregation == Aggregation::kVote; }
+  // Neither sent later nor right on average.
+  bool Lost() const {
+    return GetParam().compensator.id == CompensatorId::kNone && !Traits().unbiased &&
+           !Traits().lossless;
+  }
+};
+
+TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
+  const double left = MinimizeQuadratic(GetParam());
+  RecordProperty("left", absl::StrCat(left));
+  std::printf("  left of the way: %.5f\n", left);
+  EXPECT_TRUE(std::isfinite(left));
+  if (kShort) return;
+  if (!Lost()) {
+    EXPECT_LE(left, 0.05);
+    return;
+  }
+  // What theory says stalls does: with a vote because it has no size, else where parts of a block
+  // are left out altogether, in proportion to them.
+  EXPECT_GT(left, 1e-4);
+  if (Traits().sparse && MakeCodec(GetParam())->density() < 0.5) {
+    EXPECT_GT(left, 0.3);
+  }
+}
+
+TEST_P(WithEveryCodec, SignCounterexample) {
+  const double left = SolvePairs(GetParam());
+  RecordProperty("left", absl::StrCat(left));
+  std::printf("  left of the way: %.5f\n", left);
+  EXPECT_TRUE(std::isfinite(left));
+  if (kShort || Lost()) return;
+  EXPECT_LE(left, 0.1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(CompensatedSpecs()),
+                         CompensatedName);
+
+// Those whose lost part is, for theory, just what is needed.
+TEST(SignCounterexample, FailsWithoutFeedback) {
+  if (kShort) GTEST_SKIP() << "too few steps to fail";
+  for (const char* text : {"ternary:0.01/noef", "topk:1%/noef"}) {
+    EXPECT_GT(SolvePairs(*ParseCodecSpec(text)), 0.5) << text;
+  }
+}
+
+// The gap to dense, at momentum 0, 0.5 and 0.9 with rate / (1 - momentum) kept. docs/compression.md
+// shows this table.
+struct Cost {
+  const char* uplink;
+  const char* downlink;
+  double gap[3];
+};
+constexpr double kMomenta[] = {0, 0.5, 0.9};
+constexpr Cost kCosts[] = {
+    {"none", "none", {0, 0, 0}},
+    {"fp16", "fp16", {0, 0, 0}},
+    {"bf16", "bf16", {0, 0, 0}},
+    {"int8", "int8", {0, 0, 0}},
+    {"ternary:0.5", "int8", {0.009, 0.013, 0.013}},
+    {"ternary:0.9", "int8", {0.065, 0.071, 0.078}},
+    {"ternary:0.5/noef", "int8", {0.577, 0.577, 0.537}},
+    {"ternary:0.5", "ternary:0.5", {0.019, 0.025, 0.024}},
+    {"topk:5%", "int8", {0.012, 0.017, 0.016}},
+    {"topk:1%", "int8", {0.069, 0.078, 0.071}},
+    {"topk:1%+int4", "int8", {0.069, 0.077, 0.073}},
+    {"topk:1%+int4", "topk:3%+int4", {0.075, 0.08, 0.077}},
+    {"topk:0.1%", "int8", {0.317, 0.314, 0.313}},
+    {"topk:1%/noef", "int8", {0.72, 0.724, 0.704}},
+};
+
+class TextCost : public ::testing::TestWithParam<Cost> {};
+
+TEST_P(TextCost, GapToDenseIsAsDocumented) {
+  static double dense[std::size(kMomenta)] = {};
+  const Cost& cost = GetParam();
+  std::string row = absl::StrFormat("| `%s` | `%s` |", cost.uplink, cost.downlink);
+  TextRun run;
+  for (size_t i = 0; i < std::size(kMomenta); ++i) {
+    if (dense[i] == 0) dense[i] = TrainText("none", "none", kMomenta[i]).loss;
+    run = TrainText(cost.uplink, cost.downlink, kMomenta[i]);
+    const double gap = run.loss - dense[i];
+    absl::StrAppendFormat(&row, " %+.3f |", gap);
+    ASSERT_TRUE(std::isfinite(run.loss));
+    if (kShort) continue;
+    // Runs that differ in nothing but rounding differ by up to 0.003. Nothing is better than dense.
+    EXPECT_NEAR(gap, cost.gap[i], 0.01 + 0.15 * cost.gap[i]) << "momentum " << kMomenta[i];
+    EXPECT_GT(gap, -0.01) << "momentum " << kMomenta[i];
+  }
+  std::printf("%s %.3f | %.3f |\n", row.c_str(), run.bytes_up * 8, run.bytes_down * 8);
+}
+
+TEST(TextCost, CodecsWithoutARowStillLearn) {
+  const double dense = TrainText("none", "none", 0.5).loss;
+  for (const CodecEntry& entry : Codecs()) {
+    bool listed = FindCodec(entry.id).aggregation == Aggregation::kVote;
+    for (const Cost& cost : kCosts) {
+      listed = listed || ParseCodecSpec(cost.uplink)->codec == entry.id;
+    }
+    if (listed) continue;
+    const std::string example(entry.example);
+    const double gap = TrainText(example, "int8", 0.5).loss - dense;
+    std::printf("  %s: %+.3f\n", example.c_str(), gap);
+    EXPECT_TRUE(std::isfinite(gap));
+    if (!kShort) {
+      EXPECT_LT(gap, 0.5) << example;
+    }
+  }
+}
+
+void PrintTo(const Cost& cost, std::ostream* out) { *out << cost.uplink << " " << cost.downlink; }
+
+INSTANTIATE_TEST_SUITE_P(Specs, TextCost, ::testing::ValuesIn(kCosts), [](const auto& cost) {
+  return absl::StrCat(SpecTestName(cost.param.uplink), "_down_", SpecTestName(cost.param.downlink));
+});
+
+}  // namespace
+}  // namespace sluice

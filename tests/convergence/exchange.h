@@ -1,0 +1,52 @@
+// Exchange: the gradients of some workers become what all of them are told to be the mean, through
+// compressors, receivers and frames as in a job, without anything between them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "compress/aggregator.h"
+#include "compress/compressor.h"
+
+namespace sluice {
+
+struct TensorShape {
+  size_t count = 0;
+  uint32_t rows = 0;  // 0: not a matrix.
+};
+
+class Exchange {
+ public:
+  // One chunk per tensor. Those under 1,024 elements go as fp16, as in a job, unless `small` says
+  // otherwise.
+  enum class Small { kFp16, kAsOthers };
+  Exchange(absl::Span<const TensorShape> tensors, const std::string& uplink,
+           const std::string& downlink, uint32_t workers, Small small = Small::kFp16);
+
+  // gradients[worker]: all tensors, one after the other. `*mean`, of the same size, becomes what
+  // the workers decode.
+  void Mean(absl::Span<const std::vector<float>> gradients, std::vector<float>* mean);
+
+  // Of all frames so far, without headers.
+  uint64_t bytes_up() const { return bytes_up_; }
+  uint64_t bytes_down() const { return bytes_down_; }
+
+ private:
+  void MeanOfChunk(size_t chunk, size_t begin, absl::Span<const std::vector<float>> gradients,
+                   absl::Span<float> mean);
+
+  std::vector<ChunkConfig> uplink_, downlink_;
+  std::vector<Compressor> workers_;
+  std::unique_ptr<Compressor> shard_;
+  std::vector<std::unique_ptr<Aggregator>> aggregators_;
+  std::vector<std::vector<std::byte>> frames_;
+  std::vector<std::byte> published_;
+  uint64_t step_ = 0;
+  uint64_t bytes_up_ = 0;
+  uint64_t bytes_down_ = 0;
+};
+
+}  // namespace sluice
