@@ -2,7 +2,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "base/check.h"
 #include "compress/codec_table.h"
+#include "nlohmann/json.hpp"
 
 namespace sluice {
 
@@ -18,6 +20,28 @@ std::string FormatCodecTable() {
       "drops them; `sluice codecs\n--support` shows what goes with what.\n"
       "In a job file: compression: {uplink: topk:1%+int4, downlink: topk:3%}\n";
   return text;
+}
+
+std::string CodecTableJson() {
+  nlohmann::ordered_json codecs = nlohmann::ordered_json::array();
+  for (const CodecEntry& entry : Codecs()) {
+    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(entry.example);
+    Check(spec.ok(), "examples are specs");
+    nlohmann::ordered_json compensators;
+    for (const CompensatorId id : Compensators()) {
+      const absl::string_view refusal = CompensatorRefusal(entry.id, spec->options, id);
+      const bool usual = id == UsualCompensator(entry.id, spec->options);
+      compensators[std::string(CompensatorName(id))] = !refusal.empty() ? std::string(refusal)
+                                                       : usual          ? "usual"
+                                                                        : "yes";
+    }
+    const absl::string_view downlink = DownlinkRefusal(*spec);
+    codecs.push_back({{"name", std::string(entry.name)},
+                      {"example", std::string(entry.example)},
+                      {"compensators", compensators},
+                      {"downlink", downlink.empty() ? "yes" : std::string(downlink)}});
+  }
+  return codecs.dump(2) + "\n";
 }
 
 }  // namespace sluice

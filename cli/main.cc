@@ -109,11 +109,15 @@ void AddValidate(CLI::App* app, std::function<int()>* chosen) {
 void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* codecs = app->add_subcommand("codecs", "List the codecs");
   auto support = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false);
   codecs->add_flag("--support", *support,
                    "Show instead what goes with what, as in docs/compression.md");
-  codecs->callback([chosen, support] {
-    *chosen = [support] {
-      const std::string text = *support ? SupportTableMarkdown() : FormatCodecTable();
+  codecs->add_flag("--json", *json, "Show the list as JSON");
+  codecs->callback([chosen, support, json] {
+    *chosen = [support, json] {
+      const std::string text = *support ? SupportTableMarkdown()
+                               : *json  ? CodecTableJson()
+                                        : FormatCodecTable();
       return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
     };
   });

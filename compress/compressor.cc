@@ -22,7 +22,24 @@ struct Group {
   bool observes = false;
   float threshold = 0;            // 0: each chunk takes its own.
   MagnitudeHistogram magnitudes;  // Of this step.
+  uint64_t kept = 0;              // In this step.
+  uint64_t elements = 0;          // Encoded in this step.
+  double correction = 1;          // What the density is asked for times; see Correct.
 };
+
+// A threshold that is one step late lets through more than its density where gradients are noisy,
+// and less where feedback has piled values up just below it. This takes the bias out over some tens
+// of steps, so that the mean of what is kept follows the density, by asking the histogram for
+// another one: that has a gain of about one, whatever the distribution, which a correction of the
+// threshold itself would not have.
+void Correct(double wanted, Group* group) {
+  constexpr double kGain = 0.05;
+  constexpr double kWorst = -4;  // A step far above counts as five times its share.
+  constexpr double kLargest = 4;
+  const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
+  const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
+  group->correction = std::clamp(group->correction * (1 + kGain * error), 1 / kLargest, kLargest);
+}
 
 struct ChunkState {
   ChunkConfig config;
@@ -91,6 +108,8 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
   input.threshold = group.threshold;
   if (group.codec->density() > 0) {
     input.magnitudes = &group.magnitudes;
+    input.kept = &group.kept;
+    group.elements += gradient.size();
     input.density = DensityAt(group, step);
   }
   // Counters of what a shared and an own random number are drawn for; senders count from 1.
@@ -198,11 +217,16 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
 void Compressor::EndStep(uint64_t step) {
   for (Group& group : state_->groups) {
     if (group.magnitudes.total() == 0) continue;
-    const float threshold = group.magnitudes.ThresholdFor(DensityAt(group, step + 1));
+    // The first step's thresholds are each chunk's own.
+    if (group.threshold > 0) Correct(DensityAt(group, step), &group);
+    const double density = std::min(DensityAt(group, step + 1) * group.correction, 1.0);
+    const float threshold = group.magnitudes.ThresholdFor(density);
     // 0: hardly anything was not zero. What passed before such a step should pass after it, no
     // more.
     if (threshold > 0) group.threshold = threshold;
     group.magnitudes.Clear();
+    group.kept = 0;
+    group.elements = 0;
   }
 }
 

@@ -16,9 +16,7 @@ namespace {
 constexpr size_t kBlock = kIntSumBlock;
 
 size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
-size_t CodeBytes(size_t count, int bits) {
-  return (count * static_cast<size_t>(bits) + 7) / 8;
-}
+size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
 size_t PayloadSize(size_t count, int bits) {
   return 1 + 2 * Blocks(count) + CodeBytes(count, bits);
 }
@@ -40,8 +38,8 @@ uint8_t ExponentFor(uint32_t largest_bits, int bits) {
   // The largest code is just below a power of two, so it is one of two neighbours.
   const int field = static_cast<int>(largest_bits >> 23);
   int exponent = std::clamp(field - (bits - 2), 1, int{ExponentMax(bits)});
-  const float reach = static_cast<float>(LargestCode(bits)) *
-                      PowerOfTwo(static_cast<uint8_t>(exponent));
+  const float reach =
+      static_cast<float>(LargestCode(bits)) * PowerOfTwo(static_cast<uint8_t>(exponent));
   if (std::bit_cast<float>(largest_bits) > reach) ++exponent;
   return static_cast<uint8_t>(std::min(exponent, int{ExponentMax(bits)}));
 }
@@ -72,9 +70,7 @@ class IntSumCodec final : public Codec {
   FormatId format() const override { return FormatId::kIntSum; }
   bool lossless() const override { return false; }
   bool observes() const override { return true; }
-  size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    return PayloadSize(count, bits_);
-  }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
   size_t StateSize(size_t count, uint32_t) const override { return Blocks(count); }
 
   void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const override;

@@ -205,6 +205,7 @@ class TopKCodec final : public Codec {
     const Selection selection =
         Select(input, tau, format_ == ValueFormat::kInt4 ? &levels : nullptr, expected);
     Write(selection, levels, out);
+    if (input.kept != nullptr) *input.kept += selection.gaps.size();
     return absl::OkStatus();
   }
 

@@ -43,13 +43,13 @@ uint32_t QuantizeToPowerOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RES
   auto most = hn::Zero(du);
   size_t i = 0;
   for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
-    most = hn::Max(most, QuantizeAt(df, gradient + i, residual + i, scale, inverse, limit,
-                                    codes + i));
+    most =
+        hn::Max(most, QuantizeAt(df, gradient + i, residual + i, scale, inverse, limit, codes + i));
   }
   auto most1 = hn::Set(du1, hn::GetLane(hn::MaxOfLanes(du, most)));
   for (; i < count; ++i) {
-    most1 = hn::Max(most1, QuantizeAt(df1, gradient + i, residual + i, scale, inverse, limit,
-                                      codes + i));
+    most1 = hn::Max(most1,
+                    QuantizeAt(df1, gradient + i, residual + i, scale, inverse, limit, codes + i));
   }
   return hn::GetLane(most1);
 }
@@ -102,8 +102,7 @@ HWY_INLINE void Unpack(const uint8_t* HWY_RESTRICT in, int8_t* HWY_RESTRICT code
     const auto shift = static_cast<int>(plane) * kBits;
     size_t i = 0;
     for (; i + hn::Lanes(d) <= end; i += hn::Lanes(d)) {
-      const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, in + i), shift),
-                                hn::Set(d, kMask));
+      const auto code = hn::And(hn::ShiftRightSame(hn::LoadU(d, in + i), shift), hn::Set(d, kMask));
       // Extends the sign.
       const auto sign = hn::Set(d, kSign);
       hn::StoreU(hn::Sub(hn::Xor(code, sign), sign), d, out + plane * size + i);

@@ -51,8 +51,7 @@ Bytes ReferencePayload(const std::vector<float>& acc, int bits, const std::vecto
     for (size_t i = 0; i < count; ++i) {
       own = std::max(own, std::fabs(double{acc[at + i]}));
       const double code = std::nearbyint(std::ldexp(double{acc[at + i]}, 127 - used));
-      const int clipped =
-          static_cast<int>(std::clamp<double>(code, -Largest(bits), Largest(bits)));
+      const int clipped = static_cast<int>(std::clamp<double>(code, -Largest(bits), Largest(bits)));
       packed[i % size] |= (static_cast<unsigned>(clipped) & ((1u << bits) - 1))
                           << (static_cast<size_t>(bits) * (i / size));
     }
@@ -95,8 +94,9 @@ TEST_P(IntSumOnTarget, MatchesTheReferenceOnSpecialValues) {
   constexpr float kMax = std::numeric_limits<float>::max();
   constexpr float kTiny = std::numeric_limits<float>::denorm_min();
   const std::vector<std::vector<float>> inputs = {
-      std::vector<float>(300, 0.0f), std::vector<float>(300, 1.0f), std::vector<float>(300, -kMax),
-      std::vector<float>(300, kTiny), {kMax, -kMax, 1, 0, kTiny},    {7, -7, 0.5f, 1.5f, 2.5f, -0.0f},
+      std::vector<float>(300, 0.0f),  std::vector<float>(300, 1.0f),
+      std::vector<float>(300, -kMax), std::vector<float>(300, kTiny),
+      {kMax, -kMax, 1, 0, kTiny},     {7, -7, 0.5f, 1.5f, 2.5f, -0.0f},
       {127, -127, 8, 1e-30f},         {1.0000001f, 0.5f, -0.5f}};
   for (const int bits : {2, 4, 8}) {
     for (const std::vector<float>& gradient : inputs) {
@@ -129,8 +129,8 @@ TEST_P(IntSumOnTarget, ResidualTakesWhatIsClipped) {
 // The mean of the frames as the aggregator of `bits` and as a plain sum of floats has it.
 void ExpectSameMean(int bits, uint32_t senders, const std::vector<Bytes>& frames, size_t count,
                     size_t at_once) {
-  const std::unique_ptr<Aggregator> integers = MakeAggregator(
-      {.count = count, .spec = SpecOf(bits)}, senders);
+  const std::unique_ptr<Aggregator> integers =
+      MakeAggregator({.count = count, .spec = SpecOf(bits)}, senders);
   const std::unique_ptr<Aggregator> floats = MakeAdditiveAggregator(count);
   // Twice: nothing of a step may be left in the next.
   for (int step = 0; step < 2; ++step) {

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""Every cell of the support table that runs: 200 steps of a small real job (cells.yaml) each.
+
+Checks that the run ends well with equal parameters on all workers, that what it sent is what
+docs/compression.md says (within 10 %), and that no two cells give the same parameters: nothing is
+silently something else.
+
+usage: codec_cells_test.py FOLDER_OF_PROGRAMS [--usual]
+  --usual   only codecs with their usual compensator, and as downlink codecs
+"""
+import concurrent.futures
+import json
+import math
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "cells.yaml")
+LIMIT = 120  # Seconds for one run.
+STEPS = 200
+# Shapes of cells.yaml's model: those of 1,024 elements and more are compressed, the others fp16.
+LARGE = [(256, 784), (10, 256)]
+SMALL = [256, 10]
+HEADER = 20  # Of a frame.
+CHUNK = 65536  # Elements of the largest chunk.
+
+# Variants that the table's examples leave out.
+VARIANTS = [
+    "fp16:sr", "bf16:sr", "fp8:e5m2", "fp8:sr", "int8:minmax", "int4:minmax", "int2:minmax", "int8:sr", "int4:sr",
+    "int4:minmax,sr", "qsgd:2", "qsgd:8", "ternary:0.7", "topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:5%+int4",
+    "topk:1%,scope=tensor", "topk_exact:1%+int4", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
+    "eden:4", "intsum:8", "intsum:2", "countsketch:4x",
+]
+
+
+def entropy(density):
+    """Bits per kept position that cannot be saved."""
+    if density >= 1:
+        return 0
+    return (-density * math.log2(density) - (1 - density) * math.log2(1 - density)) / density
+
+
+def value_bits(spec):
+    return {"int8": 8, "int4": 4, "sign": 1}.get(spec.partition("+")[2].partition("/")[0], 16)
+
+
+def level(spec):
+    text = spec.partition(":")[2].partition("/")[0].partition("+")[0].partition(",")[0].rstrip("x")
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text or 0)
+
+
+# Bits per element of a compressed tensor, as docs/compression.md has them; where they depend on the data, from
+# the least to the most.
+def wanted_bits(spec):
+    name = spec.partition(":")[0].partition("+")[0].partition("/")[0]
+    minmax = "minmax" in spec
+    if name in ("topk", "topk_exact"):
+        return (level(spec) * (value_bits(spec) + entropy(level(spec)) * 1.02),) * 2
+    exact = {
+        "none": 32, "fp16": 16, "bf16": 16,
+        "int8": 8 + (32 if minmax else 16) / 256,
+    }
+    if name in exact:
+        return (exact[name],) * 2
+    data_dependent = {"ternary": (0.2, 1.2)}
+    return data_dependent[name]
+
+
+def elements():
+    return sum(a * b for a, b in LARGE) + sum(SMALL)
+
+
+def bytes_for(bits):
+    """Of all frames of a step, without what messages add."""
+    total = 0
+    for a, b in LARGE:
+        chunks = math.ceil(a * b / CHUNK)
+        total += a * b * bits / 8 + chunks * HEADER
+    return total + sum(2 * n + HEADER for n in SMALL)
+
+
+class Cell:
+    def __init__(self, uplink, downlink="none"):
+        self.uplink, self.downlink = uplink, downlink
+
+    def __str__(self):
+        return f"uplink {self.uplink}" if self.downlink == "none" else f"downlink {self.downlink}"
+
+
+def compensated(spec, name):
+    return f"{spec}/{name}" + {"dgc": ":0.5"}.get(name, "")
+
+
+def cells(sluice, only_usual):
+    listed = json.loads(subprocess.run([sluice, "codecs", "--json"], capture_output=True, check=True, text=True).stdout)
+    names = {codec["name"] for codec in listed}
+    result = []
+    for codec in listed:
+        for name, state in codec["compensators"].items():
+            if state == "usual":
+                result.append(Cell(codec["example"]))
+            elif state == "yes" and not only_usual and codec["name"] != "none":
+                result.append(Cell(compensated(codec["example"], name)))
+        if codec["downlink"] == "yes" and codec["name"] != "none":
+            result.append(Cell("none", codec["example"]))
+    result += [Cell(spec) for spec in VARIANTS if spec.partition(":")[0].partition("+")[0] in names]
+    return result
+
+
+def run(programs, cell):
+    with tempfile.TemporaryDirectory(prefix="sluice-cell-") as folder:
+        report = pathlib.Path(folder) / "report.json"
+        done = subprocess.run(
+            [str(programs / "sluice"), "run", JOB, "--json", str(report), "--http", "off", "--quiet", "--threads", "1",
+             "--log-dir", folder, "--set", f"compression.uplink={cell.uplink}", "--set",
+             f"compression.downlink={cell.downlink}"],
+            capture_output=True, text=True, timeout=LIMIT)
+        if done.returncode != 0:
+            return None, done.stdout + done.stderr
+        return json.loads(report.read_text()), ""
+
+
+def check_bytes(cell, report, overhead):
+    """What is wrong with the bytes sent; empty: nothing."""
+    up = cell.downlink == "none"
+    spec = cell.uplink if up else cell.downlink
+    sent = report["bytes_up" if up else "bytes_down"] - overhead
+    low, high = (bytes_for(bits) for bits in wanted_bits(spec))
+    if 0.9 * low <= sent <= 1.1 * high:
+        return ""
+    return f"{cell}: {sent:.0f} bytes a step, documented are {low:.0f} to {high:.0f}"
+
+
+def main(arguments):
+    programs = pathlib.Path(arguments[0])
+    chosen = cells(str(programs / "sluice"), "--usual" in arguments)
+    problems, hashes = [], {}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        reports = list(pool.map(lambda cell: run(programs, cell), chosen))
+    plain = next(report for cell, (report, _) in zip(chosen, reports) if str(cell) == "uplink none")
+    # What messages add to frames is the same for every codec.
+    overhead_up = plain["bytes_up"] - bytes_for(32) - sum(2 * n for n in SMALL)
+    overhead_down = plain["bytes_down"] - bytes_for(32) - sum(2 * n for n in SMALL)
+    for cell, (report, output) in zip(chosen, reports):
+        if report is None:
+            problems.append(f"{cell}: the run failed:\n{output}")
+            continue
+        up = cell.downlink == "none"
+        print(f"{str(cell):34} ratio_up {report['ratio_up']:7.1f}  ratio_down {report['ratio_down']:7.1f}  "
+              f"accuracy {100 * report['test_accuracy']:5.1f} %  {report['parameters_sha256'][:12]}")
+        if not report["ok"] or report["steps"] != STEPS:
+            problems.append(f"{cell}: ended after {report['steps']} steps")
+        problem = check_bytes(cell, report, overhead_up if up else overhead_down)
+        if problem:
+            problems.append(problem)
+        twin = hashes.setdefault(report["parameters_sha256"], cell)
+        if twin is not cell:
+            problems.append(f"{cell} and {twin} give the same parameters")
+    print(f"{len(chosen)} cells, {len(problems)} problems")
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
