@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -24,6 +25,16 @@ inline uint32_t RowsOf(size_t count) {
     if (count > rows && count % rows == 0) return rows;
   }
   return 0;
+}
+
+inline std::vector<float> Gaussian(size_t count, uint64_t seed, float scale = 1e-2f) {
+  CounterRandom random(seed, 77);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    const double radius = std::sqrt(-2 * std::log(1 - random.Uniform()));
+    value = scale * static_cast<float>(radius * std::cos(2 * M_PI * random.Uniform()));
+  }
+  return values;
 }
 
 struct LoneKeys {

@@ -8,22 +8,14 @@
 #include <limits>
 #include <numeric>
 
+#include "compress/float_bits.h"
 #include "compress/simd/targets.h"
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
+#include "tests/compress/recorded.h"
 
 namespace sluice {
 namespace {
-
-std::vector<float> Gaussian(size_t count, uint64_t seed, float scale = 1e-2f) {
-  CounterRandom random(seed, 77);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    const double radius = std::sqrt(-2 * std::log(1 - random.Uniform()));
-    value = scale * static_cast<float>(radius * std::cos(2 * M_PI * random.Uniform()));
-  }
-  return values;
-}
 
 // Magnitudes from 1/16 to 16, evenly over the exponents: far from where halves end, so that every
 // codec can be asked for exact scaling by powers of two.
@@ -63,6 +55,19 @@ class CodecLaw : public ::testing::TestWithParam<std::string> {
            (compensator == CompensatorId::kNone || compensator == CompensatorId::kDiana);
   }
   bool Deterministic() const { return !codec_.traits().unbiased || codec_.codec().lossless(); }
+  // Its steps are a share of a block's or a frame's largest value.
+  bool GridFollowsLargest() const {
+    switch (codec_.spec().codec) {
+      case CodecId::kFp8:
+      case CodecId::kInt8:
+      case CodecId::kInt4:
+      case CodecId::kInt2:
+      case CodecId::kIntSum:
+        return true;
+      default:
+        return codec_.spec().values != ValueFormat::kFp16;
+    }
+  }
   std::vector<float> RoundTrip(absl::Span<const float> x, LoneKeys keys = {}) const {
     return codec_.Decoded(codec_.Encoded(x, keys), x.size());
   }
@@ -75,7 +80,7 @@ class CodecLaw : public ::testing::TestWithParam<std::string> {
 TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
   if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
   constexpr size_t kDraws = 300;
-  for (const std::vector<float>& x : {HeavyTailed(3072, 1), Gaussian(3072, 2)}) {
+  for (const std::vector<float>& x : {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)}) {
     std::vector<double> sum(x.size()), squares(x.size());
     for (uint64_t draw = 0; draw < kDraws; ++draw) {
       const std::vector<float> decoded = RoundTrip(x, {.own = draw + 1, .shared = draw + 100001});
@@ -114,6 +119,7 @@ TEST_P(CodecLaw, ContractiveOnesNeverAddEnergy) {
     std::iota(rising.begin(), rising.end(), 1.0f);
     inputs.push_back(std::move(rising));
   }
+  for (size_t step = 0; step < kRecordedSteps; ++step) inputs.push_back(Recorded(step));
   for (size_t k = 0; k < inputs.size(); ++k) {
     const std::vector<float>& x = inputs[k];
     for (uint64_t draw = 1; draw <= 3; ++draw) {
@@ -139,6 +145,47 @@ TEST_P(CodecLaw, SignsAreSymmetric) {
   const std::vector<float> x = HeavyTailed(3072, 17);
   const std::vector<float> one = RoundTrip(x), other = RoundTrip(Scaled(x, -1));
   for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(one[i], -other[i]) << i;
+}
+
+// What has been rounded once is on the grid, and stays. Where the grid is made from the largest
+// value, which has moved by a rounding as well, a second rounding is no worse than the first. Not
+// with random numbers, which may move the grid anywhere.
+TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
+  if (!Deterministic()) GTEST_SKIP() << "not its law";
+  for (const std::vector<float>& x : {Gaussian(3072, 19), Recorded(2)}) {
+    const std::vector<float> once = RoundTrip(x), twice = RoundTrip(once);
+    if (GridFollowsLargest()) {
+      EXPECT_LE(SquaredError(once, twice), 1.5 * SquaredError(x, once));
+      continue;
+    }
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(once[i], twice[i]) << i;
+  }
+}
+
+// With its threshold given, a sparse codec looks at each value for itself.
+TEST_P(CodecLaw, ThresholdsDoNotCareForOrder) {
+  if (codec_.codec().density() == 0) GTEST_SKIP() << "it takes no threshold";
+  const std::vector<float> x = Recorded(3);
+  std::vector<float> turned(x.rbegin(), x.rend());
+  std::vector<std::byte> frame, turned_frame;
+  ASSERT_TRUE(codec_.Encode(x, {}, &frame, 0.01f).ok());
+  ASSERT_TRUE(codec_.Encode(turned, {}, &turned_frame, 0.01f).ok());
+  const std::vector<float> decoded = codec_.Decoded(frame, x.size());
+  std::vector<float> other = codec_.Decoded(turned_frame, x.size());
+  std::reverse(other.begin(), other.end());
+  EXPECT_EQ(decoded, other);
+  size_t kept = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(decoded[i] != 0, std::abs(x[i]) >= ToShortFloat(0.01f)) << i;
+    kept += decoded[i] != 0 ? 1 : 0;
+  }
+  EXPECT_GT(kept, 10u);
+}
+
+TEST_P(CodecLaw, NoFrameCanBeMuchLargerThanTheValues) {
+  for (const size_t count : {1024u, 3072u, 65536u}) {
+    EXPECT_LE(codec_.MaxFrame(count), kFrameHeaderSize + 4 * count + 64);
+  }
 }
 
 TEST_P(CodecLaw, KeysMatterToStochasticOnesOnly) {
@@ -257,6 +304,31 @@ TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
     for (size_t i = 0; i < kCount; ++i) wrong += std::abs(given[i] - received[i]);
     EXPECT_LE(wrong, size * 1e-6) << senders << " senders";
   }
+}
+
+TEST_P(StepLaw, ConservesRecordedGradients) {
+  if (Feedback() != CompensatorId::kErrorFeedback) GTEST_SKIP() << "its compensator has another";
+  if (Entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "its error stays in the sketch";
+  OneChunk chunk(GetParam(), kRecordedCount, 2);
+  std::vector<double> balance(kRecordedCount);
+  double size = 0;
+  for (uint64_t step = 0; step < 2 * kRecordedSteps; ++step) {
+    const OneChunk::Gradients gradients = {Recorded(step), Recorded(step + 3)};
+    const std::vector<float> mean = chunk.Step(gradients);
+    for (size_t i = 0; i < kRecordedCount; ++i) {
+      balance[i] += double{gradients[0][i]} + gradients[1][i] - 2 * double{mean[i]};
+      size += std::abs(gradients[0][i]) + std::abs(gradients[1][i]);
+    }
+  }
+  double wrong = 0;
+  for (size_t i = 0; i < kRecordedCount; ++i) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      const absl::Span<const float> owed = chunk.sender(rank).residual(0);
+      if (!owed.empty()) balance[i] -= owed[i];
+    }
+    wrong += std::abs(balance[i]);
+  }
+  EXPECT_LE(wrong, size * 1e-6);
 }
 
 // Nothing that the receiver does with many frames at once differs from one after the other; for

@@ -1,0 +1,138 @@
+// How wrong each codec is, in numbers with two sides, and that a level does what levels are for.
+
+#include <cmath>
+#include <cstdio>
+
+#include "absl/strings/str_format.h"
+#include "gtest/gtest.h"
+#include "tests/compress/one_chunk.h"
+#include "tests/compress/recorded.h"
+
+namespace sluice {
+namespace {
+
+struct Measured {
+  double error = 0;  // Squared, relative to the input's squares, as a mean over keys.
+  double bytes = 0;
+};
+
+Measured Measure(const std::string& spec, absl::Span<const float> x) {
+  const LoneCodec codec(spec);
+  constexpr uint64_t kDraws = 8;
+  Measured measured;
+  double energy = 0;
+  for (const float value : x) energy += double{value} * value;
+  for (uint64_t draw = 1; draw <= kDraws; ++draw) {
+    const std::vector<std::byte> frame = codec.Encoded(x, {.own = draw, .shared = draw + 900});
+    const std::vector<float> decoded = codec.Decoded(frame, x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const double off = double{decoded[i]} - x[i];
+      measured.error += off * off / energy / kDraws;
+    }
+    measured.bytes += static_cast<double>(frame.size() - kFrameHeaderSize) / kDraws;
+  }
+  return measured;
+}
+
+// `gaussian` is, where a closed form is known, what theory gives for normal values.
+struct Fidelity {
+  const char* spec;
+  double gaussian;
+  double recorded;
+};
+constexpr double kTolerance = 0.08;
+constexpr Fidelity kFidelities[] = {
+    {"none", 0, 0},
+    {"fp16", 4.22e-08, 4.15e-08},
+    {"bf16", 2.78e-06, 2.89e-06},
+    {"int8", 4.9e-05, 6.23e-05},
+    {"intsum:4", 0.0511, 0.18},
+    {"ternary:0.5", 0.509, 0.504},
+    {"ternary:0.9", 0.927, 0.892},
+    {"topk:5%", 0.724, 0.414},
+    {"topk:1%", 0.919, 0.742},
+    {"topk:1%+int4", 0.919, 0.743},
+};
+
+class CodecFidelity : public ::testing::TestWithParam<Fidelity> {};
+
+TEST_P(CodecFidelity, ErrorIsWhatItShouldBe) {
+  const double gaussian = Measure(GetParam().spec, Gaussian(12288, 4)).error;
+  const double recorded = Measure(GetParam().spec, Recorded(0)).error;
+  std::printf("    {\"%s\", %.3g, %.3g},\n", GetParam().spec, gaussian, recorded);
+  EXPECT_NEAR(gaussian, GetParam().gaussian, kTolerance * GetParam().gaussian);
+  EXPECT_NEAR(recorded, GetParam().recorded, kTolerance * GetParam().recorded);
+}
+
+void PrintTo(const Fidelity& fidelity, std::ostream* out) { *out << fidelity.spec; }
+
+INSTANTIATE_TEST_SUITE_P(Specs, CodecFidelity, ::testing::ValuesIn(kFidelities),
+                         [](const auto& row) { return SpecTestName(row.param.spec); });
+
+// Some levels of the codec, from few to many.
+std::vector<std::string> Levels(const CodecEntry& entry) {
+  std::vector<double> levels;
+  switch (entry.level) {
+    case LevelKind::kNone:
+      break;
+    case LevelKind::kShare:
+      levels = {0.001, 0.005, 0.01, 0.05, 0.1, 0.35, 0.5, 0.7, 0.9, 1};
+      break;
+    case LevelKind::kPositive:
+      levels = {1e-4, 1e-3, 3e-3, 1e-2, 3e-2};
+      break;
+    case LevelKind::kPowerOfTwo:
+      for (const double level : {1, 2, 4, 8, 16}) {
+        if (level >= entry.level_min && level <= entry.level_max) levels.push_back(level);
+      }
+      break;
+    case LevelKind::kInteger:
+    case LevelKind::kRatio:
+      for (const double level : {1, 2, 3, 4, 5, 6, 7, 8, 10, 16, 20, 32, 64, 128, 256}) {
+        if (level >= entry.level_min && level <= entry.level_max) levels.push_back(level);
+      }
+      break;
+  }
+  std::vector<std::string> specs;
+  for (const double level : levels) {
+    specs.push_back(absl::StrFormat("%s:%g%s", std::string(entry.name), level,
+                                    entry.level == LevelKind::kRatio ? "x" : ""));
+  }
+  return specs;
+}
+
+class LevelLaw : public ::testing::TestWithParam<CodecId> {};
+
+// More bytes for less error, or the other way round, all the way.
+TEST_P(LevelLaw, BytesAndErrorGoOppositeWays) {
+  const CodecEntry& entry = FindCodec(GetParam());
+  std::vector<Measured> measured;
+  for (const std::string& spec : Levels(entry)) {
+    ASSERT_TRUE(ParseCodecSpec(spec).ok()) << ParseCodecSpec(spec).status();
+    // The means of ternary are best at a threshold of about 0.4; below, lower is no better.
+    if (entry.id == CodecId::kTernary && ParseCodecSpec(spec)->level < 0.5) continue;
+    measured.push_back(Measure(spec, Recorded(1)));
+    std::printf("  %-20s %.4g %.0f\n", spec.c_str(), measured.back().error, measured.back().bytes);
+  }
+  if (measured.size() < 2) GTEST_SKIP() << "it has no level";
+  const bool rising = measured.back().bytes > measured.front().bytes;
+  for (size_t i = 1; i < measured.size(); ++i) {
+    const Measured& more = rising ? measured[i] : measured[i - 1];
+    const Measured& less = rising ? measured[i - 1] : measured[i];
+    EXPECT_GE(more.bytes, less.bytes * 0.999) << "level " << i;
+    EXPECT_LE(more.error, less.error * 1.02 + 1e-12) << "level " << i;
+  }
+}
+
+std::vector<CodecId> CodecIds() {
+  std::vector<CodecId> ids;
+  for (const CodecEntry& entry : Codecs()) ids.push_back(entry.id);
+  return ids;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, LevelLaw, ::testing::ValuesIn(CodecIds()), [](const auto& id) {
+  return SpecTestName(std::string(FindCodec(id.param).name));
+});
+
+}  // namespace
+}  // namespace sluice
