@@ -51,6 +51,7 @@ constexpr Fidelity kFidelities[] = {
     {"ternary:0.9", 0.927, 0.892},
     {"topk:5%", 0.724, 0.414},
     {"topk:1%", 0.919, 0.742},
+    {"topk:100%+int4", 0.0279, 0.0819},
     {"topk:1%+int4", 0.919, 0.743},
 };
 

@@ -165,7 +165,8 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
 // With its threshold given, a sparse codec looks at each value for itself.
 TEST_P(CodecLaw, ThresholdsDoNotCareForOrder) {
   if (codec_.codec().density() == 0) GTEST_SKIP() << "it takes no threshold";
-  const std::vector<float> x = Recorded(3);
+  std::vector<float> x = Recorded(3);
+  x[7] = -ToShortFloat(0.01f);  // What just reaches it is kept.
   std::vector<float> turned(x.rbegin(), x.rend());
   std::vector<std::byte> frame, turned_frame;
   ASSERT_TRUE(codec_.Encode(x, {}, &frame, 0.01f).ok());
@@ -225,6 +226,23 @@ TEST_P(CodecLaw, SameFrameOnEveryInstructionSet) {
     }
     ForceSimdTarget("");
   }
+}
+
+TEST_P(CodecLaw, PlacesInMemoryDoNotMatter) {
+  constexpr size_t kCount = 1536;
+  std::vector<float> values = HeavyTailed(kCount + 1, 30),
+                     owed = HeavyTailed(kCount + 3, 31, 1e-4f);
+  const std::vector<float> aligned(values.begin() + 1, values.end());
+  std::vector<float> aligned_owed(owed.begin() + 3, owed.end());
+  std::vector<std::byte> frame, other = {std::byte{0}};
+  ASSERT_TRUE(codec_.Encode(aligned, absl::MakeSpan(aligned_owed), &frame).ok());
+  ASSERT_TRUE(
+      codec_.Encode(absl::MakeConstSpan(values).subspan(1), absl::MakeSpan(owed).subspan(3), &other)
+          .ok());
+  const absl::Span<const std::byte> odd = absl::MakeConstSpan(other).subspan(1);
+  EXPECT_TRUE(std::equal(frame.begin(), frame.end(), odd.begin(), odd.end()));
+  EXPECT_TRUE(std::equal(aligned_owed.begin(), aligned_owed.end(), owed.begin() + 3));
+  EXPECT_EQ(codec_.Decoded(frame, kCount), codec_.Decoded(odd, kCount));
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, CodecLaw, ::testing::ValuesIn(TestedSpecs()),
@@ -304,6 +322,40 @@ TEST_P(StepLaw, WhatIsAddedAndWhatIsOwedIsWhatWasGiven) {
     for (size_t i = 0; i < kCount; ++i) wrong += std::abs(given[i] - received[i]);
     EXPECT_LE(wrong, size * 1e-6) << senders << " senders";
   }
+}
+
+// What is owed by one codec may be sent by any other.
+TEST(Feedback, ConservesAcrossSwitchesOfCodecs) {
+  constexpr size_t kCount = 1536;
+  std::vector<std::string> specs;
+  for (const std::string& spec : TestedSpecs()) {
+    const LoneCodec codec(spec);
+    const CompensatorId feedback = CompensatorId::kErrorFeedback;
+    if (!CompensatorRefusal(codec.spec().codec, codec.spec().options, feedback).empty()) continue;
+    if (codec.entry().aggregation == Aggregation::kSketch) continue;
+    specs.push_back(absl::StrCat(spec.substr(0, spec.find('/')), "/ef"));
+  }
+  std::vector<float> residual(kCount);
+  std::vector<double> balance(kCount);
+  double size = 0;
+  for (uint64_t step = 0; step < 300; ++step) {
+    const LoneCodec codec(specs[CounterRandom(40, step).Below(specs.size())]);
+    const std::vector<float> gradient = HeavyTailed(kCount, step + 500);
+    const float threshold = step % 3 == 0 ? 0 : 0.001f * static_cast<float>(step % 7);
+    std::vector<std::byte> frame;
+    ASSERT_TRUE(codec
+                    .Encode(gradient, absl::MakeSpan(residual), &frame, threshold, nullptr,
+                            {.own = step, .shared = step + 1})
+                    .ok());
+    const std::vector<float> decoded = codec.Decoded(frame, kCount);
+    for (size_t i = 0; i < kCount; ++i) {
+      balance[i] += double{gradient[i]} - decoded[i];
+      size += std::abs(gradient[i]);
+    }
+  }
+  double wrong = 0;
+  for (size_t i = 0; i < kCount; ++i) wrong += std::abs(balance[i] - residual[i]);
+  EXPECT_LE(wrong, size * 1e-6);
 }
 
 TEST_P(StepLaw, ConservesRecordedGradients) {
