@@ -1,6 +1,7 @@
 #include "compress/codec_table.h"
 
 #include "base/check.h"
+#include "compress/eden.h"
 #include "compress/half.h"
 #include "compress/int8.h"
 #include "compress/intsum.h"
@@ -42,7 +43,9 @@ constexpr CodecEntry kCodecs[] = {
     // next: countsketch
     // next: lsh
     // next: powersgd
-    // next: eden
+    {CodecId::kEden, "eden", "eden:2",
+     "1 to 4 bits after a random rotation, unbiased without feedback: 16x at 2",
+     LevelKind::kInteger, "bits", 1, 4, 0, false, Aggregation::kAdditive, &MakeEden},
     {CodecId::kIntSum, "intsum", "intsum:4",
      "2, 4 or 8 bits in steps all senders share: the shard adds integers; 8x at 4",
      LevelKind::kPowerOfTwo, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeIntSum},

@@ -1,5 +1,6 @@
 #include "compress/format_table.h"
 
+#include "compress/eden.h"
 #include "compress/half.h"
 #include "compress/int8.h"
 #include "compress/intsum.h"
@@ -31,7 +32,7 @@ constexpr FormatEntry kFormats[] = {
     // next: countsketch
     // next: lsh
     // next: powersgd
-    // next: eden
+    {FormatId::kRotated, "rotated", &ValidateRotated, &DecodeAddRotated},
     {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},
     {FormatId::kExponents, "exponents", &ValidateExponents, &DecodeAddExponents},
 };
