@@ -486,9 +486,11 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   for (size_t i = 0; i < kCount; ++i) target[i] = (gradients[0][i] + gradients[1][i]) / 2;
   std::vector<double> sum(kCount);
   double early = 0, late = 0;  // Relative error of the average after a tenth, and at the end.
+  double last = 0;             // Of the last step alone.
   for (uint64_t step = 1; step <= steps; ++step) {
     const std::vector<float> mean = chunk.Step(gradients);
     double error = 0;
+    last = SquaredError(mean, target) / Energy(target);
     for (size_t i = 0; i < kCount; ++i) {
       sum[i] += mean[i];
       const double off = sum[i] / static_cast<double>(step) - target[i];
@@ -507,6 +509,25 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
     // DGC multiplies what is constant by 1 / (1 - momentum).
     EXPECT_LE(late, early / 4 + 1e-10);
     EXPECT_LE(late, 0.05);
+  }
+  // What both ends remember comes to be the gradient itself.
+  const bool remembered = Feedback() == CompensatorId::kEf21 || Feedback() == CompensatorId::kDiana;
+  if (remembered) {
+    EXPECT_LE(last, 1e-3);
+  }
+}
+
+TEST_P(StepLaw, DgcWithoutMomentumIsFeedback) {
+  if (Feedback() != CompensatorId::kDgc) GTEST_SKIP() << "not its law";
+  CodecSpec without = GetParam(), feedback = GetParam();
+  without.compensator = {.id = CompensatorId::kDgc};
+  feedback.compensator = {.id = CompensatorId::kErrorFeedback};
+  constexpr size_t kCount = 1536;
+  OneChunk a(without, kCount, 2), b(feedback, kCount, 2);
+  for (uint64_t step = 0; step < 8; ++step) {
+    const OneChunk::Gradients gradients = Gradients(2, kCount, step);
+    EXPECT_EQ(a.Step(gradients), b.Step(gradients));
+    EXPECT_EQ(a.frames(), b.frames());
   }
 }
 
