@@ -105,8 +105,8 @@ float Normalizer(uint32_t largest_bits) {
 float ScaleFor(const RotatedSums& sums, float energy, float normalizer, size_t size,
                bool unbiased) {
   if (!(energy > 0) || !(sums.product > 0)) return 0;
-  const float scale = (unbiased ? energy / sums.product : sums.product / sums.energy) /
-                      static_cast<float>(size);
+  const float scale =
+      (unbiased ? energy / sums.product : sums.product / sums.energy) / static_cast<float>(size);
   const float scaled = ToShortFloat(scale) * (1 / normalizer);
   return scaled < kSmallestScale ? 0 : std::min(scaled, kLargestScale);
 }
@@ -122,9 +122,7 @@ class EdenCodec final : public Codec {
 
   FormatId format() const override { return FormatId::kRotated; }
   bool lossless() const override { return false; }
-  size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    return PayloadSize(count, bits_);
-  }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     if (!input.finite) {
@@ -194,8 +192,7 @@ int RotationsOf(absl::Span<const std::byte> payload) {
 }
 
 absl::Status PayloadError(size_t block, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("rotated payload: block ", block, " has ", what));
+  return absl::InvalidArgumentError(absl::StrCat("rotated payload: block ", block, " has ", what));
 }
 
 }  // namespace
@@ -228,7 +225,8 @@ absl::Status ValidateRotated(absl::Span<const std::byte> payload, size_t count) 
     if (!empty && !(scale >= kSmallestScale && scale <= kLargestScale)) {
       return PayloadError(block, "a scale that is out of range");
     }
-    if (empty && std::any_of(planes, planes + bytes, [](std::byte b) { return b != std::byte{0}; })) {
+    if (empty &&
+        std::any_of(planes, planes + bytes, [](std::byte b) { return b != std::byte{0}; })) {
       return PayloadError(block, "codes without a scale");
     }
     planes += bytes;

@@ -5,9 +5,9 @@
 // Blocks of 1,024; y = R acc, R a product of Walsh-Hadamard transforms H and random signs D;
 // q = the centroids nearest to y; decoded = s R^T q. b + 24/1024 bits per element.
 // Without a residual R = H D2 H D1 (after one H alone, a block of few large elements would lose the
-// smaller ones in every draw) and s = |acc|^2 / <q, y>, which is unbiased; mean squared error 0.571,
-// 0.133, 0.036 and 0.0096 of |acc|^2. With one, R = H D and s is the scale of least error (0.363,
-// 0.1175, 0.0345, 0.0095); the residual takes the rest: sum of decoded + residual = sum of
+// smaller ones in every draw) and s = |acc|^2 / <q, y>, which is unbiased; mean squared error
+// 0.571, 0.133, 0.036 and 0.0096 of |acc|^2. With one, R = H D and s is the scale of least error
+// (0.363, 0.1175, 0.0345, 0.0095); the residual takes the rest: sum of decoded + residual = sum of
 // gradients. No state: the key of the signs is in the frame.
 #pragma once
 

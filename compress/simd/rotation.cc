@@ -66,7 +66,8 @@ HWY_INLINE Vector Butterfly(Vector v, Vector swapped, uint32_t stride) {
   const Tag d;
   const hn::RebindToUnsigned<Tag> du;
   const auto lane = hn::And(hn::Iota(du, 0), hn::Set(du, stride));
-  const auto upper = hn::MaskFromVec(hn::BitCast(d, hn::VecFromMask(du, hn::Ne(lane, hn::Zero(du)))));
+  const auto upper =
+      hn::MaskFromVec(hn::BitCast(d, hn::VecFromMask(du, hn::Ne(lane, hn::Zero(du)))));
   return hn::Add(swapped, NegateWhere(upper, v));
 }
 #endif
@@ -142,8 +143,8 @@ float FlipSigns(const float* x, const uint64_t* HWY_RESTRICT signs, float scale,
 
 template <int kBits>
 HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
-                                const float* HWY_RESTRICT magnitudes,
-                                uint8_t* HWY_RESTRICT planes, size_t size) {
+                                const float* HWY_RESTRICT magnitudes, uint8_t* HWY_RESTRICT planes,
+                                size_t size) {
   constexpr size_t kLevels = size_t{1} << (kBits - 1);
   const Tag d;
   const hn::RebindToSigned<Tag> di;
@@ -207,8 +208,7 @@ HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, const float* HWY_REST
       for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, magnitudes[k]);
       // Each bit of the index halves what is left to choose from.
       for (int bit = 1; bit < kBits; ++bit) {
-        const auto one =
-            MaskOfBits(GroupAt(planes + static_cast<size_t>(bit) * plane_size, i), v);
+        const auto one = MaskOfBits(GroupAt(planes + static_cast<size_t>(bit) * plane_size, i), v);
         for (size_t k = 0; k < kLevels >> bit; ++k) {
           level[k] = hn::IfThenElse(one, level[2 * k + 1], level[2 * k]);
         }

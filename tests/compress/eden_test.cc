@@ -129,10 +129,11 @@ std::vector<double> ReferenceDecode(absl::Span<const std::byte> payload, size_t 
 
 TEST_P(EdenOnTarget, DecodesAsTheReferenceDoes) {
   for (int bits = 1; bits <= 4; ++bits) {
-    for (const size_t count : {0u, 1u, 63u, 64u, 65u, 127u, 128u, 960u, 1023u, 1024u, 1100u, 3000u}) {
+    for (const size_t count :
+         {0u, 1u, 63u, 64u, 65u, 127u, 128u, 960u, 1023u, 1024u, 1100u, 3000u}) {
       std::vector<float> residual(count);
-      const Bytes once = Encode(bits, HeavyTailed(count, count), 99 + count,
-                                absl::MakeSpan(residual));
+      const Bytes once =
+          Encode(bits, HeavyTailed(count, count), 99 + count, absl::MakeSpan(residual));
       const Bytes twice = Encode(bits, HeavyTailed(count, count), 99 + count);
       const std::vector<float> one = Decode(once, count), two = Decode(twice, count);
       const std::vector<double> wanted_one = ReferenceDecode(FramePayload(once), count);

@@ -75,10 +75,16 @@ class LoneCodec {
                        frame);
   }
 
-  // Must succeed.
+  // Must succeed. As the spec's compensator calls it first: codecs may prefer the least error where
+  // there is a residual to take it, and no bias where there is none.
   std::vector<std::byte> Encoded(absl::Span<const float> gradient, LoneKeys keys = {}) const {
     std::vector<std::byte> frame;
-    const absl::Status status = Encode(gradient, {}, &frame, 0, nullptr, keys);
+    const CompensatorId compensator = spec_.compensator.id;
+    const bool unbiased =
+        compensator == CompensatorId::kNone || compensator == CompensatorId::kDiana;
+    std::vector<float> residual(unbiased ? 0 : gradient.size());
+    const absl::Status status =
+        Encode(gradient, absl::MakeSpan(residual), &frame, 0, nullptr, keys);
     Check(status.ok(), status.ToString());
     return frame;
   }
