@@ -140,6 +140,8 @@ class OneChunk {
   Compressor& sender(uint32_t rank) { return senders_[rank]; }
   Aggregator& aggregator() { return *aggregator_; }
   const ChunkConfig& config() const { return config_; }
+  // Frames reach the receiver in one call, or each in its own.
+  void set_one_by_one(bool one_by_one) { one_by_one_ = one_by_one; }
   // Of the last step, by sender; empty for those that took no part.
   const std::vector<std::vector<std::byte>>& frames() const { return frames_; }
 
@@ -172,7 +174,10 @@ class OneChunk {
       received.push_back({rank, frames_[rank]});
     }
     if (!received.empty()) {
-      aggregator_->Add(received, absl::MakeSpan(mean));
+      const size_t at_once = one_by_one_ ? 1 : received.size();
+      for (size_t at = 0; at < received.size(); at += at_once) {
+        aggregator_->Add(absl::MakeConstSpan(received).subspan(at, at_once), absl::MakeSpan(mean));
+      }
       aggregator_->Close(static_cast<uint32_t>(received.size()), absl::MakeSpan(mean));
       Publish(mean);
     }
@@ -198,6 +203,7 @@ class OneChunk {
   const std::unique_ptr<Aggregator> aggregator_;
   std::vector<Compressor> senders_;
   std::vector<std::vector<std::byte>> frames_;
+  bool one_by_one_ = false;
   uint64_t step_ = 0;
 };
 

@@ -408,6 +408,17 @@ TEST_P(StepLaw, TheMeanIsTheMeanOfWhatEachFrameDecodesTo) {
   }
 }
 
+TEST_P(StepLaw, FramesTogetherAreFramesOneByOne) {
+  constexpr size_t kCount = 1536;
+  OneChunk together(GetParam(), kCount, 8), one_by_one(GetParam(), kCount, 8);
+  one_by_one.set_one_by_one(true);
+  for (uint64_t step = 0; step < 4; ++step) {
+    const OneChunk::Gradients gradients = Gradients(8, kCount, step);
+    EXPECT_EQ(together.Step(gradients), one_by_one.Step(gradients));
+    EXPECT_EQ(together.frames(), one_by_one.frames());
+  }
+}
+
 TEST_P(StepLaw, IsAFunctionOfItsSeedAndInputs) {
   constexpr size_t kCount = 1536;
   OneChunk first(GetParam(), kCount, 2, 7), second(GetParam(), kCount, 2, 7),

@@ -6,10 +6,12 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/crc32c.h"
 #include "compress/codec_table.h"
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
@@ -48,16 +50,19 @@ const std::string& Text() {
   return *text;
 }
 
+constexpr int kTextSteps = kShort ? 12 : 600;
+
 struct TextRun {
   double loss = 0;
-  double bytes_up = 0;  // Per parameter, step and worker.
+  uint32_t parameters = 0;  // Their checksum.
+  double bytes_up = 0;      // Per parameter, step and worker.
   double bytes_down = 0;
 };
 
 // The rate falls to 0 over the last third, so that the end says where the run was, not where its
 // last steps threw it.
-TextRun TrainText(const std::string& uplink, const std::string& downlink, double momentum) {
-  constexpr int kSteps = kShort ? 12 : 600;
+TextRun TrainText(const std::string& uplink, const std::string& downlink, double momentum,
+                  int steps = kTextSteps) {
   constexpr size_t kBatch = 16;
   constexpr double kRate = 0.5;  // Of plain descent; momentum multiplies it.
   TextModel model(Text());
@@ -65,7 +70,7 @@ TextRun TrainText(const std::string& uplink, const std::string& downlink, double
   Momentum optimizer(momentum, model.size());
   std::vector<std::vector<float>> gradients(kWorkers);
   std::vector<float> mean(model.size());
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     for (uint32_t worker = 0; worker < kWorkers; ++worker) {
       CounterRandom random(5, static_cast<uint64_t>(step), worker);
       size_t places[kBatch];
@@ -73,14 +78,16 @@ TextRun TrainText(const std::string& uplink, const std::string& downlink, double
       model.Loss(places, &gradients[worker]);
     }
     exchange.Mean(gradients, &mean);
-    const double left = 1 - static_cast<double>(step) / kSteps;
+    const double left = 1 - static_cast<double>(step) / steps;
     const double rate = kRate * (1 - momentum) * std::min(1.0, 3 * left);
     optimizer.Step(rate, mean, &model.parameters());
   }
   std::vector<size_t> places;
   for (size_t place = 0; place < model.places(); place += kShort ? 101 : 5) places.push_back(place);
-  const double each = static_cast<double>(model.size()) * kSteps;
-  return {model.Loss(places, nullptr), static_cast<double>(exchange.bytes_up()) / each / kWorkers,
+  const double each = static_cast<double>(model.size()) * steps;
+  const auto* const bytes = reinterpret_cast<const std::byte*>(model.parameters().data());
+  return {model.Loss(places, nullptr), Crc32c({bytes, model.size() * sizeof(float)}),
+          static_cast<double>(exchange.bytes_up()) / each / kWorkers,
           static_cast<double>(exchange.bytes_down()) / each};
 }
 
@@ -304,6 +311,21 @@ TEST_P(TextCost, GapToDenseIsAsDocumented) {
     EXPECT_GT(gap, -kNoise) << "momentum " << kMomenta[i];
   }
   std::printf("%s %.3f | %.3f |\n", row.c_str(), run.bytes_up * 8, run.bytes_down * 8);
+}
+
+// Nothing that a spec can say is silently something else: each trains to other weights.
+TEST(TextModel, NoTwoSpecsDoTheSame) {
+  std::map<uint32_t, std::string> known;
+  for (const CodecSpec& spec : CompensatedSpecs()) {
+    // All of the values as halves are halves, and nothing lost is nothing to feed back.
+    const bool all = MakeCodec(spec)->density() == 1;
+    if (all || (MakeCodec(spec)->lossless() && spec.compensator.id == CompensatorId::kNone)) {
+      continue;
+    }
+    const std::string text = ToString(spec);
+    const auto [other, is_new] = known.emplace(TrainText(text, "none", 0.5, 12).parameters, text);
+    EXPECT_TRUE(is_new) << text << " does what " << other->second << " does";
+  }
 }
 
 TEST(TextCost, CodecsWithoutARowStillLearn) {
