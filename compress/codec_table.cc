@@ -6,8 +6,8 @@
 #include "compress/int8.h"
 #include "compress/intsum.h"
 #include "compress/none.h"
+#include "compress/sparse.h"
 #include "compress/ternary.h"
-#include "compress/topk.h"
 
 namespace sluice {
 namespace {
@@ -34,10 +34,14 @@ constexpr CodecEntry kCodecs[] = {
      "signs of what reaches a share of its block's largest: about 50x at 0.5", LevelKind::kShare,
      "threshold", 0, 1, 0, false, Aggregation::kAdditive, &MakeTernary},
     {CodecId::kTopK, "topk", "topk:1%+int4",
-     "the largest share of elements, values fp16 or +int4: about 260x at 1%+int4",
+     "the largest share of elements, values fp16, +int8, +int4 or +sign: about 210x at 1%+int4",
      LevelKind::kShare, "density", 0, 1, kTensorScope, true, Aggregation::kAdditive, &MakeTopK},
-    // next: topk_exact
-    // next: threshold
+    {CodecId::kTopKExact, "topk_exact", "topk_exact:1%+int4",
+     "exactly the largest share of each chunk: slower, and no better than topk", LevelKind::kShare,
+     "density", 0, 1, 0, true, Aggregation::kAdditive, &MakeTopKExact},
+    {CodecId::kThreshold, "threshold", "threshold:1e-3+int4",
+     "all elements of at least this magnitude: bytes follow the gradients' size",
+     LevelKind::kPositive, "threshold", 0, 0, 0, true, Aggregation::kAdditive, &MakeThreshold},
     // next: blocktopk
     // next: randomk
     // next: countsketch

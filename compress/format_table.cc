@@ -5,8 +5,8 @@
 #include "compress/int8.h"
 #include "compress/intsum.h"
 #include "compress/none.h"
+#include "compress/sparse.h"
 #include "compress/ternary.h"
-#include "compress/topk.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +16,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kFp16, "fp16", &ValidateFp16, &DecodeAddFp16},
     {FormatId::kBf16, "bf16", &ValidateBf16, &DecodeAddBf16},
     {FormatId::kInt8, "int8", &ValidateInt8, &DecodeAddInt8},
-    {FormatId::kSparse, "sparse", &ValidateTopK, &DecodeAddTopK},
+    {FormatId::kSparse, "sparse", &ValidateSparse, &DecodeAddSparse},
     {FormatId::kTernary, "ternary", &ValidateTernary, &DecodeAddTernary},
     // next: fp8
     // next: int4

@@ -1,7 +1,7 @@
 // What the codecs decode to, against the one-element-at-a-time formulas, at odd sizes.
 
+#include "compress/sparse.h"
 #include "compress/ternary.h"
-#include "compress/topk.h"
 #include "gtest/gtest.h"
 #include "tests/compress/reference_codecs.h"
 #include "tests/compress/test_data.h"
@@ -102,25 +102,26 @@ TEST(CodecValues, TernarySkipsBlocksOfZeros) {
   EXPECT_EQ(EncodeDecode("ternary:0.5", values), values);
 }
 
-// The errors that ValidateTopK's one-plane checks exist for.
+// The errors that ValidateSparse's one-plane checks exist for.
 TEST(CodecValues, TopKPayloadsThatLie) {
   const std::vector<float> values = HeavyTailed(500, 8);
-  std::vector<std::byte> payload;
-  ASSERT_TRUE(CodecFor("topk:5%+int4")->Encode({values, {}}, &payload).ok());
-  ASSERT_TRUE(ValidateTopK(payload, 500).ok());
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(EncodeFrame(*CodecFor("topk:5%+int4"), {values, {}}, &frame).ok());
+  const std::vector<std::byte> payload(frame.begin() + kFrameHeaderSize, frame.end());
+  ASSERT_TRUE(ValidateSparse(payload, 500).ok());
   const auto with = [&](size_t at, uint8_t value) {
     std::vector<std::byte> changed = payload;
     changed[at] = std::byte{value};
-    return ValidateTopK(changed, 500);
+    return ValidateSparse(changed, 500);
   };
-  EXPECT_FALSE(with(0, 2).ok());   // Value format.
+  EXPECT_FALSE(with(0, 4).ok());   // Value format.
   EXPECT_FALSE(with(1, 32).ok());  // Rice parameter.
   EXPECT_FALSE(with(1, 200).ok());
   EXPECT_FALSE(with(5, 0xFF).ok());   // Billions of entries.
   EXPECT_FALSE(with(8, 0xFF).ok());   // tau negative or not finite.
   EXPECT_FALSE(with(11, 0x7F).ok());  // delta so large that its multiples overflow.
-  EXPECT_FALSE(ValidateTopK(payload, 100).ok());
-  EXPECT_FALSE(ValidateTopK({}, 0).ok());
+  EXPECT_FALSE(ValidateSparse(payload, 100).ok());
+  EXPECT_FALSE(ValidateSparse({}, 0).ok());
 }
 
 TEST(CodecValues, TernaryPayloadsThatLie) {

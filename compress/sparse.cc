@@ -1,0 +1,297 @@
+#include "compress/sparse.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "compress/accumulator.h"
+#include "compress/float_bits.h"
+#include "compress/index_coding.h"
+#include "compress/simd/select.h"
+#include "compress/sparse_values.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kTile = 4096;
+constexpr uint32_t kSmallestShortBits = 0x100;
+constexpr size_t kHeaderMax = 6 + 2 * 3;
+
+// A level that a frame can hold, and above 0, so that zeros are never sent.
+float UsableThreshold(float threshold) {
+  return std::max(ToShortFloat(threshold), std::bit_cast<float>(kSmallestShortBits));
+}
+
+// Makes acc in place and leaves positions and values of what reaches `tau` at the front of the
+// scratch; returns how many.
+size_t Select(const EncodeInput& input, float tau) {
+  const size_t count = input.gradient.size();
+  EncodeScratch& scratch = *input.scratch;
+  if (scratch.positions.size() < count + kSelectSlack) {
+    scratch.positions.resize(count + kSelectSlack);
+    scratch.values.resize(count + kSelectSlack);
+  }
+  if (!input.residual.empty()) {
+    return SelectAbove(input.gradient.data(), input.residual.data(), count, tau, 0,
+                       scratch.positions.data(), scratch.values.data());
+  }
+  size_t kept = 0;
+  ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* zeros, size_t size) {
+    kept += SelectAbove(gradient, zeros, size, tau, static_cast<uint32_t>(at),
+                        scratch.positions.data() + kept, scratch.values.data() + kept);
+  });
+  return kept;
+}
+
+// Writes the payload for the first `kept` of the scratch, and what each value's code loses into the
+// residual.
+void Write(const EncodeInput& input, size_t kept, ValueFormat format, float floor,
+           std::vector<std::byte>* out) {
+  EncodeScratch& scratch = *input.scratch;
+  const absl::Span<float> values = absl::MakeSpan(scratch.values).first(kept);
+  if (scratch.numbers.size() < kept) scratch.numbers.resize(kept);
+  const absl::Span<uint32_t> gaps = absl::MakeSpan(scratch.numbers).first(kept);
+  GapsOf(scratch.positions.data(), kept, gaps.data());
+  const RicePlan plan = ChooseRice(gaps);
+  const ValueLevels levels = ChooseLevels(format, values, floor);
+  ByteWriter writer(out);
+  writer.Write(static_cast<uint8_t>(format));
+  writer.Write(static_cast<uint8_t>(plan.parameter));
+  writer.Write(static_cast<uint32_t>(kept));
+  AppendLevels(format, levels, out);
+  AppendRemainders(gaps, plan.parameter, out);
+  AppendValues(format, levels, values, out);
+  AppendUnary(gaps, plan, out);
+  if (input.residual.empty()) return;
+  for (size_t i = 0; i < kept; ++i) input.residual[scratch.positions[i]] = values[i];
+}
+
+class SparseCodec : public Codec {
+ public:
+  explicit SparseCodec(ValueFormat format) : format_(format) {}
+
+  FormatId format() const override { return FormatId::kSparse; }
+  bool lossless() const override { return false; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
+    // With all kept, positions are a bitmap at worst; each plane may end in a broken byte.
+    return kHeaderMax + BytesFor(count) + 2 + ValueBytes(format_, count);
+  }
+  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
+    if (!input.finite) {
+      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+      if (!finite.ok()) return finite;
+    }
+    if (input.magnitudes != nullptr && density() > 0) {
+      input.magnitudes->Add(input.gradient, input.residual);
+    }
+    float floor = 0;
+    const size_t kept = Keep(input, &floor);
+    Write(input, kept, format_, floor, out);
+    if (input.kept != nullptr) *input.kept += kept;
+    return absl::OkStatus();
+  }
+
+ protected:
+  // As Select, for what the codec keeps; `*floor`: what none of it is smaller than.
+  virtual size_t Keep(const EncodeInput& input, float* floor) const = 0;
+
+ private:
+  const ValueFormat format_;
+};
+
+class TopKCodec final : public SparseCodec {
+ public:
+  TopKCodec(double density, ValueFormat format) : SparseCodec(format), density_(density) {}
+
+  double density() const override { return density_; }
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override {
+    float threshold = input.threshold;
+    if (!(threshold > 0)) {
+      MagnitudeHistogram own;
+      own.Add(input.gradient, input.residual);
+      threshold = own.ThresholdFor(input.density > 0 ? input.density : density_);
+    }
+    *floor = UsableThreshold(threshold);
+    return Select(input, *floor);
+  }
+
+  const double density_;
+};
+
+class ThresholdCodec final : public SparseCodec {
+ public:
+  ThresholdCodec(float threshold, ValueFormat format)
+      : SparseCodec(format), threshold_(UsableThreshold(threshold)) {}
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override {
+    *floor = threshold_;
+    return Select(input, threshold_);
+  }
+
+  const float threshold_;
+};
+
+class TopKExactCodec final : public SparseCodec {
+ public:
+  TopKExactCodec(double density, ValueFormat format) : SparseCodec(format), density_(density) {}
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override;
+
+  const double density_;
+};
+
+// Magnitudes by their upper bits: 8 of exponent, 3 of mantissa.
+constexpr int kBinShift = 20;
+constexpr size_t kBins = 2048;
+
+// The lowest bits that a magnitude of the bin that holds the `wanted` largest can have; at least 1.
+uint32_t BinThatHolds(size_t wanted, const EncodeInput& input) {
+  // Four tables: equal bins one after the other would wait for each other.
+  std::array<std::array<uint32_t, kBins>, 4> counts{};
+  ForEachTile<kTile>(input, [&](size_t, const float* gradient, const float* residual, size_t size) {
+    for (size_t i = 0; i < size; ++i) {
+      ++counts[i % 4][MagnitudeBits(gradient[i] + residual[i]) >> kBinShift];
+    }
+  });
+  size_t above = 0;
+  size_t bin = kBins - 1;
+  for (; bin > 0; --bin) {
+    for (const std::array<uint32_t, kBins>& table : counts) above += table[bin];
+    if (above >= wanted) break;
+  }
+  return std::max(static_cast<uint32_t>(bin) << kBinShift, uint32_t{1});
+}
+
+// Of the first `found` in the scratch, which are in order of position, keeps the `wanted` largest,
+// ties the lowest positions.
+void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
+  // Larger first, then earlier.
+  const auto rank_of = [scratch](uint32_t i) {
+    return (uint64_t{~MagnitudeBits(scratch->values[i])} << 32) | i;
+  };
+  if (scratch->numbers.size() < found) scratch->numbers.resize(found);
+  const auto begin = scratch->numbers.begin();
+  for (uint32_t i = 0; i < found; ++i) scratch->numbers[i] = i;
+  std::nth_element(begin, begin + static_cast<ptrdiff_t>(wanted) - 1,
+                   begin + static_cast<ptrdiff_t>(found),
+                   [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
+  const uint64_t last = rank_of(scratch->numbers[wanted - 1]);
+  size_t kept = 0;
+  for (uint32_t i = 0; i < found; ++i) {
+    if (rank_of(i) > last) continue;
+    scratch->positions[kept] = scratch->positions[i];
+    scratch->values[kept++] = scratch->values[i];
+  }
+}
+
+size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
+  const auto wanted =
+      static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
+  if (wanted == 0) return 0;
+  size_t found = Select(input, std::bit_cast<float>(BinThatHolds(wanted, input)));
+  if (found > wanted) {
+    DropSmallest(found, wanted, input.scratch);
+    found = wanted;
+  }
+  float smallest = std::numeric_limits<float>::max();
+  for (size_t i = 0; i < found; ++i) {
+    smallest = std::min(smallest, std::abs(input.scratch->values[i]));
+  }
+  *floor = UsableThreshold(smallest);
+  return found;
+}
+
+// A payload taken apart; spans are of the right sizes, nothing else is checked.
+struct Parts {
+  ValueFormat format = ValueFormat::kFp16;
+  int parameter = 0;
+  size_t kept = 0;
+  ValueLevels levels;
+  absl::Span<const std::byte> remainders;
+  absl::Span<const std::byte> values;
+  absl::Span<const std::byte> unary;
+};
+
+// False if the bytes do not suffice, or format or parameter are out of range.
+bool Split(absl::Span<const std::byte> payload, Parts* parts) {
+  ByteReader reader(payload);
+  parts->format = static_cast<ValueFormat>(reader.Read<uint8_t>());
+  parts->parameter = reader.Read<uint8_t>();
+  parts->kept = reader.Read<uint32_t>();
+  if (parts->parameter > kRiceParameterMax || parts->format > ValueFormat::kSign) return false;
+  if (!ReadLevels(parts->format, &reader, &parts->levels)) return false;
+  parts->remainders = reader.ReadBytes(RemainderBytes(parts->kept, parts->parameter));
+  parts->values = reader.ReadBytes(ValueBytes(parts->format, parts->kept));
+  if (!reader.ok()) return false;
+  parts->unary = reader.ReadBytes(reader.remaining());
+  return true;
+}
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("sparse payload: ", what));
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {
+  Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
+  return std::make_unique<TopKCodec>(spec.level, spec.values);
+}
+
+std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec) {
+  Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
+  return std::make_unique<TopKExactCodec>(spec.level, spec.values);
+}
+
+std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
+  Check(spec.level > 0, "a threshold is above 0");
+  return std::make_unique<ThresholdCodec>(static_cast<float>(spec.level), spec.values);
+}
+
+absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
+  Parts parts;
+  if (!Split(payload, &parts)) {
+    return Bad("its value format is unknown, or its planes do not fit into its bytes");
+  }
+  const absl::string_view values =
+      WhatIsWrong(parts.format, parts.levels, parts.kept, parts.values);
+  if (!values.empty()) return Bad(values);
+  if (parts.kept == 0 && parts.parameter != 0) return Bad("it has a parameter but no positions");
+  if (!IsPadded(parts.remainders, uint64_t{parts.kept} * parts.parameter) ||
+      !IsUnaryPlane(parts.unary, parts.kept)) {
+    return Bad("its position planes do not hold as many positions as it says");
+  }
+  bool inside = true;
+  ForEachPosition(parts.remainders, parts.unary, parts.parameter, [&](uint64_t position) {
+    inside = position < count;
+    return inside;
+  });
+  return inside ? absl::OkStatus() : Bad(absl::StrCat("a position is not below ", count));
+}
+
+void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  constexpr size_t kAhead = 256;
+  Parts parts;
+  Check(Split(payload, &parts), "only validated payloads are decoded");
+  float values[kAhead];
+  size_t index = 0;
+  ForEachPosition(parts.remainders, parts.unary, parts.parameter, [&](uint64_t position) {
+    if (index % kAhead == 0) {
+      DecodeValues(parts.format, parts.levels, parts.values, index,
+                   absl::MakeSpan(values).first(std::min(kAhead, parts.kept - index)));
+    }
+    sum[position] += values[index % kAhead];
+    ++index;
+    return true;
+  });
+}
+
+}  // namespace sluice

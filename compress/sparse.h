@@ -1,0 +1,31 @@
+// Codecs that send the elements of largest magnitude, as Rice-coded positions and values
+// (sparse_values.h). What is not sent stays in the residual, so each needs feedback (Aji and
+// Heafield 2017; Stich et al. 2018). All write one format.
+//
+//   topk:d        |acc| >= a threshold that about a share d of elements reaches; the sender's, one
+//                 over all tensors, or this chunk's own. |acc - decoded|^2 <= (1 - d) |acc|^2 where
+//                 at least that share is kept.
+//   topk_exact:d  the ceil(d n) largest of the chunk; ties go to the lowest positions.
+//   threshold:t   |acc| >= t (Sahu et al. 2021): bytes follow the gradients' size.
+//
+// Zeros are never sent. Bits: per kept element those of its value and about entropy(d)/d for its
+// position. No state.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "compress/codec.h"
+#include "compress/codec_spec.h"
+
+namespace sluice {
+
+std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);
+std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec);
+std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);
+
+absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
+void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);
+
+}  // namespace sluice
