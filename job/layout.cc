@@ -21,16 +21,48 @@ absl::Status CheckRange(absl::string_view what, uint64_t value, uint64_t largest
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 
-// Elements of each chunk of a tensor but the last.
-uint64_t CutSize(uint64_t elements, uint64_t largest) {
+struct Cut {
+  uint64_t size = 0;     // Elements of each chunk of a tensor but the last.
+  uint64_t columns = 0;  // If chunks are whole rows: elements of a row; else 0.
+};
+
+Cut FlatCut(uint64_t elements, uint64_t largest) {
   const uint64_t even = DivideUp(elements, DivideUp(elements, largest));
-  return std::min(DivideUp(even, kCutMultiple) * kCutMultiple, largest);
+  return {.size = std::min(DivideUp(even, kCutMultiple) * kCutMultiple, largest)};
 }
 
-absl::Status CutTensors(const TensorTable& table, uint32_t chunk_elements, Layout* layout) {
+// Of the matrix that a tensor is as it is stored: its outermost dimension of more than one element
+// is the rows, the others are the columns. 1 if there are no others.
+uint64_t MatrixRows(const TensorInfo& tensor) {
+  uint64_t rows = 1;
+  int64_t widest = 0;
+  for (size_t d = 0; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] < 2) continue;
+    const int64_t stride = tensor.strides.empty() ? (rows == 1 ? 1 : 0) : tensor.strides[d];
+    if (stride <= widest) continue;
+    widest = stride;
+    rows = static_cast<uint64_t>(tensor.shape[d]);
+  }
+  return rows == tensor.elements() ? 1 : rows;
+}
+
+Cut CutOf(const TensorInfo& tensor, uint64_t chunk_elements, bool whole_rows) {
+  const uint64_t elements = tensor.elements();
+  const uint64_t rows = whole_rows ? MatrixRows(tensor) : 1;
+  const uint64_t columns = elements / rows;
+  if (rows == 1 || columns > kChunkElementsMax) return FlatCut(elements, chunk_elements);
+  const uint64_t chunks = DivideUp(rows, kChunkElementsMax / columns);
+  return {.size = DivideUp(rows, chunks) * columns, .columns = columns};
+}
+
+absl::Status CutTensors(const TensorTable& table, uint32_t chunk_elements,
+                        const std::vector<bool>& whole_rows, Layout* layout) {
+  const auto cut_of = [&](size_t t) {
+    return CutOf(table[t], chunk_elements, !whole_rows.empty() && whole_rows[t]);
+  };
   uint64_t chunks = 0;
-  for (const TensorInfo& tensor : table) {
-    chunks += DivideUp(tensor.elements(), CutSize(tensor.elements(), chunk_elements));
+  for (size_t t = 0; t < table.size(); ++t) {
+    chunks += DivideUp(table[t].elements(), cut_of(t).size);
   }
   if (chunks > kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrCat("layout: ", chunks, " chunks of ",
@@ -40,12 +72,13 @@ absl::Status CutTensors(const TensorTable& table, uint32_t chunk_elements, Layou
   layout->chunks.reserve(chunks);
   for (uint32_t t = 0; t < table.size(); ++t) {
     const uint64_t elements = table[t].elements();
-    const uint64_t size = CutSize(elements, chunk_elements);
-    for (uint64_t at = 0; at < elements; at += size) {
+    const Cut cut = cut_of(t);
+    for (uint64_t at = 0; at < elements; at += cut.size) {
       Chunk& chunk = layout->chunks.emplace_back();
       chunk.tensor = t;
       chunk.offset = at;
-      chunk.count = static_cast<uint32_t>(std::min(size, elements - at));
+      chunk.count = static_cast<uint32_t>(std::min(cut.size, elements - at));
+      if (cut.columns > 0) chunk.rows = static_cast<uint32_t>(chunk.count / cut.columns);
     }
   }
   return absl::OkStatus();
@@ -87,15 +120,20 @@ void FillBundles(uint32_t bundle_elements, Layout* layout) {
 }  // namespace
 
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
-                                   const LayoutParameters& parameters) {
+                                   const LayoutParameters& parameters,
+                                   const std::vector<bool>& whole_rows) {
   for (const absl::Status& status :
        {ValidateTensorTable(table), CheckRange("the number of shards", shards, kMaxShards),
         CheckRange("chunk_elements", parameters.chunk_elements, kChunkElementsMax),
         CheckRange("bundle_elements", parameters.bundle_elements, kBundleElementsMax)}) {
     if (!status.ok()) return status;
   }
+  if (!whole_rows.empty() && whole_rows.size() != table.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("layout: whole_rows is for ", whole_rows.size(),
+                                                   " tensors, there are ", table.size()));
+  }
   Layout layout;
-  const absl::Status cut = CutTensors(table, parameters.chunk_elements, &layout);
+  const absl::Status cut = CutTensors(table, parameters.chunk_elements, whole_rows, &layout);
   if (!cut.ok()) return cut;
   PlaceChunks(shards, &layout.chunks);
   layout.bundles.resize(shards);

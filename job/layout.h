@@ -29,6 +29,7 @@ struct Chunk {
   uint32_t count = 0;
   uint32_t shard = 0;
   uint32_t bundle = 0;  // Of its shard.
+  uint32_t rows = 0;    // If it is whole rows of a matrix: how many; else 0.
 };
 
 // Chunks of one shard that travel together.
@@ -46,9 +47,17 @@ struct Layout {
 
 // Chunks go to the shard with the fewest elements so far (ties: the lowest), largest chunks first
 // (ties: lowest id). A tensor of several chunks is cut evenly, in multiples of 256 elements where
-// chunk_elements allows it. INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a
-// table that ValidateTensorTable refuses or that would take more than kMaxChunks.
+// chunk_elements allows it.
+// Tensors that `whole_rows` has true for (by tensor; empty: none) and that have two or more
+// dimensions above 1 are matrices: of these dimensions the outermost in storage is the rows, the
+// others together are the columns. They are cut between rows, evenly, into as few chunks as
+// kChunkElementsMax allows, whatever chunk_elements is. One whose rows are longer than that is cut
+// as any other.
+// INVALID_ARGUMENT: no shards, a parameter that is 0 or over its limit, a table that
+// ValidateTensorTable refuses or that would take more than kMaxChunks, `whole_rows` of another
+// size.
 absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
-                                   const LayoutParameters& parameters);
+                                   const LayoutParameters& parameters,
+                                   const std::vector<bool>& whole_rows = {});
 
 }  // namespace sluice

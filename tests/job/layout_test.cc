@@ -22,8 +22,9 @@ TensorTable TableOf(const std::vector<int64_t>& sizes) {
   return table;
 }
 
-Layout Build(const TensorTable& table, uint32_t shards, const LayoutParameters& parameters) {
-  absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters);
+Layout Build(const TensorTable& table, uint32_t shards, const LayoutParameters& parameters,
+             const std::vector<bool>& whole_rows = {}) {
+  absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters, whole_rows);
   EXPECT_TRUE(layout.ok()) << layout.status();
   return layout.ok() ? *std::move(layout) : Layout();
 }
@@ -153,6 +154,46 @@ TEST(Layout, ClosesBundlesOfManyTinyTensors) {
   const Layout layout = Build(TableOf(std::vector<int64_t>(kBundleChunksMax * 2 + 1, 1)), 1, {});
   ASSERT_EQ(layout.bundles[0].size(), 3u);
   EXPECT_EQ(layout.bundles[0][2].chunks.size(), 1u);
+}
+
+TEST(Layout, CutsMatricesBetweenRows) {
+  TensorTable table = TableOf({100, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  table[1].shape = {30, 4, 3, 3};               // 36 columns.
+  table[2].shape = {5000, 300};                 // 1,747 rows would fit in a chunk: 3 even ones.
+  table[3].shape = {3, kChunkElementsMax + 1};  // No row fits.
+  table[4].shape = {30, 36};                    // Not asked for.
+  table[5].shape = {1, 5000};                   // One row.
+  table[6].shape = {5000, 1};                   // One column.
+  table[7].shape = {2, kChunkElementsMax};      // Just fits.
+  table[8].shape = {1, 20, 30};                 // One of 20 rows.
+  table[9].shape = {20, 30, 2};                 // Stored with the second dimension outermost.
+  table[9].strides = {2, 40, 1};
+  LayoutParameters parameters;
+  parameters.chunk_elements = 700;
+  const Layout layout =
+      Build(table, 3, parameters, {true, true, true, true, false, true, true, true, true, true});
+  std::vector<uint64_t> next(table.size());
+  std::vector<std::vector<uint32_t>> rows(table.size());
+  for (const Chunk& chunk : layout.chunks) {
+    EXPECT_EQ(chunk.offset, next[chunk.tensor]);
+    next[chunk.tensor] += chunk.count;
+    if (chunk.rows == 0) {
+      EXPECT_LE(chunk.count, parameters.chunk_elements);
+      continue;
+    }
+    rows[chunk.tensor].push_back(chunk.rows);
+    EXPECT_LE(chunk.count, kChunkElementsMax);
+    EXPECT_EQ(chunk.count % chunk.rows, 0u);
+  }
+  for (size_t t = 0; t < table.size(); ++t) EXPECT_EQ(next[t], table[t].elements()) << t;
+  EXPECT_THAT(rows[1], ElementsAre(30));
+  EXPECT_THAT(rows[2], ElementsAre(1667, 1667, 1666));
+  EXPECT_THAT(rows[7], ElementsAre(1, 1));
+  EXPECT_THAT(rows[8], ElementsAre(20));
+  EXPECT_THAT(rows[9], ElementsAre(30));
+  for (const size_t flat : {0u, 3u, 4u, 5u, 6u}) EXPECT_TRUE(rows[flat].empty()) << flat;
+  EXPECT_EQ(BuildLayout(table, 1, parameters, {true}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Layout, RefusesWhatIsOutOfRange) {
