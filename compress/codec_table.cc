@@ -6,6 +6,7 @@
 #include "compress/int8.h"
 #include "compress/intsum.h"
 #include "compress/none.h"
+#include "compress/powersgd.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
 
@@ -46,7 +47,9 @@ constexpr CodecEntry kCodecs[] = {
     // next: randomk
     // next: countsketch
     // next: lsh
-    // next: powersgd
+    {CodecId::kPowerSgd, "powersgd", "powersgd:4",
+     "matrices as products of two thin ones, from one power iteration per step",
+     LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd},
     {CodecId::kEden, "eden", "eden:2",
      "1 to 4 bits after a random rotation, unbiased without feedback: 16x at 2",
      LevelKind::kInteger, "bits", 1, 4, 0, false, Aggregation::kAdditive, &MakeEden},

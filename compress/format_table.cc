@@ -5,6 +5,7 @@
 #include "compress/int8.h"
 #include "compress/intsum.h"
 #include "compress/none.h"
+#include "compress/powersgd.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
 
@@ -31,7 +32,7 @@ constexpr FormatEntry kFormats[] = {
     // next: randomk
     // next: countsketch
     // next: lsh
-    // next: powersgd
+    {FormatId::kLowRank, "low-rank", &ValidateLowRank, &DecodeAddLowRank},
     {FormatId::kRotated, "rotated", &ValidateRotated, &DecodeAddRotated},
     {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},
     {FormatId::kExponents, "exponents", &ValidateExponents, &DecodeAddExponents},

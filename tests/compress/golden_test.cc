@@ -1,6 +1,7 @@
 // The frames of tests/golden: encoding and decoding must reproduce them byte for byte, for ever.
 // A file holds lines `key hex...`: spec, threshold, gradient and decoded (fp32 as 8 hex digits
-// each), frame (bytes as they travel). A line that begins with a space continues the one before.
+// each), rows (of a matrix; in decimal), frame (bytes as they travel). A line that begins with a
+// space continues the one before.
 
 #include <cstdint>
 #include <cstring>
@@ -62,6 +63,8 @@ TEST_P(Golden, EncodesAndDecodesByteForByte) {
   ASSERT_TRUE(ParseCodecSpec(spec).ok()) << spec;
   const std::vector<float> gradient = Floats(golden["gradient"]);
   const std::vector<float> threshold = Floats(golden["threshold"]);
+  uint32_t rows = 0;
+  EXPECT_TRUE(!golden.contains("rows") || absl::SimpleAtoi(golden["rows"], &rows));
   const std::string wanted = absl::StrReplaceAll(golden["frame"], {{" ", ""}});
 
   std::vector<float> residual(gradient.size());
@@ -71,7 +74,8 @@ TEST_P(Golden, EncodesAndDecodesByteForByte) {
   ASSERT_TRUE(EncodeFrame(*CodecFor(spec),
                           {.gradient = gradient,
                            .residual = feedback ? absl::MakeSpan(residual) : absl::Span<float>(),
-                           .threshold = threshold.at(0)},
+                           .threshold = threshold.at(0),
+                           .rows = rows},
                           &frame)
                   .ok());
   EXPECT_EQ(Hex(frame), wanted);

@@ -165,6 +165,11 @@ TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
       EXPECT_LE(SquaredError(once, twice), 1.5 * SquaredError(x, once));
       continue;
     }
+    if (codec_.spec().codec == CodecId::kPowerSgd) {
+      // A matrix of its rank stays one, but for the rounding of its factors to 8 bits.
+      EXPECT_LE(SquaredError(once, twice), 2e-5 * Energy(once));
+      continue;
+    }
     for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(once[i], twice[i]) << i;
   }
 }
@@ -456,7 +461,10 @@ TEST_P(StepLaw, RandomNumbersAreDrawnOnce) {
   EXPECT_EQ(first, encode(1, 2, 3, 4));
   EXPECT_NE(first, encode(9, 2, 3, 4));
   EXPECT_NE(first, encode(1, 9, 3, 4));
-  EXPECT_NE(first, encode(1, 2, 9, 4));
+  // What is drawn for a state is drawn before the first step, whichever that is.
+  if (lone.codec().StateSize(kCount, RowsOf(kCount)) == 0) {
+    EXPECT_NE(first, encode(1, 2, 9, 4));
+  }
   EXPECT_EQ(first == encode(1, 2, 3, 9), !own);
 }
 

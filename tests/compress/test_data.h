@@ -31,7 +31,8 @@ inline std::vector<std::string> TestedSpecs() {
   for (const char* extra :
        {"topk:1%+int8", "topk:10%+sign", "topk_exact:5%", "threshold:0.01+int8", "topk:5%",
         "topk:0.1%", "topk:100%", "topk:100%+int4", "ternary:0.9", "ternary:0.01", "ternary:1",
-        "intsum:2", "intsum:8", "eden:1", "eden:4", "eden:2/ef", "eden:3/ef"}) {
+        "intsum:2", "intsum:8", "eden:1", "eden:4", "eden:2/ef", "eden:3/ef", "powersgd:1",
+        "powersgd:32"}) {
     specs.emplace_back(extra);
   }
   return specs;
