@@ -1,43 +1,29 @@
 #include "compress/ternary.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "compress/accumulator.h"
-#include "compress/flags.h"
-#include "compress/float_bits.h"
 #include "compress/index_coding.h"
 #include "compress/payload.h"
-#include "compress/vectorized.h"
+#include "compress/simd/ternary.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kBlock = 256;
+constexpr size_t kBlock = kTernaryBlock;
+constexpr size_t kTileBlocks = 16;
 constexpr size_t kHeaderSize = 14;
-constexpr size_t kLanes = 8;
 
-// A scale is a float with 3 bits of mantissa: the upper 11 bits below the sign. The feedback takes
-// the rounding.
-constexpr int kScaleShift = 20;
 constexpr int32_t kSmallestScale = 1;
-constexpr int32_t kLargestScale = (kInfinityBits >> kScaleShift) - 1;
+constexpr int32_t kLargestScale = kTernaryScaleMax;
 constexpr uint64_t kFoldedEnd = uint64_t{kLargestScale + 1} * 2;
 
 float FromScale(int32_t code) {
-  return std::bit_cast<float>(static_cast<uint32_t>(code) << kScaleShift);
-}
-
-// To nearest even; 0 is no scale.
-int32_t ToScale(float mean) {
-  const uint32_t bits = std::bit_cast<uint32_t>(mean);
-  const uint32_t half = (1 << (kScaleShift - 1)) - 1;
-  const auto code =
-      static_cast<int32_t>((bits + half + ((bits >> kScaleShift) & 1)) >> kScaleShift);
-  return std::min(code, kLargestScale);
+  return std::bit_cast<float>(static_cast<uint32_t>(code) << kTernaryScaleShift);
 }
 
 // Scales are coded as steps from the scale before, small ones first: 0, -1, 1, -2, 2 ...
@@ -48,106 +34,77 @@ int64_t UnfoldSign(uint64_t folded) {
   return static_cast<int64_t>(folded >> 1) ^ -static_cast<int64_t>(folded & 1);
 }
 
-// Makes the accumulator in place and returns its largest magnitude.
-SLUICE_VECTORIZED float AccumulateBlock(const float* __restrict gradient,
-                                        float* __restrict residual, size_t count) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    residual[i] += gradient[i];
-    largest = std::max(largest, MagnitudeBits(residual[i]));
-  }
-  return std::bit_cast<float>(largest);
-}
+size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
 
-// |acc| if it reaches the threshold, else 0. By bits: a choice between doubles would not vectorise.
-inline double MagnitudeIfFlagged(float acc, uint32_t tau_bits) {
-  const uint32_t bits = MagnitudeBits(acc);
-  const uint32_t mask = bits >= tau_bits ? ~uint32_t{0} : 0;
-  return static_cast<double>(std::bit_cast<float>(bits & mask));
-}
-
-// Flags, with 1 in a byte, what reaches `tau`, and returns the mean of those magnitudes. The sum is
-// in double and in lanes of a fixed order: it cannot overflow, and every instruction set adds the
-// same.
-SLUICE_VECTORIZED float SelectBlock(float tau, const float* __restrict acc,
-                                    uint8_t* __restrict flags, size_t count) {
-  const uint32_t tau_bits = MagnitudeBits(tau);
-  uint32_t selected = 0;
-  for (size_t i = 0; i < count; ++i) {
-    flags[i] = MagnitudeBits(acc[i]) >= tau_bits ? 1 : 0;
-    selected += flags[i];
-  }
-  double lanes[kLanes] = {};
-  const size_t whole = count - count % kLanes;
-  for (size_t i = 0; i < whole; i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] += MagnitudeIfFlagged(acc[i + lane], tau_bits);
-    }
-  }
-  for (size_t i = whole; i < count; ++i) {
-    lanes[i % kLanes] += MagnitudeIfFlagged(acc[i], tau_bits);
-  }
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return selected > 0 ? static_cast<float>(sum / selected) : 0;
-}
-
-// What was kept of a chunk, in order.
+// What is kept of a chunk, in order, in buffers that are large enough for any.
 struct Selection {
-  std::vector<uint32_t> gaps;
-  std::vector<uint8_t> negative;      // 1 or 0 for each gap.
-  std::vector<uint32_t> scale_steps;  // Of blocks that keep something.
-  size_t next = 0;                    // Where the next gap counts from.
+  uint32_t* gaps;
+  std::byte* signs;       // The sign plane.
+  uint32_t* scale_steps;  // Of blocks that keep something.
+  size_t kept = 0;
+  size_t scales = 0;
+  size_t next = 0;  // Where the next gap counts from.
+  int32_t last_scale = 0;
+  uint64_t sign_bits = 0;  // That do not fill a word yet.
 };
 
-void KeepBlock(const uint8_t* flags, float scale, size_t start, float* residual, size_t count,
-               Selection* selection) {
-  uint32_t gaps[kBlock];
-  uint8_t negative[kBlock];
-  size_t kept = 0;
-  size_t next = selection->next;
-  ForEachFlag(flags, count, [&](size_t i) {
-    const float acc = residual[i];
-    residual[i] = acc - std::copysign(scale, acc);
-    negative[kept] = acc < 0 ? 1 : 0;
-    gaps[kept] = static_cast<uint32_t>(start + i - next);
-    next = start + i + 1;
-    ++kept;
-  });
+void KeepBlock(const TernaryBlock& block, size_t start, Selection* selection) {
+  const auto scale = static_cast<int32_t>(block.scale);
+  if (scale < kSmallestScale) return;
+  selection->scale_steps[selection->scales++] = FoldSign(scale - selection->last_scale);
+  selection->last_scale = scale;
+  uint32_t* const gaps = selection->gaps;
+  size_t kept = selection->kept, next = selection->next;
+  uint64_t sign_bits = selection->sign_bits;
+  for (size_t word = 0; word < kBlock / 64; ++word) {
+    const uint64_t negative = block.negative[word];
+    const size_t base = start + 64 * word;
+    for (uint64_t bits = block.kept[word]; bits != 0; bits &= bits - 1) {
+      const auto bit = static_cast<size_t>(std::countr_zero(bits));
+      gaps[kept] = static_cast<uint32_t>(base + bit - next);
+      next = base + bit + 1;
+      sign_bits |= ((negative >> bit) & 1) << (kept % 64);
+      if (++kept % 64 == 0) {
+        std::memcpy(selection->signs + kept / 8 - sizeof(sign_bits), &sign_bits, sizeof(sign_bits));
+        sign_bits = 0;
+      }
+    }
+  }
+  selection->kept = kept;
   selection->next = next;
-  selection->gaps.insert(selection->gaps.end(), gaps, gaps + kept);
-  selection->negative.insert(selection->negative.end(), negative, negative + kept);
+  selection->sign_bits = sign_bits;
+}
+
+template <typename T>
+T* AtLeast(std::vector<T>* buffer, size_t size) {
+  if (buffer->size() < size) buffer->resize(size);
+  return buffer->data();
 }
 
 Selection Select(const EncodeInput& input, float share) {
-  Selection selection;
-  selection.gaps.reserve(input.gradient.size() / 8);
-  selection.negative.reserve(input.gradient.size() / 8);
-  int32_t last_scale = 0;
-  ForEachTile<kBlock>(
+  const size_t size = input.gradient.size();
+  Selection selection{
+      .gaps = AtLeast(&input.scratch->numbers, size),
+      .signs = reinterpret_cast<std::byte*>(AtLeast(&input.scratch->bytes, size / 8 + 8)),
+      .scale_steps = AtLeast(&input.scratch->positions, Blocks(size))};
+  TernaryBlock blocks[kTileBlocks];
+  ForEachTile<kTileBlocks * kBlock>(
       input, [&](size_t start, const float* gradient, float* residual, size_t count) {
-        alignas(64) uint8_t flags[kBlock];
-        if (count < kBlock) std::memset(flags, 0, sizeof(flags));
-        const float largest = AccumulateBlock(gradient, residual, count);
-        // Above 0, so that zeros are never kept.
-        const float tau = std::max(share * largest, std::numeric_limits<float>::denorm_min());
-        const int32_t scale = ToScale(SelectBlock(tau, residual, flags, count));
-        if (scale < kSmallestScale) return;
-        KeepBlock(flags, FromScale(scale), start, residual, count, &selection);
-        selection.scale_steps.push_back(FoldSign(scale - last_scale));
-        last_scale = scale;
+        const size_t whole = count / kBlock;
+        EncodeTernary(gradient, residual, share, blocks, whole);
+        for (size_t i = 0; i < whole; ++i) KeepBlock(blocks[i], start + i * kBlock, &selection);
+        const size_t at = whole * kBlock;
+        if (at == count) return;
+        // Zeros to the end of the last block change nothing.
+        float last[2][kBlock] = {};
+        std::copy(gradient + at, gradient + count, last[0]);
+        std::copy(residual + at, residual + count, last[1]);
+        EncodeTernary(last[0], last[1], share, blocks, 1);
+        std::copy(last[1], last[1] + count - at, residual + at);
+        KeepBlock(blocks[0], start + at, &selection);
       });
+  std::memcpy(selection.signs + selection.kept / 64 * 8, &selection.sign_bits, 8);
   return selection;
-}
-
-// One bit each, from the lowest.
-void AppendSigns(absl::Span<const uint8_t> negative, std::vector<std::byte>* out) {
-  for (size_t at = 0; at < negative.size(); at += 8) {
-    const size_t count = std::min<size_t>(8, negative.size() - at);
-    unsigned bits = 0;
-    for (size_t i = 0; i < count; ++i) bits |= unsigned{negative[at + i]} << i;
-    out->push_back(static_cast<std::byte>(bits));
-  }
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
@@ -225,27 +182,31 @@ class TernaryCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
     // Positions are a bitmap at worst, scale steps have 12 bits; each plane may end in a broken
     // byte.
-    const uint64_t blocks = (count + kBlock - 1) / kBlock;
+    const uint64_t blocks = Blocks(count);
     return kHeaderSize + BytesFor(count) + BytesFor(count) + BytesFor(blocks * 13) + 5;
   }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-    if (!finite.ok()) return finite;
+    if (!input.finite) {
+      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+      if (!finite.ok()) return finite;
+    }
     const Selection selection = Select(input, share_);
-    const RicePlan positions = ChooseRice(selection.gaps);
-    const RicePlan scales = ChooseRice(selection.scale_steps);
+    const absl::Span<const uint32_t> gaps(selection.gaps, selection.kept);
+    const absl::Span<const uint32_t> steps(selection.scale_steps, selection.scales);
+    const RicePlan positions = ChooseRice(gaps);
+    const RicePlan scales = ChooseRice(steps);
     ByteWriter writer(out);
     writer.Write(static_cast<uint8_t>(positions.parameter));
     writer.Write(static_cast<uint8_t>(scales.parameter));
-    writer.Write(static_cast<uint32_t>(selection.gaps.size()));
-    writer.Write(static_cast<uint32_t>(selection.scale_steps.size()));
+    writer.Write(static_cast<uint32_t>(gaps.size()));
+    writer.Write(static_cast<uint32_t>(steps.size()));
     writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
-    AppendRemainders(selection.gaps, positions.parameter, out);
-    AppendSigns(selection.negative, out);
-    AppendRemainders(selection.scale_steps, scales.parameter, out);
-    AppendUnary(selection.scale_steps, scales, out);
-    AppendUnary(selection.gaps, positions, out);
+    AppendRemainders(gaps, positions.parameter, out);
+    out->insert(out->end(), selection.signs, selection.signs + BytesFor(gaps.size()));
+    AppendRemainders(steps, scales.parameter, out);
+    AppendUnary(steps, scales, out);
+    AppendUnary(gaps, positions, out);
     return absl::OkStatus();
   }
 

@@ -1,0 +1,42 @@
+// Comparisons of 64 floats as the bits of a word, for kernels; included once per instruction set.
+#if defined(SLUICE_COMPRESS_SIMD_BITS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_COMPRESS_SIMD_BITS_INL_H_
+#undef SLUICE_COMPRESS_SIMD_BITS_INL_H_
+#else
+#define SLUICE_COMPRESS_SIMD_BITS_INL_H_
+#endif
+
+#include <cstddef>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+
+// The lanes of a mask as bits, the first one lowest.
+template <class D, class M>
+HWY_INLINE uint64_t LaneBits(D d, M mask) {
+  uint8_t bytes[8] = {};
+  hwy::HWY_NAMESPACE::StoreMaskBits(d, mask, bytes);
+  uint64_t bits;
+  hwy::CopyBytes<sizeof(bits)>(bytes, &bits);
+  return bits & ((uint64_t{1} << hwy::HWY_NAMESPACE::Lanes(d)) - 1);
+}
+
+// Bit i is predicate(values[i]), for 64 values; `predicate` maps a vector to a mask.
+template <class D, class Predicate>
+HWY_INLINE uint64_t Bits64(D d, const float* HWY_RESTRICT values, Predicate predicate) {
+  uint64_t word = 0;
+  for (size_t i = 0; i < 64; i += hwy::HWY_NAMESPACE::Lanes(d)) {
+    word |= LaneBits(d, predicate(hwy::HWY_NAMESPACE::LoadU(d, values + i))) << i;
+  }
+  return word;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#endif
