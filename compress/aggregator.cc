@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
 #include "compress/intsum.h"
+#include "compress/sign.h"
 
 namespace sluice {
 namespace {
@@ -42,6 +43,7 @@ std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t s
   if (config.spec.codec == CodecId::kIntSum) {
     return MakeIntSumAggregator(config.count, config.spec, senders);
   }
+  if (config.spec.codec == CodecId::kSignSgd) return MakeVoteAggregator(config.count);
   return MakeAdditiveAggregator(config.count);
 }
 

@@ -7,6 +7,7 @@
 #include "compress/intsum.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
+#include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
 
@@ -28,9 +29,14 @@ constexpr CodecEntry kCodecs[] = {
     // next: qsgd
     // next: terngrad
     // next: natural
-    // next: signsgd
-    // next: sign
-    // next: onebit
+    {CodecId::kSignSgd, "signsgd", "signsgd",
+     "signs alone; the shard answers with the majority's: 31x, for small rates",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
+    {CodecId::kSign, "sign", "sign", "signs and the mean magnitude of 1024 elements: 31x",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeSign},
+    {CodecId::kOneBit, "onebit", "onebit",
+     "1-bit SGD: signs and two means, above zero and below: 31x", LevelKind::kNone, "", 0, 0, 0,
+     false, Aggregation::kAdditive, &MakeOneBit},
     {CodecId::kTernary, "ternary", "ternary:0.5",
      "signs of what reaches a share of its block's largest: about 50x at 0.5", LevelKind::kShare,
      "threshold", 0, 1, 0, false, Aggregation::kAdditive, &MakeTernary},

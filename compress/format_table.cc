@@ -6,6 +6,7 @@
 #include "compress/intsum.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
+#include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
 
@@ -26,8 +27,8 @@ constexpr FormatEntry kFormats[] = {
     // next: qsgd
     // next: terngrad
     // next: natural
-    // next: sign
-    // next: onebit
+    {FormatId::kSign, "sign", &ValidateSign, &DecodeAddSign},
+    {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
     // next: blocktopk
     // next: randomk
     // next: countsketch

@@ -25,6 +25,14 @@ HWY_INLINE uint64_t LaneBits(D d, M mask) {
   return bits & ((uint64_t{1} << hwy::HWY_NAMESPACE::Lanes(d)) - 1);
 }
 
+// The other way round: a mask from the lowest bits.
+template <class D>
+HWY_INLINE hwy::HWY_NAMESPACE::Mask<D> MaskOfBits(D d, uint64_t bits) {
+  uint8_t bytes[8];
+  hwy::CopyBytes<sizeof(bits)>(&bits, bytes);
+  return hwy::HWY_NAMESPACE::LoadMaskBits(d, bytes);
+}
+
 // Bit i is predicate(values[i]), for 64 values; `predicate` maps a vector to a mask.
 template <class D, class Predicate>
 HWY_INLINE uint64_t Bits64(D d, const float* HWY_RESTRICT values, Predicate predicate) {

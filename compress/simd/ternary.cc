@@ -86,8 +86,8 @@ void EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT resid
     for (size_t word = 0; word < kTernaryBlock / 64; ++word) {
       const float* acc = residual + 64 * word;
       out.kept[word] = Bits64(
-          df, acc, [&](auto x) { return hn::Ge(hn::Abs(x), hn::Set(df, tau)); });
-      out.negative[word] = Bits64(df, acc, [&](auto x) { return hn::Lt(x, hn::Zero(df)); });
+          df, acc, [&](auto x) HWY_ATTR { return hn::Ge(hn::Abs(x), hn::Set(df, tau)); });
+      out.negative[word] = Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Lt(x, hn::Zero(df)); });
       kept += hwy::PopCount(out.kept[word]);
     }
     out.scale = kept > 0 ? MeanCode(residual, tau, kept) : 0;

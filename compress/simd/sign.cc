@@ -1,0 +1,178 @@
+#include "compress/simd/sign.h"
+
+#include "compress/float_bits.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/sign.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+
+#include "compress/simd/bits-inl.h"
+#include "hwy/cache_control.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr size_t kWords = kSignBlock / 64;
+// A block's second pass keeps the processor from looking ahead by itself.
+constexpr size_t kAhead = kSignBlock;
+
+// Makes acc in place and notes signs and zeros.
+HWY_INLINE void AccumulateSigns(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                                SignBlock* HWY_RESTRICT out) {
+  const hn::CappedTag<float, 16> df;
+  const auto zero = hn::Zero(df);
+  for (size_t word = 0; word < kWords; ++word) {
+    uint64_t negative = 0, zeros = 0;
+    for (size_t i = 0; i < 64; i += hn::Lanes(df)) {
+      const size_t at = 64 * word + i;
+      hwy::Prefetch(gradient + at + kAhead);
+      hwy::Prefetch(residual + at + kAhead);
+      const auto acc = hn::Add(hn::LoadU(df, gradient + at), hn::LoadU(df, residual + at));
+      hn::StoreU(acc, df, residual + at);
+      negative |= LaneBits(df, hn::Lt(acc, zero)) << i;
+      zeros |= LaneBits(df, hn::Eq(acc, zero)) << i;
+    }
+    out->negative[word] = negative;
+    out->zero[word] = zeros;
+  }
+}
+
+HWY_INLINE size_t CountBits(const uint64_t* HWY_RESTRICT words) {
+  size_t count = 0;
+  for (size_t word = 0; word < kWords; ++word) count += hwy::PopCount(words[word]);
+  return count;
+}
+
+// The sum of magnitude(acc[i]), in fp64, which cannot overflow, and in 16 lanes on every
+// instruction set.
+template <class Magnitude>
+HWY_INLINE double SumInLanes(const float* HWY_RESTRICT acc, Magnitude magnitude) {
+  constexpr size_t kLanes = 16;
+  const hn::CappedTag<double, 8> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  constexpr size_t kVectors = kLanes / hn::MaxLanes(dd);
+  hn::Vec<decltype(dd)> sums[kVectors];
+  for (auto& sum : sums) sum = hn::Zero(dd);
+  for (size_t i = 0; i < kSignBlock; i += kLanes) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const auto x = magnitude(hn::LoadU(df, acc + i + v * hn::Lanes(df)));
+      sums[v] = hn::Add(sums[v], hn::PromoteTo(dd, x));
+    }
+  }
+  double lanes[kLanes];
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], dd, lanes + v * hn::Lanes(dd));
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
+HWY_INLINE uint16_t MeanOf(double sum, size_t count) {
+  return count == 0 ? uint16_t{0} : ToBfloat(static_cast<float>(sum / static_cast<double>(count)));
+}
+
+template <SignScale kScale>
+HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, SignBlock* HWY_RESTRICT out) {
+  const hn::Rebind<float, hn::CappedTag<double, 8>> df;
+  const size_t below = CountBits(out->negative);
+  const size_t above = kSignBlock - below - CountBits(out->zero);
+  if constexpr (kScale == SignScale::kOne) {
+    out->above = out->below = above + below > 0 ? 0x3F80 : 0;
+  } else if constexpr (kScale == SignScale::kMean) {
+    const double sum = SumInLanes(acc, [](auto x) HWY_ATTR { return hn::Abs(x); });
+    out->above = out->below = MeanOf(sum, above + below);
+  } else {
+    const double sum_above =
+        SumInLanes(acc, [&](auto x) HWY_ATTR { return hn::Max(x, hn::Zero(df)); });
+    const double sum_below =
+        SumInLanes(acc, [&](auto x) HWY_ATTR { return hn::Max(hn::Neg(x), hn::Zero(df)); });
+    out->above = MeanOf(sum_above, above);
+    out->below = MeanOf(sum_below, below);
+  }
+  // What decodes to 0 is a zero.
+  for (size_t word = 0; word < kWords; ++word) {
+    if (out->below == 0) {
+      out->zero[word] |= out->negative[word];
+      out->negative[word] = 0;
+    }
+    if (out->above == 0) out->zero[word] |= ~out->negative[word];
+  }
+}
+
+HWY_INLINE void SubtractSigns(const SignBlock& block, float* HWY_RESTRICT residual) {
+  const hn::CappedTag<float, 16> df;
+  const auto zero = hn::Zero(df);
+  const auto above = hn::Set(df, FromBfloat(block.above));
+  const auto below = hn::Set(df, -FromBfloat(block.below));
+  for (size_t i = 0; i < kSignBlock; i += hn::Lanes(df)) {
+    const auto acc = hn::LoadU(df, residual + i);
+    const auto decoded = hn::IfThenElse(hn::Lt(acc, zero), below, above);
+    const auto left = hn::Sub(acc, hn::IfThenZeroElse(hn::Eq(acc, zero), decoded));
+    hn::StoreU(left, df, residual + i);
+  }
+}
+
+template <SignScale kScale>
+HWY_INLINE void EncodeBlocks(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                             SignBlock* HWY_RESTRICT blocks, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    AccumulateSigns(gradient, residual, &blocks[i]);
+    FindMeans<kScale>(residual, &blocks[i]);
+    SubtractSigns(blocks[i], residual);
+    gradient += kSignBlock;
+    residual += kSignBlock;
+  }
+}
+
+void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
+                 size_t count) {
+  switch (scale) {
+    case SignScale::kMean:
+      return EncodeBlocks<SignScale::kMean>(gradient, residual, blocks, count);
+    case SignScale::kTwoMeans:
+      return EncodeBlocks<SignScale::kTwoMeans>(gradient, residual, blocks, count);
+    case SignScale::kOne:
+      return EncodeBlocks<SignScale::kOne>(gradient, residual, blocks, count);
+  }
+}
+
+void AddSigns(const uint8_t* HWY_RESTRICT negative, const uint8_t* HWY_RESTRICT zero, float above,
+              float below, float* HWY_RESTRICT sum) {
+  const hn::CappedTag<float, 16> df;
+  const auto positive = hn::Set(df, above), other = hn::Set(df, -below);
+  for (size_t word = 0; word < kWords; ++word) {
+    uint64_t negatives, zeros = 0;
+    hwy::CopyBytes<8>(negative + 8 * word, &negatives);
+    if (zero != nullptr) hwy::CopyBytes<8>(zero + 8 * word, &zeros);
+    for (size_t i = 0; i < 64; i += hn::Lanes(df)) {
+      const auto x = hn::IfThenElse(MaskOfBits(df, negatives >> i), other, positive);
+      const auto value = hn::IfThenZeroElse(MaskOfBits(df, zeros >> i), x);
+      float* const at = sum + 64 * word + i;
+      hn::StoreU(hn::Add(hn::LoadU(df, at), value), df, at);
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(EncodeSigns);
+void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
+                 size_t count) {
+  HWY_DYNAMIC_DISPATCH(EncodeSigns)(gradient, residual, scale, blocks, count);
+}
+
+HWY_EXPORT(AddSigns);
+void AddSigns(const uint8_t* negative, const uint8_t* zero, float above, float below, float* sum) {
+  HWY_DYNAMIC_DISPATCH(AddSigns)(negative, zero, above, below, sum);
+}
+
+}  // namespace sluice
+#endif
