@@ -1,6 +1,8 @@
 // The accumulator acc = gradient + residual that codecs encode: checked before anything is written.
 #pragma once
 
+#include <algorithm>
+
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
 
@@ -32,6 +34,20 @@ void ForEachTile(const EncodeInput& input, Fn fn) {
     }
     fn(at, input.gradient.data() + at, residual, count);
   }
+}
+
+// As ForEachTile, but what `fn` gets is always a whole block: the last one is filled with zeros.
+// `count` says how many elements are real.
+template <size_t kBlock, typename Fn>
+void ForEachPaddedBlock(const EncodeInput& input, Fn fn) {
+  ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
+    if (count == kBlock) return fn(at, gradient, residual, count);
+    float block[2][kBlock] = {};
+    std::copy(gradient, gradient + count, block[0]);
+    std::copy(residual, residual + count, block[1]);
+    fn(at, block[0], block[1], count);
+    std::copy(block[1], block[1] + count, residual);
+  });
 }
 
 }  // namespace sluice

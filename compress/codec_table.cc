@@ -5,8 +5,10 @@
 #include "compress/half.h"
 #include "compress/int8.h"
 #include "compress/intsum.h"
+#include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
+#include "compress/qsgd.h"
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
@@ -26,12 +28,15 @@ constexpr CodecEntry kCodecs[] = {
     // next: fp8
     // next: int4
     // next: int2
-    // next: qsgd
+    {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
+     LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd},
     // next: terngrad
-    // next: natural
+    {CodecId::kNatural, "natural", "natural",
+     "unbiased: powers of two, rounded at random: about 6x", LevelKind::kNone, "", 0, 0, 0, false,
+     Aggregation::kAdditive, &MakeNatural},
     {CodecId::kSignSgd, "signsgd", "signsgd",
-     "signs alone; the shard answers with the majority's: 31x, for small rates",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
+     "signs alone; the shard answers with the majority's: 31x, for small rates", LevelKind::kNone,
+     "", 0, 0, 0, false, Aggregation::kVote, &MakeSignSgd},
     {CodecId::kSign, "sign", "sign", "signs and the mean magnitude of 1024 elements: 31x",
      LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeSign},
     {CodecId::kOneBit, "onebit", "onebit",

@@ -4,8 +4,10 @@
 #include "compress/half.h"
 #include "compress/int8.h"
 #include "compress/intsum.h"
+#include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
+#include "compress/qsgd.h"
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
@@ -24,9 +26,9 @@ constexpr FormatEntry kFormats[] = {
     // next: int4
     // next: int2
     // next: minmax
-    // next: qsgd
+    {FormatId::kQsgd, "qsgd", &ValidateQsgd, &DecodeAddQsgd},
     // next: terngrad
-    // next: natural
+    {FormatId::kNatural, "natural", &ValidateNatural, &DecodeAddNatural},
     {FormatId::kSign, "sign", &ValidateSign, &DecodeAddSign},
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
     // next: blocktopk

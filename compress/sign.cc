@@ -148,7 +148,8 @@ absl::string_view WhatIsWrong(absl::Span<const std::byte> payload, const Layout&
   const BlockPlane negative(
       payload.subspan(layout.signs_at + block * kBlockBytes, BytesFor(count)));
   const BlockPlane zero(zeros);
-  if (HasBitsFrom(negative, count) || HasBitsFrom(zero, count)) return "bits after its last element";
+  if (HasBitsFrom(negative, count) || HasBitsFrom(zero, count))
+    return "bits after its last element";
   size_t below = 0, none = 0;
   for (size_t word = 0; word < kBlock / 64; ++word) {
     if ((negative.words[word] & zero.words[word]) != 0) return "a negative zero";
@@ -188,9 +189,9 @@ absl::Status Validate(absl::string_view name, absl::Span<const std::byte> payloa
     const size_t size =
         IsMarked(payload, layout, block) ? BytesFor(layout.BlockElements(block)) : 0;
     if (size > rest.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " payload: block ", block, " should have ", size,
-                       " bytes of zeros, there are ", rest.size()));
+      return absl::InvalidArgumentError(absl::StrCat(name, " payload: block ", block,
+                                                     " should have ", size,
+                                                     " bytes of zeros, there are ", rest.size()));
     }
     const absl::string_view wrong = WhatIsWrong(payload, layout, block, rest.first(size));
     if (!wrong.empty()) {
@@ -247,9 +248,9 @@ class VoteAggregator final : public Aggregator {
     for (size_t block = 0; block < layout.blocks; ++block) {
       const uint16_t scale = ScaleAt(FramePayload(frame), layout, block, 0);
       if (scale == 0 || scale == kOne) continue;
-      return absl::InvalidArgumentError(
-          absl::StrCat("a vote counts 1, but block ", block, " of the frame has scale ",
-                       FromBfloat(scale), ": send signsgd"));
+      return absl::InvalidArgumentError(absl::StrCat("a vote counts 1, but block ", block,
+                                                     " of the frame has scale ", FromBfloat(scale),
+                                                     ": send signsgd"));
     }
     return absl::OkStatus();
   }

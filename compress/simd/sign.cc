@@ -6,10 +6,9 @@
 #define HWY_TARGET_INCLUDE "compress/simd/sign.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "hwy/highway.h"
-
 #include "compress/simd/bits-inl.h"
 #include "hwy/cache_control.h"
+#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice {

@@ -4,10 +4,9 @@
 #define HWY_TARGET_INCLUDE "compress/simd/ternary.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
-#include "hwy/highway.h"
-
 #include "compress/simd/bits-inl.h"
 #include "hwy/cache_control.h"
+#include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice {
@@ -85,9 +84,10 @@ void EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT resid
     size_t kept = 0;
     for (size_t word = 0; word < kTernaryBlock / 64; ++word) {
       const float* acc = residual + 64 * word;
-      out.kept[word] = Bits64(
-          df, acc, [&](auto x) HWY_ATTR { return hn::Ge(hn::Abs(x), hn::Set(df, tau)); });
-      out.negative[word] = Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Lt(x, hn::Zero(df)); });
+      out.kept[word] =
+          Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Ge(hn::Abs(x), hn::Set(df, tau)); });
+      out.negative[word] =
+          Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Lt(x, hn::Zero(df)); });
       kept += hwy::PopCount(out.kept[word]);
     }
     out.scale = kept > 0 ? MeanCode(residual, tau, kept) : 0;

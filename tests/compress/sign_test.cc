@@ -164,8 +164,9 @@ std::vector<float> Vote(const std::vector<std::vector<float>>& gradients) {
 }
 
 TEST(SignSgd, TheMajorityDecidesAndTiesAreZero) {
-  EXPECT_THAT(Vote({{5, -5, 0, 0, 1, -1, 0}, {-1e-9f, -1, 0, 1, -1, 1, 0}, {1, 1, 0, 0, 0, -9, -2}}),
-              ElementsAre(1, -1, 0, 1, 0, -1, -1));
+  EXPECT_THAT(
+      Vote({{5, -5, 0, 0, 1, -1, 0}, {-1e-9f, -1, 0, 1, -1, 1, 0}, {1, 1, 0, 0, 0, -9, -2}}),
+      ElementsAre(1, -1, 0, 1, 0, -1, -1));
   EXPECT_THAT(Vote({{2, -3, 0}}), ElementsAre(1, -1, 0));
   EXPECT_THAT(Vote({{2, -3}, {-1, 4}}), ElementsAre(0, 0));
 }

@@ -1,0 +1,207 @@
+#include "compress/simd/stochastic.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/stochastic.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "compress/simd/bits-inl.h"
+#include "compress/simd/random-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr uint32_t kSign = 0x80000000;
+constexpr size_t kPlane = kStochasticBlock / 8;
+
+using F = hn::CappedTag<float, 16>;
+using U = hn::RebindToUnsigned<F>;
+using I = hn::RebindToSigned<F>;
+
+// With the sign of `signs`, unless the level is 0.
+HWY_INLINE hn::Vec<U> WithSign(hn::Vec<U> level, hn::Vec<U> signs) {
+  const U du;
+  const auto code = hn::Or(level, hn::And(signs, hn::Set(du, kSign)));
+  return hn::IfThenZeroElse(hn::Eq(level, hn::Zero(du)), code);
+}
+
+void RoundToPowersOfTwo(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                        uint64_t key, uint32_t index, uint32_t* HWY_RESTRICT codes) {
+  const F df;
+  const U du;
+  const IndexedRandom random(key);
+  for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
+    const auto acc = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
+    const auto bits = hn::BitCast(du, acc);
+    // The carry out of the mantissa has the probability that keeps the mean, and that of subnormal
+    // numbers goes from 0 to 2^-126.
+    const auto draw = hn::ShiftRight<9>(random.At(du, index + static_cast<uint32_t>(i)));
+    const auto sum = hn::Add(hn::AndNot(hn::Set(du, kSign), bits), draw);
+    const auto level = hn::Min(hn::ShiftRight<23>(sum), hn::Set(du, 254u));
+    const auto code = WithSign(level, bits);
+    const auto decoded = hn::Or(hn::ShiftLeft<23>(level), hn::And(code, hn::Set(du, kSign)));
+    hn::StoreU(code, du, codes + i);
+    hn::StoreU(hn::Sub(acc, hn::BitCast(df, decoded)), df, residual + i);
+  }
+}
+
+// code * step: exact, as levels have at most 8 bits and steps 8 or 16.
+HWY_INLINE hn::Vec<F> Scaled(hn::Vec<U> code, hn::Vec<F> step) {
+  const F df;
+  const U du;
+  const auto level = hn::AndNot(hn::Set(du, kSign), code);
+  const auto size = hn::Mul(hn::ConvertTo(df, hn::BitCast(I(), level)), step);
+  return hn::BitCast(df, hn::Or(hn::BitCast(du, size), hn::And(code, hn::Set(du, kSign))));
+}
+
+void RoundToSteps(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual, float step,
+                  float inverse, uint32_t most, uint64_t key, uint32_t index,
+                  uint32_t* HWY_RESTRICT codes) {
+  const F df;
+  const U du;
+  const IndexedRandom random(key);
+  const auto largest = hn::Set(df, static_cast<float>(most));
+  for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
+    const auto acc = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
+    // Below most + 1, whatever the step.
+    const auto exact = hn::Min(hn::Mul(hn::Abs(acc), hn::Set(df, inverse)), largest);
+    const auto below = hn::ConvertTo(I(), exact);
+    const auto whole = hn::ConvertTo(df, below);
+    const auto draw = hn::ShiftRight<8>(random.At(du, index + static_cast<uint32_t>(i)));
+    const auto uniform =
+        hn::Mul(hn::ConvertTo(df, hn::BitCast(I(), draw)), hn::Set(df, 0x1.0p-24f));
+    const auto up = hn::Lt(uniform, hn::Sub(exact, whole));
+    const auto rounded = hn::Add(whole, hn::IfThenElseZero(up, hn::Set(df, 1.0f)));
+    const auto level = hn::BitCast(du, hn::ConvertTo(I(), rounded));
+    const auto code = WithSign(level, hn::BitCast(du, acc));
+    hn::StoreU(code, du, codes + i);
+    hn::StoreU(hn::Sub(acc, Scaled(code, hn::Set(df, step))), df, residual + i);
+  }
+}
+
+LevelRange RangeOfLevels(const uint32_t* HWY_RESTRICT codes) {
+  const U du;
+  // Less one, so that 0 is the largest of all.
+  auto smallest = hn::Set(du, ~0u), largest = hn::Zero(du);
+  for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(du)) {
+    const auto level = hn::AndNot(hn::Set(du, kSign), hn::LoadU(du, codes + i));
+    largest = hn::Max(largest, level);
+    smallest = hn::Min(smallest, hn::Sub(level, hn::Set(du, 1u)));
+  }
+  return {hn::GetLane(hn::MinOfLanes(du, smallest)) + 1, hn::GetLane(hn::MaxOfLanes(du, largest))};
+}
+
+void PackPlanes(const uint32_t* HWY_RESTRICT codes, uint32_t base, int bits,
+                uint8_t* HWY_RESTRICT planes) {
+  const U du;
+  const auto sign = hn::Set(du, kSign), zero = hn::Zero(du);
+  for (size_t word = 0; word < kStochasticBlock / 64; ++word) {
+    uint64_t words[9] = {};
+    for (size_t i = 0; i < 64; i += hn::Lanes(du)) {
+      const auto code = hn::LoadU(du, codes + 64 * word + i);
+      const auto level = hn::AndNot(sign, code);
+      const auto offset =
+          hn::IfThenZeroElse(hn::Eq(level, zero), hn::Sub(level, hn::Set(du, base)));
+      words[0] |= LaneBits(du, hn::TestBit(code, sign)) << i;
+      for (int bit = 0; bit < bits; ++bit) {
+        words[1 + bit] |= LaneBits(du, hn::TestBit(offset, hn::Set(du, 1u << bit))) << i;
+      }
+    }
+    for (int plane = 0; plane <= bits; ++plane) {
+      hwy::CopyBytes<8>(&words[plane], planes + static_cast<size_t>(plane) * kPlane + 8 * word);
+    }
+  }
+}
+
+void UnpackPlanes(const uint8_t* HWY_RESTRICT planes, uint32_t base, int bits,
+                  uint32_t* HWY_RESTRICT codes) {
+  const U du;
+  const F df;
+  for (size_t word = 0; word < kStochasticBlock / 64; ++word) {
+    uint64_t words[9];
+    for (int plane = 0; plane <= bits; ++plane) {
+      hwy::CopyBytes<8>(planes + static_cast<size_t>(plane) * kPlane + 8 * word, &words[plane]);
+    }
+    for (size_t i = 0; i < 64; i += hn::Lanes(du)) {
+      auto offset = hn::Zero(du);
+      for (int bit = 0; bit < bits; ++bit) {
+        const auto set = hn::RebindMask(du, MaskOfBits(df, words[1 + bit] >> i));
+        offset = hn::Or(offset, hn::IfThenElseZero(set, hn::Set(du, 1u << bit)));
+      }
+      const auto negative = hn::RebindMask(du, MaskOfBits(df, words[0] >> i));
+      const auto level =
+          hn::IfThenZeroElse(hn::Eq(offset, hn::Zero(du)), hn::Add(offset, hn::Set(du, base)));
+      const auto code = hn::Or(level, hn::IfThenElseZero(negative, hn::Set(du, kSign)));
+      hn::StoreU(code, du, codes + 64 * word + i);
+    }
+  }
+}
+
+void AddSteps(const uint32_t* HWY_RESTRICT codes, float step, float* HWY_RESTRICT sum) {
+  const F df;
+  for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
+    const auto value = Scaled(hn::LoadU(U(), codes + i), hn::Set(df, step));
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), value), df, sum + i);
+  }
+}
+
+void AddPowersOfTwo(const uint32_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum) {
+  const F df;
+  const U du;
+  for (size_t i = 0; i < kStochasticBlock; i += hn::Lanes(df)) {
+    const auto code = hn::LoadU(du, codes + i);
+    // The shift drops the sign.
+    const auto value =
+        hn::BitCast(df, hn::Or(hn::ShiftLeft<23>(code), hn::And(code, hn::Set(du, kSign))));
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), value), df, sum + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(RoundToPowersOfTwo);
+void RoundToPowersOfTwo(const float* gradient, float* residual, uint64_t key, uint32_t index,
+                        uint32_t* codes) {
+  HWY_DYNAMIC_DISPATCH(RoundToPowersOfTwo)(gradient, residual, key, index, codes);
+}
+
+HWY_EXPORT(RoundToSteps);
+void RoundToSteps(const float* gradient, float* residual, float step, float inverse, uint32_t most,
+                  uint64_t key, uint32_t index, uint32_t* codes) {
+  HWY_DYNAMIC_DISPATCH(RoundToSteps)(gradient, residual, step, inverse, most, key, index, codes);
+}
+
+HWY_EXPORT(RangeOfLevels);
+LevelRange RangeOfLevels(const uint32_t* codes) {
+  return HWY_DYNAMIC_DISPATCH(RangeOfLevels)(codes);
+}
+
+HWY_EXPORT(PackPlanes);
+void PackPlanes(const uint32_t* codes, uint32_t base, int bits, uint8_t* planes) {
+  HWY_DYNAMIC_DISPATCH(PackPlanes)(codes, base, bits, planes);
+}
+
+HWY_EXPORT(UnpackPlanes);
+void UnpackPlanes(const uint8_t* planes, uint32_t base, int bits, uint32_t* codes) {
+  HWY_DYNAMIC_DISPATCH(UnpackPlanes)(planes, base, bits, codes);
+}
+
+HWY_EXPORT(AddSteps);
+void AddSteps(const uint32_t* codes, float step, float* sum) {
+  HWY_DYNAMIC_DISPATCH(AddSteps)(codes, step, sum);
+}
+
+HWY_EXPORT(AddPowersOfTwo);
+void AddPowersOfTwo(const uint32_t* codes, float* sum) {
+  HWY_DYNAMIC_DISPATCH(AddPowersOfTwo)(codes, sum);
+}
+
+}  // namespace sluice
+#endif
