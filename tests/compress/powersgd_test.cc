@@ -124,8 +124,10 @@ TEST_P(LowRankOnTarget, ProductsAreThoseOfPlainLoops) {
 }
 
 TEST_P(LowRankOnTarget, DecodesToTheProductOfItsFactors) {
-  for (const auto& [rank, rows, columns] :
-       {std::tuple<size_t, size_t, size_t>{1, 5, 100}, {4, 30, 300}, {7, 100, 57}, {32, 200, 600}}) {
+  for (const auto& [rank, rows, columns] : {std::tuple<size_t, size_t, size_t>{1, 5, 100},
+                                            {4, 30, 300},
+                                            {7, 100, 57},
+                                            {32, 200, 600}}) {
     const std::vector<float> x = HeavyTailed(rows * columns, 5);
     const Bytes frame = Sender(rank, rows, columns).Encode(x);
     ASSERT_EQ(frame.size(), kFrameHeaderSize + 5 + 2 * rank * (rows + columns));
@@ -222,15 +224,15 @@ TEST(PowerSgd, AStateOfZerosIsAsGoodAsAnother) {
   const std::vector<float> x = WithSingularValues({2, 1});
   std::vector<float> state(codec->StateSize(x.size(), 64));
   Bytes frame;
-  ASSERT_TRUE(EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)},
-                          &frame)
-                  .ok());
+  ASSERT_TRUE(
+      EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)}, &frame)
+          .ok());
   // Its columns are replaced by random ones of the rows' space, so that what they find is theirs;
   // the next step has the matrix.
   frame.clear();
-  ASSERT_TRUE(EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)},
-                          &frame)
-                  .ok());
+  ASSERT_TRUE(
+      EncodeFrame(*codec, {.gradient = x, .rows = 64, .state = absl::MakeSpan(state)}, &frame)
+          .ok());
   const std::vector<float> decoded = Decode(frame, x.size());
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(decoded[i], x[i], 1e-3) << i;
 }
@@ -259,9 +261,9 @@ TEST(PowerSgd, WhatIsNoMatrixGoesAsHalves) {
     const std::vector<float> x = HeavyTailed(count, 1);
     std::vector<float> state(codec->StateSize(count, rows));
     Bytes frame;
-    EXPECT_TRUE(EncodeFrame(*codec,
-                            {.gradient = x, .rows = rows, .state = absl::MakeSpan(state)}, &frame)
-                    .ok());
+    EXPECT_TRUE(
+        EncodeFrame(*codec, {.gradient = x, .rows = rows, .state = absl::MakeSpan(state)}, &frame)
+            .ok());
     EXPECT_TRUE(ValidateFrame(frame, count).ok());
     EXPECT_EQ(frame.size(), MaxFrameSize(*codec, count, rows));
     EXPECT_LE(state.size(), rank * count);

@@ -25,12 +25,12 @@ struct Result {
 Result Encode(const std::string& spec, const std::vector<float>& values, float threshold = 0) {
   Result result;
   result.residual.resize(values.size());
-  EXPECT_TRUE(EncodeFrame(*CodecFor(spec),
-                          {.gradient = values,
-                           .residual = absl::MakeSpan(result.residual),
-                           .threshold = threshold},
-                          &result.frame)
-                  .ok());
+  EXPECT_TRUE(
+      EncodeFrame(
+          *CodecFor(spec),
+          {.gradient = values, .residual = absl::MakeSpan(result.residual), .threshold = threshold},
+          &result.frame)
+          .ok());
   result.decoded = Decode(result.frame, values.size());
   return result;
 }
@@ -47,9 +47,8 @@ std::vector<size_t> Positions(const std::vector<float>& decoded) {
 std::vector<size_t> LargestOf(const std::vector<float>& values, size_t wanted) {
   std::vector<size_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::abs(values[a]) > std::abs(values[b]);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::abs(values[a]) > std::abs(values[b]); });
   order.resize(wanted);
   std::sort(order.begin(), order.end());
   return order;
@@ -113,7 +112,8 @@ TEST(SparseValues, ErrorsAreWithinTheirFormats) {
     const char* spec;
     float step;
   };
-  for (const Case& c : {Case{"topk:1%+int8", largest / 127}, {"topk:1%+int4", (largest - tau) / 7}}) {
+  for (const Case& c :
+       {Case{"topk:1%+int8", largest / 127}, {"topk:1%+int4", (largest - tau) / 7}}) {
     const Result result = Encode(c.spec, values, tau);
     float worst = 0;
     for (const size_t i : Positions(result.decoded)) {
