@@ -108,8 +108,7 @@ uint16_t RoundWithin(float x, uint16_t largest) {
 }
 
 // sum += sign times what the factors at `factors` (P, then Q) decode to.
-void AddProduct(const std::byte* factors, const Shape& shape, size_t rank, float sign,
-                float* sum) {
+void AddProduct(const std::byte* factors, const Shape& shape, size_t rank, float sign, float* sum) {
   constexpr size_t kTile = 256;
   float q[kRankMax * kTile];
   float p[kRankMax];
@@ -118,8 +117,7 @@ void AddProduct(const std::byte* factors, const Shape& shape, size_t rank, float
     const size_t size = std::min(kTile, shape.columns - at);
     for (size_t k = 0; k < rank; ++k) {
       for (size_t j = 0; j < size; ++j) {
-        q[k * kTile + j] =
-            FromBfloat(LoadAt<uint16_t>(factors, q_at + k * shape.columns + at + j));
+        q[k * kTile + j] = FromBfloat(LoadAt<uint16_t>(factors, q_at + k * shape.columns + at + j));
       }
     }
     for (size_t row = 0; row < shape.rows; ++row) {
@@ -253,8 +251,8 @@ absl::Status ValidateLowRank(absl::Span<const std::byte> payload, size_t count) 
   if (rank == 0) return ValidateFp16(payload.subspan(1), count);
   if (rank > kRankMax || payload.size() < kFactorsAt) {
     return absl::InvalidArgumentError(absl::StrCat("low-rank payload of ", payload.size(),
-                                                   " bytes with rank ", rank,
-                                                   "; the largest is ", kRankMax));
+                                                   " bytes with rank ", rank, "; the largest is ",
+                                                   kRankMax));
   }
   const auto rows = LoadAt<uint32_t>(payload.data() + 1, 0);
   const Shape shape = ShapeFor(count, rows, rank);

@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // One vector's worth; also, with one lane, the end of a block.
 template <class DF>
@@ -228,6 +229,7 @@ void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, siz
   Scale(sums, scale, divisor, out, count);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace sluice
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // The 16 lanes of sums: one vector, or several shorter ones.
 constexpr size_t kGroup = 16;
@@ -187,6 +188,7 @@ void AddCombination(const float* HWY_RESTRICT p, const float* HWY_RESTRICT q, si
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace sluice
 HWY_AFTER_NAMESPACE();

@@ -12,6 +12,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+namespace {
 
 // Masks and sums go by groups of 16 elements: one vector, or several shorter ones.
 constexpr size_t kGroup = 16;
@@ -247,6 +248,7 @@ void AddFlipped(const float* HWY_RESTRICT y, const uint64_t* HWY_RESTRICT signs,
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace sluice
 HWY_AFTER_NAMESPACE();
