@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(Compensated
 // Those whose lost part is, for theory, just what is needed.
 TEST(SignCounterexample, FailsWithoutFeedback) {
   if (kShort) GTEST_SKIP() << "too few steps to fail";
-  for (const char* text : {"ternary:0.01/noef", "topk:1%/noef"}) {
+  for (const char* text : {"signsgd", "sign/noef", "ternary:0.01/noef", "topk:1%/noef"}) {
     EXPECT_GT(SolvePairs(*ParseCodecSpec(text)), 0.5) << text;
   }
 }
@@ -278,6 +278,13 @@ constexpr Cost kCosts[] = {
     {"intsum:4", "int8", {0, 0, 0}},
     {"intsum:2", "int8", {0.027, 0.031, 0.019}},
     {"intsum:2/noef", "int8", {0.915, 0.924, 0.922}},
+    {"qsgd:4", "int8", {0, 0.011, 0}},
+    {"qsgd:2", "int8", {0.025, 0.017, 0.037}},
+    {"natural", "int8", {0, 0, 0}},
+    {"sign", "int8", {0.01, 0.014, 0.03}},
+    {"sign", "sign", {0.013, 0.022, 0.05}},
+    {"sign/noef", "int8", {0.705, 0.712, 0.71}},
+    {"onebit", "int8", {0.007, 0.014, 0.031}},
     {"eden:1", "int8", {0, 0.013, 0.007}},
     {"eden:2", "int8", {0, 0.008, 0.004}},
     {"eden:1/ef", "int8", {0, 0.007, 0}},
