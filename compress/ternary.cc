@@ -100,7 +100,7 @@ Selection Select(const EncodeInput& input, float share) {
         std::copy(gradient + at, gradient + count, last[0]);
         std::copy(residual + at, residual + count, last[1]);
         EncodeTernary(last[0], last[1], share, blocks, 1);
-        std::copy(last[1], last[1] + count - at, residual + at);
+        std::copy(last[1], last[1] + (count - at), residual + at);
         KeepBlock(blocks[0], start + at, &selection);
       });
   std::memcpy(selection.signs + selection.kept / 64 * 8, &selection.sign_bits, 8);
