@@ -126,7 +126,7 @@ absl::Status SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>*
         std::copy(gradient + done, gradient + count, last[0]);
         std::copy(residual + done, residual + count, last[1]);
         EncodeSigns(last[0], last[1], scale_, blocks, 1);
-        std::copy(last[1], last[1] + count - done, residual + done);
+        std::copy(last[1], last[1] + (count - done), residual + done);
         zeros = WriteBlock(layout, blocks[0], first + whole, payload, zeros);
       });
   out->resize(start + zeros);
