@@ -3,8 +3,8 @@
 #include "base/check.h"
 #include "compress/eden.h"
 #include "compress/half.h"
-#include "compress/int8.h"
 #include "compress/intsum.h"
+#include "compress/linear.h"
 #include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
@@ -24,10 +24,12 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kBf16, "bf16", "bf16", "upper half of fp32: 2x, no overflow, 8 bits of precision",
      LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeBf16},
     {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", LevelKind::kNone,
-     "", 0, 0, 0, false, Aggregation::kAdditive, &MakeInt8},
+     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
     // next: fp8
-    // next: int4
-    // next: int2
+    {CodecId::kInt4, "int4", "int4", "4 bits with a scale per 256 elements: 8x", LevelKind::kNone,
+     "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
+    {CodecId::kInt2, "int2", "int2", "-1, 0 or 1 times the largest of 256 elements: 15x",
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeLinear},
     {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
      LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd},
     // next: terngrad
@@ -94,9 +96,11 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kBf16:
     case CodecId::kFp8:
     case CodecId::kInt8:
+      return {.unbiased = stochastic, .contractive = true};
     case CodecId::kInt4:
     case CodecId::kInt2:
-      return {.unbiased = stochastic, .contractive = true};
+      // At random, every element of a block may be off by almost a step.
+      return {.unbiased = stochastic, .contractive = !stochastic};
     case CodecId::kNatural:
       return {.unbiased = true, .contractive = true};
     case CodecId::kQsgd:

@@ -2,8 +2,8 @@
 
 #include "compress/eden.h"
 #include "compress/half.h"
-#include "compress/int8.h"
 #include "compress/intsum.h"
+#include "compress/linear.h"
 #include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
@@ -23,9 +23,9 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kSparse, "sparse", &ValidateSparse, &DecodeAddSparse},
     {FormatId::kTernary, "ternary", &ValidateTernary, &DecodeAddTernary},
     // next: fp8
-    // next: int4
-    // next: int2
-    // next: minmax
+    {FormatId::kInt4, "int4", &ValidateInt4, &DecodeAddInt4},
+    {FormatId::kInt2, "int2", &ValidateInt2, &DecodeAddInt2},
+    {FormatId::kMinMax, "minmax", &ValidateMinMax, &DecodeAddMinMax},
     {FormatId::kQsgd, "qsgd", &ValidateQsgd, &DecodeAddQsgd},
     // next: terngrad
     {FormatId::kNatural, "natural", &ValidateNatural, &DecodeAddNatural},

@@ -43,9 +43,7 @@ float MeanMagnitude(absl::Span<const float> values) {
   return static_cast<float>(sum / static_cast<double>(values.size()));
 }
 
-float OneDown(float level) {
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(level) - 0x100);
-}
+float OneDown(float level) { return std::bit_cast<float>(std::bit_cast<uint32_t>(level) - 0x100); }
 
 // The 16 values of a nibble: bits 0-2 are the magnitude, bit 3 the sign. `step` has at most 16
 // significant bits, so the product is exact and the sum is rounded once.

@@ -72,7 +72,7 @@ TEST(CodecSpec, ErrorsShowTheTextAndPointAtTheCharacter) {
   EXPECT_EQ(CaretOf("topkk:1%"), 0u);
   EXPECT_EQ(CaretOf("topk:x"), 5u);
   EXPECT_EQ(CaretOf("topk"), 4u);
-  EXPECT_EQ(CaretOf("int8:4"), 4u);
+  EXPECT_EQ(CaretOf("int8:4"), 5u);
   EXPECT_EQ(CaretOf("ternary:0.5+int4"), 11u);
   EXPECT_EQ(CaretOf("topk:1%/nofe"), 8u);
   EXPECT_EQ(CaretOf("topk:1%/noef/noef"), 12u);

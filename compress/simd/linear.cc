@@ -1,0 +1,259 @@
+#include "compress/simd/linear.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/linear.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "compress/simd/random-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Calls fn(tag, i) for whole vectors and then for single elements.
+template <class Fn>
+HWY_INLINE void ForEachVector(size_t count, Fn fn) {
+  const hn::ScalableTag<float> df;
+  const hn::CappedTag<float, 1> df1;
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) fn(df, i);
+  for (; i < count; ++i) fn(df1, i);
+}
+
+template <class DF>
+HWY_INLINE hn::Vec<DF> AccumulateAt(DF df, const float* HWY_RESTRICT gradient,
+                                    float* HWY_RESTRICT residual) {
+  const auto acc = hn::Add(hn::LoadU(df, gradient), hn::LoadU(df, residual));
+  hn::StoreU(acc, df, residual);
+  return acc;
+}
+
+uint32_t AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                         size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  auto even = hn::Zero(du), odd = hn::Zero(du);
+  const size_t lanes = hn::Lanes(df);
+  size_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    even = hn::Max(even, hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i, residual + i))));
+    odd = hn::Max(odd, hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i + lanes,
+                                                            residual + i + lanes))));
+  }
+  uint32_t largest = hn::GetLane(hn::MaxOfLanes(du, hn::Max(even, odd)));
+  const hn::CappedTag<float, 1> df1;
+  const hn::RebindToUnsigned<decltype(df1)> du1;
+  for (; i < count; ++i) {
+    const auto acc = AccumulateAt(df1, gradient + i, residual + i);
+    const uint32_t bits = hn::GetLane(hn::BitCast(du1, hn::Abs(acc)));
+    largest = bits > largest ? bits : largest;
+  }
+  return largest;
+}
+
+ValueRange AccumulateRange(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                           size_t count) {
+  const hn::ScalableTag<float> df;
+  const hn::CappedTag<float, 1> df1;
+  const float first = gradient[0] + residual[0];
+  auto least = hn::Set(df, first), largest = hn::Set(df, first);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    const auto acc = AccumulateAt(df, gradient + i, residual + i);
+    least = hn::Min(least, acc);
+    largest = hn::Max(largest, acc);
+  }
+  ValueRange range{hn::GetLane(hn::MinOfLanes(df, least)),
+                   hn::GetLane(hn::MaxOfLanes(df, largest))};
+  for (; i < count; ++i) {
+    const float acc = hn::GetLane(AccumulateAt(df1, gradient + i, residual + i));
+    range.least = acc < range.least ? acc : range.least;
+    range.largest = acc > range.largest ? acc : range.largest;
+  }
+  return range;
+}
+
+// A number from 0 to 1, not 1, for each index.
+template <class DF>
+HWY_INLINE hn::Vec<DF> Uniform(DF df, const IndexedRandom& random, uint32_t index) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  const auto draw = hn::ShiftRight<8>(random.At(du, index));
+  return hn::Mul(hn::ConvertTo(df, hn::BitCast(di, draw)), hn::Set(df, 0x1.0p-24f));
+}
+
+// Down, or up with the probability of what is above the whole number.
+template <class DF>
+HWY_INLINE hn::Vec<DF> RoundAtRandom(DF df, hn::Vec<DF> x, hn::Vec<DF> uniform) {
+  const auto below = hn::Floor(x);
+  const auto up = hn::Lt(uniform, hn::Sub(x, below));
+  return hn::Add(below, hn::IfThenElseZero(up, hn::Set(df, 1.0f)));
+}
+
+template <class DF>
+HWY_INLINE hn::Vec<DF> Clamp(DF df, hn::Vec<DF> x, float least, float most) {
+  return hn::Min(hn::Max(x, hn::Set(df, least)), hn::Set(df, most));
+}
+
+template <class DF>
+HWY_INLINE void StoreSigned(DF df, hn::Vec<DF> acc, hn::Vec<DF> rounded, float scale,
+                            float* HWY_RESTRICT left, int8_t* HWY_RESTRICT codes) {
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<int8_t, DF> d8;
+  // A zero without its sign, as the receiver has it.
+  const auto code = hn::Add(rounded, hn::Zero(df));
+  hn::StoreU(hn::Sub(acc, hn::Mul(code, hn::Set(df, scale))), df, left);
+  hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, code)), d8, codes);
+}
+
+void QuantizeBlock(float scale, float inverse, int most, float* HWY_RESTRICT acc,
+                   int8_t* HWY_RESTRICT codes, size_t count) {
+  const auto limit = static_cast<float>(most);
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(df, acc + i);
+    // Clamped first: the same for whole limits, and it never overflows.
+    const auto x = Clamp(df, hn::Mul(value, hn::Set(df, inverse)), -limit, limit);
+    StoreSigned(df, value, hn::Round(x), scale, acc + i, codes + i);
+  });
+}
+
+void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
+                             float* HWY_RESTRICT acc, int8_t* HWY_RESTRICT codes, size_t count) {
+  const auto limit = static_cast<float>(most);
+  const IndexedRandom random(key);
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(df, acc + i);
+    const auto x = Clamp(df, hn::Mul(value, hn::Set(df, inverse)), -limit, limit);
+    const auto uniform = Uniform(df, random, index + static_cast<uint32_t>(i));
+    StoreSigned(df, value, RoundAtRandom(df, x, uniform), scale, acc + i, codes + i);
+  });
+}
+
+template <class DF>
+HWY_INLINE void StoreUnsigned(DF df, hn::Vec<DF> acc, hn::Vec<DF> code, float least, float scale,
+                              float* HWY_RESTRICT left, uint8_t* HWY_RESTRICT codes) {
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint8_t, DF> d8;
+  const auto decoded = hn::Add(hn::Set(df, least), hn::Mul(code, hn::Set(df, scale)));
+  hn::StoreU(hn::Sub(acc, decoded), df, left);
+  hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(di, code)), d8, codes);
+}
+
+void QuantizeRange(float least, float scale, float inverse, int most, float* HWY_RESTRICT acc,
+                   uint8_t* HWY_RESTRICT codes, size_t count) {
+  const auto limit = static_cast<float>(most);
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(df, acc + i);
+    const auto above = hn::Sub(value, hn::Set(df, least));
+    const auto x = Clamp(df, hn::Mul(above, hn::Set(df, inverse)), 0, limit);
+    StoreUnsigned(df, value, hn::Round(x), least, scale, acc + i, codes + i);
+  });
+}
+
+void QuantizeRangeStochastic(float least, float scale, float inverse, int most, uint64_t key,
+                             uint32_t index, float* HWY_RESTRICT acc, uint8_t* HWY_RESTRICT codes,
+                             size_t count) {
+  const auto limit = static_cast<float>(most);
+  const IndexedRandom random(key);
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(df, acc + i);
+    const auto above = hn::Sub(value, hn::Set(df, least));
+    const auto x = Clamp(df, hn::Mul(above, hn::Set(df, inverse)), 0, limit);
+    const auto uniform = Uniform(df, random, index + static_cast<uint32_t>(i));
+    StoreUnsigned(df, value, RoundAtRandom(df, x, uniform), least, scale, acc + i, codes + i);
+  });
+}
+
+void AddRange(const uint8_t* HWY_RESTRICT codes, float least, float scale, float* HWY_RESTRICT sum,
+              size_t count) {
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    using DF = decltype(df);
+    const hn::Rebind<uint8_t, DF> d8;
+    const hn::RebindToSigned<DF> di;
+    const auto code = hn::ConvertTo(df, hn::PromoteTo(di, hn::LoadU(d8, codes + i)));
+    const auto value = hn::Add(hn::Set(df, least), hn::Mul(code, hn::Set(df, scale)));
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), value), df, sum + i);
+  });
+}
+
+int LargestCode(const int8_t* HWY_RESTRICT codes, size_t count) {
+  const hn::ScalableTag<int8_t> d;
+  const hn::RebindToUnsigned<decltype(d)> du;
+  auto most = hn::Zero(du);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d)) {
+    // The magnitude of -128 is 128 without a sign.
+    const auto code = hn::LoadU(d, codes + i);
+    most = hn::Max(most, hn::BitCast(du, hn::Max(code, hn::Sub(hn::Zero(d), code))));
+    most = hn::Max(most, hn::IfThenElseZero(hn::Eq(hn::BitCast(du, code), hn::Set(du, 128)),
+                                            hn::Set(du, 128)));
+  }
+  uint8_t lanes[HWY_MAX_BYTES];
+  hn::StoreU(most, du, lanes);
+  int largest = 0;
+  for (size_t lane = 0; lane < hn::Lanes(du); ++lane) {
+    largest = lanes[lane] > largest ? lanes[lane] : largest;
+  }
+  for (; i < count; ++i) {
+    const int magnitude = codes[i] < 0 ? -codes[i] : codes[i];
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return largest;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(AccumulateBlock);
+uint32_t AccumulateBlock(const float* gradient, float* residual, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(AccumulateBlock)(gradient, residual, count);
+}
+
+HWY_EXPORT(AccumulateRange);
+ValueRange AccumulateRange(const float* gradient, float* residual, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(AccumulateRange)(gradient, residual, count);
+}
+
+HWY_EXPORT(QuantizeBlock);
+void QuantizeBlock(float scale, float inverse, int most, float* acc, int8_t* codes, size_t count) {
+  HWY_DYNAMIC_DISPATCH(QuantizeBlock)(scale, inverse, most, acc, codes, count);
+}
+
+HWY_EXPORT(QuantizeBlockStochastic);
+void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
+                             float* acc, int8_t* codes, size_t count) {
+  HWY_DYNAMIC_DISPATCH(QuantizeBlockStochastic)(scale, inverse, most, key, index, acc, codes,
+                                                count);
+}
+
+HWY_EXPORT(QuantizeRange);
+void QuantizeRange(float least, float scale, float inverse, int most, float* acc, uint8_t* codes,
+                   size_t count) {
+  HWY_DYNAMIC_DISPATCH(QuantizeRange)(least, scale, inverse, most, acc, codes, count);
+}
+
+HWY_EXPORT(QuantizeRangeStochastic);
+void QuantizeRangeStochastic(float least, float scale, float inverse, int most, uint64_t key,
+                             uint32_t index, float* acc, uint8_t* codes, size_t count) {
+  HWY_DYNAMIC_DISPATCH(QuantizeRangeStochastic)(least, scale, inverse, most, key, index, acc, codes,
+                                                count);
+}
+
+HWY_EXPORT(AddRange);
+void AddRange(const uint8_t* codes, float least, float scale, float* sum, size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddRange)(codes, least, scale, sum, count);
+}
+
+HWY_EXPORT(LargestCode);
+int LargestCode(const int8_t* codes, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(LargestCode)(codes, count);
+}
+
+}  // namespace sluice
+#endif

@@ -1,0 +1,39 @@
+// Kernels of linear quantization: blocks of at most kLinearBlock values to small whole numbers and
+// back. Random numbers are those of (key, index of the element); random-inl.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+inline constexpr size_t kLinearBlock = 256;
+
+// Makes residual[i] += gradient[i] and returns the bits of the largest magnitude.
+uint32_t AccumulateBlock(const float* gradient, float* residual, size_t count);
+// The same, and the least and the largest value. `count` > 0.
+struct ValueRange {
+  float least;
+  float largest;
+};
+ValueRange AccumulateRange(const float* gradient, float* residual, size_t count);
+
+// codes[i] = acc[i] * inverse, rounded to nearest even, at most ±most; acc[i] -= code * scale.
+void QuantizeBlock(float scale, float inverse, int most, float* acc, int8_t* codes, size_t count);
+// Rounded down or up so that the mean is right, instead.
+void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
+                             float* acc, int8_t* codes, size_t count);
+
+// codes[i] = (acc[i] - least) * inverse, rounded to nearest even, from 0 to `most`; acc[i] -= least
+// + code * scale, which is rounded twice.
+void QuantizeRange(float least, float scale, float inverse, int most, float* acc, uint8_t* codes,
+                   size_t count);
+void QuantizeRangeStochastic(float least, float scale, float inverse, int most, uint64_t key,
+                             uint32_t index, float* acc, uint8_t* codes, size_t count);
+// sum[i] += least + codes[i] * scale.
+void AddRange(const uint8_t* codes, float least, float scale, float* sum, size_t count);
+
+// The largest magnitude among codes; 128 for -128.
+int LargestCode(const int8_t* codes, size_t count);
+
+}  // namespace sluice
