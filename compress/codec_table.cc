@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "compress/eden.h"
+#include "compress/fp8.h"
 #include "compress/half.h"
 #include "compress/intsum.h"
 #include "compress/linear.h"
@@ -20,12 +21,13 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kNone, "none", "none", "fp32 as it is", LevelKind::kNone, "", 0, 0, 0, false,
      Aggregation::kAdditive, &MakeNone},
     {CodecId::kFp16, "fp16", "fp16", "IEEE half precision: 2x, for small tensors and as baseline",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeFp16},
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf},
     {CodecId::kBf16, "bf16", "bf16", "upper half of fp32: 2x, no overflow, 8 bits of precision",
-     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kAdditive, &MakeBf16},
+     LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeHalf},
     {CodecId::kInt8, "int8", "int8", "8 bits with a scale per 256 elements: 4x", LevelKind::kNone,
      "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
-    // next: fp8
+    {CodecId::kFp8, "fp8", "fp8", "8-bit floats (e4m3, or e5m2) with a scale per 256 elements: 4x",
+     LevelKind::kNone, "", 0, 0, kStochastic | kE5m2, false, Aggregation::kAdditive, &MakeFp8},
     {CodecId::kInt4, "int4", "int4", "4 bits with a scale per 256 elements: 8x", LevelKind::kNone,
      "", 0, 0, kStochastic | kMinMax, false, Aggregation::kAdditive, &MakeLinear},
     {CodecId::kInt2, "int2", "int2", "-1, 0 or 1 times the largest of 256 elements: 15x",

@@ -1,6 +1,7 @@
 #include "compress/format_table.h"
 
 #include "compress/eden.h"
+#include "compress/fp8.h"
 #include "compress/half.h"
 #include "compress/intsum.h"
 #include "compress/linear.h"
@@ -22,7 +23,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kInt8, "int8", &ValidateInt8, &DecodeAddInt8},
     {FormatId::kSparse, "sparse", &ValidateSparse, &DecodeAddSparse},
     {FormatId::kTernary, "ternary", &ValidateTernary, &DecodeAddTernary},
-    // next: fp8
+    {FormatId::kFp8, "fp8", &ValidateFp8, &DecodeAddFp8},
     {FormatId::kInt4, "int4", &ValidateInt4, &DecodeAddInt4},
     {FormatId::kInt2, "int2", &ValidateInt2, &DecodeAddInt2},
     {FormatId::kMinMax, "minmax", &ValidateMinMax, &DecodeAddMinMax},

@@ -1,54 +1,30 @@
 #include "compress/half.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
 #include "compress/accumulator.h"
-#include "compress/float_bits.h"
 #include "compress/payload.h"
-#include "compress/vectorized.h"
+#include "compress/simd/cast.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kTile = 1024;
+constexpr size_t kTile = 2048;
 constexpr uint16_t kFp16Infinity = 0x7C00;
 constexpr uint16_t kBf16Infinity = 0x7F80;
 
-SLUICE_VECTORIZED void EncodeFp16Tile(const float* __restrict gradient, float* __restrict residual,
-                                      std::byte* __restrict out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const float acc = gradient[i] + residual[i];
-    const uint16_t code = ToHalf(acc);
-    StoreAt(out, i, code);
-    residual[i] = acc - FromHalf(code);
+// Calls fn(first element, codes, count) for tiles of codes that are aligned as kernels want them,
+// which a payload need not be.
+template <typename Fn>
+void ForEachCodeTile(absl::Span<const std::byte> payload, size_t count, Fn fn) {
+  uint16_t codes[kTile];
+  for (size_t at = 0; at < count; at += kTile) {
+    const size_t size = std::min(kTile, count - at);
+    std::memcpy(codes, payload.data() + at * sizeof(uint16_t), size * sizeof(uint16_t));
+    fn(at, codes, size);
   }
-}
-
-SLUICE_VECTORIZED void EncodeBf16Tile(const float* __restrict gradient, float* __restrict residual,
-                                      std::byte* __restrict out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const float acc = gradient[i] + residual[i];
-    const uint16_t code = ToBfloat(acc);
-    StoreAt(out, i, code);
-    residual[i] = acc - FromBfloat(code);
-  }
-}
-
-SLUICE_VECTORIZED void AddFp16(const std::byte* __restrict payload, float* __restrict sum,
-                               size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] += FromHalf(LoadAt<uint16_t>(payload, i));
-}
-
-SLUICE_VECTORIZED void AddBf16(const std::byte* __restrict payload, float* __restrict sum,
-                               size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] += FromBfloat(LoadAt<uint16_t>(payload, i));
-}
-
-SLUICE_VECTORIZED uint16_t LargestMagnitudeCode(const std::byte* payload, size_t count) {
-  uint16_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const uint16_t magnitude = LoadAt<uint16_t>(payload, i) & 0x7FFF;
-    largest = std::max(largest, magnitude);
-  }
-  return largest;
 }
 
 absl::Status ValidateHalves(absl::string_view codec, uint16_t infinity,
@@ -56,57 +32,68 @@ absl::Status ValidateHalves(absl::string_view codec, uint16_t infinity,
   if (payload.size() != count * sizeof(uint16_t)) {
     return PayloadSizeError(codec, count, count * sizeof(uint16_t), payload.size());
   }
-  if (LargestMagnitudeCode(payload.data(), count) >= infinity) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(codec, " payload holds a value that is not finite"));
-  }
-  return absl::OkStatus();
+  uint16_t largest = 0;
+  ForEachCodeTile(payload, count, [&](size_t, const uint16_t* codes, size_t size) {
+    largest = std::max(largest, LargestHalf(codes, size));
+  });
+  if (largest < infinity) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(codec, " payload holds a value that is not finite"));
 }
 
 class HalfCodec final : public Codec {
  public:
-  explicit HalfCodec(FormatId id) : id_(id) {}
+  HalfCodec(FormatId format, bool stochastic) : format_(format), stochastic_(stochastic) {}
 
-  FormatId format() const override { return id_; }
+  FormatId format() const override { return format_; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(uint16_t); }
 
   absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-    if (!finite.ok()) return finite;
+    if (!input.finite) {
+      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+      if (!finite.ok()) return finite;
+    }
     const size_t start = out->size();
     out->resize(start + input.gradient.size() * sizeof(uint16_t));
-    const auto encode = id_ == FormatId::kFp16 ? &EncodeFp16Tile : &EncodeBf16Tile;
+    const auto encode = format_ == FormatId::kFp16 ? &ToFp16 : &ToBf16;
     ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-      encode(gradient, residual, out->data() + start + at * sizeof(uint16_t), count);
+      uint16_t codes[kTile];
+      const CastRounding rounding = {stochastic_, input.own_key, static_cast<uint32_t>(at)};
+      encode(gradient, residual, rounding, codes, count);
+      std::memcpy(out->data() + start + at * sizeof(uint16_t), codes, count * sizeof(uint16_t));
     });
     return absl::OkStatus();
   }
 
  private:
-  const FormatId id_;
+  const FormatId format_;
+  const bool stochastic_;
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> MakeFp16(const CodecSpec&) {
-  return std::make_unique<HalfCodec>(FormatId::kFp16);
+std::unique_ptr<Codec> MakeHalf(const CodecSpec& spec) {
+  const FormatId format = spec.codec == CodecId::kFp16 ? FormatId::kFp16 : FormatId::kBf16;
+  return std::make_unique<HalfCodec>(format, spec.has(kStochastic));
 }
+
 absl::Status ValidateFp16(absl::Span<const std::byte> payload, size_t count) {
   return ValidateHalves("fp16", kFp16Infinity, payload, count);
 }
 void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  AddFp16(payload.data(), sum.data(), sum.size());
+  ForEachCodeTile(payload, sum.size(), [&](size_t at, const uint16_t* codes, size_t size) {
+    AddFp16(codes, sum.data() + at, size);
+  });
 }
 
-std::unique_ptr<Codec> MakeBf16(const CodecSpec&) {
-  return std::make_unique<HalfCodec>(FormatId::kBf16);
-}
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count) {
   return ValidateHalves("bf16", kBf16Infinity, payload, count);
 }
 void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  AddBf16(payload.data(), sum.data(), sum.size());
+  ForEachCodeTile(payload, sum.size(), [&](size_t at, const uint16_t* codes, size_t size) {
+    AddBf16(codes, sum.data() + at, size);
+  });
 }
 
 }  // namespace sluice

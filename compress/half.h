@@ -1,5 +1,12 @@
-// Codecs `fp16` and `bf16`: each value rounded to nearest even in 16 bits; beyond the format's
-// largest value it saturates and the rest stays in the residual.
+// Codecs fp16 and bf16: casts to 16 bits per element, saturating; what rounding loses goes to the
+// residual.
+//
+//   fp16      IEEE half: 11 significant bits, from 6e-8 to 65504
+//   bf16      upper half of an fp32: 8 significant bits, all of its range
+//   :sr       rounded down or up at random so that the mean is right (Gupta et al. 2015): unbiased
+//             but for saturation, no feedback needed
+//
+// No state. Additive.
 #pragma once
 
 #include <memory>
@@ -11,11 +18,11 @@
 
 namespace sluice {
 
-std::unique_ptr<Codec> MakeFp16(const CodecSpec& spec);
+// Of either.
+std::unique_ptr<Codec> MakeHalf(const CodecSpec& spec);
+
 absl::Status ValidateFp16(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum);
-
-std::unique_ptr<Codec> MakeBf16(const CodecSpec& spec);
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum);
 

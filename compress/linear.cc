@@ -32,8 +32,8 @@ constexpr uint16_t LargestScale(int most) {
 }
 constexpr int MostOf(int bits) { return (1 << (bits - 1)) - 1; }
 // The largest scale of each width, by bits.
-constexpr uint16_t kLargestScales[] = {0, 0, LargestScale(1), 0, LargestScale(7), 0, 0, 0,
-                                       LargestScale(127)};
+constexpr uint16_t kLargestScales[] = {0, 0, LargestScale(1),  0, LargestScale(7), 0,
+                                       0, 0, LargestScale(127)};
 static_assert(kLargestScales[8] == 0x7C01);
 
 // Rounded up, so that no value of the block is clipped.
@@ -44,8 +44,7 @@ uint16_t ScaleFor(float exact, uint16_t largest) {
 }
 
 absl::Status Bad(absl::string_view format, size_t block, absl::string_view what) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(format, " payload: block ", block, " has ", what));
+  return absl::InvalidArgumentError(absl::StrCat(format, " payload: block ", block, " has ", what));
 }
 
 // True if the bits after the last code of a block of `count` codes are 0.
@@ -94,8 +93,7 @@ class SymmetricCodec final : public Codec {
     ForEachTile<kBlock>(
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const float largest = std::bit_cast<float>(AccumulateBlock(gradient, residual, count));
-          const uint16_t scale =
-              ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
+          const uint16_t scale = ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
           StoreAt(scales, at / kBlock, EncodeBlock(input, at, scale, residual, packed, count));
           packed += CodeBytes(count, kBits);
         });
@@ -243,8 +241,8 @@ class MinMaxCodec final : public Codec {
     const int most = (1 << bits_) - 1;
     const float inverse = scale == 0 ? 0 : 1 / scale;
     if (stochastic_) {
-      QuantizeRangeStochastic(least, scale, inverse, most, input.own_key,
-                              static_cast<uint32_t>(at), acc, codes, count);
+      QuantizeRangeStochastic(least, scale, inverse, most, input.own_key, static_cast<uint32_t>(at),
+                              acc, codes, count);
     } else {
       QuantizeRange(least, scale, inverse, most, acc, codes, count);
     }

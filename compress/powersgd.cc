@@ -131,7 +131,7 @@ void AddProduct(const std::byte* factors, const Shape& shape, size_t rank, float
 
 class PowerSgdCodec final : public Codec {
  public:
-  explicit PowerSgdCodec(size_t rank) : rank_(rank), dense_(MakeFp16({})) {}
+  explicit PowerSgdCodec(size_t rank) : rank_(rank), dense_(MakeHalf({.codec = CodecId::kFp16})) {}
 
   FormatId format() const override { return FormatId::kLowRank; }
   bool lossless() const override { return false; }

@@ -39,8 +39,9 @@ uint32_t AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT
   size_t i = 0;
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
     even = hn::Max(even, hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i, residual + i))));
-    odd = hn::Max(odd, hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i + lanes,
-                                                            residual + i + lanes))));
+    odd = hn::Max(
+        odd,
+        hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i + lanes, residual + i + lanes))));
   }
   uint32_t largest = hn::GetLane(hn::MaxOfLanes(du, hn::Max(even, odd)));
   const hn::CappedTag<float, 1> df1;
@@ -228,8 +229,8 @@ void QuantizeBlock(float scale, float inverse, int most, float* acc, int8_t* cod
 HWY_EXPORT(QuantizeBlockStochastic);
 void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
                              float* acc, int8_t* codes, size_t count) {
-  HWY_DYNAMIC_DISPATCH(QuantizeBlockStochastic)(scale, inverse, most, key, index, acc, codes,
-                                                count);
+  HWY_DYNAMIC_DISPATCH(QuantizeBlockStochastic)
+  (scale, inverse, most, key, index, acc, codes, count);
 }
 
 HWY_EXPORT(QuantizeRange);
@@ -241,8 +242,8 @@ void QuantizeRange(float least, float scale, float inverse, int most, float* acc
 HWY_EXPORT(QuantizeRangeStochastic);
 void QuantizeRangeStochastic(float least, float scale, float inverse, int most, uint64_t key,
                              uint32_t index, float* acc, uint8_t* codes, size_t count) {
-  HWY_DYNAMIC_DISPATCH(QuantizeRangeStochastic)(least, scale, inverse, most, key, index, acc, codes,
-                                                count);
+  HWY_DYNAMIC_DISPATCH(QuantizeRangeStochastic)
+  (least, scale, inverse, most, key, index, acc, codes, count);
 }
 
 HWY_EXPORT(AddRange);

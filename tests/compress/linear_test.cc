@@ -49,8 +49,9 @@ std::vector<float> Symmetric(absl::Span<const float> block, int most) {
 
 std::vector<float> MinMax(absl::Span<const float> block, int most) {
   const float least = *std::min_element(block.begin(), block.end());
-  const float bfloat = least < 0 ? -BfloatUp(-least)
-                                 : std::bit_cast<float>(std::bit_cast<uint32_t>(least) & 0xFFFF0000);
+  const float bfloat = least < 0
+                           ? -BfloatUp(-least)
+                           : std::bit_cast<float>(std::bit_cast<uint32_t>(least) & 0xFFFF0000);
   const float largest = *std::max_element(block.begin(), block.end());
   const float scale = BfloatUp((largest - bfloat) / static_cast<float>(most));
   std::vector<float> decoded(block.size(), bfloat);
@@ -68,14 +69,18 @@ TEST(Linear, IsWhatTheFormulasSay) {
     int most;
     bool minmax;
   };
-  for (const Case& c : {Case{"int8", 127, false}, {"int4", 7, false}, {"int2", 1, false},
-                        {"int8:minmax", 255, true}, {"int4:minmax", 15, true}}) {
+  for (const Case& c : {Case{"int8", 127, false},
+                        {"int4", 7, false},
+                        {"int2", 1, false},
+                        {"int8:minmax", 255, true},
+                        {"int4:minmax", 15, true}}) {
     for (const size_t count : {1u, 2u, 3u, 5u, 255u, 256u, 257u, 511u, 515u, 3000u}) {
       const std::vector<float> values = HeavyTailed(count, count);
       const std::vector<float> decoded = Encode(c.spec, values).decoded;
       for (size_t at = 0; at < count; at += kBlock) {
         const auto block = absl::MakeConstSpan(values).subspan(at, kBlock);
-        const std::vector<float> wanted = c.minmax ? MinMax(block, c.most) : Symmetric(block, c.most);
+        const std::vector<float> wanted =
+            c.minmax ? MinMax(block, c.most) : Symmetric(block, c.most);
         for (size_t i = 0; i < wanted.size(); ++i) {
           ASSERT_EQ(decoded[at + i], wanted[i]) << c.spec << " " << count << " " << at + i;
         }
@@ -97,10 +102,13 @@ TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
     float step;
     float share;  // Of a step.
   };
-  for (const Case& c :
-       {Case{"int8", largest / 127, 0.5f}, {"int4", largest / 7, 0.5f}, {"int2", largest, 0.5f},
-        {"int8:minmax", (most - least) / 255, 0.5f}, {"int4:minmax", (most - least) / 15, 0.5f},
-        {"int8:sr", largest / 127, 1.0f}, {"int4:sr", largest / 7, 1.0f}}) {
+  for (const Case& c : {Case{"int8", largest / 127, 0.5f},
+                        {"int4", largest / 7, 0.5f},
+                        {"int2", largest, 0.5f},
+                        {"int8:minmax", (most - least) / 255, 0.5f},
+                        {"int4:minmax", (most - least) / 15, 0.5f},
+                        {"int8:sr", largest / 127, 1.0f},
+                        {"int4:sr", largest / 7, 1.0f}}) {
     const std::vector<float> decoded = Encode(c.spec, values).decoded;
     float worst = 0;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -125,7 +133,8 @@ TEST(Linear, RoundsAtRandomToTheMean) {
     for (int draw = 0; draw < draws; ++draw) {
       const float decoded = Encode(spec, values, draw).decoded[7];
       sum += decoded;
-      if (std::find(levels.begin(), levels.end(), decoded) == levels.end()) levels.push_back(decoded);
+      if (std::find(levels.begin(), levels.end(), decoded) == levels.end())
+        levels.push_back(decoded);
     }
     ASSERT_EQ(levels.size(), 2u) << spec;
     const double step = std::abs(levels[0] - levels[1]);
@@ -138,9 +147,12 @@ TEST(Linear, RoundsAtRandomToTheMean) {
 TEST(Linear, ExtremeBlocksStayFinite) {
   const float max = std::numeric_limits<float>::max();
   for (const char* spec : {"int8", "int4", "int2", "int8:minmax", "int4:minmax", "int8:sr"}) {
-    for (const std::vector<float>& values :
-         {std::vector<float>{max, -max, 1}, {max, max, max}, {-max, -max, 0}, {1e-44f, -1e-45f, 0},
-          {1e-38f, 2e-38f, -3e-38f}, {5, 5, 5}}) {
+    for (const std::vector<float>& values : {std::vector<float>{max, -max, 1},
+                                             {max, max, max},
+                                             {-max, -max, 0},
+                                             {1e-44f, -1e-45f, 0},
+                                             {1e-38f, 2e-38f, -3e-38f},
+                                             {5, 5, 5}}) {
       for (const float x : Encode(spec, values).decoded) EXPECT_TRUE(std::isfinite(x)) << spec;
     }
   }

@@ -28,36 +28,16 @@ inline std::vector<float> HeavyTailed(size_t count, uint64_t seed, float scale =
 inline std::vector<std::string> TestedSpecs() {
   std::vector<std::string> specs;
   for (const CodecEntry& entry : Codecs()) specs.emplace_back(entry.example);
-  for (const char* extra : {"int8:minmax",
-                            "int8:sr",
-                            "int8:minmax,sr",
-                            "int4:minmax",
-                            "int4:sr",
-                            "int4:minmax,sr",
-                            "int2:sr",
-                            "topk:1%+int8",
-                            "topk:10%+sign",
-                            "topk_exact:5%",
-                            "threshold:0.01+int8",
-                            "topk:5%",
-                            "topk:0.1%",
-                            "topk:100%",
-                            "topk:100%+int4",
-                            "ternary:0.9",
-                            "ternary:0.01",
-                            "ternary:1",
-                            "qsgd:2",
-                            "qsgd:3",
-                            "qsgd:8",
-                            "natural/ef",
-                            "intsum:2",
-                            "intsum:8",
-                            "eden:1",
-                            "eden:4",
-                            "eden:2/ef",
-                            "eden:3/ef",
-                            "powersgd:1",
-                            "powersgd:32"}) {
+  for (const char* extra :
+       {"fp16:sr",      "bf16:sr",       "fp8:e5m2",       "fp8:sr",
+        "fp8:e5m2,sr",  "int8:minmax",   "int8:sr",        "int8:minmax,sr",
+        "int4:minmax",  "int4:sr",       "int4:minmax,sr", "int2:sr",
+        "topk:1%+int8", "topk:10%+sign", "topk_exact:5%",  "threshold:0.01+int8",
+        "topk:5%",      "topk:0.1%",     "topk:100%",      "topk:100%+int4",
+        "ternary:0.9",  "ternary:0.01",  "ternary:1",      "qsgd:2",
+        "qsgd:3",       "qsgd:8",        "natural/ef",     "intsum:2",
+        "intsum:8",     "eden:1",        "eden:4",         "eden:2/ef",
+        "eden:3/ef",    "powersgd:1",    "powersgd:32"}) {
     specs.emplace_back(extra);
   }
   return specs;
