@@ -11,6 +11,7 @@
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
+#include "compress/terngrad.h"
 
 namespace sluice {
 namespace {
@@ -27,7 +28,7 @@ constexpr FormatEntry kFormats[] = {
     // next: int2
     // next: minmax
     {FormatId::kQsgd, "qsgd", &ValidateQsgd, &DecodeAddQsgd},
-    // next: terngrad
+    {FormatId::kTernGrad, "terngrad", &ValidateTernGrad, &DecodeAddTernGrad},
     {FormatId::kNatural, "natural", &ValidateNatural, &DecodeAddNatural},
     {FormatId::kSign, "sign", &ValidateSign, &DecodeAddSign},
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
