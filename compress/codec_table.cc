@@ -13,6 +13,7 @@
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
+#include "compress/terngrad.h"
 
 namespace sluice {
 namespace {
@@ -34,7 +35,9 @@ constexpr CodecEntry kCodecs[] = {
      LevelKind::kNone, "", 0, 0, kStochastic, false, Aggregation::kAdditive, &MakeLinear},
     {CodecId::kQsgd, "qsgd", "qsgd:4", "unbiased: 2 to 8 bits, rounded at random: 8x at 4",
      LevelKind::kInteger, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeQsgd},
-    // next: terngrad
+    {CodecId::kTernGrad, "terngrad", "terngrad",
+     "unbiased but for the largest: signs, sent at random by size: about 25x", LevelKind::kNone, "",
+     0, 0, 0, false, Aggregation::kAdditive, &MakeTernGrad},
     {CodecId::kNatural, "natural", "natural",
      "unbiased: powers of two, rounded at random: about 6x", LevelKind::kNone, "", 0, 0, 0, false,
      Aggregation::kAdditive, &MakeNatural},
@@ -106,8 +109,9 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kNatural:
       return {.unbiased = true, .contractive = true};
     case CodecId::kQsgd:
-    case CodecId::kTernGrad:
       return {.unbiased = true};
+    case CodecId::kTernGrad:
+      return {.unbiased = true, .clips = true};
     case CodecId::kEden:
       // With feedback it takes the scale of least error instead of the unbiased one.
       return {.unbiased = true, .contractive = true};

@@ -55,6 +55,7 @@ std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec);
 struct CodecTraits {
   bool lossless = false;
   bool unbiased = false;     // The expectation of what is decoded is what was encoded.
+  bool clips = false;        // Cuts the largest few, so that it is unbiased where there are none.
   bool contractive = false;  // |decoded - acc| <= |acc|, with certainty: feedback is stable.
   bool sparse = false;       // Leaves elements out, which arrive in later steps if at all.
 };

@@ -12,6 +12,7 @@
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
+#include "compress/terngrad.h"
 
 namespace sluice {
 namespace {
@@ -28,7 +29,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kInt2, "int2", &ValidateInt2, &DecodeAddInt2},
     {FormatId::kMinMax, "minmax", &ValidateMinMax, &DecodeAddMinMax},
     {FormatId::kQsgd, "qsgd", &ValidateQsgd, &DecodeAddQsgd},
-    // next: terngrad
+    {FormatId::kTernGrad, "terngrad", &ValidateTernGrad, &DecodeAddTernGrad},
     {FormatId::kNatural, "natural", &ValidateNatural, &DecodeAddNatural},
     {FormatId::kSign, "sign", &ValidateSign, &DecodeAddSign},
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},

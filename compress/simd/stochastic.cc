@@ -81,6 +81,34 @@ void RoundToSteps(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residu
   }
 }
 
+double SumOfSquares(const float* HWY_RESTRICT gradient, const float* HWY_RESTRICT residual,
+                    size_t count) {
+  constexpr size_t kLanes = 16;
+  const hn::CappedTag<double, 8> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  constexpr size_t kVectors = kLanes / hn::MaxLanes(dd);
+  double lanes[kLanes] = {};
+  hn::Vec<decltype(dd)> sums[kVectors];
+  for (auto& sum : sums) sum = hn::Zero(dd);
+  const size_t whole = count - count % kLanes;
+  for (size_t i = 0; i < whole; i += kLanes) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      const size_t at = i + v * hn::Lanes(df);
+      const auto acc = hn::Add(hn::LoadU(df, gradient + at), hn::LoadU(df, residual + at));
+      const auto wide = hn::PromoteTo(dd, acc);
+      sums[v] = hn::Add(sums[v], hn::Mul(wide, wide));
+    }
+  }
+  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], dd, lanes + v * hn::Lanes(dd));
+  for (size_t i = whole; i < count; ++i) {
+    const double acc = gradient[i] + residual[i];
+    lanes[i % kLanes] += acc * acc;
+  }
+  double total = 0;
+  for (const double lane : lanes) total += lane;
+  return total;
+}
+
 LevelRange RangeOfLevels(const uint32_t* HWY_RESTRICT codes) {
   const U du;
   // Less one, so that 0 is the largest of all.
@@ -176,6 +204,11 @@ HWY_EXPORT(RoundToSteps);
 void RoundToSteps(const float* gradient, float* residual, float step, float inverse, uint32_t most,
                   uint64_t key, uint32_t index, uint32_t* codes) {
   HWY_DYNAMIC_DISPATCH(RoundToSteps)(gradient, residual, step, inverse, most, key, index, codes);
+}
+
+HWY_EXPORT(SumOfSquares);
+double SumOfSquares(const float* gradient, const float* residual, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(SumOfSquares)(gradient, residual, count);
 }
 
 HWY_EXPORT(RangeOfLevels);

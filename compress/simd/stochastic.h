@@ -23,6 +23,10 @@ void RoundToPowersOfTwo(const float* gradient, float* residual, uint64_t key, ui
 void RoundToSteps(const float* gradient, float* residual, float step, float inverse, uint32_t most,
                   uint64_t key, uint32_t index, uint32_t* codes);
 
+// Of `count` elements, at most a block: the sum of acc^2 in fp64 in 16 lanes, element i in lane
+// i mod 16, then the lanes in order.
+double SumOfSquares(const float* gradient, const float* residual, size_t count);
+
 // The smallest level above 0 and the largest; 0 if there is none.
 struct LevelRange {
   uint32_t smallest;

@@ -59,6 +59,7 @@ constexpr Fidelity kFidelities[] = {
     {"qsgd:2", 1.64, 1.79},
     {"qsgd:4", 0.0378, 0.0534},
     {"qsgd:8", 0.000113, 0.00017},
+    {"terngrad", 1.01, 0.692},
     {"natural", 0.0831, 0.0823},
     {"sign", 0.363, 0.519},
     {"onebit", 0.363, 0.467},

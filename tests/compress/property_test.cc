@@ -75,12 +75,22 @@ class CodecLaw : public ::testing::TestWithParam<std::string> {
   const LoneCodec codec_{GetParam()};
 };
 
+std::vector<float> Uniform(size_t count, uint64_t seed) {
+  CounterRandom random(seed, 79);
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(2e-2 * random.Uniform() - 1e-2);
+  return values;
+}
+
 // Over N keys, the mean's squared error is a N-th of the single draw's: more means bias or keys
 // that repeat their numbers, less means that draws know of each other.
 TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
   if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
   constexpr size_t kDraws = 300;
-  for (const std::vector<float>& x : {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)}) {
+  std::vector<std::vector<float>> inputs = {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)};
+  // Where nothing is far out, nothing is cut.
+  if (codec_.traits().clips) inputs = {Uniform(3072, 1), Uniform(3000, 2)};
+  for (const std::vector<float>& x : inputs) {
     std::vector<double> sum(x.size()), squares(x.size());
     double gain = 0, gain_squares = 0;  // Of the error along x, which finds a scale's bias soonest.
     for (uint64_t draw = 0; draw < kDraws; ++draw) {

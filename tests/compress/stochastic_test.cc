@@ -1,4 +1,4 @@
-// The unbiased codecs qsgd and natural, and the random numbers that they round with.
+// The unbiased codecs qsgd, terngrad and natural, and the random numbers that they round with.
 
 #include "compress/simd/stochastic.h"
 
@@ -9,6 +9,7 @@
 #include "compress/natural.h"
 #include "compress/qsgd.h"
 #include "compress/simd/targets.h"
+#include "compress/terngrad.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
@@ -283,6 +284,85 @@ TEST(Natural, RefusesWhatNoEncoderWrites) {
   EXPECT_THAT(message({254, 2, 0, 1, 2}, 3), HasSubstr("out of range"));
   EXPECT_THAT(message({255, 1, 0, 1}, 3), HasSubstr("out of range"));
   EXPECT_THAT(message({0, 1, 0, 1}, 3), HasSubstr("out of range"));
+}
+
+TEST(TernGrad, DecodesToItsFormula) {
+  for (const size_t count : {1u, 15u, 17u, 511u, 512u, 513u, 3000u}) {
+    for (const float spread : {0.0f, 1.0f}) {
+      std::vector<float> x = HeavyTailed(count, count);
+      for (size_t i = 0; i < count; ++i) x[i] += spread * (i % 2 == 0 ? 1.0f : -1.0f);
+      double squares = 0;
+      float largest = 0;
+      for (size_t from = 0; from < count; from += 512) {
+        double lanes[16] = {}, sum = 0;
+        for (size_t i = from; i < std::min(from + 512, count); ++i) {
+          lanes[i % 16] += double{x[i]} * x[i];
+          largest = std::max(largest, std::abs(x[i]));
+        }
+        for (const double lane : lanes) sum += lane;
+        squares += sum;
+      }
+      const double clip = 2.5 * std::sqrt(squares / static_cast<double>(count));
+      const float scale = ToShortFloatUp(std::min(largest, static_cast<float>(clip)));
+      std::vector<float> wanted(count);
+      for (size_t i = 0; i < count; ++i) {
+        const float y = std::min(std::abs(x[i]) * (1 / scale), 1.0f);
+        const auto draw = static_cast<float>(ReferenceRandom(5, static_cast<uint32_t>(i)) >> 8);
+        if (y == 1 || draw * 0x1p-24f < y) wanted[i] = std::copysign(scale, x[i]);
+      }
+      const LoneCodec codec("terngrad");
+      EXPECT_EQ(codec.Decoded(codec.Encoded(x, {.own = 5}), count), wanted) << count;
+    }
+  }
+}
+
+TEST(TernGrad, IsUnbiasedWithItsVarianceWhereNothingIsCut) {
+  constexpr uint64_t kDraws = 400;
+  std::vector<float> x(2048);
+  CounterRandom random(9);
+  float largest = 0;
+  for (float& value : x) {
+    value = static_cast<float>(2 * random.Uniform() - 1);
+    largest = std::max(largest, std::abs(value));
+  }
+  const Moments moments = MomentsOf("terngrad", x, kDraws);
+  ExpectUnbiased(moments, kDraws, x.size());
+  double theory = 0;
+  for (const float value : x) theory += std::abs(value) * double{largest - std::abs(value)};
+  EXPECT_NEAR(moments.variance / theory, 1, 0.02);
+}
+
+TEST(TernGrad, TakesTheShorterOfBitmapAndCodedPositions) {
+  const LoneCodec codec("terngrad");
+  const std::vector<float> all(4096, 1.0f);
+  EXPECT_EQ(codec.Encoded(all).size(), kFrameHeaderSize + 5 + 512 + 512);
+  std::vector<float> one(4096, 0.0f);
+  one[1000] = -1;
+  EXPECT_LT(codec.Encoded(one).size(), kFrameHeaderSize + 16);
+  EXPECT_EQ(codec.Encoded(std::vector<float>(4096, 0.0f)).size(), kFrameHeaderSize + 9);
+}
+
+TEST(TernGrad, RefusesWhatNoEncoderWrites) {
+  const auto message = [](const std::vector<int>& bytes, size_t count) {
+    return std::string(ValidateTernGrad(AsBytes(bytes), count).message());
+  };
+  EXPECT_EQ(message({0, 0, 0, 0x80, 0x3F, 0b101, 0b01}, 3), "");
+  EXPECT_EQ(message({2, 0, 0, 0x80, 0x3F, 1, 0, 0, 0, 1, 1, 0b1}, 3), "");
+  EXPECT_EQ(message({1, 0, 0, 0, 0, 0, 0, 0, 0}, 3), "");
+  EXPECT_THAT(message({0, 0, 0, 0x80}, 3), HasSubstr("do not fit"));
+  EXPECT_THAT(message({0, 0, 0, 0x80, 0x3F, 0b101, 0b01, 0}, 3), HasSubstr("do not fit"));
+  EXPECT_THAT(message({33, 0, 0, 0x80, 0x3F, 0, 0, 0, 0}, 3), HasSubstr("do not fit"));
+  EXPECT_THAT(message({0, 0, 0, 0x80, 0x3F, 8, 0}, 3), HasSubstr("padding"));
+  EXPECT_THAT(message({0, 0, 0, 0x80, 0x3F, 1, 2}, 3), HasSubstr("padding"));
+  EXPECT_THAT(message({0, 1, 0, 0x80, 0x3F, 1, 1}, 3), HasSubstr("out of range"));
+  EXPECT_THAT(message({0, 0, 0, 0x80, 0x7F, 1, 1}, 3), HasSubstr("out of range"));
+  EXPECT_THAT(message({0, 0, 0, 0x80, 0xBF, 1, 1}, 3), HasSubstr("out of range"));
+  EXPECT_THAT(message({0, 0, 1, 0, 0, 1, 1}, 3), HasSubstr("out of range"));
+  EXPECT_THAT(message({0, 0, 0, 0, 0, 1, 1}, 3), HasSubstr("values but no scale"));
+  EXPECT_THAT(message({2, 0, 0, 0x80, 0x3F, 0, 0, 0, 0}, 3), HasSubstr("no positions"));
+  EXPECT_THAT(message({2, 0, 0, 0x80, 0x3F, 1, 0, 0, 0, 1, 1, 0b10}, 3), HasSubstr("not below 3"));
+  EXPECT_THAT(message({2, 0, 0, 0x80, 0x3F, 1, 0, 0, 0, 1, 1, 0b11}, 3),
+              HasSubstr("position planes"));
 }
 
 }  // namespace
