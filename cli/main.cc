@@ -6,14 +6,19 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 
+#include "absl/strings/str_join.h"
+#include "cli/codec_report.h"
 #include "cli/codecs.h"
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
 #include "job/support.h"
+#include "synthetic/model_tables.h"
 
 namespace sluice {
 namespace {
@@ -123,6 +128,59 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
+int BenchCodecs(CodecReportOptions options, const std::string& json_path) {
+  Console console(ConsoleOfThisProcess());
+  options.done = [&console](const std::string& spec) { console.DrawBlock({"measured " + spec}); };
+  const absl::StatusOr<CodecReport> report = MeasureCodecs(options);
+  console.ClearBlock();
+  if (!report.ok()) {
+    console.Error(report.status().message());
+    return kUsageError;
+  }
+  if (std::fputs(FormatCodecReport(*report).c_str(), stdout) < 0) return 1;
+  if (json_path.empty()) return 0;
+  std::ofstream file(json_path);
+  file << CodecReportJson(*report);
+  if (file.flush()) return 0;
+  console.Error("cannot write " + json_path);
+  return 1;
+}
+
+void AddBench(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* bench = app->add_subcommand("bench", "Measure on this machine, without a job");
+  bench->require_subcommand(1);
+  CLI::App* codecs = bench->add_subcommand(
+      "codecs", "Bytes, errors and times of codecs on a model's gradients, which are made up");
+  auto options = std::make_shared<CodecReportOptions>();
+  auto json = std::make_shared<std::string>();
+  codecs
+      ->add_option("--model", options->model,
+                   "Whose tensors: " + absl::StrJoin(ModelTableNames(), ", "))
+      ->type_name("NAME")
+      ->capture_default_str();
+  codecs
+      ->add_option("--spec", options->specs,
+                   "A codec, e.g. topk:1%+int4; may be repeated (default: one or more of each)")
+      ->type_name("SPEC")
+      ->allow_extra_args(false);
+  codecs
+      ->add_option("--elements", options->elements,
+                   "Cut every tensor down, to about so many elements in all: quick, but small "
+                   "tensors weigh more")
+      ->type_name("N");
+  codecs->add_option("--steps", options->steps, "Steps of feedback")
+      ->check(CLI::Range(1, 100000))
+      ->type_name("K")
+      ->capture_default_str();
+  codecs->add_option("--seed", options->seed, "Of gradients and codecs: same seed, same bytes")
+      ->type_name("N")
+      ->capture_default_str();
+  codecs->add_option("--json", *json, "Write the figures to this file")->type_name("FILE");
+  codecs->callback([options, json, chosen] {
+    *chosen = [options, json] { return BenchCodecs(*options, *json); };
+  });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Sluice: a sharded parameter server that compresses gradients", "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -136,6 +194,7 @@ int Main(int argc, char** argv) {
   AddValidate(&app, &chosen);
   AddStatus(&app, &chosen);
   AddCodecs(&app, &chosen);
+  AddBench(&app, &chosen);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
