@@ -87,14 +87,12 @@ class Exchanger {
                                               const CodecSpec& spec) {
     CompressionSpec compression;
     compression.uplink = spec;
-    std::vector<ChunkConfig> configs =
-        ChunkConfigs(compression, table, layout, Direction::kUplink);
+    std::vector<ChunkConfig> configs = ChunkConfigs(compression, table, layout, Direction::kUplink);
     for (size_t id = 0; id < configs.size(); ++id) configs[id].rows = layout.chunks[id].rows;
     return configs;
   }
 
-  void OneChunk(size_t id, uint64_t step, absl::Span<const float> gradient,
-                StepMeasure* measure) {
+  void OneChunk(size_t id, uint64_t step, absl::Span<const float> gradient, StepMeasure* measure) {
     wanted_.assign(gradient.begin(), gradient.end());
     const absl::Span<const float> owed = compressor_.residual(id);
     for (size_t i = 0; i < owed.size(); ++i) wanted_[i] += owed[i];
@@ -232,7 +230,8 @@ std::string FormatCodecReport(const CodecReport& report) {
                           row.add_stream_share);
   }
   text +=
-      "\nBytes count headers and small tensors. NMSE: lost energy over encoded energy, of the first "
+      "\nBytes count headers and small tensors. NMSE: lost energy over encoded energy, of the "
+      "first "
       "gradient and, after\nfeedback, of the last step's accumulator. Times are per element on one "
       "core; `stream` is the stream's time over theirs.\n";
   return text;

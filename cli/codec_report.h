@@ -25,10 +25,10 @@ struct CodecReportOptions {
 
 // Times are medians over the steps but the first, if there are others; of one core.
 struct CodecReportRow {
-  std::string spec;       // As ToString has it.
-  double first_bytes = 0; // Of the first step, frame headers and all small tensors counted.
-  double bytes = 0;       // Of a step: mean over the last half of the steps.
-  double ratio = 0;       // fp32 bytes over `bytes`.
+  std::string spec;        // As ToString has it.
+  double first_bytes = 0;  // Of the first step, frame headers and all small tensors counted.
+  double bytes = 0;        // Of a step: mean over the last half of the steps.
+  double ratio = 0;        // fp32 bytes over `bytes`.
   double bits_per_element = 0;
   double nmse_gradient = 0;     // |x - decoded|^2 / |x|^2 in the first step, where nothing is owed.
   double nmse_accumulator = 0;  // In the last step, with x = gradient + residual.

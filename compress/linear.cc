@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -191,6 +192,7 @@ uint16_t BfloatBelow(float x) {
 
 // Half the largest float: so that a block's range is finite whatever its least value.
 constexpr float kRangeLimit = std::numeric_limits<float>::max() / 2;
+constexpr float kLeastMin = -0x1p127f;  // -kRangeLimit, rounded down to bf16.
 
 class MinMaxCodec final : public Codec {
  public:
@@ -216,7 +218,8 @@ class MinMaxCodec final : public Codec {
         input, [&](size_t at, const float* gradient, float* residual, size_t count) {
           const ValueRange range = AccumulateRange(gradient, residual, count);
           // Beyond the limit values are clipped.
-          const uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit));
+          // A zero of either sign becomes the positive one: which of the two is least is not said.
+          const uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
           const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
           const int most = (1 << bits_) - 1;
           const uint16_t scale =
@@ -298,7 +301,7 @@ absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count) {
     const size_t size = std::min(kBlock, count - block * kBlock);
     const float least = BfloatOf(LoadAt<uint16_t>(levels, 2 * block));
     const uint16_t scale = LoadAt<uint16_t>(levels, 2 * block + 1);
-    if (!(least >= -kRangeLimit * 1.01f && IsFinite(least))) {
+    if (!(least >= kLeastMin && IsFinite(least)) || (least == 0 && std::signbit(least))) {
       return Bad("minmax", block, "a least value that is out of range");
     }
     if (scale != 0 && (scale < kSmallestScale || scale > MinMaxCodec::ScaleLimit(bits) ||

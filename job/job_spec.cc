@@ -103,6 +103,19 @@ CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& te
   return dense;
 }
 
+std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table) {
+  std::vector<bool> whole_rows;
+  whole_rows.reserve(table.size());
+  for (const TensorInfo& tensor : table) {
+    bool wanted = false;
+    for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+      wanted = wanted || SpecForTensor(compression, tensor, direction).codec == CodecId::kPowerSgd;
+    }
+    whole_rows.push_back(wanted);
+  }
+  return whole_rows;
+}
+
 std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
                                       const Layout& layout, Direction direction) {
   std::vector<CodecSpec> specs;
@@ -116,7 +129,8 @@ std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const 
     configs.push_back({.count = chunk.count,
                        .spec = specs[chunk.tensor],
                        .id = static_cast<uint32_t>(configs.size()),
-                       .tensor = chunk.tensor});
+                       .tensor = chunk.tensor,
+                       .rows = chunk.rows});
   }
   return configs;
 }

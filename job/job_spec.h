@@ -108,6 +108,10 @@ struct JobSpec {
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction);
 
+// By tensor: true if a codec of either direction wants its chunks to be whole rows; for
+// BuildLayout.
+std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table);
+
 // How the chunks of a layout are coded in one direction, by chunk id.
 std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
                                       const Layout& layout, Direction direction);

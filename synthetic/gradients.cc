@@ -79,8 +79,7 @@ SyntheticGradients::SyntheticGradients(const TensorTable& table, const Synthetic
       tensor.rows.push_back(static_cast<float>(scale * LogNormal(options.row_spread, &of_rows)));
     }
     for (uint64_t c = 0; c < table[t].elements() / rows; ++c) {
-      tensor.columns.push_back(
-          static_cast<float>(LogNormal(options.column_spread, &of_columns)));
+      tensor.columns.push_back(static_cast<float>(LogNormal(options.column_spread, &of_columns)));
     }
   }
 }
@@ -104,8 +103,8 @@ void SyntheticGradients::Fill(uint32_t worker, uint64_t step, uint32_t t,
   const uint64_t to = Key(seed, kSignal, t, step / options_.turn + 1, 0);
   const uint64_t noise = Key(seed, kNoise, t, step, worker);
   const uint64_t presence = Key(seed, kPresence, t, step, worker);
-  const double angle = M_PI / 2 * static_cast<double>(step % options_.turn) /
-                       static_cast<double>(options_.turn);
+  const double angle =
+      M_PI / 2 * static_cast<double>(step % options_.turn) / static_cast<double>(options_.turn);
   const auto from_factor = static_cast<float>(std::sqrt(options_.signal) * std::cos(angle));
   const auto to_factor = static_cast<float>(std::sqrt(options_.signal) * std::sin(angle));
   const auto noise_factor = static_cast<float>(std::sqrt(1 - options_.signal));
@@ -131,7 +130,8 @@ void SyntheticGradients::Fill(uint32_t worker, uint64_t step, uint32_t t,
   }
 }
 
-void SyntheticGradients::FillAll(uint32_t worker, uint64_t step, absl::Span<float> gradients) const {
+void SyntheticGradients::FillAll(uint32_t worker, uint64_t step,
+                                 absl::Span<float> gradients) const {
   size_t at = 0;
   for (uint32_t t = 0; t < table_.size(); ++t) {
     const size_t count = table_[t].elements();

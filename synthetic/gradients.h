@@ -1,5 +1,6 @@
-// SyntheticGradients: gradients that nobody computed, shaped like those of training: a pure function
-// of (seed, worker, step, tensor), so that any number of synthetic workers agree without talking.
+// SyntheticGradients: gradients that nobody computed, shaped like those of training: a pure
+// function of (seed, worker, step, tensor), so that any number of synthetic workers agree without
+// talking.
 //
 // g[r][c] = tensor scale * row scale * column scale * (signal(step) + noise(worker, step)):
 //   tensor scale   log-normal: layers differ by factors of several;
@@ -23,14 +24,14 @@ namespace sluice {
 
 struct SyntheticOptions {
   uint64_t seed = 1;
-  double tensor_spread = 0.5;   // Standard deviations of the logarithms of scales.
+  double tensor_spread = 0.5;  // Standard deviations of the logarithms of scales.
   double row_spread = 0.35;
   double column_spread = 0.45;
-  double tail = 0.1;            // h: 0 is normal; the tail falls off as a power of -1 / h.
-  double signal = 0.1;          // Share of energy that workers have in common.
-  uint64_t turn = 64;           // Steps after which the signal is orthogonal to what it was.
-  double scale = 1e-3;          // Root mean square of a typical tensor.
-  double words = 4096;          // Tokens of a worker's batch.
+  double tail = 0.1;    // h: 0 is normal; the tail falls off as a power of -1 / h.
+  double signal = 0.1;  // Share of energy that workers have in common.
+  uint64_t turn = 64;   // Steps after which the signal is orthogonal to what it was.
+  double scale = 1e-3;  // Root mean square of a typical tensor.
+  double words = 4096;  // Tokens of a worker's batch.
 };
 
 // Thread-safe (const). Equal on every machine whose exp and erfc round alike.

@@ -41,8 +41,8 @@ struct Short {
     const hn::RebindToUnsigned<DF> du;
     const hn::RebindToSigned<DF> di;
     const auto magnitude = hn::BitCast(du, hn::Abs(x));
-    const auto units = hn::Mul(hn::BitCast(df, magnitude),
-                               hn::BitCast(df, hn::Set(du, kInverseUnitBits)));
+    const auto units =
+        hn::Mul(hn::BitCast(df, magnitude), hn::BitCast(df, hn::Set(du, kInverseUnitBits)));
     // Of large numbers, which the choice below leaves out, a conversion would overflow.
     const auto few = hn::Min(units, hn::Set(df, static_cast<float>(2 << kMantissa)));
     hn::Vec<decltype(du)> normal, subnormal;
@@ -73,8 +73,8 @@ struct Short {
     const hn::RebindToSigned<DF> di;
     const auto normal = hn::Add(hn::ShiftLeft<kDrop>(code), hn::Set(du, kRebase));
     // Not as a subnormal float: those are slow.
-    const auto subnormal = hn::Mul(hn::ConvertTo(df, hn::BitCast(di, code)),
-                                   hn::BitCast(df, hn::Set(du, kUnitBits)));
+    const auto subnormal =
+        hn::Mul(hn::ConvertTo(df, hn::BitCast(di, code)), hn::BitCast(df, hn::Set(du, kUnitBits)));
     const auto small = hn::Lt(code, hn::Set(du, 1u << kMantissa));
     return hn::BitCast(df, hn::IfThenElse(small, hn::BitCast(du, subnormal), normal));
   }
@@ -92,8 +92,8 @@ struct Bf16 {
     const hn::RebindToUnsigned<DF> du;
     const auto magnitude = hn::BitCast(du, hn::Abs(x));
     const auto odd = hn::And(hn::ShiftRight<16>(magnitude), hn::Set(du, 1));
-    const auto up = stochastic ? hn::And(draw, hn::Set(du, 0xFFFFu))
-                               : hn::Add(hn::Set(du, 0x7FFFu), odd);
+    const auto up =
+        stochastic ? hn::And(draw, hn::Set(du, 0xFFFFu)) : hn::Add(hn::Set(du, 0x7FFFu), odd);
     return hn::Min(hn::ShiftRight<16>(hn::Add(magnitude, up)), hn::Set(du, 0x7F7Fu));
   }
   template <class DF>
@@ -152,8 +152,7 @@ void ToBf16(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
 }
 
 template <class Format>
-HWY_INLINE void AddHalf(const uint16_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum,
-                        size_t count) {
+HWY_INLINE void AddHalf(const uint16_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum, size_t count) {
   ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
     using DF = decltype(df);
     const hn::RebindToUnsigned<DF> du;
@@ -204,9 +203,8 @@ HWY_INLINE void ToByte(float scale, float inverse, const CastRounding& rounding,
     const hn::RebindToSigned<DF> di;
     const hn::Rebind<uint8_t, DF> d8;
     const auto value = hn::LoadU(df, acc + i);
-    const auto draw = rounding.stochastic
-                          ? random.At(du, rounding.index + static_cast<uint32_t>(i))
-                          : hn::Zero(du);
+    const auto draw = rounding.stochastic ? random.At(du, rounding.index + static_cast<uint32_t>(i))
+                                          : hn::Zero(du);
     const auto scaled = hn::Mul(value, hn::Set(df, inverse));
     const auto code = Format::Encode(df, scaled, rounding.stochastic, draw);
     const auto sign = hn::And(hn::BitCast(du, value), hn::Set(du, kSign));

@@ -32,8 +32,8 @@ struct Fp8Format {
   int bias;
   uint8_t largest;
 };
-inline constexpr Fp8Format kFp8E4m3 = {3, 7, 0x7E};    // To 448.
-inline constexpr Fp8Format kFp8E5m2 = {2, 15, 0x7B};   // To 57344.
+inline constexpr Fp8Format kFp8E4m3 = {3, 7, 0x7E};   // To 448.
+inline constexpr Fp8Format kFp8E5m2 = {2, 15, 0x7B};  // To 57344.
 
 // codes[i] is acc[i] * inverse in the format, saturated; acc[i] -= decoded * scale. A scale with at
 // most 16 significant bits makes the product exact.

@@ -34,7 +34,8 @@ absl::Status ShardHost::Start(const StartShard& start) {
                                                    start.incarnations.size(),
                                                    " ranks, the job file ", options_.job.workers));
   }
-  absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout);
+  absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout,
+                                              WholeRows(options_.job.compression, start.table));
   if (!layout.ok()) return layout.status();
   ShardOptions options{.shard = options_.shard,
                        .table = start.table,

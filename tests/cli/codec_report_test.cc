@@ -10,8 +10,11 @@ namespace {
 using ::testing::HasSubstr;
 
 CodecReport Measured(std::vector<std::string> specs, uint32_t steps = 3) {
-  absl::StatusOr<CodecReport> report = MeasureCodecs(
-      {.model = "resnet50", .specs = std::move(specs), .elements = 300'000, .steps = steps, .done = {}});
+  absl::StatusOr<CodecReport> report = MeasureCodecs({.model = "resnet50",
+                                                      .specs = std::move(specs),
+                                                      .elements = 300'000,
+                                                      .steps = steps,
+                                                      .done = {}});
   EXPECT_TRUE(report.ok()) << report.status();
   return *std::move(report);
 }
@@ -72,7 +75,8 @@ TEST(CodecReportTest, JsonHasItsKeys) {
 TEST(CodecReportTest, RefusesUnknownNames) {
   EXPECT_THAT(MeasureCodecs({.model = "bert-bas", .specs = {}, .done = {}}).status().message(),
               HasSubstr("did you mean `bert-base`?"));
-  EXPECT_THAT(MeasureCodecs({.specs = {"ternry:0.5"}, .done = {}}).status().message(), HasSubstr("ternary"));
+  EXPECT_THAT(MeasureCodecs({.specs = {"ternry:0.5"}, .done = {}}).status().message(),
+              HasSubstr("ternary"));
   EXPECT_FALSE(MeasureCodecs({.specs = {}, .steps = 0, .done = {}}).ok());
 }
 

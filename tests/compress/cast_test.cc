@@ -54,8 +54,10 @@ TEST(Cast, Fp8TakesTheNearestOfItsValues) {
       for (const double value : all) {
         nearest = std::min(nearest, std::abs(value * scale - std::abs(double{values[i]})));
       }
-      EXPECT_LE(std::abs(double{values[i]} - decoded[i]), nearest + 1e-6 * std::abs(values[i])) << i;
-      EXPECT_GE(std::abs(double{values[i]} - decoded[i]), nearest - 1e-6 * std::abs(values[i])) << i;
+      EXPECT_LE(std::abs(double{values[i]} - decoded[i]), nearest + 1e-6 * std::abs(values[i]))
+          << i;
+      EXPECT_GE(std::abs(double{values[i]} - decoded[i]), nearest - 1e-6 * std::abs(values[i]))
+          << i;
     }
   }
 }

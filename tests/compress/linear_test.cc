@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "compress/float_bits.h"
+#include "compress/simd/targets.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
@@ -157,6 +158,21 @@ TEST(Linear, ExtremeBlocksStayFinite) {
     }
   }
   EXPECT_EQ(Encode("int4:minmax", {5, 5, 5}).decoded, (std::vector<float>{5, 5, 5}));
+}
+
+// Which of two zeros is the least is each instruction set's own matter.
+TEST(Linear, ZerosOfBothSignsGiveEqualBytesEverywhere) {
+  std::vector<float> values(300);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? -0.0f : 0.0f;
+  values[299] = 1;
+  for (const char* spec : {"int8", "int4:minmax", "int8:minmax,sr"}) {
+    const std::vector<std::byte> frame = Encode(spec, values).frame;
+    for (const std::string& target : SimdTargets()) {
+      ForceSimdTarget(target);
+      EXPECT_EQ(Encode(spec, values).frame, frame) << spec << " " << target;
+    }
+    ForceSimdTarget("");
+  }
 }
 
 TEST(Linear, PayloadsThatLie) {

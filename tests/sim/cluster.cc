@@ -110,7 +110,8 @@ class Cluster {
 
 Cluster::Cluster(const ClusterOptions& options)
     : options_(options), random_(options.network_seed, 9) {
-  absl::StatusOr<Layout> layout = BuildLayout(table_, options.shards, options.compression.layout);
+  absl::StatusOr<Layout> layout = BuildLayout(table_, options.shards, options.compression.layout,
+                                              WholeRows(options.compression, table_));
   Check(layout.ok(), layout.status().message());
   layout_ = *std::move(layout);
   history_ = std::make_unique<History>(options, table_, layout_);

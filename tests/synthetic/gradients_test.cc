@@ -61,8 +61,9 @@ TEST(SyntheticGradientsTest, TailsAreHeavyButNotTooHeavy) {
 }
 
 TEST(SyntheticGradientsTest, MostWordsDoNotOccur) {
-  const TensorTable table = {{.name = "a.word_embeddings.weight", .shape = {30522, 16}, .strides = {}},
-                             {.name = "wte.weight", .shape = {1000, 16}, .strides = {}}};
+  const TensorTable table = {
+      {.name = "a.word_embeddings.weight", .shape = {30522, 16}, .strides = {}},
+      {.name = "wte.weight", .shape = {1000, 16}, .strides = {}}};
   const SyntheticGradients gradients(table);
   std::vector<float> words(30522 * 16), tied(1000 * 16);
   gradients.Fill(0, 0, 0, absl::MakeSpan(words));

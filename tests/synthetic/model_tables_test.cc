@@ -27,13 +27,12 @@ TEST_P(KnownModel, HasItsParameters) {
 }
 
 // As torchvision and HuggingFace count them.
-INSTANTIATE_TEST_SUITE_P(All, KnownModel,
-                         ::testing::Values(Known{"resnet50", 25'557'032, 161, "fc.bias"},
-                                           Known{"vgg16", 138'357'544, 32, "classifier.6.bias"},
-                                           Known{"bert-base", 109'482'240, 199,
-                                                 "pooler.dense.bias"},
-                                           Known{"gpt2", 124'439'808, 148,
-                                                 "transformer.ln_f.bias"}));
+INSTANTIATE_TEST_SUITE_P(
+    All, KnownModel,
+    ::testing::Values(Known{"resnet50", 25'557'032, 161, "fc.bias"},
+                      Known{"vgg16", 138'357'544, 32, "classifier.6.bias"},
+                      Known{"bert-base", 109'482'240, 199, "pooler.dense.bias"},
+                      Known{"gpt2", 124'439'808, 148, "transformer.ln_f.bias"}));
 
 TEST(ModelTableTest, KnowsAllNames) {
   for (const absl::string_view name : ModelTableNames()) EXPECT_TRUE(ModelTable(name).ok()) << name;

@@ -45,7 +45,8 @@ void SetTable(const TensorTable& table, v1::TensorTable* message) {
 }
 
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
-                                         uint32_t rank, uint32_t shards) {
+                                         uint32_t rank, uint32_t shards,
+                                         const CompressionSpec& compression) {
   if (reply.rank() != rank || rank >= reply.world_size()) {
     return Refuse(
         absl::StrCat("rank ", reply.rank(), " of ", reply.world_size(), " for rank ", rank));
@@ -59,10 +60,10 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   Membership membership;
   const absl::Status seats = ReadShards(reply, shards, &membership.shards);
   if (!seats.ok()) return seats;
-  absl::StatusOr<Layout> layout =
-      BuildLayout(table, shards,
-                  {.chunk_elements = reply.layout().chunk_elements(),
-                   .bundle_elements = reply.layout().bundle_elements()});
+  absl::StatusOr<Layout> layout = BuildLayout(table, shards,
+                                              {.chunk_elements = reply.layout().chunk_elements(),
+                                               .bundle_elements = reply.layout().bundle_elements()},
+                                              WholeRows(compression, table));
   if (!layout.ok()) return Refuse(layout.status().message());
   membership.layout = *std::move(layout);
   membership.sender = {.job_uid = reply.job_uid(),

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "job/exchange.h"
+#include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
 #include "sluice/v1/coordinator.pb.h"
@@ -35,6 +36,7 @@ void SetTable(const TensorTable& table, v1::TensorTable* message);
 
 // INVALID_ARGUMENT: the reply contradicts itself or what was asked for.
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
-                                         uint32_t rank, uint32_t shards);
+                                         uint32_t rank, uint32_t shards,
+                                         const CompressionSpec& compression);
 
 }  // namespace sluice

@@ -121,7 +121,7 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
       coordinator_.Join(MakeJoinRequest(table, parameters_sha256), options_.join_timeout);
   if (!reply.ok()) return FailJoin(reply.status());
   const absl::StatusOr<Membership> membership =
-      ReadJoinReply(*reply, table, options_.rank, options_.shards);
+      ReadJoinReply(*reply, table, options_.rank, options_.shards, options_.compression);
   if (!membership.ok()) return FailJoin(membership.status());
   table_ = table;
   info_ = {.rank = options_.rank,
