@@ -28,7 +28,7 @@ CHUNK = 65536  # Elements of the largest chunk.
 
 # Variants that the table's examples leave out.
 VARIANTS = [
-    "fp16:sr", "bf16:sr", "fp8:e5m2", "fp8:sr", "int8:minmax", "int4:minmax", "int2:minmax", "int8:sr", "int4:sr",
+    "fp16:sr", "bf16:sr", "fp8:e5m2", "fp8:sr", "int8:minmax", "int4:minmax", "int8:sr", "int4:sr",
     "int4:minmax,sr", "qsgd:2", "qsgd:8", "ternary:0.7", "topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:5%+int4",
     "topk:1%,scope=tensor", "topk_exact:1%+int4", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
     "eden:4", "intsum:8", "intsum:2", "countsketch:4x",
@@ -48,37 +48,51 @@ def value_bits(spec):
 
 def level(spec):
     text = spec.partition(":")[2].partition("/")[0].partition("+")[0].partition(",")[0].rstrip("x")
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text or 0)
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        return 0  # An option: the codec has no level.
 
 
-# Bits per element of a compressed tensor, as docs/compression.md has them; where they depend on the data, from
-# the least to the most.
-def wanted_bits(spec):
+# Bits per element of a compressed tensor of m x n, as docs/compression.md has them; where they depend on the data,
+# from the least to the most.
+def wanted_bits(spec, m, n):
     name = spec.partition(":")[0].partition("+")[0].partition("/")[0]
-    minmax = "minmax" in spec
-    if name in ("topk", "topk_exact"):
-        return (level(spec) * (value_bits(spec) + entropy(level(spec)) * 1.02),) * 2
+    width = {"int8": 8, "int4": 4, "int2": 2}.get(name)
+    if width:
+        return (width + (1 / 8 if "minmax" in spec else 1 / 16),) * 2
+    at = level(spec)
     exact = {
-        "none": 32, "fp16": 16, "bf16": 16,
-        "int8": 8 + (32 if minmax else 16) / 256,
+        "none": lambda: 32,
+        "fp16": lambda: 16,
+        "bf16": lambda: 16,
+        "fp8": lambda: 8 + 1 / 16,
+        "qsgd": lambda: at + 1 / 32,
+        "topk": lambda: at * (value_bits(spec) + entropy(at) * 1.02),
+        "topk_exact": lambda: at * (value_bits(spec) + entropy(at) * 1.02),
+        "blocktopk": lambda: (value_bits(spec) + math.log2(at)) / at,
+        "randomk": lambda: at * value_bits(spec),
+        "countsketch": lambda: 32 / at,
+        "eden": lambda: at + 3 / 128,
+        "intsum": lambda: at + 1 / 16,
+        "powersgd": lambda: 16 * at * (m + n) / (m * n) if 2 * at * (m + n) <= m * n else 16,
     }
     if name in exact:
-        return (exact[name],) * 2
-    data_dependent = {"ternary": (0.2, 1.2)}
-    return data_dependent[name]
+        return (exact[name](),) * 2
+    return {
+        "ternary": (0.2, 1.2), "terngrad": (0.3, 1.6), "natural": (5, 7), "sign": (1.02, 2.02), "signsgd": (1.02, 2.02),
+        "onebit": (1.03, 2.03), "threshold": (0.01, 8), "lsh": (0.1, 8.1),
+    }[name]
 
 
-def elements():
-    return sum(a * b for a, b in LARGE) + sum(SMALL)
-
-
-def bytes_for(bits):
-    """Of all frames of a step, without what messages add."""
-    total = 0
-    for a, b in LARGE:
-        chunks = math.ceil(a * b / CHUNK)
-        total += a * b * bits / 8 + chunks * HEADER
-    return total + sum(2 * n + HEADER for n in SMALL)
+def bytes_for(spec):
+    """Of all frames of a step, without what messages add: the least and the most."""
+    totals = [sum(2 * n + HEADER for n in SMALL)] * 2
+    for m, n in LARGE:
+        chunks = math.ceil(m * n / CHUNK)
+        for i, bits in enumerate(wanted_bits(spec, m, n)):
+            totals[i] += m * n * bits / 8 + chunks * HEADER
+    return totals
 
 
 class Cell:
@@ -127,7 +141,7 @@ def check_bytes(cell, report, overhead):
     up = cell.downlink == "none"
     spec = cell.uplink if up else cell.downlink
     sent = report["bytes_up" if up else "bytes_down"] - overhead
-    low, high = (bytes_for(bits) for bits in wanted_bits(spec))
+    low, high = bytes_for(spec)
     if 0.9 * low <= sent <= 1.1 * high:
         return ""
     return f"{cell}: {sent:.0f} bytes a step, documented are {low:.0f} to {high:.0f}"
@@ -141,8 +155,8 @@ def main(arguments):
         reports = list(pool.map(lambda cell: run(programs, cell), chosen))
     plain = next(report for cell, (report, _) in zip(chosen, reports) if str(cell) == "uplink none")
     # What messages add to frames is the same for every codec.
-    overhead_up = plain["bytes_up"] - bytes_for(32) - sum(2 * n for n in SMALL)
-    overhead_down = plain["bytes_down"] - bytes_for(32) - sum(2 * n for n in SMALL)
+    overhead_up = plain["bytes_up"] - bytes_for("none")[0] - sum(2 * n for n in SMALL)
+    overhead_down = plain["bytes_down"] - bytes_for("none")[0] - sum(2 * n for n in SMALL)
     for cell, (report, output) in zip(chosen, reports):
         if report is None:
             problems.append(f"{cell}: the run failed:\n{output}")
