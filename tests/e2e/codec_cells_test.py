@@ -30,7 +30,7 @@ CHUNK = 65536  # Elements of the largest chunk.
 VARIANTS = [
     "fp16:sr", "bf16:sr", "fp8:e5m2", "fp8:sr", "int8:minmax", "int4:minmax", "int8:sr", "int4:sr",
     "int4:minmax,sr", "qsgd:2", "qsgd:8", "ternary:0.7", "topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:5%+int4",
-    "topk:1%,scope=tensor", "topk_exact:1%+int4", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
+    "topk:1%,scope=tensor", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
     "eden:4", "intsum:8", "intsum:2", "countsketch:4x",
 ]
 
