@@ -19,6 +19,7 @@ namespace sluice {
 // Buffers that encoders use again and again, so that a step allocates nothing. What is in them
 // means nothing between calls.
 struct EncodeScratch {
+  std::vector<float> compensated;  // The compensators' own: what they hand to a codec or read back.
   std::vector<uint32_t> positions;
   std::vector<uint32_t> numbers;
   std::vector<float> values;

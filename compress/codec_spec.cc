@@ -140,8 +140,8 @@ std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* com
     absl::string_view number = text;
     double value = 0;
     if (absl::ConsumePrefix(&number, "clip=")) {
-      if (ReadNumber(number, &compensator->clip) && compensator->clip > 0) return "";
-      return "clip must be a number above 0";
+      if (ReadNumber(number, &compensator->clip) && compensator->clip > 1) return "";
+      return "clip must be a number above 1: gradients are clipped to so many times their usual norm";
     }
     if (absl::ConsumePrefix(&number, "warmup=")) {
       if (ReadNumber(number, &value) && value == std::floor(value) && value > 0 &&
@@ -184,9 +184,15 @@ CompensatorSpec UsualCompensatorSpec(const CodecSpec& spec) {
 std::string PairProblem(const CodecSpec& spec) {
   const absl::string_view refusal =
       CompensatorRefusal(spec.codec, spec.options, spec.compensator.id);
-  if (refusal.empty()) return "";
-  return absl::StrCat(FindCodec(spec.codec).name, " does not go with ",
-                      CompensatorName(spec.compensator.id), ": ", refusal);
+  if (!refusal.empty()) {
+    return absl::StrCat(FindCodec(spec.codec).name, " does not go with ",
+                        CompensatorName(spec.compensator.id), ": ", refusal);
+  }
+  if (spec.compensator.warmup != 0 && MakeCodec(spec)->density() == 0) {
+    return absl::StrCat("warmup lowers a density to the codec's, and ",
+                        FindCodec(spec.codec).name, " has none");
+  }
+  return "";
 }
 
 // Reads a spec from its front, keeping the place for errors.

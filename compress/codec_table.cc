@@ -76,7 +76,8 @@ constexpr CodecEntry kCodecs[] = {
      LevelKind::kPowerOfTwo, "bits", 2, 8, 0, false, Aggregation::kAdditive, &MakeIntSum},
 };
 
-constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone};
+constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone,
+                                           CompensatorId::kDgc};
 
 }  // namespace
 

@@ -5,15 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/accumulator.h"
+#include "compress/dgc.h"
 #include "compress/frame.h"
 
 namespace sluice {
 namespace {
 
-absl::Status CheckSize(absl::string_view what, size_t found, size_t wanted) {
+absl::Status CheckSize(size_t found, size_t wanted) {
   if (found == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(what, " has ", found, " elements, the chunk has ", wanted));
+      absl::StrCat("gradient has ", found, " elements, the chunk has ", wanted));
 }
 
 class ErrorFeedback final : public Compensator {
@@ -21,7 +22,7 @@ class ErrorFeedback final : public Compensator {
   explicit ErrorFeedback(size_t count) : count_(count) {}
 
   absl::Status Check(absl::Span<const float> gradient) const override {
-    absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    absl::Status size = CheckSize(gradient.size(), count_);
     return size.ok() ? CheckAccumulator(gradient, residual_) : size;
   }
 
@@ -43,14 +44,7 @@ class ErrorFeedback final : public Compensator {
 
   absl::Span<const float> residual() const override { return residual_; }
 
-  absl::Status SetResidual(absl::Span<const float> residual) override {
-    if (!residual.empty()) {
-      absl::Status size = CheckSize("residual", residual.size(), count_);
-      if (!size.ok()) return size;
-    }
-    residual_.assign(residual.begin(), residual.end());
-    return absl::OkStatus();
-  }
+  std::vector<StateField> State() override { return {{"residual", &residual_, count_}}; }
 
  private:
   const size_t count_;
@@ -62,7 +56,7 @@ class NoFeedback final : public Compensator {
   explicit NoFeedback(size_t count) : count_(count) {}
 
   absl::Status Check(absl::Span<const float> gradient) const override {
-    absl::Status size = CheckSize("gradient", gradient.size(), count_);
+    absl::Status size = CheckSize(gradient.size(), count_);
     return size.ok() ? CheckAccumulator(gradient, {}) : size;
   }
 
@@ -79,23 +73,20 @@ class NoFeedback final : public Compensator {
 
   absl::Span<const float> residual() const override { return {}; }
 
-  absl::Status SetResidual(absl::Span<const float> residual) override {
-    return CheckSize("residual of a chunk without feedback", residual.size(), 0);
-  }
-
  private:
   const size_t count_;
 };
 
 }  // namespace
 
-std::unique_ptr<Compensator> MakeCompensator(const CompensatorSpec& spec, size_t count) {
-  switch (spec.id) {
+std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count) {
+  switch (spec.compensator.id) {
     case CompensatorId::kErrorFeedback:
       return MakeErrorFeedback(count);
     case CompensatorId::kNone:
       return MakeNoFeedback(count);
     case CompensatorId::kDgc:
+      return MakeDgc(spec.compensator, count);
     case CompensatorId::kEf21:
     case CompensatorId::kDiana:
       break;

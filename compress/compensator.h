@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
+#include "compress/saved_state.h"
 
 namespace sluice {
 
@@ -31,13 +32,12 @@ class Compensator {
   virtual absl::Status TakeBack(absl::Span<const std::byte> frame) = 0;
   // What is still owed to the receiver; empty while nothing ever was.
   virtual absl::Span<const float> residual() const = 0;
-  // Sets the residual, e.g. from a checkpoint; empty: nothing is owed. INVALID_ARGUMENT on another
-  // size.
-  virtual absl::Status SetResidual(absl::Span<const float> residual) = 0;
+  // What it remembers between steps (saved_state.h). The pointers live as long as it does.
+  virtual std::vector<StateField> State() { return {}; }
 };
 
-// Never null. `spec` names the kind; the codec given to Encode may change from step to step.
-std::unique_ptr<Compensator> MakeCompensator(const CompensatorSpec& spec, size_t count);
+// Never null. The codec given to Encode may change from step to step.
+std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count);
 
 // Error feedback (Seide et al. 2014; Karimireddy et al. 2019): acc = gradient + residual is
 // encoded, residual = acc - decoded. Starts at zero. A lossless codec flushes it.

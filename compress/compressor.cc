@@ -1,13 +1,13 @@
 #include "compress/compressor.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
 #include "compress/codec_table.h"
 #include "compress/compensator.h"
+#include "compress/dgc.h"
 #include "compress/frame.h"
 
 namespace sluice {
@@ -61,14 +61,8 @@ size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* groups) {
   return groups->size() - 1;
 }
 
-// From a quarter, exponentially, over `warmup` steps (Lin et al. 2018).
 double DensityAt(const Group& group, uint64_t step) {
-  constexpr double kFirstDensity = 0.25;
-  const double density = group.codec->density();
-  const uint32_t warmup = group.spec.compensator.warmup;
-  if (step > warmup || warmup == 0 || density >= kFirstDensity) return density;
-  const double passed = static_cast<double>(step - (step > 0 ? 1 : 0)) / warmup;
-  return kFirstDensity * std::pow(density / kFirstDensity, passed);
+  return WarmupDensity(group.codec->density(), step, group.spec.compensator.warmup);
 }
 
 }  // namespace
@@ -154,7 +148,7 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
     Group& group = state_->groups[added.group];
     sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
                   "chunks are cut so that their frames stay below the limit");
-    added.compensator = MakeCompensator(chunk.spec.compensator, chunk.count);
+    added.compensator = MakeCompensator(chunk.spec, chunk.count);
     added.codec_state.resize(group.codec->StateSize(chunk.count, chunk.rows));
     if (added.codec_state.empty()) continue;
     group.observes = group.codec->observes();

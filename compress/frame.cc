@@ -58,6 +58,14 @@ size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows) {
   return kFrameHeaderSize + codec.MaxPayloadSize(count, rows);
 }
 
+absl::Status CheckFrameSize(const Codec& codec, size_t count, uint32_t rows) {
+  const size_t largest = MaxFrameSize(codec, count, rows);
+  if (largest <= kMaxFrameSize) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a frame of ", count, " elements may take ", largest, " bytes, more than the limit of ",
+      kMaxFrameSize, ": cut the tensor into smaller chunks"));
+}
+
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
                          std::vector<std::byte>* out) {
   if (input.scratch == nullptr) {
@@ -67,12 +75,8 @@ absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
     return EncodeFrame(codec, with_scratch, out);
   }
   const size_t count = input.gradient.size();
-  const size_t largest = MaxFrameSize(codec, count, input.rows);
-  if (largest > kMaxFrameSize) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a frame of ", count, " elements may take ", largest, " bytes, more than the limit of ",
-        kMaxFrameSize, ": cut the tensor into smaller chunks"));
-  }
+  absl::Status fits = CheckFrameSize(codec, count, input.rows);
+  if (!fits.ok()) return fits;
   const size_t at = out->size();
   out->resize(at + kFrameHeaderSize);
   absl::Status encoded = codec.Encode(input, out);

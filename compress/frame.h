@@ -28,6 +28,9 @@ struct FrameHeader {
 // Upper bound of a frame of `count` elements in `rows` rows (0: flat).
 size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows = 0);
 
+// INVALID_ARGUMENT if such a frame could be over kMaxFrameSize.
+absl::Status CheckFrameSize(const Codec& codec, size_t count, uint32_t rows);
+
 // Appends one frame to `*out`. Errors as Codec::Encode; then nothing changed. Without a scratch in
 // `input` it allocates one.
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input, std::vector<std::byte>* out);
