@@ -1,6 +1,7 @@
 #include "compress/codec_table.h"
 
 #include "base/check.h"
+#include "compress/blocktopk.h"
 #include "compress/eden.h"
 #include "compress/fp8.h"
 #include "compress/half.h"
@@ -10,6 +11,7 @@
 #include "compress/none.h"
 #include "compress/powersgd.h"
 #include "compress/qsgd.h"
+#include "compress/randomk.h"
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
@@ -61,8 +63,12 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kThreshold, "threshold", "threshold:1e-3+int4",
      "all elements of at least this magnitude: bytes follow the gradients' size",
      LevelKind::kPositive, "threshold", 0, 0, 0, true, Aggregation::kAdditive, &MakeThreshold},
-    // next: blocktopk
-    // next: randomk
+    {CodecId::kBlockTopK, "blocktopk", "blocktopk:64",
+     "the largest element of each block: about 93x at 64, and cheap to find",
+     LevelKind::kPowerOfTwo, "block", 4, 4096, 0, true, Aggregation::kAdditive, &MakeBlockTopK},
+    {CodecId::kRandomK, "randomk", "randomk:5%",
+     "a share of elements at random, which all senders draw alike: no positions; 40x at 5%",
+     LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK},
     // next: countsketch
     // next: lsh
     {CodecId::kPowerSgd, "powersgd", "powersgd:4",

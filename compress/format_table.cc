@@ -1,5 +1,6 @@
 #include "compress/format_table.h"
 
+#include "compress/blocktopk.h"
 #include "compress/eden.h"
 #include "compress/fp8.h"
 #include "compress/half.h"
@@ -9,6 +10,7 @@
 #include "compress/none.h"
 #include "compress/powersgd.h"
 #include "compress/qsgd.h"
+#include "compress/randomk.h"
 #include "compress/sign.h"
 #include "compress/sparse.h"
 #include "compress/ternary.h"
@@ -33,8 +35,8 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kNatural, "natural", &ValidateNatural, &DecodeAddNatural},
     {FormatId::kSign, "sign", &ValidateSign, &DecodeAddSign},
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
-    // next: blocktopk
-    // next: randomk
+    {FormatId::kBlockTopK, "blocktopk", &ValidateBlockTopK, &DecodeAddBlockTopK},
+    {FormatId::kRandomK, "randomk", &ValidateRandomK, &DecodeAddRandomK},
     // next: countsketch
     // next: lsh
     {FormatId::kLowRank, "low-rank", &ValidateLowRank, &DecodeAddLowRank},

@@ -75,6 +75,9 @@ constexpr Fidelity kFidelities[] = {
     {"threshold:1e-2", 0.198, 0.495},
     {"topk:100%+int4", 0.0279, 0.0819},
     {"topk:1%+int4", 0.919, 0.743},
+    {"blocktopk:64", 0.892, 0.892},
+    {"randomk:5%", 0.95, 0.95},
+    {"randomk:5%,unbiased", 19, 19},
 };
 
 class CodecFidelity : public ::testing::TestWithParam<Fidelity> {};
