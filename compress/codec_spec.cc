@@ -141,7 +141,8 @@ std::string ReadCompensatorArgument(absl::string_view text, CompensatorSpec* com
     double value = 0;
     if (absl::ConsumePrefix(&number, "clip=")) {
       if (ReadNumber(number, &compensator->clip) && compensator->clip > 1) return "";
-      return "clip must be a number above 1: gradients are clipped to so many times their usual norm";
+      return "clip must be a number above 1: gradients are clipped to so many times their usual "
+             "norm";
     }
     if (absl::ConsumePrefix(&number, "warmup=")) {
       if (ReadNumber(number, &value) && value == std::floor(value) && value > 0 &&
@@ -189,8 +190,8 @@ std::string PairProblem(const CodecSpec& spec) {
                         CompensatorName(spec.compensator.id), ": ", refusal);
   }
   if (spec.compensator.warmup != 0 && MakeCodec(spec)->density() == 0) {
-    return absl::StrCat("warmup lowers a density to the codec's, and ",
-                        FindCodec(spec.codec).name, " has none");
+    return absl::StrCat("warmup lowers a density to the codec's, and ", FindCodec(spec.codec).name,
+                        " has none");
   }
   return "";
 }

@@ -26,9 +26,8 @@ class Dgc final : public Compensator {
 
   absl::Status Check(absl::Span<const float> gradient) const override {
     if (gradient.size() != residual_.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("gradient has ", gradient.size(),
-                                                     " elements, the chunk has ",
-                                                     residual_.size()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "gradient has ", gradient.size(), " elements, the chunk has ", residual_.size()));
     }
     absl::Status finite = CheckAccumulator(gradient, {});
     if (!finite.ok()) return finite;
@@ -40,9 +39,9 @@ class Dgc final : public Compensator {
     }
     size_t i = 0;
     while (IsFinite(momentum_ * velocity_[i] + factor * gradient[i] + residual_[i])) ++i;
-    return absl::InvalidArgumentError(
-        absl::StrCat("momentum plus residual is not finite: element ", i, ": gradient ",
-                     gradient[i], ", momentum ", velocity_[i], ", residual ", residual_[i]));
+    return absl::InvalidArgumentError(absl::StrCat("momentum plus residual is not finite: element ",
+                                                   i, ": gradient ", gradient[i], ", momentum ",
+                                                   velocity_[i], ", residual ", residual_[i]));
   }
 
   absl::Status Encode(const Codec& codec, EncodeInput input,

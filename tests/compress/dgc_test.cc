@@ -104,7 +104,8 @@ TEST(Dgc, RefusesWhatWouldNotBeFinite) {
   EXPECT_FALSE(dgc->Check({1.0f}).ok());
   EXPECT_THAT(std::string(dgc->Check({0, std::nanf(""), 0, 0}).message()), HasSubstr("element 1"));
   const std::unique_ptr<Compensator> full = MakeDgc(Spec(0.9), 2);
-  ASSERT_TRUE(RestoreFields({{"momentum", {0, large}}, {"residual", {0, large}}}, full->State()).ok());
+  ASSERT_TRUE(
+      RestoreFields({{"momentum", {0, large}}, {"residual", {0, large}}}, full->State()).ok());
   EXPECT_THAT(std::string(full->Check({1.0f, large}).message()), HasSubstr("element 1"));
   EXPECT_EQ(SaveFields(dgc->State()), before);
 }
@@ -146,7 +147,8 @@ TEST(Dgc, GoesOnFromSavedStateBitForBit) {
   const size_t count = 700;
   const std::unique_ptr<Codec> codec = CodecFor("topk:2%+int4");
   const std::unique_ptr<Compensator> first = MakeDgc(Spec(0.9, 1.5), count);
-  for (uint64_t step = 0; step < 9; ++step) EncodeOne(first.get(), *codec, HeavyTailed(count, step));
+  for (uint64_t step = 0; step < 9; ++step)
+    EncodeOne(first.get(), *codec, HeavyTailed(count, step));
   const std::unique_ptr<Compensator> second = MakeDgc(Spec(0.9, 1.5), count);
   ASSERT_TRUE(RestoreFields(SaveFields(first->State()), second->State()).ok());
   for (uint64_t step = 9; step < 20; ++step) {
