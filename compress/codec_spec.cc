@@ -181,6 +181,12 @@ CompensatorSpec UsualCompensatorSpec(const CodecSpec& spec) {
   return {.id = UsualCompensator(spec.codec, spec.options)};
 }
 
+// Why the options and the value format do not go together; empty if they do.
+std::string ValueProblem(const CodecSpec& spec) {
+  if (!spec.has(kUnbiased) || spec.values == ValueFormat::kFp16) return "";
+  return "unbiased goes with fp16 values: the others are rounded to nearest, which is biased";
+}
+
 // Why codec and compensator do not go together; empty if they do.
 std::string PairProblem(const CodecSpec& spec) {
   const absl::string_view refusal =
@@ -276,7 +282,8 @@ class SpecReader {
     for (size_t i = 0; i < std::size(kValueNames); ++i) {
       if (kValueNames[i] != name) continue;
       spec->values = static_cast<ValueFormat>(i);
-      return absl::OkStatus();
+      const std::string problem = ValueProblem(*spec);
+      return problem.empty() ? absl::OkStatus() : ErrorAt(at, problem);
     }
     return ErrorAt(at, UnknownName("value format", name, kValueNames));
   }
@@ -426,6 +433,8 @@ class MapReader {
         return MapError("values", UnknownName("value format", *value, kValueNames));
       }
       spec_.values = static_cast<ValueFormat>(format - std::begin(kValueNames));
+      const std::string problem = ValueProblem(spec_);
+      if (!problem.empty()) return MapError("values", problem);
     }
     return absl::OkStatus();
   }

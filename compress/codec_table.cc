@@ -69,8 +69,6 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kRandomK, "randomk", "randomk:5%",
      "a share of elements at random, which all senders draw alike: no positions; 40x at 5%",
      LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK},
-    // next: countsketch
-    // next: lsh
     {CodecId::kPowerSgd, "powersgd", "powersgd:4",
      "matrices as products of two thin ones, from one power iteration per step",
      LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd},

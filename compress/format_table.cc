@@ -37,8 +37,6 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
     {FormatId::kBlockTopK, "blocktopk", &ValidateBlockTopK, &DecodeAddBlockTopK},
     {FormatId::kRandomK, "randomk", &ValidateRandomK, &DecodeAddRandomK},
-    // next: countsketch
-    // next: lsh
     {FormatId::kLowRank, "low-rank", &ValidateLowRank, &DecodeAddLowRank},
     {FormatId::kRotated, "rotated", &ValidateRotated, &DecodeAddRotated},
     {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},

@@ -80,6 +80,15 @@ TEST(CodecSpec, ErrorsShowTheTextAndPointAtTheCharacter) {
   EXPECT_EQ(CaretOf("none+"), 4u);
 }
 
+TEST(CodecSpec, RefusesWhatDoesNotGoTogether) {
+  EXPECT_THAT(ErrorOf("randomk:5%,unbiased+int8"), HasSubstr("which is biased"));
+  EXPECT_EQ(CaretOf("randomk:5%,unbiased+int8"), 20u);
+  EXPECT_TRUE(ParseCodecSpec("randomk:5%,unbiased+fp16").ok());
+  EXPECT_THAT(ErrorOf("qsgd:4/ef"), HasSubstr("qsgd does not go with ef"));
+  EXPECT_THAT(ErrorOf("signsgd/ef"), HasSubstr("a vote has no size"));
+  EXPECT_THAT(ErrorOf("int8/dgc:0.9"), HasSubstr("leave elements out"));
+}
+
 TEST(CodecSpec, ErrorsNameTheNearest) {
   EXPECT_THAT(ErrorOf("topkk:1%"), HasSubstr("did you mean \"topk\"?"));
   EXPECT_THAT(ErrorOf("ternery:0.5"), HasSubstr("did you mean \"ternary\"?"));
