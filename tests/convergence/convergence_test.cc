@@ -211,6 +211,23 @@ double SolvePairs(const CodecSpec& spec) {
   return off;
 }
 
+// The codecs of CompensatedSpecs that a small problem can judge: not those that send one of its
+// elements per step, and dgc, whose rates are low and runs long, with the table's examples alone.
+std::vector<CodecSpec> JudgedSpecs() {
+  std::vector<CodecSpec> judged;
+  for (const CodecSpec& spec : CompensatedSpecs()) {
+    const bool slow = (spec.codec == CodecId::kBlockTopK && spec.level > 256) ||
+                      (spec.codec == CodecId::kRandomK && spec.level < 0.02);
+    CodecSpec plain = spec;
+    plain.compensator = ParseCodecSpec(FindCodec(spec.codec).example)->compensator;
+    const bool example = ToString(plain) == FindCodec(spec.codec).example;
+    const bool absolute = FindCodec(spec.codec).level == LevelKind::kPositive;
+    const bool dgc = spec.compensator.id == CompensatorId::kDgc;
+    if (!slow && (!dgc || (example && !absolute))) judged.push_back(spec);
+  }
+  return judged;
+}
+
 class WithEveryCodec : public ::testing::TestWithParam<CodecSpec> {
  protected:
   CodecTraits Traits() const { return TraitsOf(GetParam().codec, GetParam().options); }
@@ -232,14 +249,17 @@ TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
     // Masking forgets the momentum of what was just sent: workers with large gradients send often
     // and get less of it, so that the balance of workers who differ shifts.
     const bool masks = GetParam().compensator.id == CompensatorId::kDgc;
-    EXPECT_LE(left, masks ? 0.25 : 0.05);
+    // What clips is biased, and as noisy as it is large.
+    EXPECT_LE(left, masks ? 0.25 : Traits().clips ? 0.2 : 0.05);
     return;
   }
   // What theory says stalls does: with a vote because it has no size, else where parts of a block
   // are left out altogether, in proportion to them.
   EXPECT_GT(left, 1e-4);
   const bool absolute = FindCodec(GetParam().codec).level == LevelKind::kPositive;
-  if (Traits().sparse && !absolute && MakeCodec(GetParam())->density() < 0.5) {
+  // Positions at random shrink all parts alike, which takes time but goes the right way.
+  const bool at_random = GetParam().codec == CodecId::kRandomK;
+  if (Traits().sparse && !absolute && !at_random && MakeCodec(GetParam())->density() < 0.5) {
     EXPECT_GT(left, 0.3);
   }
 }
@@ -253,7 +273,7 @@ TEST_P(WithEveryCodec, SignCounterexample) {
   EXPECT_LE(left, 0.1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(CompensatedSpecs()),
+INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(JudgedSpecs()),
                          CompensatedName);
 
 // Those whose lost part is, for theory, just what is needed.
@@ -342,8 +362,9 @@ TEST(TextModel, NoTwoSpecsDoTheSame) {
   for (const CodecSpec& spec : CompensatedSpecs()) {
     // All of the values as halves are halves, factors that are no smaller than their matrix go as
     // halves too, and nothing lost is nothing to feed back.
-    const bool all =
-        MakeCodec(spec)->density() == 1 || (spec.codec == CodecId::kPowerSgd && spec.level >= 32);
+    const bool all = MakeCodec(spec)->density() == 1 ||
+                     (spec.codec == CodecId::kRandomK && spec.level == 1) ||
+                     (spec.codec == CodecId::kPowerSgd && spec.level >= 32);
     if (all || (MakeCodec(spec)->lossless() && spec.compensator.id == CompensatorId::kNone)) {
       continue;
     }
