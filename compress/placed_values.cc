@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kLevelsMax = 2 * 3;
+constexpr size_t kLevelsMax = 6;  // two scales of a format byte and 16 bits
 
 }  // namespace
 

@@ -68,7 +68,7 @@ TensorTable Vgg16() {
     AddPair(absl::StrCat("features.", index), {out, in, 3, 3}, out, &table);
     in = out;
   }
-  AddPair("classifier.0", {4096, 512 * 7 * 7}, 4096, &table);
+  AddPair("classifier.0", {4096, in * 7 * 7}, 4096, &table);
   AddPair("classifier.3", {4096, 4096}, 4096, &table);
   AddPair("classifier.6", {1000, 4096}, 1000, &table);
   return table;
