@@ -40,11 +40,7 @@ class BlockTopKCodec final : public Codec {
     return 1 + MaxPlacedBytes(format_, blocks) + RemainderBytes(blocks, bits_);
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t blocks = Blocks(input.gradient.size(), bits_);
     EncodeScratch& scratch = *input.scratch;
     if (scratch.positions.size() < blocks) scratch.positions.resize(blocks);
@@ -70,11 +66,10 @@ class BlockTopKCodec final : public Codec {
     AppendPlaced(format_, values, &scratch, out);
     AppendRemainders(absl::MakeConstSpan(scratch.numbers).first(kept), bits_, out);
     if (input.kept != nullptr) *input.kept += kept;
-    if (input.residual.empty()) return absl::OkStatus();
+    if (input.residual.empty()) return;
     for (size_t block = 0; block < blocks; ++block) {
       input.residual[(block << bits_) + scratch.positions[block]] = values[block];
     }
-    return absl::OkStatus();
   }
 
  private:

@@ -41,9 +41,9 @@ struct EncodeInput {
   // also by sender, `shared_key` is the same for all senders of a chunk.
   uint64_t own_key = 0;
   uint64_t shared_key = 0;
-  uint32_t rows = 0;                 // Of the matrix that the chunk is; 0: a flat one.
-  absl::Span<float> state = {};      // StateSize() floats.
-  bool finite = false;               // The caller has checked that acc is finite everywhere.
+  uint32_t rows = 0;             // Of the matrix that the chunk is; 0: a flat one.
+  absl::Span<float> state = {};  // StateSize() floats.
+  bool finite = false;  // For EncodeFrame: the caller has checked that acc is finite everywhere.
   EncodeScratch* scratch = nullptr;  // Never null in Codec::Encode; EncodeFrame puts one in.
 };
 
@@ -71,9 +71,9 @@ class Codec {
   // whose senders move in step follow it.
   virtual void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const;
 
-  // Appends the payload to `*out`. INVALID_ARGUMENT if acc is not finite somewhere (the message
-  // gives the index); then `*out`, the residual, the state and the histogram are unchanged.
-  virtual absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;
+  // Appends the payload of a chunk whose acc is finite everywhere to `*out`. EncodeFrame (frame.h)
+  // is what checks that, and puts a scratch in if there is none.
+  virtual void Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;
 };
 
 }  // namespace sluice

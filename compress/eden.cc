@@ -124,11 +124,7 @@ class EdenCodec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t count = input.gradient.size();
     const size_t start = out->size();
     out->resize(start + PayloadSize(count, bits_));
@@ -151,7 +147,6 @@ class EdenCodec final : public Codec {
       StoreAt(planes, i, input.gradient[at] + (feedback ? input.residual[at] : 0.0f));
       if (feedback) input.residual[at] = 0;
     }
-    return absl::OkStatus();
   }
 
  private:

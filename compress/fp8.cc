@@ -38,11 +38,7 @@ class Fp8Codec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count); }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t size = input.gradient.size();
     const size_t start = out->size();
     out->resize(start + PayloadSize(size));
@@ -62,7 +58,6 @@ class Fp8Codec final : public Codec {
           ToFp8(FormatOf(e5m2_), FromBfloat(scale), 1 / FromBfloat(scale), rounding, residual,
                 codes + at, count);
         });
-    return absl::OkStatus();
   }
 
  private:

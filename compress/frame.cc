@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
+#include "compress/accumulator.h"
 #include "compress/format_table.h"
 #include "compress/payload.h"
 
@@ -77,13 +78,13 @@ absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input,
   const size_t count = input.gradient.size();
   absl::Status fits = CheckFrameSize(codec, count, input.rows);
   if (!fits.ok()) return fits;
+  if (!input.finite) {
+    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
+    if (!finite.ok()) return finite;
+  }
   const size_t at = out->size();
   out->resize(at + kFrameHeaderSize);
-  absl::Status encoded = codec.Encode(input, out);
-  if (!encoded.ok()) {
-    out->resize(at);
-    return encoded;
-  }
+  codec.Encode(input, out);
   WriteHeader(codec.format(), count, absl::MakeSpan(*out).subspan(at));
   return absl::OkStatus();
 }

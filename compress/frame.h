@@ -31,7 +31,8 @@ size_t MaxFrameSize(const Codec& codec, size_t count, uint32_t rows = 0);
 // INVALID_ARGUMENT if such a frame could be over kMaxFrameSize.
 absl::Status CheckFrameSize(const Codec& codec, size_t count, uint32_t rows);
 
-// Appends one frame to `*out`. Errors as Codec::Encode; then nothing changed. Without a scratch in
+// Appends one frame to `*out`. INVALID_ARGUMENT if acc is not finite somewhere (the message gives
+// the index) or the frame could be over kMaxFrameSize; then nothing changed. Without a scratch in
 // `input` it allocates one.
 absl::Status EncodeFrame(const Codec& codec, const EncodeInput& input, std::vector<std::byte>* out);
 

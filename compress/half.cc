@@ -49,11 +49,7 @@ class HalfCodec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(uint16_t); }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t start = out->size();
     out->resize(start + input.gradient.size() * sizeof(uint16_t));
     const auto encode = format_ == FormatId::kFp16 ? &ToFp16 : &ToBf16;
@@ -63,7 +59,6 @@ class HalfCodec final : public Codec {
       encode(gradient, residual, rounding, codes, count);
       std::memcpy(out->data() + start + at * sizeof(uint16_t), codes, count * sizeof(uint16_t));
     });
-    return absl::OkStatus();
   }
 
  private:

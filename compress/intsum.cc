@@ -74,7 +74,7 @@ class IntSumCodec final : public Codec {
   size_t StateSize(size_t count, uint32_t) const override { return Blocks(count); }
 
   void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const override;
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 
  private:
   // Of a block, from the state; 0 if it says none.
@@ -120,11 +120,7 @@ void IntSumCodec::Observe(absl::Span<const std::byte> frames, absl::Span<float> 
   }
 }
 
-absl::Status IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
-  if (!input.finite) {
-    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-    if (!finite.ok()) return finite;
-  }
+void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
   const size_t size = input.gradient.size();
   const size_t blocks = Blocks(size);
   const uint8_t first = FirstExponent(input);
@@ -149,7 +145,6 @@ absl::Status IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte
     PackCodes(codes, bits_, packed, count);
     packed += CodeBytes(count, bits_);
   });
-  return absl::OkStatus();
 }
 
 // Empty if the block is one that an encoder can have written.

@@ -81,11 +81,7 @@ class SymmetricCodec final : public Codec {
     return Symmetric<kBits>::PayloadSize(count);
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t size = input.gradient.size();
     const size_t start = out->size();
     out->resize(start + Symmetric<kBits>::PayloadSize(size));
@@ -98,7 +94,6 @@ class SymmetricCodec final : public Codec {
           StoreAt(scales, at / kBlock, EncodeBlock(input, at, scale, residual, packed, count));
           packed += CodeBytes(count, kBits);
         });
-    return absl::OkStatus();
   }
 
  private:
@@ -202,11 +197,7 @@ class MinMaxCodec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return MinMaxSize(count, bits_); }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t size = input.gradient.size();
     const size_t start = out->size();
     out->resize(start + MinMaxSize(size, bits_));
@@ -229,7 +220,6 @@ class MinMaxCodec final : public Codec {
           EncodeBlock(input, at, BfloatOf(least), BfloatOf(scale), residual, packed, count);
           packed += CodeBytes(count, bits_);
         });
-    return absl::OkStatus();
   }
 
   // So that least + most * scale is finite.

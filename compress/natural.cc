@@ -26,11 +26,7 @@ class NaturalCodec final : public Codec {
            Planes(kWidthMax) * (count / kBlock * kPlaneBytes + BytesFor(count % kBlock));
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t blocks = Blocks(input.gradient.size());
     const size_t start = out->size();
     out->resize(start + MaxPayloadSize(input.gradient.size(), 0));
@@ -53,7 +49,6 @@ class NaturalCodec final : public Codec {
           end += Planes(width) * BytesFor(count);
         });
     out->resize(start + end);
-    return absl::OkStatus();
   }
 };
 

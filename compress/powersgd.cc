@@ -151,11 +151,7 @@ class PowerSgdCodec final : public Codec {
     }
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t count = input.gradient.size();
     const Shape shape = ShapeFor(count, input.rows, rank_);
     if (shape.rows == 0) {
@@ -176,7 +172,6 @@ class PowerSgdCodec final : public Codec {
     if (!input.residual.empty()) {
       AddProduct(payload + kFactorsAt, shape, rank_, -1, input.residual.data());
     }
-    return absl::OkStatus();
   }
 
  private:

@@ -48,11 +48,7 @@ class QsgdCodec final : public Codec {
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t size = input.gradient.size();
     const size_t start = out->size();
     out->resize(start + PayloadSize(size, bits_));
@@ -72,7 +68,6 @@ class QsgdCodec final : public Codec {
           CutPlanes(planes, static_cast<size_t>(bits_), count, planes_out);
           planes_out += static_cast<size_t>(bits_) * BytesFor(count);
         });
-    return absl::OkStatus();
   }
 
  private:

@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "compress/accumulator.h"
 #include "compress/placed_values.h"
 
 namespace sluice {
@@ -56,11 +55,7 @@ class RandomKCodec final : public Codec {
     return sizeof(uint32_t) + sizeof(uint64_t) + MaxPlacedBytes(format_, Wanted(count));
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t count = input.gradient.size();
     const size_t k = Wanted(count);
     EncodeScratch& scratch = *input.scratch;
@@ -83,7 +78,6 @@ class RandomKCodec final : public Codec {
     AppendPlaced(format_, values, &scratch, out);
     if (input.kept != nullptr) *input.kept += k;
     if (!input.residual.empty()) KeepRest(input, absl::MakeConstSpan(*out).subspan(at), values);
-    return absl::OkStatus();
   }
 
  private:

@@ -71,7 +71,7 @@ class SignCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
     return Layout(count, scales_).most();
   }
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 
  private:
   // Writes one block of `count` elements; `zeros` is where its zeros go, if it needs them.
@@ -101,11 +101,7 @@ size_t SignCodec::WriteBlock(const Layout& layout, const SignBlock& block, size_
   return end;
 }
 
-absl::Status SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
-  if (!input.finite) {
-    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-    if (!finite.ok()) return finite;
-  }
+void SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
   const Layout layout(input.gradient.size(), scales_);
   const size_t start = out->size();
   out->resize(start + layout.most());
@@ -130,7 +126,6 @@ absl::Status SignCodec::Encode(const EncodeInput& input, std::vector<std::byte>*
         zeros = WriteBlock(layout, blocks[0], first + whole, payload, zeros);
       });
   out->resize(start + zeros);
-  return absl::OkStatus();
 }
 
 bool HasBitsFrom(const BlockPlane& plane, size_t count) {

@@ -80,11 +80,7 @@ class SparseCodec : public Codec {
     // With all kept, positions are a bitmap at worst; each plane may end in a broken byte.
     return kHeaderMax + BytesFor(count) + 2 + ValueBytes(format_, count);
   }
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
     if (input.magnitudes != nullptr && density() > 0) {
       input.magnitudes->Add(input.gradient, input.residual);
     }
@@ -92,7 +88,6 @@ class SparseCodec : public Codec {
     const size_t kept = Keep(input, &floor);
     Write(input, kept, format_, floor, out);
     if (input.kept != nullptr) *input.kept += kept;
-    return absl::OkStatus();
   }
 
  protected:

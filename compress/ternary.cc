@@ -186,11 +186,7 @@ class TernaryCodec final : public Codec {
     return kHeaderSize + BytesFor(count) + BytesFor(count) + BytesFor(blocks * 13) + 5;
   }
 
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    if (!input.finite) {
-      absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-      if (!finite.ok()) return finite;
-    }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const Selection selection = Select(input, share_);
     const absl::Span<const uint32_t> gaps(selection.gaps, selection.kept);
     const absl::Span<const uint32_t> steps(selection.scale_steps, selection.scales);
@@ -207,7 +203,6 @@ class TernaryCodec final : public Codec {
     AppendRemainders(steps, scales.parameter, out);
     AppendUnary(steps, scales, out);
     AppendUnary(gaps, positions, out);
-    return absl::OkStatus();
   }
 
  private:

@@ -98,14 +98,10 @@ class TernGradCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
     return kHeaderSize + 2 * BytesFor(count);
   }
-  absl::Status Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
 };
 
-absl::Status TernGradCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
-  if (!input.finite) {
-    absl::Status finite = CheckAccumulator(input.gradient, input.residual);
-    if (!finite.ok()) return finite;
-  }
+void TernGradCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
   const size_t size = input.gradient.size();
   const float scale = ScaleOf(input);
   auto* const bitmap =
@@ -142,7 +138,6 @@ absl::Status TernGradCodec::Encode(const EncodeInput& input, std::vector<std::by
   }
   AppendRemainders(absl::MakeConstSpan(negative, kept), 1, out);
   if (coded) AppendUnary(absl::MakeConstSpan(gaps, kept), plan, out);
-  return absl::OkStatus();
 }
 
 absl::Status Bad(absl::string_view what) {
