@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/chunk_config.h"
+#include "compress/saved_state.h"
 
 namespace sluice {
 
@@ -36,7 +37,10 @@ class Aggregator {
   // After Close: appends the frame, if there is one, that senders need besides the mean for their
   // next step. It decodes to nothing.
   virtual void AppendShared(std::vector<std::byte>* out) const;
-  // What it remembers between steps, in bytes; for memory limits.
+  // What it remembers between steps, for checkpoints (saved_state.h): ask and restore after Close,
+  // or before a step's first Add. The pointers live as long as it does.
+  virtual std::vector<StateField> State() { return {}; }
+  // What it may hold, in bytes; for memory limits.
   virtual size_t state_bytes() const { return 0; }
 };
 

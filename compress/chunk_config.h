@@ -14,6 +14,8 @@ struct ChunkConfig {
   uint32_t id = 0;      // In the job: random numbers differ by it.
   uint32_t tensor = 0;  // Chunks of one tensor share a threshold under scope=tensor.
   uint32_t rows = 0;    // If the chunk is whole rows of a matrix: how many; else 0.
+
+  friend bool operator==(const ChunkConfig&, const ChunkConfig&) = default;
 };
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include "compress/compressor.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -24,7 +25,13 @@ struct Group {
   MagnitudeHistogram magnitudes;  // Of this step.
   uint64_t kept = 0;              // In this step.
   uint64_t elements = 0;          // Encoded in this step.
-  double correction = 1;          // What the density is asked for times; see Correct.
+  float correction = 1;           // What the density is asked for times; see Correct.
+
+  void ForgetStep() {
+    if (magnitudes.total() > 0) magnitudes.Clear();
+    kept = 0;
+    elements = 0;
+  }
 };
 
 // A threshold that is one step late lets through more than its density where gradients are noisy,
@@ -32,13 +39,34 @@ struct Group {
 // of steps, so that the mean of what is kept follows the density, by asking the histogram for
 // another one: that has a gain of about one, whatever the distribution, which a correction of the
 // threshold itself would not have.
+constexpr double kLargestCorrection = 4;
 void Correct(double wanted, Group* group) {
   constexpr double kGain = 0.05;
   constexpr double kWorst = -4;  // A step far above counts as five times its share.
-  constexpr double kLargest = 4;
   const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
   const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
-  group->correction = std::clamp(group->correction * (1 + kGain * error), 1 / kLargest, kLargest);
+  group->correction = static_cast<float>(std::clamp(group->correction * (1 + kGain * error),
+                                                    1 / kLargestCorrection, kLargestCorrection));
+}
+
+// In saved groups and chunks. Compensators have other names.
+constexpr char kThreshold[] = "threshold";
+constexpr char kCorrection[] = "correction";
+constexpr char kCodecState[] = "codec";
+
+absl::Status CheckSavedGroup(const SavedState& saved, size_t index) {
+  const auto in_range = [&](const char* name, double least, double most) {
+    const auto found = saved.find(name);
+    return found != saved.end() && found->second.size() == 1 && found->second[0] >= least &&
+           found->second[0] <= most;
+  };
+  if (saved.size() == 2 && in_range(kThreshold, 0, std::numeric_limits<float>::max()) &&
+      in_range(kCorrection, 1 / kLargestCorrection, kLargestCorrection)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "saved group ", index, " is not one threshold and one correction of ", 1 / kLargestCorrection,
+      " to ", kLargestCorrection, "; use an earlier checkpoint"));
 }
 
 struct ChunkState {
@@ -46,7 +74,34 @@ struct ChunkState {
   size_t group = 0;
   std::unique_ptr<Compensator> compensator;
   std::vector<float> codec_state;
+
+  std::vector<StateField> Fields() {
+    std::vector<StateField> fields = compensator->State();
+    if (!codec_state.empty()) fields.push_back({kCodecState, &codec_state, codec_state.size()});
+    return fields;
+  }
 };
+
+std::string Describe(const ChunkConfig& chunk) {
+  return absl::StrCat(chunk.count, " elements of ", ToString(chunk.spec), ", chunk ", chunk.id,
+                      " of tensor ", chunk.tensor, " in ", chunk.rows, " rows");
+}
+
+absl::Status CheckSavedChunk(const SavedCompressor::Chunk& saved, size_t index, ChunkState* chunk) {
+  if (saved.config != chunk->config) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("chunk ", index, " was saved as ", Describe(saved.config), " and is now ",
+                     Describe(chunk->config),
+                     "; go on with the job file of the run that saved it, or begin anew"));
+  }
+  absl::Status fits = CheckFields(saved.state, chunk->Fields());
+  if (fits.ok() && !chunk->codec_state.empty() && !saved.state.contains(kCodecState)) {
+    fits = absl::InvalidArgumentError("the codec's state is missing");
+  }
+  if (fits.ok()) return fits;
+  return absl::InvalidArgumentError(
+      absl::StrCat("chunk ", index, ": ", fits.message(), "; use an earlier checkpoint"));
+}
 
 size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* groups) {
   const bool own_tensor = chunk.spec.has(kTensorScope);
@@ -210,18 +265,58 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
 
 void Compressor::EndStep(uint64_t step) {
   for (Group& group : state_->groups) {
-    if (group.magnitudes.total() == 0) continue;
-    // The first step's thresholds are each chunk's own.
-    if (group.threshold > 0) Correct(DensityAt(group, step), &group);
-    const double density = std::min(DensityAt(group, step + 1) * group.correction, 1.0);
-    const float threshold = group.magnitudes.ThresholdFor(density);
-    // 0: hardly anything was not zero. What passed before such a step should pass after it, no
-    // more.
-    if (threshold > 0) group.threshold = threshold;
-    group.magnitudes.Clear();
-    group.kept = 0;
-    group.elements = 0;
+    if (group.magnitudes.total() > 0) {
+      // The first step's thresholds are each chunk's own.
+      if (group.threshold > 0) Correct(DensityAt(group, step), &group);
+      const double density = std::min(DensityAt(group, step + 1) * group.correction, 1.0);
+      const float threshold = group.magnitudes.ThresholdFor(density);
+      // 0: hardly anything was not zero. What passed before such a step should pass after it, no
+      // more.
+      if (threshold > 0) group.threshold = threshold;
+    }
+    group.ForgetStep();
   }
+}
+
+SavedCompressor Compressor::Save() const {
+  SavedCompressor saved;
+  for (ChunkState& chunk : state_->chunks) {
+    saved.chunks.push_back({chunk.config, SaveFields(chunk.Fields())});
+  }
+  for (const Group& group : state_->groups) {
+    sluice::Check(group.elements == 0, "a compressor is saved between steps");
+    saved.groups.push_back({{kThreshold, {group.threshold}}, {kCorrection, {group.correction}}});
+  }
+  return saved;
+}
+
+absl::Status Compressor::Restore(const SavedCompressor& saved) {
+  std::vector<ChunkState>& chunks = state_->chunks;
+  std::vector<Group>& groups = state_->groups;
+  if (saved.chunks.size() != chunks.size() || saved.groups.size() != groups.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("saved were ", saved.chunks.size(), " chunks in ", saved.groups.size(),
+                     " groups, here are ", chunks.size(), " in ", groups.size(),
+                     "; go on with the job file of the run that saved them, or begin anew"));
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    absl::Status fits = CheckSavedChunk(saved.chunks[i], i, &chunks[i]);
+    if (!fits.ok()) return fits;
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    absl::Status fits = CheckSavedGroup(saved.groups[i], i);
+    if (!fits.ok()) return fits;
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const absl::Status restored = RestoreFields(saved.chunks[i].state, chunks[i].Fields());
+    sluice::Check(restored.ok(), restored.message());
+  }
+  for (size_t i = 0; i < groups.size(); ++i) {
+    groups[i].threshold = saved.groups[i].at(kThreshold)[0];
+    groups[i].correction = saved.groups[i].at(kCorrection)[0];
+    groups[i].ForgetStep();
+  }
+  return absl::OkStatus();
 }
 
 size_t Compressor::MaxFrameSize(size_t chunk) const {

@@ -12,8 +12,25 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/chunk_config.h"
+#include "compress/saved_state.h"
 
 namespace sluice {
+
+// What a Compressor remembers between steps: a checkpoint writes all of it.
+struct SavedCompressor {
+  struct Chunk {
+    ChunkConfig config;  // As it was; others are refused.
+    SavedState state;    // Of its compensator, and of its codec under `codec`.
+
+    friend bool operator==(const Chunk&, const Chunk&) = default;
+  };
+  std::vector<Chunk> chunks;
+  // Of chunks that share a threshold, in the order of their first chunk: the threshold that the
+  // next step begins with (0: none yet), and what the density is asked for times.
+  std::vector<SavedState> groups;
+
+  friend bool operator==(const SavedCompressor&, const SavedCompressor&) = default;
+};
 
 class Compressor {
  public:
@@ -51,6 +68,14 @@ class Compressor {
   absl::Status TakeBack(size_t chunk, absl::Span<const std::byte> frame);
   // Call when all chunks of a step are encoded or skipped: thresholds follow.
   void EndStep(uint64_t step);
+
+  // Between steps: after EndStep, before the next Encode. What was published and not yet observed
+  // is not in it; a warm-up goes by the step that Encode is told.
+  SavedCompressor Save() const;
+  // From here on as the compressor that was saved, bit for bit, if seed and sender are the same.
+  // INVALID_ARGUMENT, and nothing changed: it had other chunks or specs (the message says which),
+  // or `saved` is not what Save gives.
+  absl::Status Restore(const SavedCompressor& saved);
 
   size_t MaxFrameSize(size_t chunk) const;
   // Empty while nothing was ever owed.

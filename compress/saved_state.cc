@@ -29,7 +29,7 @@ SavedState SaveFields(absl::Span<const StateField> fields) {
   return saved;
 }
 
-absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields) {
+absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> fields) {
   size_t known = 0;
   for (const StateField& field : fields) {
     const auto found = saved.find(field.name);
@@ -38,15 +38,19 @@ absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField>
     absl::Status fits = CheckList(field, found->second);
     if (!fits.ok()) return fits;
   }
-  if (known != saved.size()) {
-    const auto stray = std::find_if(saved.begin(), saved.end(), [&](const auto& list) {
-      return std::none_of(fields.begin(), fields.end(),
-                          [&](const StateField& field) { return field.name == list.first; });
-    });
-    return absl::InvalidArgumentError(
-        absl::StrCat("saved ", stray->first,
-                     " belongs to nothing here: it was saved with another codec or compensator"));
-  }
+  if (known == saved.size()) return absl::OkStatus();
+  const auto stray = std::find_if(saved.begin(), saved.end(), [&](const auto& list) {
+    return std::none_of(fields.begin(), fields.end(),
+                        [&](const StateField& field) { return field.name == list.first; });
+  });
+  return absl::InvalidArgumentError(
+      absl::StrCat("saved ", stray->first,
+                   " belongs to nothing here: it was saved with another codec or compensator"));
+}
+
+absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields) {
+  absl::Status fits = CheckFields(saved, fields);
+  if (!fits.ok()) return fits;
   for (const StateField& field : fields) {
     const auto found = saved.find(field.name);
     if (found == saved.end()) {

@@ -24,6 +24,9 @@ struct StateField {
 
 SavedState SaveFields(absl::Span<const StateField> fields);
 
+// OK if RestoreFields would put the lists back.
+absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> fields);
+
 // Puts the lists back: those that `saved` does not have become zeros. INVALID_ARGUMENT for a name
 // that no field has, another size, or a number that is not finite; then nothing changed.
 absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields);

@@ -145,6 +145,16 @@ class OneChunk {
   // Of the last step, by sender; empty for those that took no part.
   const std::vector<std::vector<std::byte>>& frames() const { return frames_; }
 
+  // From here on as `other`, which has the same chunk and senders, by way of what it would save.
+  absl::Status GoOnFrom(OneChunk& other) {
+    for (uint32_t rank = 0; rank < senders(); ++rank) {
+      absl::Status restored = senders_[rank].Restore(other.senders_[rank].Save());
+      if (!restored.ok()) return restored;
+    }
+    step_ = other.step_;
+    return RestoreFields(SaveFields(other.aggregator_->State()), aggregator_->State());
+  }
+
   // All senders encode; the receiver's mean. A sender whose gradient is empty takes no part. A
   // sender named in `refused` encodes, but its frame is taken back.
   std::vector<float> Step(const Gradients& gradients, const std::vector<uint32_t>& refused = {}) {
