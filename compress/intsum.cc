@@ -211,17 +211,28 @@ class IntSumAggregator final : public Aggregator {
       WriteSums(divisor, sum);
     }
     open_ = floats_ = false;
-    closed_ = true;
     added_ = 0;
+    shared_.resize(wanted_.size());
+    std::transform(wanted_.begin(), wanted_.end(), shared_.begin(),
+                   [](std::byte exponent) { return static_cast<float>(exponent); });
   }
 
   void AppendShared(std::vector<std::byte>* out) const override {
-    if (closed_) AppendFrame(FormatId::kExponents, count_, wanted_, out);
+    if (shared_.empty()) return;
+    std::vector<std::byte> exponents(shared_.size());
+    std::transform(shared_.begin(), shared_.end(), exponents.begin(), [](float exponent) {
+      // What was restored may be any number.
+      return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kExponentMax}));
+    });
+    AppendFrame(FormatId::kExponents, count_, exponents, out);
   }
 
+  std::vector<StateField> State() override { return {{"exponents", &shared_, Blocks(count_)}}; }
+
   size_t state_bytes() const override {
-    return small_sums_.capacity() + sums_.capacity() * sizeof(int16_t) + used_.capacity() +
-           wanted_.capacity();
+    const size_t of_block =
+        kBlock * (small_ ? sizeof(int8_t) : sizeof(int16_t)) + 2 + sizeof(float);
+    return Blocks(count_) * of_block;
   }
 
  private:
@@ -320,7 +331,7 @@ class IntSumAggregator final : public Aggregator {
   uint32_t added_ = 0;             // Frames in the integers.
   bool floats_ = false;            // This step is added up in the floats.
   bool open_ = false;
-  bool closed_ = false;  // Ever.
+  std::vector<float> shared_;  // `wanted_` of the last closed step; empty before the first.
 };
 
 }  // namespace

@@ -170,5 +170,28 @@ TEST(SavedCompressor, ErrorsSayWhatWasSavedAndWhatToDo) {
   EXPECT_EQ(other.Save(), before);
 }
 
+TEST(SavedReceiver, SharedExponentsComeBack) {
+  const ChunkConfig config{.count = kCount, .spec = *ParseCodecSpec("intsum:4")};
+  const std::unique_ptr<Aggregator> first = MakeAggregator(config, 1);
+  EXPECT_TRUE(SaveFields(first->State()).empty()) << "nothing is known before the first step";
+  std::vector<std::byte> frame, shared, restored;
+  ASSERT_TRUE(
+      EncodeFrame(*CodecFor("intsum:4"), {.gradient = HeavyTailed(kCount, 1)}, &frame).ok());
+  std::vector<float> sum(kCount);
+  first->Add({{0, frame}}, absl::MakeSpan(sum));
+  first->Close(1, absl::MakeSpan(sum));
+  first->AppendShared(&shared);
+  const std::unique_ptr<Aggregator> second = MakeAggregator(config, 1);
+  ASSERT_TRUE(RestoreFields(SaveFields(first->State()), second->State()).ok());
+  second->AppendShared(&restored);
+  EXPECT_EQ(shared, restored);
+  EXPECT_GE(first->state_bytes(), kCount);
+  // Any numbers may come; only frames that are valid may go.
+  ASSERT_TRUE(RestoreFields({{"exponents", {-5, 1e30f, 0.5f, 7, 400, 253}}}, second->State()).ok());
+  restored.clear();
+  second->AppendShared(&restored);
+  EXPECT_TRUE(ValidateFrame(restored, kCount).ok());
+}
+
 }  // namespace
 }  // namespace sluice
