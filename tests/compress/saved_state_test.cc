@@ -58,7 +58,8 @@ TEST_P(Saved, WhatIsNotAsItWasSavedIsRefusedAndChangesNothing) {
   OneChunk chunk(GetParam(), kCount, kSenders);
   for (uint64_t step = 0; step < 3; ++step) chunk.Step(GradientsOf(step));
   const SavedCompressor good = chunk.sender(0).Save();
-  const auto expect_refused = [&](const char* what, const std::function<void(SavedCompressor*)>& spoil) {
+  const auto expect_refused = [&](const char* what,
+                                  const std::function<void(SavedCompressor*)>& spoil) {
     SavedCompressor bad = good;
     spoil(&bad);
     const absl::Status status = chunk.sender(0).Restore(bad);
@@ -109,9 +110,9 @@ INSTANTIATE_TEST_SUITE_P(Specs, Saved, ::testing::ValuesIn(CompensatedSpecs()), 
 // Several chunks: thresholds of one spec, of one tensor, a warm-up, codecs with states.
 std::vector<ChunkConfig> ManyChunks() {
   std::vector<ChunkConfig> chunks;
-  for (const char* spec : {"topk:1%+int4", "topk:1%+int4", "topk:2%,scope=tensor", "int4",
-                           "topk:2%,scope=tensor", "topk:1%/dgc:0.9,clip=2,warmup=6", "powersgd:2",
-                           "intsum:4", "qsgd:4", "none"}) {
+  for (const char* spec :
+       {"topk:1%+int4", "topk:1%+int4", "topk:2%,scope=tensor", "int4", "topk:2%,scope=tensor",
+        "topk:1%/dgc:0.9,clip=2,warmup=6", "powersgd:2", "intsum:4", "qsgd:4", "none"}) {
     const auto id = static_cast<uint32_t>(chunks.size());
     chunks.push_back({.count = 4096 + 32 * size_t{id},
                       .spec = *ParseCodecSpec(spec),

@@ -1,0 +1,132 @@
+// The compression library by itself: four senders and a receiver in one loop, no network, no LibTorch.
+// Each sender pulls the weights towards a target of its own; together they should reach the mean of the
+// targets, through whatever codecs are named: compress_alone [UPLINK [DOWNLINK]]
+#include <cmath>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "compress/aggregator.h"
+#include "compress/compressor.h"
+#include "compress/frame.h"
+
+namespace {
+
+constexpr size_t kElements = 100'000;
+constexpr uint32_t kSenders = 4;
+constexpr int kSteps = 1500;
+constexpr float kRate = 0.005f;  // Times the steps that a value may wait, about 1 / density, well below 1.
+
+using Frame = std::vector<std::byte>;
+
+// The weights as all senders have them, and what it cost in bytes to get there.
+struct Outcome {
+  std::vector<float> weights = std::vector<float>(kElements);
+  size_t bytes_up = 0;
+  size_t bytes_down = 0;
+};
+
+// Each element of each target is drawn once, most of them small, as gradients are.
+std::vector<std::vector<float>> Targets() {
+  std::vector<std::vector<float>> targets(kSenders, std::vector<float>(kElements));
+  for (uint32_t sender = 0; sender < kSenders; ++sender) {
+    sluice::CounterRandom random(1, sender);
+    for (float& x : targets[sender]) {
+      const double u = 2 * random.Uniform() - 1;
+      x = static_cast<float>(u * u * u);
+    }
+  }
+  return targets;
+}
+
+absl::StatusOr<Outcome> Descend(const sluice::CodecSpec& up, const sluice::CodecSpec& down,
+                                const std::vector<std::vector<float>>& targets) {
+  // Both ends describe the chunk alike. A real job has many chunks; one compressor holds them all.
+  const sluice::ChunkConfig uplink = {.count = kElements, .spec = up};
+  const sluice::ChunkConfig downlink = {.count = kElements, .spec = down};
+  std::vector<sluice::Compressor> senders;
+  for (uint32_t sender = 0; sender < kSenders; ++sender) {
+    senders.emplace_back(absl::MakeConstSpan(&uplink, 1),
+                         sluice::Compressor::Options{.seed = 1, .sender = sender});
+  }
+  const std::unique_ptr<sluice::Aggregator> aggregator = sluice::MakeAggregator(uplink, kSenders);
+  sluice::Compressor answer(absl::MakeConstSpan(&downlink, 1),
+                            {.seed = 1, .sender = sluice::Compressor::kShardSender});
+  Outcome outcome;
+  std::vector<float> gradient(kElements), sum(kElements), step(kElements);
+  for (int i = 0; i < kSteps; ++i) {
+    // Senders: gradient to frame. What the codec leaves out waits in the compressor.
+    std::vector<Frame> frames(kSenders);
+    for (uint32_t sender = 0; sender < kSenders; ++sender) {
+      for (size_t j = 0; j < kElements; ++j) {
+        gradient[j] = outcome.weights[j] - targets[sender][j];
+      }
+      absl::Status encoded = senders[sender].Encode(0, i, gradient, &frames[sender]);
+      if (!encoded.ok()) return encoded;
+      senders[sender].EndStep(i);
+      outcome.bytes_up += frames[sender].size();
+    }
+    // The receiver: frames are anybody's bytes until they are validated.
+    std::fill(sum.begin(), sum.end(), 0.0f);
+    for (uint32_t sender = 0; sender < kSenders; ++sender) {
+      absl::Status valid = aggregator->Validate(sender, frames[sender]);
+      if (!valid.ok()) return valid;
+      aggregator->Add({{sender, frames[sender]}}, absl::MakeSpan(sum));
+    }
+    aggregator->Close(kSenders, absl::MakeSpan(sum));
+    Frame published;
+    absl::Status encoded = answer.Encode(0, i, sum, &published);
+    if (!encoded.ok()) return encoded;
+    answer.EndStep(i);
+    aggregator->AppendShared(&published);
+    outcome.bytes_down += published.size();
+    // Senders again: the same mean for all.
+    std::fill(step.begin(), step.end(), 0.0f);
+    absl::Status decoded = sluice::DecodeAddFrames(published, absl::MakeSpan(step));
+    if (!decoded.ok()) return decoded;
+    for (size_t j = 0; j < kElements; ++j) outcome.weights[j] -= kRate * step[j];
+    for (sluice::Compressor& sender : senders) {
+      if (sender.observes(0)) sender.Observe(0, published);
+    }
+  }
+  return outcome;
+}
+
+// How far the weights are from the mean of the targets, relative to where they began, at zero.
+double Distance(const std::vector<float>& weights,
+                const std::vector<std::vector<float>>& targets) {
+  double from = 0, began = 0;
+  for (size_t j = 0; j < kElements; ++j) {
+    double mean = 0;
+    for (const std::vector<float>& target : targets) mean += target[j] / double{kSenders};
+    from += (weights[j] - mean) * (weights[j] - mean);
+    began += mean * mean;
+  }
+  return std::sqrt(from / began);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto up = sluice::ParseCodecSpec(argc > 1 ? argv[1] : "topk:1%+int4");
+  const auto down = sluice::ParseCodecSpec(argc > 2 ? argv[2] : "topk:3%+int4");
+  for (const auto* spec : {&up, &down}) {
+    if (spec->ok()) continue;
+    std::fprintf(stderr, "%s\n", std::string(spec->status().message()).c_str());
+    return 2;
+  }
+  const std::vector<std::vector<float>> targets = Targets();
+  const absl::StatusOr<Outcome> outcome = Descend(*up, *down, targets);
+  if (!outcome.ok()) {
+    std::fprintf(stderr, "%s\n", std::string(outcome.status().message()).c_str());
+    return 1;
+  }
+  const double dense = double{kElements} * sizeof(float) * kSteps;
+  std::printf("%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of what it was\n",
+              sluice::ToString(*up).c_str(),
+              dense * kSenders / static_cast<double>(outcome->bytes_up),
+              sluice::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),
+              Distance(outcome->weights, targets));
+  return 0;
+}
