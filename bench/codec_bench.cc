@@ -1,161 +1,262 @@
-// Speed of every codec of the table beside a plain read-modify-write stream over as much memory, in
-// one run. bench/README.md says how to read it.
+// How fast codecs are beside plain streams over as much memory, in one run, row by row with the
+// floor that each should reach. bench/README.md says how to read it.
 
-#include <string>
-#include <vector>
+#include <pthread.h>
+#include <sched.h>
 
-#include "base/check.h"
-#include "base/random.h"
-#include "benchmark/benchmark.h"
-#include "compress/codec_table.h"
-#include "compress/compensator.h"
-#include "compress/frame.h"
-#include "compress/vectorized.h"
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/rows.h"
+#include "bench/streams.h"
+#include "nlohmann/json.hpp"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kChunk = 65536;  // Elements; the default of a job.
-constexpr size_t kSlack = 4096;   // Elements by which gradients move from step to step.
-constexpr float kCarry = 0.75f;
-
-// Sizes in chunks: one and its residual stay in a second-level cache, 512 of them in none.
-constexpr int64_t kCached = 1;
-constexpr int64_t kStreamed = 512;
-
-std::vector<float> Gradients(size_t count) {
-  CounterRandom random(1);
-  std::vector<float> values(count);
-  for (float& value : values) {
-    // The product of three is heavy-tailed, as gradients are.
-    const double x = (random.Uniform() - 0.5) * (random.Uniform() + 0.05) * random.Uniform();
-    value = static_cast<float>(x * 1e-2);
-  }
-  return values;
-}
-
-// Rates are of fp32 input, not of all traffic.
-void ReportRates(benchmark::State& state, size_t elements, size_t frame_bytes) {
-  const auto input = static_cast<double>(elements * sizeof(float));
-  state.counters["GB/s"] =
-      benchmark::Counter(input * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
-  if (frame_bytes > 0) state.counters["ratio"] = input / static_cast<double>(frame_bytes);
-}
-
-SLUICE_VECTORIZED void ReadModifyWrite(const float* __restrict gradient, float* __restrict acc,
-                                       size_t count) {
-  for (size_t i = 0; i < count; ++i) acc[i] = acc[i] * kCarry + gradient[i];
-}
-
-void BM_Stream(benchmark::State& state) {
-  const size_t count = static_cast<size_t>(state.range(0)) * kChunk;
-  const std::vector<float> gradient = Gradients(count);
-  std::vector<float> acc(count);
-  for (auto _ : state) {
-    ReadModifyWrite(gradient.data(), acc.data(), count);
-    benchmark::ClobberMemory();
-  }
-  ReportRates(state, count, 0);
-}
-
-// Chunks with their residuals, and the threshold that a sender would have by its second step.
-struct Sender {
-  Sender(const CodecEntry& entry, size_t chunks) : gradient(Gradients(chunks * kChunk + kSlack)) {
-    codec = MakeCodec(*ParseCodecSpec(entry.example));
-    MagnitudeHistogram magnitudes;
-    for (size_t i = 0; i < chunks; ++i) {
-      residuals.push_back(MakeErrorFeedback(kChunk));
-      magnitudes.Add(Chunk(i));
-    }
-    if (codec->density() > 0) threshold = magnitudes.ThresholdFor(codec->density());
-  }
-
-  absl::Span<const float> Chunk(size_t i) const {
-    return absl::MakeConstSpan(gradient).subspan(i * kChunk + offset, kChunk);
-  }
-  // One step; returns the bytes of all frames.
-  size_t EncodeAll(std::vector<std::byte>* frame) {
-    MagnitudeHistogram magnitudes;
-    size_t bytes = 0;
-    // Each step has other gradients, without touching more memory.
-    offset = (offset + 61) % kSlack;
-    for (size_t i = 0; i < residuals.size(); ++i) {
-      frame->clear();
-      const absl::Status status = residuals[i]->Encode(*codec,
-                                                       {.gradient = Chunk(i),
-                                                        .threshold = threshold,
-                                                        .magnitudes = &magnitudes,
-                                                        .scratch = &scratch},
-                                                       frame);
-      Check(status.ok(), status.message());
-      bytes += frame->size();
-    }
-    // The residuals grow until what leaves is what comes in.
-    if (codec->density() > 0) threshold = magnitudes.ThresholdFor(codec->density());
-    return bytes;
-  }
-
-  std::unique_ptr<Codec> codec;
-  std::vector<float> gradient;
-  std::vector<std::unique_ptr<Compensator>> residuals;
-  EncodeScratch scratch;
-  float threshold = 0;
-  size_t offset = 0;
+struct Options {
+  double seconds = 1;
+  std::string filter;
+  std::string json_path;
+  bool alone = false;
 };
 
-void BM_Encode(benchmark::State& state, const CodecEntry* entry) {
-  Sender sender(*entry, static_cast<size_t>(state.range(0)));
-  std::vector<std::byte> frame;
-  for (int step = 0; step < 20; ++step) sender.EncodeAll(&frame);
-  size_t bytes = 0;
-  for (auto _ : state) bytes += sender.EncodeAll(&frame);
-  bytes /= static_cast<size_t>(state.iterations());
-  ReportRates(state, sender.residuals.size() * kChunk, bytes);
+struct Result {
+  Row row;
+  Timing alone;
+  std::optional<Timing> busy;
+  double units = 0;
+};
+
+std::vector<int> AllowedCores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  return cores;
 }
 
-void BM_DecodeAdd(benchmark::State& state, const CodecEntry* entry) {
-  const auto chunks = static_cast<size_t>(state.range(0));
-  Sender sender(*entry, chunks);
-  std::vector<std::vector<std::byte>> frames(chunks);
-  size_t bytes = 0;
-  for (size_t i = 0; i < chunks; ++i) {
-    const absl::Status status = sender.residuals[i]->Encode(
-        *sender.codec, {.gradient = sender.Chunk(i), .threshold = sender.threshold}, &frames[i]);
-    Check(status.ok(), status.message());
-    bytes += frames[i].size();
-  }
-  std::vector<float> sum(chunks * kChunk);
-  for (auto _ : state) {
-    for (size_t i = 0; i < chunks; ++i) {
-      const absl::Status status =
-          DecodeAddFrame(frames[i], absl::MakeSpan(sum).subspan(i * kChunk, kChunk));
-      Check(status.ok(), status.message());
-    }
-  }
-  ReportRates(state, sum.size(), bytes);
+void StayOn(int core) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(core, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
-void RegisterAll() {
-  for (const int64_t chunks : {kCached, kStreamed}) {
-    benchmark::RegisterBenchmark("stream", BM_Stream)->Arg(chunks);
-    for (const CodecEntry& entry : Codecs()) {
-      const std::string name(entry.example);
-      benchmark::RegisterBenchmark(("encode/" + name).c_str(), BM_Encode, &entry)->Arg(chunks);
-      benchmark::RegisterBenchmark(("decode_add/" + name).c_str(), BM_DecodeAdd, &entry)
-          ->Arg(chunks);
-    }
-    benchmark::RegisterBenchmark("stream", BM_Stream)->Arg(chunks);
+std::string ProcessorName() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (absl::StartsWith(line, "model name")) return line.substr(line.find(": ") + 2);
   }
+  return "unknown";
+}
+
+// While it lives, a thread on each of `cores` runs the stream over memory of its own.
+class BusyCores {
+ public:
+  explicit BusyCores(const std::vector<int>& cores) {
+    for (const int core : cores) {
+      threads_.emplace_back([this, core] {
+        StayOn(core);
+        const auto side = std::make_unique<Side>();
+        while (!done_) {
+          for (size_t chunk = 0; chunk < kChunks && !done_; ++chunk) {
+            ReadModifyWrite(side->gradient.chunk(chunk).data(), side->residual.chunk(chunk).data(),
+                            kChunk);
+          }
+        }
+      });
+    }
+  }
+  ~BusyCores() {
+    done_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  std::atomic<bool> done_ = false;
+  std::vector<std::thread> threads_;
+};
+
+Spread FigureOf(const Row& row, const Timing& timing, double units) {
+  switch (row.figure) {
+    case Figure::kShare:
+      return {.median = 1 / timing.times.median,
+              .low = 1 / timing.times.high,
+              .high = 1 / timing.times.low};
+    case Figure::kTimes:
+      return timing.times;
+    case Figure::kNanoseconds: {
+      // By the quotients, so that the spread is that of the pairs.
+      const double each = timing.against_ns / units;
+      return {.median = timing.measured_ns / units,
+              .low = timing.times.low * each,
+              .high = timing.times.high * each};
+    }
+  }
+  return {};
+}
+
+// Empty if there is no floor.
+std::string Verdict(const Row& row, const Spread& figure) {
+  if (row.floor == 0) return "";
+  const bool met =
+      row.figure == Figure::kShare ? figure.median >= row.floor : figure.median <= row.floor;
+  return met ? "met" : "NOT MET";
+}
+
+std::string FloorText(const Row& row) {
+  if (row.floor == 0) return "";
+  return absl::StrFormat("%s %.4g%s", row.figure == Figure::kShare ? ">=" : "<=", row.floor,
+                         row.figure == Figure::kNanoseconds ? " ns" : "");
+}
+
+void PrintHead(bool busy) {
+  absl::PrintF("%-7s %-32s %-16s %9s  %-15s %s%9s  %s\n", "", "", "against", "measured",
+               "  half of pairs", busy ? "    busy   " : "", "floor", "");
+}
+
+void PrintRow(const Result& result) {
+  const Row& row = result.row;
+  const Spread figure = FigureOf(row, result.alone, result.units);
+  const char* const unit = row.figure == Figure::kNanoseconds ? " ns" : " x ";
+  std::string busy;
+  if (result.busy) {
+    busy = absl::StrFormat("%7.3f%s ", FigureOf(row, *result.busy, result.units).median, unit);
+  }
+  absl::PrintF("%-7s %-32s %-16s %6.3f%s  %6.3f .. %-5.3f %s%9s  %s\n", row.group, row.name,
+               row.against, figure.median, unit, figure.low, figure.high, busy, FloorText(row),
+               Verdict(row, figure));
+  std::fflush(stdout);
+}
+
+nlohmann::ordered_json JsonOf(const Result& result, const Timing& timing) {
+  const Spread figure = FigureOf(result.row, timing, result.units);
+  return {{"figure", figure.median},
+          {"low", figure.low},
+          {"high", figure.high},
+          {"pairs", timing.pairs},
+          {"measured_ns", timing.measured_ns},
+          {"against_ns", timing.against_ns}};
+}
+
+// {schema: 1, processor, cores, elements, seconds, rows: [{group, name, against, figure: share,
+// times or ns, floor or null, met or null, alone: {figure, low, high, pairs, measured_ns,
+// against_ns}, busy: likewise or null}]}.
+bool WriteJson(const std::string& path, const Options& options, const std::vector<Result>& results,
+               size_t cores) {
+  constexpr const char* kFigures[] = {"share", "times", "ns"};
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const Result& result : results) {
+    const Row& row = result.row;
+    const std::string verdict = Verdict(row, FigureOf(row, result.alone, result.units));
+    nlohmann::ordered_json json = {{"group", row.group},
+                                   {"name", row.name},
+                                   {"against", row.against},
+                                   {"figure", kFigures[static_cast<int>(row.figure)]},
+                                   {"floor", nullptr},
+                                   {"met", nullptr},
+                                   {"alone", JsonOf(result, result.alone)},
+                                   {"busy", nullptr}};
+    if (row.floor != 0) {
+      json["floor"] = row.floor;
+      json["met"] = verdict == "met";
+    }
+    if (result.busy) json["busy"] = JsonOf(result, *result.busy);
+    rows.push_back(json);
+  }
+  const nlohmann::ordered_json all = {{"schema", 1},
+                                      {"processor", ProcessorName()},
+                                      {"cores", cores},
+                                      {"elements", kChunks * kChunk},
+                                      {"seconds", options.seconds},
+                                      {"rows", rows}};
+  std::ofstream file(path);
+  file << all.dump(2) << "\n";
+  return file.good();
+}
+
+Result Measure(const Row& row, const Options& options, const std::vector<int>& others,
+               Memory* memory) {
+  Result result;
+  result.row = row;
+  const Work work = row.make(memory);
+  result.units = work.units;
+  result.alone = Alternate(work.pair, options.seconds);
+  if (!others.empty()) {
+    const BusyCores busy(others);
+    result.busy = Alternate(work.pair, options.seconds);
+  }
+  return result;
+}
+
+int Run(const Options& options) {
+  std::vector<int> cores = AllowedCores();
+  if (!cores.empty()) StayOn(cores.front());
+  std::vector<int> others;
+  if (!options.alone && cores.size() > 1) others.assign(cores.begin() + 1, cores.end());
+  absl::PrintF("%s, %d of its cores; %d elements in chunks of %d; %.4g s a figure\n",
+               ProcessorName(), cores.size(), kChunks * kChunk, kChunk, options.seconds);
+  if (others.empty() && !options.alone) {
+    absl::PrintF("This process may use one core: no figures with all cores busy.\n");
+  }
+  const auto memory = std::make_unique<Memory>();
+  std::vector<Result> results;
+  size_t missed = 0;
+  std::string group;
+  for (const Row& row : AllRows()) {
+    if (!absl::StrContains(absl::StrCat(row.group, "/", row.name), options.filter)) continue;
+    if (row.group != group) {
+      group = row.group;
+      for (const Group& each : Groups()) {
+        if (each.name == group) absl::PrintF("\n%s: %s\n", each.name, each.summary);
+      }
+      PrintHead(!others.empty());
+    }
+    results.push_back(Measure(row, options, others, memory.get()));
+    PrintRow(results.back());
+    const Spread figure = FigureOf(row, results.back().alone, results.back().units);
+    if (Verdict(row, figure) == "NOT MET") ++missed;
+  }
+  absl::PrintF("\n%d rows, %d below their floor.\n", results.size(), missed);
+  if (options.json_path.empty()) return 0;
+  if (WriteJson(options.json_path, options, results, cores.size())) return 0;
+  absl::FPrintF(stderr, "--json: cannot write %s: is its folder there?\n", options.json_path);
+  return 1;
+}
+
+int Main(int argc, char** argv) {
+  Options options;
+  CLI::App app("Speed of codecs beside plain streams over as much memory", "codec_bench");
+  app.add_option("--filter", options.filter, "Only rows whose GROUP/NAME has this in it");
+  app.add_option("--seconds", options.seconds, "Time for each figure")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_flag("--alone", options.alone, "No second figure with all other cores busy");
+  app.add_option("--json", options.json_path, "Write the figures to this file")->type_name("FILE");
+  std::string footer = "Groups:\n";
+  for (const Group& group : Groups())
+    absl::StrAppend(&footer, "  ", group.name, ": ", group.summary, "\n");
+  app.footer(footer);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return Run(options);
 }
 
 }  // namespace
 }  // namespace sluice
 
-int main(int argc, char** argv) {
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  sluice::RegisterAll();
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
-  return 0;
-}
+int main(int argc, char** argv) { return sluice::Main(argc, argv); }
