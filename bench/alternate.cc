@@ -16,8 +16,8 @@ double Nanoseconds(const std::function<void(size_t)>& work, size_t slice) {
 }
 
 double Quantile(std::vector<double>* values, double share) {
-  const auto at = values->begin() + static_cast<ptrdiff_t>(
-                                        share * static_cast<double>(values->size() - 1));
+  const auto at =
+      values->begin() + static_cast<ptrdiff_t>(share * static_cast<double>(values->size() - 1));
   std::nth_element(values->begin(), at, values->end());
   return *at;
 }

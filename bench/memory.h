@@ -8,9 +8,9 @@
 
 namespace sluice {
 
-inline constexpr size_t kChunk = 65536;       // Elements; the default of a job.
-inline constexpr size_t kChunks = 512;        // 128 MiB an array.
-inline constexpr size_t kChunksInSlice = 8;   // A tenth of a millisecond or more of work.
+inline constexpr size_t kChunk = 65536;      // Elements; the default of a job.
+inline constexpr size_t kChunks = 512;       // 128 MiB an array.
+inline constexpr size_t kChunksInSlice = 8;  // A tenth of a millisecond or more of work.
 inline constexpr size_t kSlices = kChunks / kChunksInSlice;
 inline constexpr size_t kSlack = 4096;  // Elements by which gradients move from pass to pass.
 

@@ -70,9 +70,8 @@ Row CastRow(const std::string& spec) {
           .make = [spec](Memory* memory) {
             auto sender = std::make_shared<Sender>(spec, &memory->measured, false);
             Side* const side = &memory->against;
-            return Work{.pair = {.measured = ForChunks([sender](size_t chunk) {
-                                   sender->EncodePayloadApart(chunk);
-                                 }),
+            return Work{.pair = {.measured = ForChunks(
+                                     [sender](size_t chunk) { sender->EncodePayloadApart(chunk); }),
                                  .against =
                                      [side](size_t slice) {
                                        const size_t at = slice * kSliceElements;
@@ -155,36 +154,34 @@ Row SignRow(const std::string& spec, SignScale scale, double floor) {
 // One sender against another.
 Row SendersRow(const std::string& name, const std::string& spec, const std::string& other,
                bool searches, double most) {
-  return {.group = "search",
-          .name = name,
-          .against = other,
-          .figure = Figure::kTimes,
-          .floor = most,
-          .make = [spec, other, searches](Memory* memory) {
-            auto sender = std::make_shared<Sender>(spec, &memory->measured);
-            auto against = std::make_shared<Sender>(other, &memory->against);
-            if (searches) sender->SearchThresholds();
-            return Work{
-                .pair = {.measured = [sender](size_t slice) { sender->EncodeSlice(slice); },
-                         .against = [against](size_t slice) { against->EncodeSlice(slice); },
-                         .slices = kSlices,
-                         .prepare =
-                             [sender, against] {
-                               sender->NextPass();
-                               against->NextPass();
-                             }}};
-          }};
+  return {
+      .group = "search",
+      .name = name,
+      .against = other,
+      .figure = Figure::kTimes,
+      .floor = most,
+      .make = [spec, other, searches](Memory* memory) {
+        auto sender = std::make_shared<Sender>(spec, &memory->measured);
+        auto against = std::make_shared<Sender>(other, &memory->against);
+        if (searches) sender->SearchThresholds();
+        return Work{.pair = {.measured = [sender](size_t slice) { sender->EncodeSlice(slice); },
+                             .against = [against](size_t slice) { against->EncodeSlice(slice); },
+                             .slices = kSlices,
+                             .prepare =
+                                 [sender, against] {
+                                   sender->NextPass();
+                                   against->NextPass();
+                                 }}};
+      }};
 }
 
 // All that a job's sender does: checks that all is finite, counts magnitudes, encodes.
 Row CompressorRow(const std::string& spec) {
-  return {.group = "sender",
-          .name = spec,
-          .against = "stream",
-          .make = [spec](Memory* memory) {
+  return {.group = "sender", .name = spec, .against = "stream", .make = [spec](Memory* memory) {
             struct State {
               std::unique_ptr<Compressor> compressor;
-              std::vector<std::vector<std::byte>> frames = std::vector<std::vector<std::byte>>(kChunks);
+              std::vector<std::vector<std::byte>> frames =
+                  std::vector<std::vector<std::byte>>(kChunks);
               uint64_t step = 0;
             };
             auto state = std::make_shared<State>();
@@ -281,34 +278,34 @@ Row KeptRow(const std::string& spec, ReceiverWork what, double most) {
 }
 
 Row SumRow(const std::string& spec, double most) {
-  return {.group = "shard",
-          .name = absl::StrCat("sum 8 ", spec),
-          .against = "10-byte stream",
-          .figure = Figure::kTimes,
-          .floor = most,
-          .make = [spec](Memory* memory) {
-            struct Bytes {
-              std::vector<int8_t> inputs[kSumInputs];
-              std::vector<int16_t> sums = std::vector<int16_t>(kChunks * kChunk);
-            };
-            auto bytes = std::make_shared<Bytes>();
-            for (std::vector<int8_t>& input : bytes->inputs) input.resize(kChunks * kChunk);
-            auto receiver = std::make_shared<Receiver>(spec, &memory->measured);
-            Side* const side = &memory->measured;
-            return Work{
-                .pair = {.measured = WorkOf(receiver, side, ReceiverWork::kAdd),
-                         .against =
-                             [bytes](size_t slice) {
-                               const int8_t* inputs[kSumInputs];
-                               for (size_t i = 0; i < kSumInputs; ++i) {
-                                 inputs[i] = bytes->inputs[i].data() + slice * kSliceElements;
-                               }
-                               SumOfBytes(inputs, bytes->sums.data() + slice * kSliceElements,
-                                          kSliceElements);
-                             },
-                         .slices = kSlices,
-                         .prepare = Clearing(side)}};
-          }};
+  return {
+      .group = "shard",
+      .name = absl::StrCat("sum 8 ", spec),
+      .against = "10-byte stream",
+      .figure = Figure::kTimes,
+      .floor = most,
+      .make = [spec](Memory* memory) {
+        struct Bytes {
+          std::vector<int8_t> inputs[kSumInputs];
+          std::vector<int16_t> sums = std::vector<int16_t>(kChunks * kChunk);
+        };
+        auto bytes = std::make_shared<Bytes>();
+        for (std::vector<int8_t>& input : bytes->inputs) input.resize(kChunks * kChunk);
+        auto receiver = std::make_shared<Receiver>(spec, &memory->measured);
+        Side* const side = &memory->measured;
+        return Work{.pair = {.measured = WorkOf(receiver, side, ReceiverWork::kAdd),
+                             .against =
+                                 [bytes](size_t slice) {
+                                   const int8_t* inputs[kSumInputs];
+                                   for (size_t i = 0; i < kSumInputs; ++i) {
+                                     inputs[i] = bytes->inputs[i].data() + slice * kSliceElements;
+                                   }
+                                   SumOfBytes(inputs, bytes->sums.data() + slice * kSliceElements,
+                                              kSliceElements);
+                                 },
+                             .slices = kSlices,
+                             .prepare = Clearing(side)}};
+      }};
 }
 
 // The whole of a step, mean included: of `spec` against `other`.
@@ -368,9 +365,9 @@ void AddFrameRows(std::vector<Row>* rows) {
   const struct {
     const char* spec;
     double floor;
-  } usual[] = {{"topk:0.1%", 0.85},     {"topk:0.1%+int4", 0.85}, {"topk:1%", 0.75},
-               {"topk:1%+int4", 0.75},  {"topk:10%", 0.45},       {"topk:10%+int4", 0.45},
-               {"ternary:0.5", 0.55},   {"ternary:0.7", 0.65},    {"topk:1%+int8", 0},
+  } usual[] = {{"topk:0.1%", 0.85},    {"topk:0.1%+int4", 0.85}, {"topk:1%", 0.75},
+               {"topk:1%+int4", 0.75}, {"topk:10%", 0.45},       {"topk:10%+int4", 0.45},
+               {"ternary:0.5", 0.55},  {"ternary:0.7", 0.65},    {"topk:1%+int8", 0},
                {"topk:1%+sign", 0}};
   const size_t first = rows->size();
   for (const auto& row : usual) rows->push_back(FrameRow(row.spec, row.floor));
@@ -392,7 +389,8 @@ std::vector<Row> AllRows() {
   for (const char* spec : {"topk:0.1%+int4", "topk:1%+int4", "topk:10%+int4"}) {
     rows.push_back(SendersRow(absl::StrCat(spec, " + search"), spec, spec, true, 1.15));
   }
-  rows.push_back(SendersRow("topk_exact:1%+int4", "topk_exact:1%+int4", "topk:1%+int4", false, 2.5));
+  rows.push_back(
+      SendersRow("topk_exact:1%+int4", "topk_exact:1%+int4", "topk:1%+int4", false, 2.5));
   rows.push_back(CheckRow());
   for (const char* spec : {"topk:1%+int4", "ternary:0.5", "int8", "fp16"}) {
     rows.push_back(CompressorRow(spec));

@@ -118,8 +118,7 @@ void Sender::EncodePayloadApart(size_t chunk) { EncodePayloadTo(chunk, &frames_[
 
 void Sender::EncodePayloadTo(size_t chunk, std::vector<std::byte>* payload) {
   payload->clear();
-  const absl::Status status = codec_->Encode(Input(chunk), payload);
-  Check(status.ok(), status.message());
+  codec_->Encode(Input(chunk), payload);
 }
 
 void Sender::EncodeSlice(size_t slice) {

@@ -24,8 +24,7 @@ void ReadModifyWrite(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT acc
   for (; i < count; ++i) acc[i] = acc[i] * kCarry + gradient[i];
 }
 
-void SumOfBytes(const int8_t* const* HWY_RESTRICT inputs, int16_t* HWY_RESTRICT out,
-                size_t count) {
+void SumOfBytes(const int8_t* const* HWY_RESTRICT inputs, int16_t* HWY_RESTRICT out, size_t count) {
   const hn::ScalableTag<int16_t> d;
   const hn::Rebind<int8_t, decltype(d)> d8;
   size_t i = 0;

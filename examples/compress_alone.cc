@@ -1,6 +1,6 @@
-// The compression library by itself: four senders and a receiver in one loop, no network, no LibTorch.
-// Each sender pulls the weights towards a target of its own; together they should reach the mean of the
-// targets, through whatever codecs are named: compress_alone [UPLINK [DOWNLINK]]
+// The compression library by itself: four senders and a receiver in one loop, no network, no
+// LibTorch. Each sender pulls the weights towards a target of its own; together they should reach
+// the mean of the targets, through whatever codecs are named: compress_alone [UPLINK [DOWNLINK]]
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -16,7 +16,8 @@ namespace {
 constexpr size_t kElements = 100'000;
 constexpr uint32_t kSenders = 4;
 constexpr int kSteps = 1500;
-constexpr float kRate = 0.005f;  // Times the steps that a value may wait, about 1 / density, well below 1.
+constexpr float kRate =
+    0.005f;  // Times the steps that a value may wait, about 1 / density, well below 1.
 
 using Frame = std::vector<std::byte>;
 
@@ -94,8 +95,7 @@ absl::StatusOr<Outcome> Descend(const sluice::CodecSpec& up, const sluice::Codec
 }
 
 // How far the weights are from the mean of the targets, relative to where they began, at zero.
-double Distance(const std::vector<float>& weights,
-                const std::vector<std::vector<float>>& targets) {
+double Distance(const std::vector<float>& weights, const std::vector<std::vector<float>>& targets) {
   double from = 0, began = 0;
   for (size_t j = 0; j < kElements; ++j) {
     double mean = 0;
@@ -123,10 +123,10 @@ int main(int argc, char** argv) {
     return 1;
   }
   const double dense = double{kElements} * sizeof(float) * kSteps;
-  std::printf("%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of what it was\n",
-              sluice::ToString(*up).c_str(),
-              dense * kSenders / static_cast<double>(outcome->bytes_up),
-              sluice::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),
-              Distance(outcome->weights, targets));
+  std::printf(
+      "%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of what it was\n",
+      sluice::ToString(*up).c_str(), dense * kSenders / static_cast<double>(outcome->bytes_up),
+      sluice::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),
+      Distance(outcome->weights, targets));
   return 0;
 }
