@@ -1,11 +1,14 @@
 #include "compress/sparse_values.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <bit>
+#include <cstring>
 
 #include "compress/float_bits.h"
 #include "compress/payload.h"
+#include "compress/simd/accumulate.h"
+#include "compress/simd/cast.h"
+#include "compress/simd/values.h"
 
 namespace sluice {
 namespace {
@@ -13,7 +16,6 @@ namespace {
 constexpr size_t kShortFloatSize = 3;
 constexpr int kTopNibble = 7;
 constexpr int kTopByte = 127;
-constexpr size_t kLanes = 8;
 
 void WriteShortFloat(float value, std::vector<std::byte>* out) {
   const uint32_t bits = std::bit_cast<uint32_t>(value) >> 8;
@@ -29,78 +31,25 @@ float ReadShortFloat(ByteReader* reader) {
 }
 
 float Largest(absl::Span<const float> values) {
-  uint32_t largest = 0;
-  for (const float value : values) largest = std::max(largest, MagnitudeBits(value));
-  return std::bit_cast<float>(largest);
+  return std::bit_cast<float>(LargestMagnitudeBits(values.data(), nullptr, values.size()));
 }
 
 // In fp64 and lanes of a fixed order: it cannot overflow, and every machine adds the same.
 float MeanMagnitude(absl::Span<const float> values) {
-  double lanes[kLanes] = {};
-  for (size_t i = 0; i < values.size(); ++i) lanes[i % kLanes] += std::abs(double{values[i]});
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
+  const double sum = SumOfMagnitudes(values.data(), values.size());
   return static_cast<float>(sum / static_cast<double>(values.size()));
 }
 
 float OneDown(float level) { return std::bit_cast<float>(std::bit_cast<uint32_t>(level) - 0x100); }
 
-// The 16 values of a nibble: bits 0-2 are the magnitude, bit 3 the sign. `step` has at most 16
-// significant bits, so the product is exact and the sum is rounded once.
-std::array<float, 16> NibbleValues(const ValueLevels& levels) {
-  std::array<float, 16> values{};
-  for (int q = 0; q <= kTopNibble; ++q) {
-    values[q] = levels.floor + static_cast<float>(q) * levels.step;
-    values[q + 8] = -values[q];
-  }
-  return values;
-}
-
-uint8_t ToNibble(float value, const ValueLevels& levels) {
-  if (!(levels.step > 0)) return value < 0 ? 8 : 0;
-  const float above = std::max(std::abs(value) - levels.floor, 0.0f);
-  // Halves up. A step that was rounded to nothing would make this large.
-  const int half_steps = static_cast<int>(std::min(above / levels.step * 2, 2.0f * kTopNibble));
-  const int q = (half_steps + 1) / 2;
-  return static_cast<uint8_t>(std::min(q, kTopNibble) | (value < 0 ? 8 : 0));
-}
-
-int8_t ToByte(float value, float step) {
-  if (!(step > 0)) return 0;
-  const float scaled = std::clamp(value / step, -127.0f, 127.0f);
-  return static_cast<int8_t>(std::nearbyint(scaled));
-}
-
 void AppendHalves(absl::Span<float> values, std::byte* codes) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint16_t half = ToHalf(values[i]);
-    StoreAt(codes, i, half);
-    values[i] -= FromHalf(half);
-  }
-}
-
-void AppendBytes(const ValueLevels& levels, absl::Span<float> values, std::byte* codes) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const int8_t code = ToByte(values[i], levels.step);
-    StoreAt(codes, i, code);
-    values[i] -= static_cast<float>(code) * levels.step;
-  }
-}
-
-void AppendNibbles(const ValueLevels& levels, absl::Span<float> values, std::byte* codes) {
-  const std::array<float, 16> decoded = NibbleValues(levels);
-  for (size_t i = 0; i < values.size(); ++i) {
-    const uint8_t nibble = ToNibble(values[i], levels);
-    codes[i / 2] |= static_cast<std::byte>(nibble << (i % 2 * 4));
-    values[i] -= decoded[nibble];
-  }
-}
-
-void AppendSigns(const ValueLevels& levels, absl::Span<float> values, std::byte* codes) {
-  for (size_t i = 0; i < values.size(); ++i) {
-    const bool negative = std::signbit(values[i]);
-    codes[i / 8] |= static_cast<std::byte>((negative ? 1 : 0) << (i % 8));
-    values[i] -= negative ? -levels.step : levels.step;
+  constexpr size_t kTile = 256;
+  constexpr float kZeros[kTile] = {};
+  uint16_t halves[kTile];
+  for (size_t at = 0; at < values.size(); at += kTile) {
+    const size_t size = std::min(kTile, values.size() - at);
+    ToFp16(kZeros, values.data() + at, {}, halves, size);
+    std::memcpy(codes + at * sizeof(uint16_t), halves, size * sizeof(uint16_t));
   }
 }
 
@@ -184,11 +133,13 @@ void AppendValues(ValueFormat format, const ValueLevels& levels, absl::Span<floa
     case ValueFormat::kFp16:
       return AppendHalves(values, codes);
     case ValueFormat::kInt8:
-      return AppendBytes(levels, values, codes);
+      return ToBytes(levels.step, values.data(), reinterpret_cast<int8_t*>(codes), values.size());
     case ValueFormat::kInt4:
-      return AppendNibbles(levels, values, codes);
+      return ToNibbles(levels.floor, levels.step, values.data(), reinterpret_cast<uint8_t*>(codes),
+                       values.size());
     case ValueFormat::kSign:
-      return AppendSigns(levels, values, codes);
+      return ToSignBits(levels.step, values.data(), reinterpret_cast<uint8_t*>(codes),
+                        values.size());
   }
 }
 
@@ -231,17 +182,17 @@ void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<cons
       }
       return;
     case ValueFormat::kInt8:
-      for (size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<float>(LoadAt<int8_t>(codes.data(), first + i)) * levels.step;
-      }
-      return;
+      return FromBytes(levels.step, reinterpret_cast<const int8_t*>(codes.data()) + first,
+                       values.data(), values.size());
     case ValueFormat::kInt4: {
-      const std::array<float, 16> decoded = NibbleValues(levels);
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto pair = static_cast<unsigned>(codes[(first + i) / 2]);
-        values[i] = decoded[(pair >> ((first + i) % 2 * 4)) & 15];
+      const auto* packed = reinterpret_cast<const uint8_t*>(codes.data()) + first / 2;
+      if (first % 2 == 1 && !values.empty()) {
+        float pair[2];
+        FromNibbles(levels.floor, levels.step, packed++, pair, 2);
+        values.front() = pair[1];
+        values.remove_prefix(1);
       }
-      return;
+      return FromNibbles(levels.floor, levels.step, packed, values.data(), values.size());
     }
     case ValueFormat::kSign:
       for (size_t i = 0; i < values.size(); ++i) {

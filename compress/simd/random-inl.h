@@ -29,7 +29,8 @@ class IndexedRandom {
   template <class DU>
   HWY_INLINE hwy::HWY_NAMESPACE::Vec<DU> At(DU d, uint32_t index) const {
     namespace hn = hwy::HWY_NAMESPACE;
-    auto x = hn::Iota(d, index + low_);
+    // An Iota of any other start would be made lane by lane.
+    auto x = hn::Add(hn::Iota(d, 0), hn::Set(d, index + low_));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, 0x7FEB352Du));
     x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(d, 0x846CA68Bu));
     x = hn::Xor(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(d, high_));

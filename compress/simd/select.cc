@@ -11,53 +11,99 @@ namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// Where a share of about this is kept, a test of what to skip is guessed wrong too often.
+constexpr size_t kTile = 512;
+constexpr size_t kDense = 2;  // Kept in a tile.
+
+// Whole tiles, and whole vectors of them. What is kept is compressed in a register and stored
+// whole, into the slack: storing the kept lanes alone is slow on some machines. Values are fetched
+// later.
+class Selector {
+ public:
+  Selector(float tau, uint32_t first, uint32_t* HWY_RESTRICT positions)
+      : limit_(hn::Set(df_, tau)), first_(first), positions_(positions) {}
+
+  HWY_INLINE void Tile(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                       size_t at) {
+    const size_t before = kept_;
+    if (dense_) {
+      for (size_t i = 0; i < kTile; i += hn::Lanes(df_)) {
+        Keep(Accumulate(gradient + i, residual + i), at + i);
+      }
+    } else {
+      Sparse(gradient, residual, at);
+    }
+    dense_ = kept_ - before >= kDense;
+  }
+
+  HWY_INLINE void Vector(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                         size_t at) {
+    Keep(Accumulate(gradient, residual), at);
+  }
+
+  size_t kept() const { return kept_; }
+
+ private:
+  using DF = hn::CappedTag<float, 16>;
+  using V = hn::Vec<DF>;
+
+  HWY_INLINE V Accumulate(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual) {
+    const V acc = hn::Add(hn::LoadU(df_, gradient), hn::LoadU(df_, residual));
+    hn::StoreU(acc, df_, residual);
+    return acc;
+  }
+
+  HWY_INLINE void Keep(V acc, size_t at) {
+    const hn::RebindToUnsigned<DF> du;
+    const auto large = hn::Ge(hn::Abs(acc), limit_);
+    const auto here = hn::Add(iota_, hn::Set(du, first_ + static_cast<uint32_t>(at)));
+    hn::StoreU(hn::Compress(here, hn::RebindMask(du, large)), du, positions_ + kept_);
+    kept_ += hn::CountTrue(df_, large);
+  }
+
+  // Four vectors share the test that most of the time says no.
+  HWY_INLINE void Sparse(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                         size_t at) {
+    const size_t lanes = hn::Lanes(df_);
+    for (size_t i = 0; i < kTile; i += 4 * lanes) {
+      const V a0 = Accumulate(gradient + i, residual + i);
+      const V a1 = Accumulate(gradient + i + lanes, residual + i + lanes);
+      const V a2 = Accumulate(gradient + i + 2 * lanes, residual + i + 2 * lanes);
+      const V a3 = Accumulate(gradient + i + 3 * lanes, residual + i + 3 * lanes);
+      const V largest =
+          hn::Max(hn::Max(hn::Abs(a0), hn::Abs(a1)), hn::Max(hn::Abs(a2), hn::Abs(a3)));
+      if (hn::AllFalse(df_, hn::Ge(largest, limit_))) continue;
+      Keep(a0, at + i);
+      Keep(a1, at + i + lanes);
+      Keep(a2, at + i + 2 * lanes);
+      Keep(a3, at + i + 3 * lanes);
+    }
+  }
+
+  const DF df_;
+  const V limit_;
+  // Of any other start it would be made lane by lane.
+  const hn::Vec<hn::RebindToUnsigned<DF>> iota_ = hn::Iota(hn::RebindToUnsigned<DF>(), 0);
+  const uint32_t first_;
+  uint32_t* HWY_RESTRICT const positions_;
+  size_t kept_ = 0;
+  bool dense_ = false;
+};
+
 size_t SelectAbove(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual, size_t count,
                    float tau, uint32_t first, uint32_t* HWY_RESTRICT positions,
                    float* HWY_RESTRICT values) {
-  const hn::ScalableTag<float> df;
-  const hn::RebindToUnsigned<decltype(df)> du;
-  const size_t lanes = hn::Lanes(df);
-  const auto limit = hn::Set(df, tau);
-  size_t kept = 0;
+  Selector selector(tau, first, positions);
   size_t i = 0;
-  // Compressed in registers and stored whole, into the slack: storing the kept lanes alone is slow
-  // on some machines, and a branch for vectors that keep nothing is guessed wrong too often.
-  const auto keep = [&](auto acc, size_t at) HWY_ATTR {
-    const auto large = hn::Ge(hn::Abs(acc), limit);
-    hn::StoreU(hn::Compress(acc, large), df, values + kept);
-    hn::StoreU(
-        hn::Compress(hn::Iota(du, first + static_cast<uint32_t>(at)), hn::RebindMask(du, large)),
-        du, positions + kept);
-    kept += hn::CountTrue(df, large);
-  };
-  // Four at a time share the test that most of the time says no.
-  for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    const auto a0 = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
-    const auto a1 =
-        hn::Add(hn::LoadU(df, gradient + i + lanes), hn::LoadU(df, residual + i + lanes));
-    const auto a2 =
-        hn::Add(hn::LoadU(df, gradient + i + 2 * lanes), hn::LoadU(df, residual + i + 2 * lanes));
-    const auto a3 =
-        hn::Add(hn::LoadU(df, gradient + i + 3 * lanes), hn::LoadU(df, residual + i + 3 * lanes));
-    hn::StoreU(a0, df, residual + i);
-    hn::StoreU(a1, df, residual + i + lanes);
-    hn::StoreU(a2, df, residual + i + 2 * lanes);
-    hn::StoreU(a3, df, residual + i + 3 * lanes);
-    const auto largest =
-        hn::Max(hn::Max(hn::Abs(a0), hn::Abs(a1)), hn::Max(hn::Abs(a2), hn::Abs(a3)));
-    if (hn::AllFalse(df, hn::Ge(largest, limit))) continue;
-    keep(a0, i);
-    keep(a1, i + lanes);
-    keep(a2, i + 2 * lanes);
-    keep(a3, i + 3 * lanes);
-  }
+  for (; i + kTile <= count; i += kTile) selector.Tile(gradient + i, residual + i, i);
+  size_t kept = selector.kept();
   for (; i < count; ++i) {
     const float acc = gradient[i] + residual[i];
     residual[i] = acc;
     if ((acc < 0 ? -acc : acc) < tau) continue;
-    positions[kept] = first + static_cast<uint32_t>(i);
-    values[kept++] = acc;
+    positions[kept++] = first + static_cast<uint32_t>(i);
   }
+  for (size_t k = 0; k < kept; ++k) values[k] = residual[positions[k] - first];
   return kept;
 }
 
