@@ -97,7 +97,10 @@ EncodeInput Sender::Input(size_t chunk) {
   input.gradient = side_->gradient.span().subspan(chunk * kChunk + offset_, kChunk);
   if (feedback_) input.residual = side_->residual.chunk(chunk);
   input.threshold = threshold_;
-  input.magnitudes = searches_ ? &magnitudes_ : nullptr;
+  if (searches_) {
+    input.magnitudes = &magnitudes_;
+    input.magnitude_stride = MagnitudeHistogram::StrideFor(kChunks * kChunk, codec_->density());
+  }
   input.own_key = chunk;
   input.shared_key = chunk;
   input.rows = kRows;

@@ -31,7 +31,7 @@ class Sender {
   // For kernels.
   EncodeInput Input(size_t chunk);
   float threshold() const { return threshold_; }
-  // Chunks take their own thresholds, or count magnitudes for the next one; not, at first.
+  // Count magnitudes for the next threshold, as a Compressor with all these chunks would.
   void SearchThresholds() { searches_ = true; }
 
   const Codec& codec() const { return *codec_; }

@@ -34,7 +34,8 @@ struct EncodeInput {
   absl::Span<float> residual =
       {};               // Same size, or empty: nothing is added and what is lost is lost.
   float threshold = 0;  // Sparse codecs keep |acc| >= threshold; 0: taken from this chunk.
-  MagnitudeHistogram* magnitudes = nullptr;  // If set and the codec wants it, counts |acc|.
+  MagnitudeHistogram* magnitudes = nullptr;  // If set and the codec wants it, counts |acc| ...
+  size_t magnitude_stride = 0;               // ... of one in so many elements; 0: as it sees fit.
   uint64_t* kept = nullptr;  // If set, a codec with a density adds how many elements it kept.
   double density = 0;        // In place of the codec's own, where a threshold is taken; 0: its own.
   // Random numbers come from these alone (base/random.h). Both differ by chunk and step; `own_key`

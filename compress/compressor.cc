@@ -25,6 +25,7 @@ struct Group {
   MagnitudeHistogram magnitudes;  // Of this step.
   uint64_t kept = 0;              // In this step.
   uint64_t elements = 0;          // Encoded in this step.
+  uint64_t size = 0;              // Elements of all its chunks.
   float correction = 1;           // What the density is asked for times; see Correct.
 
   void ForgetStep() {
@@ -157,6 +158,7 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
   input.threshold = group.threshold;
   if (group.codec->density() > 0) {
     input.magnitudes = &group.magnitudes;
+    input.magnitude_stride = MagnitudeHistogram::StrideFor(group.size, group.codec->density());
     input.kept = &group.kept;
     group.elements += gradient.size();
     input.density = DensityAt(group, step);
@@ -201,6 +203,7 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
     added.config = chunk;
     added.group = FindOrAddGroup(chunk, &state_->groups);
     Group& group = state_->groups[added.group];
+    group.size += chunk.count;
     sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
                   "chunks are cut so that their frames stay below the limit");
     added.compensator = MakeCompensator(chunk.spec, chunk.count);

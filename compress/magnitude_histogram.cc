@@ -3,14 +3,26 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/random.h"
 #include "compress/float_bits.h"
+#include "hwy/cache_control.h"
 
 namespace sluice {
 namespace {
 
 constexpr int kBinShift = 20;
-constexpr size_t kLine = 16;       // Floats of a cache line: what a sample is made of.
-constexpr size_t kStrideMax = 64;  // Lines.
+constexpr size_t kGroup = 64;  // Floats: four cache lines, which come faster than one by one.
+constexpr size_t kBatch = 16;  // Groups.
+constexpr size_t kStrideMax = 64;
+constexpr double kReach = 400;  // Counted values that should reach a threshold.
+constexpr uint64_t kLeast = 32768;
+
+void PrefetchGroup(absl::Span<const float> values, size_t from) {
+  constexpr size_t kLine = 16;
+  for (size_t i = from; i < std::min(from + kGroup, values.size()); i += kLine) {
+    hwy::Prefetch(values.data() + i);
+  }
+}
 
 }  // namespace
 
@@ -19,20 +31,42 @@ void MagnitudeHistogram::Clear() {
   total_ = 0;
 }
 
-void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const float> residual) {
-  const size_t lines = (gradient.size() + kLine - 1) / kLine;
-  const size_t stride = std::clamp<size_t>(gradient.size() / kSample, 1, kStrideMax);
-  uint64_t sampled = 0;
-  for (size_t line = 0; line < lines; line += stride) {
-    const size_t from = line * kLine;
-    const size_t to = std::min(from + kLine, gradient.size());
-    for (size_t i = from; i < to; ++i) {
-      const float acc = residual.empty() ? gradient[i] : gradient[i] + residual[i];
-      counts_[MagnitudeBits(acc) >> kBinShift] += stride;
+size_t MagnitudeHistogram::StrideFor(uint64_t elements, double density) {
+  const uint64_t sample = std::max(static_cast<uint64_t>(kReach / density), kLeast);
+  return static_cast<size_t>(std::clamp<uint64_t>(elements / sample, 1, kStrideMax));
+}
+
+void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const float> residual,
+                             size_t stride) {
+  const size_t size = gradient.size();
+  if (size == 0) return;
+  if (stride == 0) stride = std::clamp<size_t>(size / kSample, 1, kStrideMax);
+  const size_t groups = (size + kGroup - 1) / kGroup;
+  stride = std::min(stride, groups);
+  uint64_t counted = 0;
+  size_t batch[kBatch];
+  for (size_t first = 0; first < groups;) {
+    size_t picked = 0;
+    for (; picked < kBatch && first < groups; first += stride) {
+      // Not the same one of each stride: rows of a matrix could have its length.
+      const size_t among = std::min(stride, groups - first);
+      const size_t group = first + static_cast<size_t>(CounterRandom(first).Below(among));
+      batch[picked++] = group * kGroup;
+      if (stride == 1) continue;
+      // The processor cannot guess what comes next; all of a batch come at once.
+      PrefetchGroup(gradient, group * kGroup);
+      PrefetchGroup(residual, group * kGroup);
     }
-    sampled += to - from;
+    for (const size_t from : absl::MakeSpan(batch).first(picked)) {
+      const size_t to = std::min(from + kGroup, size);
+      for (size_t i = from; i < to; ++i) {
+        const float acc = residual.empty() ? gradient[i] : gradient[i] + residual[i];
+        counts_[MagnitudeBits(acc) >> kBinShift] += stride;
+      }
+      counted += to - from;
+    }
   }
-  total_ += sampled * stride;
+  total_ += counted * stride;
 }
 
 void MagnitudeHistogram::Merge(const MagnitudeHistogram& other) {

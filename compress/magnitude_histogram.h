@@ -17,11 +17,17 @@ class MagnitudeHistogram {
   // Of a span longer than this about so many values are counted, each for several.
   static constexpr size_t kSample = 16384;
 
+  // One in how many values to count, of `elements` that share a threshold: so that at least 400 of
+  // those counted reach it, and at most one in 64.
+  static size_t StrideFor(uint64_t elements, double density);
+
   void Clear();
-  // Counts a deterministic sample (by position) of |gradient + residual| with matching weights; all
-  // of a short span. `residual` is empty or of the same size. Values that are not finite are
+  // Counts one in `stride` of |gradient + residual|, in groups of 256 bytes at positions that are
+  // always the same, with weights that make up for the others; at least one group of each span. 0:
+  // about kSample values. `residual` is empty or of the same size. Values that are not finite are
   // counted as large ones.
-  void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {});
+  void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {},
+           size_t stride = 0);
   void Merge(const MagnitudeHistogram& other);
 
   uint64_t total() const { return total_; }

@@ -81,11 +81,13 @@ class SparseCodec : public Codec {
     return kHeaderMax + BytesFor(count) + 2 + ValueBytes(format_, count);
   }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
-    if (input.magnitudes != nullptr && density() > 0) {
-      input.magnitudes->Add(input.gradient, input.residual);
-    }
     float floor = 0;
     const size_t kept = Keep(input, &floor);
+    if (input.magnitudes != nullptr && density() > 0) {
+      // The residual is acc by now, and in a cache.
+      input.magnitudes->Add(input.residual.empty() ? input.gradient : input.residual, {},
+                            input.magnitude_stride);
+    }
     Write(input, kept, format_, floor, out);
     if (input.kept != nullptr) *input.kept += kept;
   }
@@ -147,43 +149,89 @@ class TopKExactCodec final : public SparseCodec {
 constexpr int kBinShift = 20;
 constexpr size_t kBins = 2048;
 
-// The lowest bits that a magnitude of the bin that holds the `wanted` largest can have; at least 1.
-uint32_t BinThatHolds(size_t wanted, const EncodeInput& input) {
-  // Four tables: equal bins one after the other would wait for each other.
-  std::array<std::array<uint32_t, kBins>, 4> counts{};
-  ForEachTile<kTile>(input, [&](size_t, const float* gradient, const float* residual, size_t size) {
-    for (size_t i = 0; i < size; ++i) {
-      ++counts[i % 4][MagnitudeBits(gradient[i] + residual[i]) >> kBinShift];
-    }
-  });
-  size_t above = 0;
-  size_t bin = kBins - 1;
-  for (; bin > 0; --bin) {
-    for (const std::array<uint32_t, kBins>& table : counts) above += table[bin];
-    if (above >= wanted) break;
+// Counts of values by bin, and where the `wanted` largest end.
+class BinCounts {
+ public:
+  void Add(absl::Span<const float> values) {
+    for (const float value : values) ++counts_[MagnitudeBits(value) >> kBinShift];
   }
-  return std::max(static_cast<uint32_t>(bin) << kBinShift, uint32_t{1});
+  // The bin that holds the last of the `wanted` largest, 0 if there are not as many; `*above`:
+  // how many are in larger ones.
+  uint32_t BinOfLast(size_t wanted, size_t* above) const {
+    *above = 0;
+    for (size_t bin = kBins - 1; bin > 0; --bin) {
+      if (*above + counts_[bin] >= wanted) return static_cast<uint32_t>(bin);
+      *above += counts_[bin];
+    }
+    return 0;
+  }
+
+ private:
+  std::array<uint32_t, kBins> counts_{};
+};
+
+float LowestOfBin(uint32_t bin) {
+  // At least 1, so that zeros are never kept.
+  return std::bit_cast<float>(std::max(bin << kBinShift, uint32_t{1}));
+}
+
+// A threshold that a few more than `wanted` elements reach, most probably.
+float GuessThreshold(const EncodeInput& input, size_t wanted) {
+  constexpr size_t kStride = 16;
+  MagnitudeHistogram sample;
+  sample.Add(input.gradient, input.residual, kStride);
+  // Four standard deviations of what a sample of one in so many has.
+  const double reach = static_cast<double>(wanted) / kStride;
+  const double more =
+      (reach + 4 * std::sqrt(reach) + 4) * kStride / static_cast<double>(input.gradient.size());
+  return more < 1 ? sample.ThresholdFor(more) : 0;
+}
+
+// As Select, of an acc that is in place already if there is a residual.
+size_t SelectAgain(const EncodeInput& input, float tau) {
+  if (input.residual.empty()) return Select(input, tau);
+  // Adding this changes nothing, not even the sign of a zero.
+  float nothing[kTile];
+  std::fill(nothing, nothing + kTile, -0.0f);
+  EncodeScratch& scratch = *input.scratch;
+  size_t kept = 0;
+  for (size_t at = 0; at < input.residual.size(); at += kTile) {
+    kept += SelectAbove(nothing, input.residual.data() + at,
+                        std::min(kTile, input.residual.size() - at), tau, static_cast<uint32_t>(at),
+                        scratch.positions.data() + kept, scratch.values.data() + kept);
+  }
+  return kept;
 }
 
 // Of the first `found` in the scratch, which are in order of position, keeps the `wanted` largest,
 // ties the lowest positions.
 void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
+  BinCounts counts;
+  counts.Add(absl::MakeConstSpan(scratch->values).first(found));
+  size_t above = 0;
+  const uint32_t bin = counts.BinOfLast(wanted, &above);
   // Larger first, then earlier.
   const auto rank_of = [scratch](uint32_t i) {
     return (uint64_t{~MagnitudeBits(scratch->values[i])} << 32) | i;
   };
+  // Only those of that bin need to be put in order.
   if (scratch->numbers.size() < found) scratch->numbers.resize(found);
+  size_t size = 0;
+  for (uint32_t i = 0; i < found; ++i) {
+    scratch->numbers[size] = i;
+    size += MagnitudeBits(scratch->values[i]) >> kBinShift == bin ? 1 : 0;
+  }
   const auto begin = scratch->numbers.begin();
-  for (uint32_t i = 0; i < found; ++i) scratch->numbers[i] = i;
-  std::nth_element(begin, begin + static_cast<ptrdiff_t>(wanted) - 1,
-                   begin + static_cast<ptrdiff_t>(found),
+  const auto last_at = begin + static_cast<ptrdiff_t>(wanted - above) - 1;
+  std::nth_element(begin, last_at, begin + static_cast<ptrdiff_t>(size),
                    [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
-  const uint64_t last = rank_of(scratch->numbers[wanted - 1]);
+  const uint64_t last = rank_of(*last_at);
   size_t kept = 0;
   for (uint32_t i = 0; i < found; ++i) {
-    if (rank_of(i) > last) continue;
+    const bool keep = rank_of(i) <= last;
     scratch->positions[kept] = scratch->positions[i];
-    scratch->values[kept++] = scratch->values[i];
+    scratch->values[kept] = scratch->values[i];
+    kept += keep ? 1 : 0;
   }
 }
 
@@ -191,7 +239,15 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
   const auto wanted =
       static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
   if (wanted == 0) return 0;
-  size_t found = Select(input, std::bit_cast<float>(BinThatHolds(wanted, input)));
+  // The guess is for speed alone: what is kept does not depend on it.
+  const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
+  size_t found = Select(input, guess);
+  if (found < wanted && guess > LowestOfBin(0)) {
+    BinCounts counts;
+    counts.Add(input.residual.empty() ? input.gradient : input.residual);
+    size_t above = 0;
+    found = SelectAgain(input, LowestOfBin(counts.BinOfLast(wanted, &above)));
+  }
   if (found > wanted) {
     DropSmallest(found, wanted, input.scratch);
     found = wanted;

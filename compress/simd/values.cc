@@ -62,8 +62,7 @@ void ToBytes(float step, float* HWY_RESTRICT values, int8_t* HWY_RESTRICT codes,
     const hn::Rebind<int8_t, DF> d8;
     const auto value = hn::LoadU(df, values + i);
     const auto scaled = flat ? hn::Zero(df) : hn::Div(value, hn::Set(df, step));
-    const auto clamped =
-        hn::Min(hn::Max(scaled, hn::Set(df, -kTopByte)), hn::Set(df, kTopByte));
+    const auto clamped = hn::Min(hn::Max(scaled, hn::Set(df, -kTopByte)), hn::Set(df, kTopByte));
     const auto code = hn::ConvertTo(di, hn::Round(clamped));
     const auto decoded = hn::Mul(hn::ConvertTo(df, code), hn::Set(df, step));
     hn::StoreU(hn::Sub(value, decoded), df, values + i);
@@ -101,8 +100,7 @@ HWY_INLINE void QuantizeNibbles(float floor, float step, float* HWY_RESTRICT val
     const auto quotient = flat ? hn::Zero(df) : hn::Div(above, hn::Set(df, step));
     // Halves up. A step that was rounded to nothing would make this large.
     const auto half_steps = hn::Min(hn::Add(quotient, quotient), hn::Set(df, 2.0f * kTopNibble));
-    const auto q =
-        hn::ShiftRight<1>(hn::Add(hn::ConvertTo(di, half_steps), hn::Set(di, 1)));
+    const auto q = hn::ShiftRight<1>(hn::Add(hn::ConvertTo(di, half_steps), hn::Set(di, 1)));
     const auto negative = hn::Lt(value, hn::Zero(df));
     const auto magnitude = Level(df, floor, step, q);
     const auto decoded = hn::IfThenElse(negative, hn::Neg(magnitude), magnitude);
@@ -160,15 +158,13 @@ void FromNibbles(float floor, float step, const uint8_t* HWY_RESTRICT packed,
   }
 }
 
-void ToSignBits(float step, float* HWY_RESTRICT values, uint8_t* HWY_RESTRICT bits,
-                size_t count) {
+void ToSignBits(float step, float* HWY_RESTRICT values, uint8_t* HWY_RESTRICT bits, size_t count) {
   const hn::CappedTag<float, 16> df;
   const auto above = hn::Set(df, step), below = hn::Set(df, -step);
   const auto zero = hn::Zero(df);
   size_t i = 0;
   for (; i + 64 <= count; i += 64) {
-    const uint64_t word =
-        Bits64(df, values + i, [&](auto x) HWY_ATTR { return hn::Lt(x, zero); });
+    const uint64_t word = Bits64(df, values + i, [&](auto x) HWY_ATTR { return hn::Lt(x, zero); });
     hwy::CopyBytes<8>(&word, bits + i / 8);
     for (size_t j = i; j < i + 64; j += hn::Lanes(df)) {
       const auto value = hn::LoadU(df, values + j);

@@ -33,6 +33,39 @@ TEST(MagnitudeHistogram, SamplesLongSpansWithWeights) {
   EXPECT_NEAR(sampled.ThresholdFor(0.01) / whole.ThresholdFor(0.01), 1, 0.15);
 }
 
+TEST(MagnitudeHistogram, CountsOneInAsManyAsItIsTold) {
+  const std::vector<float> values = HeavyTailed(1 << 20, 3);
+  MagnitudeHistogram whole;
+  whole.Add(values, {}, 1);
+  for (const size_t stride : {2, 16, 64}) {
+    MagnitudeHistogram sampled;
+    sampled.Add(values, {}, stride);
+    EXPECT_EQ(sampled.total(), values.size());
+    EXPECT_NE(sampled.ThresholdFor(0.01), whole.ThresholdFor(0.01));
+    EXPECT_NEAR(sampled.ThresholdFor(0.01) / whole.ThresholdFor(0.01), 1, 0.1) << stride;
+  }
+}
+
+// However short, a span counts for about its size, not for a whole stride.
+TEST(MagnitudeHistogram, CountsShortSpansForTheirSize) {
+  for (const size_t size : {64, 640, 4096, 40960}) {
+    MagnitudeHistogram sampled;
+    sampled.Add(HeavyTailed(size, size), {}, 64);
+    EXPECT_EQ(sampled.total(), size);
+  }
+  MagnitudeHistogram nothing;
+  nothing.Add({}, {}, 64);
+  EXPECT_EQ(nothing.total(), 0u);
+}
+
+// With 400 counted ones above it, a threshold lets through what it should within some per cent.
+TEST(MagnitudeHistogram, StrideLeavesEnoughAboveAThreshold) {
+  EXPECT_EQ(MagnitudeHistogram::StrideFor(1000, 0.01), 1u);
+  EXPECT_EQ(MagnitudeHistogram::StrideFor(400'000, 0.01), 10u);
+  EXPECT_EQ(MagnitudeHistogram::StrideFor(400'000, 0.001), 1u);
+  EXPECT_EQ(MagnitudeHistogram::StrideFor(1'000'000'000, 0.01), 64u);
+}
+
 TEST(MagnitudeHistogram, AddsTheResidual) {
   const std::vector<float> a = HeavyTailed(1000, 3), b = HeavyTailed(1000, 4);
   std::vector<float> sum(1000);

@@ -72,6 +72,32 @@ TEST(TopKExact, KeepsExactlyTheLargest) {
   }
 }
 
+// Large exactly where one in 16 is looked at first: most of what has to be kept is elsewhere.
+TEST(TopKExact, DoesNotDependOnASample) {
+  constexpr size_t kGroup = 64, kStride = 16;
+  std::vector<float> values = HeavyTailed(65536, 11);
+  size_t looked_at = 0;
+  for (size_t at = 0; at < values.size(); at += kGroup) {
+    std::vector<float> group(values.size());
+    std::fill_n(group.begin() + static_cast<ptrdiff_t>(at), kGroup, 1.0f);
+    MagnitudeHistogram magnitudes;
+    magnitudes.Add(group, {}, kStride);
+    if (magnitudes.ThresholdFor(0.0001) == 0) continue;
+    for (size_t i = at; i < at + kGroup; i += 8) values[i] = 10.0f + static_cast<float>(i % 100);
+    ++looked_at;
+  }
+  ASSERT_EQ(looked_at, values.size() / kGroup / kStride);
+  const Result result = Encode("topk_exact:5%", values);
+  EXPECT_EQ(Positions(result.decoded), LargestOf(values, 3277));
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(result.residual[i], values[i] - result.decoded[i]) << i;
+  }
+  std::vector<std::byte> without_residual;
+  ASSERT_TRUE(
+      EncodeFrame(*CodecFor("topk_exact:5%"), {.gradient = values}, &without_residual).ok());
+  EXPECT_EQ(without_residual, result.frame);
+}
+
 TEST(TopKExact, TiesGoToTheLowestPositions) {
   std::vector<float> values(1000);
   for (size_t i = 0; i < values.size(); ++i) values[i] = i % 3 == 0 ? -0.5f : 0.5f;
