@@ -35,6 +35,11 @@ constexpr OptionName kOptionNames[] = {
     {"scope=tensor", kTensorScope, true},
     {"scope=job", kTensorScope, false},
     {"unbiased", kUnbiased, true},
+    {"index=auto", kIndex, false},
+    {"index=rice", kIndexRice, true},
+    {"index=packed", kIndexPacked, true},
+    {"index=bytes", kIndexBytes, true},
+    {"index=bitmap", kIndexBitmap, true},
 };
 
 std::vector<absl::string_view> CodecNames() {
@@ -124,6 +129,9 @@ std::string ReadLevel(const CodecEntry& entry, absl::string_view text, double* l
 std::string ReadOption(const CodecEntry& entry, absl::string_view name, uint32_t* options) {
   for (const OptionName& option : kOptionNames) {
     if (option.name != name || (entry.options & option.option) == 0) continue;
+    if ((option.option & kIndex) != 0 && (*options & kIndex) != 0) {
+      return absl::StrCat(name, " is one index too many: positions are coded in one way");
+    }
     if (option.sets) *options |= option.option;
     return "";
   }

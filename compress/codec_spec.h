@@ -55,6 +55,12 @@ enum CodecOption : uint32_t {
   kE5m2 = 4,         // e5m2: 5 bits of exponent, 2 of mantissa (fp8).
   kTensorScope = 8,  // scope=tensor: a threshold per tensor instead of one over all.
   kUnbiased = 16,    // unbiased: what is sent is scaled up for what is not (randomk).
+  // index=..: how positions are coded (position_coding.h); at most one, none: what is smallest.
+  kIndexRice = 32,
+  kIndexPacked = 64,
+  kIndexBytes = 128,
+  kIndexBitmap = 256,
+  kIndex = kIndexRice | kIndexPacked | kIndexBytes | kIndexBitmap,
 };
 
 enum class CompensatorId : uint8_t { kErrorFeedback, kNone, kDgc, kEf21, kDiana };

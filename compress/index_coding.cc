@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compress/simd/positions.h"
 #include "compress/vectorized.h"
 
 namespace sluice {
@@ -39,31 +40,19 @@ RicePlan ChooseRice(absl::Span<const uint32_t> numbers) {
 
 void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
                       std::vector<std::byte>* out) {
-  if (parameter == 0) return;
-  size_t at = out->size();
-  out->resize(at + RemainderBytes(numbers.size(), parameter));
-  const uint64_t mask = (uint64_t{1} << parameter) - 1;
-  uint64_t word = 0;
-  int filled = 0;
-  for (const uint32_t number : numbers) {
-    word |= (number & mask) << filled;
-    filled += parameter;
-    for (; filled >= 8; filled -= 8, word >>= 8) (*out)[at++] = static_cast<std::byte>(word);
-  }
-  if (filled > 0) (*out)[at] = static_cast<std::byte>(word);
+  if (parameter == 0 || numbers.empty()) return;
+  const size_t at = out->size(), size = RemainderBytes(numbers.size(), parameter);
+  out->resize(at + size + kPackSlack);
+  PackBits(numbers.data(), numbers.size(), parameter, reinterpret_cast<uint8_t*>(out->data()) + at);
+  out->resize(at + size);
 }
 
 void AppendUnary(absl::Span<const uint32_t> numbers, const RicePlan& plan,
                  std::vector<std::byte>* out) {
-  const size_t start = out->size();
-  out->resize(start + BytesFor(plan.unary_bits));
-  std::byte* const plane = out->data() + start;
-  uint64_t bit = 0;
-  for (const uint32_t number : numbers) {
-    bit += number >> plan.parameter;
-    plane[bit / 8] |= static_cast<std::byte>(1 << (bit % 8));
-    ++bit;
-  }
+  const size_t at = out->size();
+  out->resize(at + BytesFor(plan.unary_bits));
+  SetOnes(numbers.data(), numbers.size(), plan.parameter, /*by_three=*/false,
+          reinterpret_cast<uint8_t*>(out->data()) + at);
 }
 
 bool IsPadded(absl::Span<const std::byte> plane, uint64_t bits) {

@@ -10,7 +10,7 @@
 #include "base/check.h"
 #include "compress/accumulator.h"
 #include "compress/float_bits.h"
-#include "compress/index_coding.h"
+#include "compress/position_coding.h"
 #include "compress/simd/select.h"
 #include "compress/sparse_values.h"
 
@@ -49,36 +49,37 @@ size_t Select(const EncodeInput& input, float tau) {
 
 // Writes the payload for the first `kept` of the scratch, and what each value's code loses into the
 // residual.
-void Write(const EncodeInput& input, size_t kept, ValueFormat format, float floor,
+void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode index, float floor,
            std::vector<std::byte>* out) {
   EncodeScratch& scratch = *input.scratch;
   const absl::Span<float> values = absl::MakeSpan(scratch.values).first(kept);
   if (scratch.numbers.size() < kept) scratch.numbers.resize(kept);
   const absl::Span<uint32_t> gaps = absl::MakeSpan(scratch.numbers).first(kept);
   GapsOf(scratch.positions.data(), kept, gaps.data());
-  const RicePlan plan = ChooseRice(gaps);
+  // The last position is the sum of all gaps and of what is kept before it.
+  const uint64_t sum = kept == 0 ? 0 : scratch.positions[kept - 1] + uint64_t{1} - kept;
+  const PositionPlan plan = PlanPositions(index, gaps, sum);
   const ValueLevels levels = ChooseLevels(format, values, floor);
   ByteWriter writer(out);
   writer.Write(static_cast<uint8_t>(format));
-  writer.Write(static_cast<uint8_t>(plan.parameter));
+  writer.Write(plan.coding);
   writer.Write(static_cast<uint32_t>(kept));
   AppendLevels(format, levels, out);
-  AppendRemainders(gaps, plan.parameter, out);
+  AppendFirstPlanes(plan, gaps, out);
   AppendValues(format, levels, values, out);
-  AppendUnary(gaps, plan, out);
+  AppendLastPlane(plan, gaps, out);
   if (input.residual.empty()) return;
   for (size_t i = 0; i < kept; ++i) input.residual[scratch.positions[i]] = values[i];
 }
 
 class SparseCodec : public Codec {
  public:
-  explicit SparseCodec(ValueFormat format) : format_(format) {}
+  explicit SparseCodec(const CodecSpec& spec) : format_(spec.values), index_(IndexModeOf(spec)) {}
 
   FormatId format() const override { return FormatId::kSparse; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    // With all kept, positions are a bitmap at worst; each plane may end in a broken byte.
-    return kHeaderMax + BytesFor(count) + 2 + ValueBytes(format_, count);
+    return kHeaderMax + MaxPositionBytes(index_, count) + ValueBytes(format_, count);
   }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
     float floor = 0;
@@ -88,7 +89,7 @@ class SparseCodec : public Codec {
       input.magnitudes->Add(input.residual.empty() ? input.gradient : input.residual, {},
                             input.magnitude_stride);
     }
-    Write(input, kept, format_, floor, out);
+    Write(input, kept, format_, index_, floor, out);
     if (input.kept != nullptr) *input.kept += kept;
   }
 
@@ -98,11 +99,12 @@ class SparseCodec : public Codec {
 
  private:
   const ValueFormat format_;
+  const IndexMode index_;
 };
 
 class TopKCodec final : public SparseCodec {
  public:
-  TopKCodec(double density, ValueFormat format) : SparseCodec(format), density_(density) {}
+  explicit TopKCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
 
   double density() const override { return density_; }
 
@@ -123,8 +125,8 @@ class TopKCodec final : public SparseCodec {
 
 class ThresholdCodec final : public SparseCodec {
  public:
-  ThresholdCodec(float threshold, ValueFormat format)
-      : SparseCodec(format), threshold_(UsableThreshold(threshold)) {}
+  explicit ThresholdCodec(const CodecSpec& spec)
+      : SparseCodec(spec), threshold_(UsableThreshold(static_cast<float>(spec.level))) {}
 
  private:
   size_t Keep(const EncodeInput& input, float* floor) const override {
@@ -137,7 +139,7 @@ class ThresholdCodec final : public SparseCodec {
 
 class TopKExactCodec final : public SparseCodec {
  public:
-  TopKExactCodec(double density, ValueFormat format) : SparseCodec(format), density_(density) {}
+  explicit TopKExactCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
 
  private:
   size_t Keep(const EncodeInput& input, float* floor) const override;
@@ -263,26 +265,24 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
 struct Parts {
   ValueFormat format = ValueFormat::kFp16;
-  int parameter = 0;
-  size_t kept = 0;
   ValueLevels levels;
-  absl::Span<const std::byte> remainders;
   absl::Span<const std::byte> values;
-  absl::Span<const std::byte> unary;
+  PositionPlanes positions;
 };
 
-// False if the bytes do not suffice, or format or parameter are out of range.
+// False if the bytes do not suffice, or format or coding are unknown.
 bool Split(absl::Span<const std::byte> payload, Parts* parts) {
   ByteReader reader(payload);
+  PositionPlanes& positions = parts->positions;
   parts->format = static_cast<ValueFormat>(reader.Read<uint8_t>());
-  parts->parameter = reader.Read<uint8_t>();
-  parts->kept = reader.Read<uint32_t>();
-  if (parts->parameter > kRiceParameterMax || parts->format > ValueFormat::kSign) return false;
+  positions.coding = reader.Read<uint8_t>();
+  positions.kept = reader.Read<uint32_t>();
+  if (parts->format > ValueFormat::kSign) return false;
   if (!ReadLevels(parts->format, &reader, &parts->levels)) return false;
-  parts->remainders = reader.ReadBytes(RemainderBytes(parts->kept, parts->parameter));
-  parts->values = reader.ReadBytes(ValueBytes(parts->format, parts->kept));
+  if (!ReadFirstPlanes(&reader, &positions)) return false;
+  parts->values = reader.ReadBytes(ValueBytes(parts->format, positions.kept));
   if (!reader.ok()) return false;
-  parts->unary = reader.ReadBytes(reader.remaining());
+  positions.last = reader.ReadBytes(reader.remaining());
   return true;
 }
 
@@ -294,17 +294,17 @@ absl::Status Bad(absl::string_view what) {
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
-  return std::make_unique<TopKCodec>(spec.level, spec.values);
+  return std::make_unique<TopKCodec>(spec);
 }
 
 std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
-  return std::make_unique<TopKExactCodec>(spec.level, spec.values);
+  return std::make_unique<TopKExactCodec>(spec);
 }
 
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
   Check(spec.level > 0, "a threshold is above 0");
-  return std::make_unique<ThresholdCodec>(static_cast<float>(spec.level), spec.values);
+  return std::make_unique<ThresholdCodec>(spec);
 }
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
@@ -312,37 +312,25 @@ absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
   if (!Split(payload, &parts)) {
     return Bad("its value format is unknown, or its planes do not fit into its bytes");
   }
-  const absl::string_view values =
-      WhatIsWrong(parts.format, parts.levels, parts.kept, parts.values);
-  if (!values.empty()) return Bad(values);
-  if (parts.kept == 0 && parts.parameter != 0) return Bad("it has a parameter but no positions");
-  if (!IsPadded(parts.remainders, uint64_t{parts.kept} * parts.parameter) ||
-      !IsUnaryPlane(parts.unary, parts.kept)) {
-    return Bad("its position planes do not hold as many positions as it says");
-  }
-  bool inside = true;
-  ForEachPosition(parts.remainders, parts.unary, parts.parameter, [&](uint64_t position) {
-    inside = position < count;
-    return inside;
-  });
-  return inside ? absl::OkStatus() : Bad(absl::StrCat("a position is not below ", count));
+  absl::string_view problem =
+      WhatIsWrong(parts.format, parts.levels, parts.positions.kept, parts.values);
+  if (problem.empty()) problem = PositionProblem(parts.positions, count);
+  return problem.empty() ? absl::OkStatus() : Bad(problem);
 }
 
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  constexpr size_t kAhead = 256;
   Parts parts;
   Check(Split(payload, &parts), "only validated payloads are decoded");
-  float values[kAhead];
-  size_t index = 0;
-  ForEachPosition(parts.remainders, parts.unary, parts.parameter, [&](uint64_t position) {
-    if (index % kAhead == 0) {
-      DecodeValues(parts.format, parts.levels, parts.values, index,
-                   absl::MakeSpan(values).first(std::min(kAhead, parts.kept - index)));
-    }
-    sum[position] += values[index % kAhead];
-    ++index;
-    return true;
-  });
+  uint32_t positions[PositionReader::kBatch];
+  float values[PositionReader::kBatch];
+  PositionReader reader(parts.positions);
+  size_t done = 0;
+  while (const size_t count = reader.Read(positions)) {
+    DecodeValues(parts.format, parts.levels, parts.values, done,
+                 absl::MakeSpan(values).first(count));
+    for (size_t i = 0; i < count; ++i) sum[positions[i]] += values[i];
+    done += count;
+  }
 }
 
 }  // namespace sluice

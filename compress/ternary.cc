@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -9,6 +10,7 @@
 #include "compress/accumulator.h"
 #include "compress/index_coding.h"
 #include "compress/payload.h"
+#include "compress/position_coding.h"
 #include "compress/simd/ternary.h"
 
 namespace sluice {
@@ -109,34 +111,30 @@ Selection Select(const EncodeInput& input, float share) {
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
 struct Parts {
-  int position_parameter = 0;
+  PositionPlanes positions;
   int scale_parameter = 0;
-  size_t kept = 0;
   size_t scales = 0;
-  absl::Span<const std::byte> position_remainders;
   absl::Span<const std::byte> signs;
   absl::Span<const std::byte> scale_remainders;
   absl::Span<const std::byte> scale_unary;
-  absl::Span<const std::byte> position_unary;
 };
 
-// False if the bytes do not suffice or a parameter is out of range.
+// False if the bytes do not suffice, or the coding or the parameter is out of range.
 bool Split(absl::Span<const std::byte> payload, Parts* parts) {
   ByteReader reader(payload);
-  parts->position_parameter = reader.Read<uint8_t>();
+  PositionPlanes& positions = parts->positions;
+  positions.coding = reader.Read<uint8_t>();
   parts->scale_parameter = reader.Read<uint8_t>();
-  parts->kept = reader.Read<uint32_t>();
+  positions.kept = reader.Read<uint32_t>();
   parts->scales = reader.Read<uint32_t>();
   const size_t scale_unary_size = reader.Read<uint32_t>();
-  if (parts->position_parameter > kRiceParameterMax) return false;
   if (parts->scale_parameter > kRiceParameterMax) return false;
-  parts->position_remainders =
-      reader.ReadBytes(RemainderBytes(parts->kept, parts->position_parameter));
-  parts->signs = reader.ReadBytes(BytesFor(parts->kept));
+  if (!ReadFirstPlanes(&reader, &positions)) return false;
+  parts->signs = reader.ReadBytes(BytesFor(positions.kept));
   parts->scale_remainders = reader.ReadBytes(RemainderBytes(parts->scales, parts->scale_parameter));
   parts->scale_unary = reader.ReadBytes(scale_unary_size);
   if (!reader.ok()) return false;
-  parts->position_unary = reader.ReadBytes(reader.remaining());
+  positions.last = reader.ReadBytes(reader.remaining());
   return true;
 }
 
@@ -144,20 +142,17 @@ absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("ternary payload: ", what));
 }
 
-absl::Status CheckPlanes(const Parts& parts) {
-  if ((parts.kept == 0 && parts.position_parameter != 0) ||
-      (parts.scales == 0 && parts.scale_parameter != 0)) {
-    return Bad("it has a parameter but nothing that is coded with it");
-  }
-  if (!IsPadded(parts.position_remainders, uint64_t{parts.kept} * parts.position_parameter) ||
-      !IsUnaryPlane(parts.position_unary, parts.kept)) {
-    return Bad("its position planes do not hold as many positions as it says");
+absl::Status CheckPlanes(const Parts& parts, size_t count) {
+  const absl::string_view problem = PositionProblem(parts.positions, count);
+  if (!problem.empty()) return Bad(problem);
+  if (parts.scales == 0 && parts.scale_parameter != 0) {
+    return Bad("it has a parameter but no scales that are coded with it");
   }
   if (!IsPadded(parts.scale_remainders, uint64_t{parts.scales} * parts.scale_parameter) ||
       !IsUnaryPlane(parts.scale_unary, parts.scales)) {
     return Bad("its scale planes do not hold as many scales as it says");
   }
-  if (!IsPadded(parts.signs, parts.kept)) return Bad("padding is not zero");
+  if (!IsPadded(parts.signs, parts.positions.kept)) return Bad("padding is not zero");
   return absl::OkStatus();
 }
 
@@ -175,51 +170,53 @@ void ForEachScale(const Parts& parts, Fn fn) {
 
 class TernaryCodec final : public Codec {
  public:
-  explicit TernaryCodec(double share) : share_(static_cast<float>(share)) {}
+  explicit TernaryCodec(const CodecSpec& spec)
+      : share_(static_cast<float>(spec.level)), index_(IndexModeOf(spec)) {}
 
   FormatId format() const override { return FormatId::kTernary; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    // Positions are a bitmap at worst, scale steps have 12 bits; each plane may end in a broken
-    // byte.
+    // Scale steps have 12 bits; both their planes may end in a broken byte.
     const uint64_t blocks = Blocks(count);
-    return kHeaderSize + BytesFor(count) + BytesFor(count) + BytesFor(blocks * 13) + 5;
+    return kHeaderSize + MaxPositionBytes(index_, count) + BytesFor(count) + BytesFor(blocks * 13) +
+           1;
   }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const Selection selection = Select(input, share_);
     const absl::Span<const uint32_t> gaps(selection.gaps, selection.kept);
     const absl::Span<const uint32_t> steps(selection.scale_steps, selection.scales);
-    const RicePlan positions = ChooseRice(gaps);
+    const PositionPlan positions = PlanPositions(index_, gaps, selection.next - selection.kept);
     const RicePlan scales = ChooseRice(steps);
     ByteWriter writer(out);
-    writer.Write(static_cast<uint8_t>(positions.parameter));
+    writer.Write(positions.coding);
     writer.Write(static_cast<uint8_t>(scales.parameter));
     writer.Write(static_cast<uint32_t>(gaps.size()));
     writer.Write(static_cast<uint32_t>(steps.size()));
     writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
-    AppendRemainders(gaps, positions.parameter, out);
+    AppendFirstPlanes(positions, gaps, out);
     out->insert(out->end(), selection.signs, selection.signs + BytesFor(gaps.size()));
     AppendRemainders(steps, scales.parameter, out);
     AppendUnary(steps, scales, out);
-    AppendUnary(gaps, positions, out);
+    AppendLastPlane(positions, gaps, out);
   }
 
  private:
   const float share_;
+  const IndexMode index_;
 };
 
 }  // namespace
 
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a threshold is above 0 and at most 1");
-  return std::make_unique<TernaryCodec>(spec.level);
+  return std::make_unique<TernaryCodec>(spec);
 }
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) {
   Parts parts;
   if (!Split(payload, &parts)) return Bad("its planes do not fit into its bytes");
-  absl::Status planes = CheckPlanes(parts);
+  absl::Status planes = CheckPlanes(parts, count);
   if (!planes.ok()) return planes;
   bool valid = true;
   ForEachScale(parts, [&](int64_t scale) {
@@ -227,18 +224,16 @@ absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) 
     return valid;
   });
   if (!valid) return Bad("a scale is out of range");
+  uint32_t positions[PositionReader::kBatch];
+  PositionReader reader(parts.positions);
   size_t blocks = 0;
-  uint64_t block_end = 0;
-  ForEachPosition(parts.position_remainders, parts.position_unary, parts.position_parameter,
-                  [&](uint64_t position) {
-                    valid = position < count;
-                    if (position >= block_end) {
-                      ++blocks;
-                      block_end = (position / kBlock + 1) * kBlock;
-                    }
-                    return valid;
-                  });
-  if (!valid) return Bad(absl::StrCat("a position is not below ", count));
+  size_t block = std::numeric_limits<size_t>::max();
+  while (const size_t read = reader.Read(positions)) {
+    for (size_t i = 0; i < read; ++i) {
+      blocks += positions[i] / kBlock != block ? 1 : 0;
+      block = positions[i] / kBlock;
+    }
+  }
   if (blocks != parts.scales) {
     return Bad(
         absl::StrCat("its positions are in ", blocks, " blocks, it has ", parts.scales, " scales"));
@@ -255,21 +250,21 @@ void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum
     scales.push_back(FromScale(static_cast<int32_t>(scale)));
     return true;
   });
+  uint32_t positions[PositionReader::kBatch];
+  PositionReader reader(parts.positions);
   size_t index = 0;
-  size_t block = 0;
-  uint64_t block_end = 0;
-  float scale = 0;
-  ForEachPosition(parts.position_remainders, parts.position_unary, parts.position_parameter,
-                  [&](uint64_t position) {
-                    if (position >= block_end) {
-                      scale = scales[block++];
-                      block_end = (position / kBlock + 1) * kBlock;
-                    }
-                    const unsigned signs = static_cast<unsigned>(parts.signs[index / 8]);
-                    sum[position] += ((signs >> (index % 8)) & 1) != 0 ? -scale : scale;
-                    ++index;
-                    return true;
-                  });
+  size_t scale = 0;  // One after that of the last position.
+  size_t block = std::numeric_limits<size_t>::max();
+  while (const size_t count = reader.Read(positions)) {
+    for (size_t i = 0; i < count; ++i, ++index) {
+      const uint32_t position = positions[i];
+      scale += position / kBlock != block ? 1 : 0;
+      block = position / kBlock;
+      const unsigned sign = static_cast<unsigned>(parts.signs[index / 8]) >> (index % 8) & 1;
+      const uint32_t bits = std::bit_cast<uint32_t>(scales[scale - 1]) ^ (sign << 31);
+      sum[position] += std::bit_cast<float>(bits);
+    }
+  }
 }
 
 }  // namespace sluice

@@ -42,6 +42,18 @@ TEST(CodecSpec, Parses) {
           .codec = CodecId::kTernary, .level = 0.5, .compensator = {.id = CompensatorId::kNone}}));
 }
 
+TEST(CodecSpec, PositionsAreCodedInOneWay) {
+  EXPECT_EQ(ParseCodecSpec("topk:1%,index=bytes")->options, uint32_t{kIndexBytes});
+  EXPECT_EQ(ParseCodecSpec("topk:1%,index=auto")->options, 0u);
+  EXPECT_EQ(CodecSpecFromMap({{"codec", "ternary"}, {"level", "0.5"}, {"options", "index=bytes"}})
+                ->options,
+            uint32_t{kIndexBytes});
+  EXPECT_THAT(ErrorOf("topk:1%,index=bytes,index=rice"), HasSubstr("one index too many"));
+  EXPECT_EQ(CaretOf("topk:1%,index=bytes,index=rice"), 20u);
+  EXPECT_THAT(ErrorOf("topk:1%,index=byte"), HasSubstr("did you mean \"index=bytes\"?"));
+  EXPECT_THAT(ErrorOf("randomk:1%,index=bytes"), HasSubstr("unknown option"));
+}
+
 TEST(CodecSpec, CanonicalTextReadsBackEqual) {
   const std::pair<const char*, const char*> cases[] = {
       {"none", "none"},
@@ -51,6 +63,11 @@ TEST(CodecSpec, CanonicalTextReadsBackEqual) {
       {"topk:1", "topk:100%"},
       {"ternary:50%", "ternary:0.5"},
       {"ternary:0.35", "ternary:0.35"},
+      {"topk:1%,index=auto", "topk:1%"},
+      {"topk:1%,index=bytes,scope=tensor+int4", "topk:1%,scope=tensor,index=bytes+int4"},
+      {"ternary:0.5,index=bitmap", "ternary:0.5,index=bitmap"},
+      {"threshold:0.1,index=packed", "threshold:0.1,index=packed"},
+      {"topk_exact:1%,index=rice/noef", "topk_exact:1%,index=rice/noef"},
   };
   for (const auto& [text, canonical] : cases) {
     const CodecSpec spec = *ParseCodecSpec(text);

@@ -3,7 +3,8 @@
 
 Checks that the run ends well with equal parameters on all workers, that what it sent is what
 docs/compression.md says (within 10 %), and that no two cells give the same parameters: nothing is
-silently something else.
+silently something else. Cells that differ in `index=` alone must give the same ones: how positions
+are coded changes bytes, not values.
 
 usage: codec_cells_test.py FOLDER_OF_PROGRAMS [--usual]
   --usual   only codecs with their usual compensator, and as downlink codecs
@@ -12,6 +13,7 @@ import concurrent.futures
 import json
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -30,7 +32,8 @@ CHUNK = 65536  # Elements of the largest chunk.
 VARIANTS = [
     "fp16:sr", "bf16:sr", "fp8:e5m2", "fp8:sr", "int8:minmax", "int4:minmax", "int8:sr", "int4:sr",
     "int4:minmax,sr", "qsgd:2", "qsgd:8", "ternary:0.7", "topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:5%+int4",
-    "topk:1%,scope=tensor", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
+    "topk:1%,scope=tensor", "topk:1%+int4", "topk:1%,index=bytes+int4", "topk:1%,index=packed+int4",
+    "topk:1%,index=rice+int4", "topk:10%+sign", "topk:10%,index=bitmap+sign", "ternary:0.7,index=bytes", "blocktopk:16+int4", "randomk:10%,unbiased", "powersgd:2", "eden:1",
     "eden:4", "intsum:8", "intsum:2", "countsketch:4x",
 ]
 
@@ -40,6 +43,21 @@ def entropy(density):
     if density >= 1:
         return 0
     return (-density * math.log2(density) - (1 - density) * math.log2(1 - density)) / density
+
+
+# What the smallest coding takes of the entropy of independent positions: those of real gradients cluster.
+CLUSTERED = 0.5
+
+
+def index_bits(spec, density):
+    """Bits per kept position: the least and the most."""
+    mode = re.search(r"index=(\w+)", spec)
+    bits = entropy(density)
+    return {
+        "bytes": lambda: (8, 8 / (1 - (1 - density)**255)),
+        "packed": lambda: (CLUSTERED * bits, 1.2 * bits),
+        "bitmap": lambda: (0.95 / density, 1 / density),
+    }.get(mode and mode.group(1), lambda: (CLUSTERED * bits, 1.02 * bits))()
 
 
 def value_bits(spec):
@@ -68,8 +86,6 @@ def wanted_bits(spec, m, n):
         "bf16": lambda: 16,
         "fp8": lambda: 8 + 1 / 16,
         "qsgd": lambda: at + 1 / 32,
-        "topk": lambda: at * (value_bits(spec) + entropy(at) * 1.02),
-        "topk_exact": lambda: at * (value_bits(spec) + entropy(at) * 1.02),
         "blocktopk": lambda: (value_bits(spec) + math.log2(at)) / at,
         "randomk": lambda: at * value_bits(spec),
         "countsketch": lambda: 32 / at,
@@ -79,8 +95,10 @@ def wanted_bits(spec, m, n):
     }
     if name in exact:
         return (exact[name](),) * 2
+    if name in ("topk", "topk_exact"):
+        return tuple(at * (value_bits(spec) + bits) for bits in index_bits(spec, at))
     return {
-        "ternary": (0.2, 1.2), "terngrad": (0.3, 1.6), "natural": (5, 7), "sign": (1.02, 2.02), "signsgd": (1.02, 2.02),
+        "ternary": (0.2, 1.6 if "index=bytes" in spec else 1.2), "terngrad": (0.3, 1.6), "natural": (5, 7), "sign": (1.02, 2.02), "signsgd": (1.02, 2.02),
         "onebit": (1.03, 2.03), "threshold": (0.01, 8), "lsh": (0.1, 8.1),
     }[name]
 
@@ -150,7 +168,7 @@ def check_bytes(cell, report, overhead):
 def main(arguments):
     programs = pathlib.Path(arguments[0])
     chosen = cells(str(programs / "sluice"), "--usual" in arguments)
-    problems, hashes = [], {}
+    problems, hashes, values = [], {}, {}
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         reports = list(pool.map(lambda cell: run(programs, cell), chosen))
     plain = next(report for cell, (report, _) in zip(chosen, reports) if str(cell) == "uplink none")
@@ -169,9 +187,12 @@ def main(arguments):
         problem = check_bytes(cell, report, overhead_up if up else overhead_down)
         if problem:
             problems.append(problem)
-        twin = hashes.setdefault(report["parameters_sha256"], cell)
-        if twin is not cell:
+        by_values = re.sub(r",index=\w+", "", str(cell))
+        twin = hashes.setdefault(report["parameters_sha256"], by_values)
+        if twin != by_values:
             problems.append(f"{cell} and {twin} give the same parameters")
+        if values.setdefault(by_values, report["parameters_sha256"]) != report["parameters_sha256"]:
+            problems.append(f"{cell} gives other parameters than {by_values}")
     print(f"{len(chosen)} cells, {len(problems)} problems")
     for problem in problems:
         print(problem, file=sys.stderr)

@@ -1,0 +1,437 @@
+#include "compress/position_coding.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include "base/check.h"
+#include "compress/index_coding.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kThirdsFirst = 32;  // Codings from here on have a divisor 3 * 2^b,
+constexpr int kThirdsParameterMax = 29;
+constexpr int kCodesFirst = 64;  // and from here on codes of w bits.
+constexpr int kCodeWidthMax = 16;
+constexpr uint8_t kBlocks = 96;  // Rice with a parameter for each block.
+constexpr size_t kThirdsPerByte = 5;
+constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1
+
+bool HasCodes(uint8_t coding) { return coding >= kCodesFirst && coding < kBlocks; }
+bool HasThirds(uint8_t coding) { return coding >= kThirdsFirst && coding < kCodesFirst; }
+int ParameterOf(uint8_t coding) { return coding % kThirdsFirst; }
+int WidthOf(uint8_t coding) { return coding - kCodesFirst; }
+
+bool IsCoding(uint8_t coding) {
+  if (coding < kThirdsFirst) return true;
+  if (coding < kCodesFirst) return ParameterOf(coding) <= kThirdsParameterMax;
+  return (coding > kCodesFirst && WidthOf(coding) <= kCodeWidthMax) || coding == kBlocks;
+}
+
+size_t Blocks(size_t kept) { return (kept + kRiceBlock - 1) / kRiceBlock; }
+size_t ParameterBytes(size_t kept) { return (Blocks(kept) + 1) / 2; }
+size_t ThirdsBytes(size_t kept) { return (kept + kThirdsPerByte - 1) / kThirdsPerByte; }
+
+// Of the planes before the values.
+size_t FirstBytes(uint8_t coding, size_t kept) {
+  if (HasCodes(coding)) return 0;
+  return RemainderBytes(kept, ParameterOf(coding)) + (HasThirds(coding) ? ThirdsBytes(kept) : 0);
+}
+
+// Takes the candidate with the fewest bytes, of equal ones the first.
+class Choice {
+ public:
+  explicit Choice(size_t kept) : kept_(kept) {}
+
+  void Offer(int coding, uint64_t last_bits) {
+    const auto name = static_cast<uint8_t>(coding);
+    Offer({.coding = name, .first_bytes = FirstBytes(name, kept_), .last_bits = last_bits});
+  }
+  void Offer(const PositionPlan& plan) {
+    const uint64_t bytes = plan.first_bytes + BytesFor(plan.last_bits);
+    if (bytes >= best_bytes_) return;
+    best_bytes_ = bytes;
+    best_ = plan;
+  }
+  const PositionPlan& best() const { return best_; }
+
+ private:
+  const size_t kept_;
+  uint64_t best_bytes_ = std::numeric_limits<uint64_t>::max();
+  PositionPlan best_;
+};
+
+// Divisors around the one that suits geometric gaps of this mean, which is 0.69 times it; and
+// blocks. Returns the largest gap.
+uint32_t OfferRice(absl::Span<const uint32_t> gaps, uint64_t sum, Choice* choice) {
+  const size_t kept = gaps.size();
+  choice->Offer(0, sum + kept);
+  const int middle = static_cast<int>(std::bit_width((sum + kept) * 11 / 16 / kept));
+  const int shift = std::max(middle - 3, 0);
+  QuotientSums quotients;
+  SumQuotients(gaps.data(), kept, shift, &quotients);
+  const bool thirds = (quotients.largest >> shift) <= kLargestForThree;
+  for (size_t i = 0; i < kDivisorCount; ++i) {
+    const bool by_three = kDivisors[i] % 3 == 0;
+    if (by_three && !thirds) continue;
+    const int more = std::countr_zero(kDivisors[i]);
+    const int parameter = shift + more;
+    if (parameter > (by_three ? kThirdsParameterMax : kRiceParameterMax)) continue;
+    choice->Offer((by_three ? kThirdsFirst : 0) + parameter, quotients.sums[i] + kept);
+  }
+  const BlockSizes blocks = SizeOfBlocks(gaps.data(), kept);
+  choice->Offer({.coding = kBlocks,
+                 .first_bytes = static_cast<size_t>(ParameterBytes(kept) + blocks.low_bytes),
+                 .last_bits = blocks.quotients + kept});
+  return quotients.largest;
+}
+
+// How many codes of `width` bits the gaps take.
+uint64_t CodesOf(absl::Span<const uint32_t> gaps, int width, uint32_t largest) {
+  const uint32_t escape = (uint32_t{1} << width) - 1;
+  uint64_t codes = gaps.size();
+  if (largest < escape) return codes;
+  if (uint64_t{largest} < (uint64_t{1} << (2 * width)) - 1 && width < 16) {
+    // x / escape, for such x.
+    for (const uint32_t x : gaps) codes += (x + (x >> width) + 1) >> width;
+    return codes;
+  }
+  for (const uint32_t x : gaps) codes += x / escape;
+  return codes;
+}
+
+// The narrowest codes without escapes, or the widest there are; where these are not the only ones
+// that are asked for, also some that suit geometric gaps, and those of 1 bit, which are never more
+// than a bitmap.
+void OfferCodes(absl::Span<const uint32_t> gaps, uint64_t sum, uint32_t largest, bool all,
+                Choice* choice) {
+  const size_t kept = gaps.size();
+  const auto offer = [&](int width) {
+    const uint64_t codes = CodesOf(gaps, width, largest);
+    choice->Offer(kCodesFirst + width, codes * static_cast<uint64_t>(width));
+  };
+  offer(std::min(static_cast<int>(std::bit_width(uint64_t{largest} + 1)), kCodeWidthMax));
+  if (!all) return;
+  choice->Offer(kCodesFirst + 1, sum + kept);
+  const int middle = static_cast<int>(std::bit_width((sum + kept) / kept));
+  for (int width = std::max(middle, 2); width <= std::min(middle + 2, kCodeWidthMax); ++width) {
+    offer(width);
+  }
+}
+
+uint32_t LargestOf(absl::Span<const uint32_t> gaps) {
+  return *std::max_element(gaps.begin(), gaps.end());
+}
+
+// Five remainders by 3 for each byte.
+struct ThirdsTable {
+  uint8_t digits[kThirdsByteMax + 1][kThirdsPerByte];
+};
+constexpr ThirdsTable MakeThirdsTable() {
+  ThirdsTable table{};
+  for (unsigned byte = 0; byte <= kThirdsByteMax; ++byte) {
+    unsigned rest = byte;
+    for (uint8_t& digit : table.digits[byte]) {
+      digit = static_cast<uint8_t>(rest % 3);
+      rest /= 3;
+    }
+  }
+  return table;
+}
+constexpr ThirdsTable kThirds = MakeThirdsTable();
+
+void WriteThirds(absl::Span<const uint32_t> gaps, int parameter, std::byte* out) {
+  size_t i = 0;
+  const auto digit = [&](size_t at) { return (gaps[at] >> parameter) % 3; };
+  for (; i + kThirdsPerByte <= gaps.size(); i += kThirdsPerByte) {
+    *out++ = static_cast<std::byte>(digit(i) + 3 * digit(i + 1) + 9 * digit(i + 2) +
+                                    27 * digit(i + 3) + 81 * digit(i + 4));
+  }
+  uint32_t byte = 0;
+  for (size_t at = gaps.size(); at > i; --at) byte = byte * 3 + digit(at - 1);
+  if (i < gaps.size()) *out = static_cast<std::byte>(byte);
+}
+
+// The sum of the remainders, or nothing if it is no such plane.
+bool SumThirds(absl::Span<const std::byte> thirds, size_t kept, uint64_t* sum) {
+  for (const std::byte byte : thirds) {
+    const auto code = static_cast<uint8_t>(byte);
+    if (code > kThirdsByteMax) return false;
+    for (const uint8_t digit : kThirds.digits[code]) *sum += digit;
+  }
+  if (kept % kThirdsPerByte == 0) return true;
+  const uint8_t* const last = kThirds.digits[static_cast<uint8_t>(thirds.back())];
+  return std::all_of(last + kept % kThirdsPerByte, last + kThirdsPerByte,
+                     [](uint8_t digit) { return digit == 0; });
+}
+
+void WriteCodes(absl::Span<const uint32_t> gaps, int width, std::vector<std::byte>* out) {
+  const uint32_t escape = (uint32_t{1} << width) - 1;
+  constexpr size_t kCodes = 256;
+  uint32_t codes[kCodes];
+  size_t filled = 0;
+  const auto put = [&](uint32_t code) {
+    codes[filled++] = code;
+    if (filled < kCodes) return;
+    AppendRemainders(codes, width, out);
+    filled = 0;
+  };
+  for (uint32_t gap : gaps) {
+    for (; gap >= escape; gap -= escape) put(escape);
+    put(gap);
+  }
+  AppendRemainders(absl::MakeConstSpan(codes, filled), width, out);
+}
+
+const uint8_t* Bytes(absl::Span<const std::byte> plane) {
+  return reinterpret_cast<const uint8_t*>(plane.data());
+}
+uint8_t* BytesAt(std::vector<std::byte>* out, size_t at) {
+  return reinterpret_cast<uint8_t*>(out->data()) + at;
+}
+
+void WriteBlocks(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+                 std::vector<std::byte>* out) {
+  const size_t at = out->size();
+  out->resize(at + plan.first_bytes + kPackSlack);
+  uint8_t* const parameters = BytesAt(out, at);
+  PackBlocks(gaps.data(), gaps.size(), parameters, parameters + ParameterBytes(gaps.size()));
+  out->resize(at + plan.first_bytes);
+}
+
+int BlockParameterAt(absl::Span<const std::byte> parameters, size_t block) {
+  return static_cast<int>(parameters[block / 2] >> (block % 2 * 4)) & kBlockParameterMax;
+}
+
+size_t BlockLowBytes(absl::Span<const std::byte> parameters, size_t kept) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < kept / kRiceBlock; ++i) {
+    bytes += kRiceBlock / 8 * static_cast<size_t>(BlockParameterAt(parameters, i));
+  }
+  if (kept % kRiceBlock == 0) return bytes;
+  return bytes + RemainderBytes(kept % kRiceBlock, BlockParameterAt(parameters, kept / kRiceBlock));
+}
+
+constexpr absl::string_view kNotAsMany =
+    "its position planes do not hold as many positions as it says";
+constexpr absl::string_view kOutside = "a position is not below the number of elements";
+constexpr absl::string_view kPadding = "padding is not zero";
+
+absl::string_view QuotientProblem(const PositionPlanes& planes, size_t count) {
+  const int parameter = ParameterOf(planes.coding);
+  uint64_t thirds = 0;
+  if (!IsPadded(planes.lows, uint64_t{planes.kept} * static_cast<uint64_t>(parameter)) ||
+      !IsUnaryPlane(planes.last, planes.kept)) {
+    return kNotAsMany;
+  }
+  if (!planes.thirds.empty() && !SumThirds(planes.thirds, planes.kept, &thirds)) {
+    return "a remainder by 3 is out of range";
+  }
+  if (planes.kept == 0) return "";
+  const auto last = static_cast<unsigned>(planes.last.back());
+  const uint64_t bits = (planes.last.size() - 1) * uint64_t{8} + std::bit_width(last);
+  const uint64_t factor = HasThirds(planes.coding) ? 3 : 1;
+  const uint64_t quotients = (bits - planes.kept) * factor + thirds;
+  // The last position is the sum of all, so there is nothing to be added up one by one.
+  if (planes.kept > count || quotients > (uint64_t{count} >> parameter)) return kOutside;
+  const uint64_t lows =
+      SumOfBits(Bytes(planes.lows), planes.lows.size(), planes.kept, parameter).sum;
+  return (quotients << parameter) + lows + planes.kept <= count ? "" : kOutside;
+}
+
+absl::string_view BlockProblem(const PositionPlanes& planes, size_t count) {
+  const size_t kept = planes.kept, blocks = Blocks(kept);
+  if (blocks % 2 != 0 && BlockParameterAt(planes.parameters, blocks) != 0) return kPadding;
+  if (kept % kRiceBlock != 0) {
+    const int parameter = BlockParameterAt(planes.parameters, blocks - 1);
+    const size_t bits = kept % kRiceBlock * static_cast<size_t>(parameter);
+    if (!IsPadded(planes.lows.last(BytesFor(bits)), bits)) return kPadding;
+  }
+  if (!IsUnaryPlane(planes.last, kept)) return kNotAsMany;
+  if (kept > count || planes.last.size() > BytesFor(count)) return kOutside;
+  uint32_t ones[PositionReader::kBatch + kOnesSlack], positions[PositionReader::kBatch];
+  OnesCursor at;
+  BlockCursor cursor;
+  uint64_t run = 0;
+  while (const size_t found =
+             FindOnes(Bytes(planes.last), planes.last.size(), PositionReader::kBatch, &at, ones)) {
+    AddBlocks(ones, found, Bytes(planes.parameters), Bytes(planes.lows), planes.lows.size(),
+              &cursor, &run, positions);
+    if (run > count) return kOutside;
+  }
+  return "";
+}
+
+uint32_t CodeAt(absl::Span<const std::byte> codes, uint64_t index, int width) {
+  const uint64_t bit = index * static_cast<uint64_t>(width);
+  uint32_t word = 0;
+  const absl::Span<const std::byte> from = codes.subspan(static_cast<size_t>(bit / 8));
+  std::memcpy(&word, from.data(), std::min(from.size(), sizeof(word)));
+  return (word >> (bit % 8)) & ((1U << width) - 1);
+}
+
+absl::string_view CodeProblem(const PositionPlanes& planes, size_t count) {
+  const int width = WidthOf(planes.coding);
+  const auto bits = static_cast<uint64_t>(width);
+  const uint64_t most = planes.last.size() * uint64_t{8} / bits;
+  const BitsTotal total = SumOfBits(Bytes(planes.last), planes.last.size(), most, width);
+  // What pads the last byte may look like codes of 0.
+  const uint64_t ends = most - total.full;
+  if (ends < planes.kept) return "it has fewer positions than it says";
+  const uint64_t codes = most - (ends - planes.kept);
+  if (!IsPadded(planes.last, codes * bits)) return "it has more positions than it says";
+  if (CodeAt(planes.last, codes - 1, width) == (1U << width) - 1) return "its last code goes on";
+  return total.sum + planes.kept <= count ? "" : kOutside;
+}
+
+}  // namespace
+
+IndexMode IndexModeOf(const CodecSpec& spec) {
+  if (spec.has(kIndexRice)) return IndexMode::kRice;
+  if (spec.has(kIndexPacked)) return IndexMode::kPacked;
+  if (spec.has(kIndexBytes)) return IndexMode::kBytes;
+  if (spec.has(kIndexBitmap)) return IndexMode::kBitmap;
+  return IndexMode::kAuto;
+}
+
+PositionPlan PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum) {
+  if (gaps.empty()) return {};
+  Choice choice(gaps.size());
+  switch (mode) {
+    case IndexMode::kAuto:
+      OfferCodes(gaps, gaps_sum, OfferRice(gaps, gaps_sum, &choice), /*all=*/false, &choice);
+      break;
+    case IndexMode::kRice:
+      OfferRice(gaps, gaps_sum, &choice);
+      break;
+    case IndexMode::kPacked:
+      OfferCodes(gaps, gaps_sum, LargestOf(gaps), /*all=*/true, &choice);
+      break;
+    case IndexMode::kBytes:
+      choice.Offer(kCodesFirst + 8, CodesOf(gaps, 8, LargestOf(gaps)) * 8);
+      break;
+    case IndexMode::kBitmap:
+      choice.Offer(0, gaps_sum + gaps.size());
+      break;
+  }
+  return choice.best();
+}
+
+size_t MaxPositionBytes(IndexMode mode, size_t count) {
+  return mode == IndexMode::kBytes ? count : BytesFor(count);
+}
+
+void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+                       std::vector<std::byte>* out) {
+  if (plan.coding == kBlocks) return WriteBlocks(plan, gaps, out);
+  if (HasCodes(plan.coding)) return;
+  const int parameter = ParameterOf(plan.coding);
+  AppendRemainders(gaps, parameter, out);
+  if (!HasThirds(plan.coding)) return;
+  const size_t at = out->size();
+  out->resize(at + ThirdsBytes(gaps.size()));
+  WriteThirds(gaps, parameter, out->data() + at);
+}
+
+void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
+                     std::vector<std::byte>* out) {
+  if (HasCodes(plan.coding)) return WriteCodes(gaps, WidthOf(plan.coding), out);
+  const size_t at = out->size();
+  out->resize(at + BytesFor(plan.last_bits));
+  uint8_t* const plane = BytesAt(out, at);
+  if (plan.coding == kBlocks) return SetOnesOfBlocks(gaps.data(), gaps.size(), plane);
+  SetOnes(gaps.data(), gaps.size(), ParameterOf(plan.coding), HasThirds(plan.coding), plane);
+}
+
+bool ReadFirstPlanes(ByteReader* reader, PositionPlanes* planes) {
+  if (!IsCoding(planes->coding)) return false;
+  if (HasCodes(planes->coding)) return true;
+  if (planes->coding == kBlocks) {
+    planes->parameters = reader->ReadBytes(ParameterBytes(planes->kept));
+    if (!reader->ok()) return false;
+    planes->lows = reader->ReadBytes(BlockLowBytes(planes->parameters, planes->kept));
+    return reader->ok();
+  }
+  planes->lows = reader->ReadBytes(RemainderBytes(planes->kept, ParameterOf(planes->coding)));
+  if (HasThirds(planes->coding)) planes->thirds = reader->ReadBytes(ThirdsBytes(planes->kept));
+  return reader->ok();
+}
+
+absl::string_view PositionProblem(const PositionPlanes& planes, size_t count) {
+  if (planes.kept == 0) {
+    if (!planes.last.empty()) return "it has a plane of positions but no positions";
+    return planes.coding == 0 ? "" : "it has a coding but no positions";
+  }
+  if (planes.coding == kBlocks) return BlockProblem(planes, count);
+  return HasCodes(planes.coding) ? CodeProblem(planes, count) : QuotientProblem(planes, count);
+}
+
+size_t PositionReader::Read(uint32_t* positions) {
+  if (done_ == planes_.kept) return 0;
+  if (planes_.coding == kBlocks) return ReadBlocks(positions);
+  return HasCodes(planes_.coding) ? ReadCodes(positions) : ReadQuotients(positions);
+}
+
+size_t PositionReader::ReadBlocks(uint32_t* positions) {
+  uint32_t ones[kBatch + kOnesSlack];
+  const size_t count = FindOnes(Bytes(planes_.last), planes_.last.size(), kBatch, &ones_, ones);
+  AddBlocks(ones, count, Bytes(planes_.parameters), Bytes(planes_.lows), planes_.lows.size(),
+            &blocks_, &run_, positions);
+  done_ += count;
+  return count;
+}
+
+size_t PositionReader::ReadQuotients(uint32_t* positions) {
+  uint32_t ones[kBatch + kOnesSlack], lows[kBatch + kUnpackSlack];
+  const int parameter = ParameterOf(planes_.coding);
+  const size_t count = FindOnes(Bytes(planes_.last), planes_.last.size(),
+                                std::min(kBatch, planes_.kept - done_), &ones_, ones);
+  const size_t at = done_ / 8 * static_cast<size_t>(parameter);
+  UnpackBits(Bytes(planes_.lows) + at, planes_.lows.size() - at, count, parameter, lows);
+  const bool by_three = HasThirds(planes_.coding);
+  if (by_three) {
+    const uint8_t* thirds = Bytes(planes_.thirds) + done_ / kThirdsPerByte;
+    std::fill_n(lows + count, kThirdsPerByte, 0);
+    for (size_t i = 0; i < count; i += kThirdsPerByte, ++thirds) {
+      for (size_t j = 0; j < kThirdsPerByte; ++j) {
+        lows[i + j] += uint32_t{kThirds.digits[*thirds][j]} << parameter;
+      }
+    }
+  }
+  auto run = static_cast<uint32_t>(run_);
+  AddQuotients(ones, lows, count, static_cast<uint32_t>(done_), parameter, by_three, &run,
+               positions);
+  run_ = run;
+  done_ += count;
+  return count;
+}
+
+size_t PositionReader::ReadCodes(uint32_t* positions) {
+  const int width = WidthOf(planes_.coding);
+  const auto bits = static_cast<size_t>(width);
+  auto run = static_cast<uint32_t>(run_);
+  size_t found = 0;
+  while (found == 0) {
+    const size_t at = codes_ / 8 * bits;
+    const size_t size = planes_.last.size() - at;
+    const size_t count = std::min(kBatch, static_cast<size_t>(size * uint64_t{8} / bits));
+    if (width == 8) {
+      found = AddBytes(Bytes(planes_.last) + at, count, &run, positions);
+    } else {
+      uint32_t codes[kBatch + kUnpackSlack];
+      UnpackBits(Bytes(planes_.last) + at, size, count, width, codes);
+      found = AddCodes(codes, count, (uint32_t{1} << width) - 1, &run, positions);
+    }
+    codes_ += count;
+  }
+  run_ = run;
+  // What pads the last byte may look like more.
+  found = std::min(found, planes_.kept - done_);
+  done_ += found;
+  return found;
+}
+
+}  // namespace sluice

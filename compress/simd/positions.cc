@@ -1,0 +1,465 @@
+#include "compress/simd/positions.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/simd/positions.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h.
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Eight numbers of b bits are b bytes: groups of eight do not depend on each other.
+constexpr size_t kGroup = 8;
+constexpr size_t kSumBlock = 256;
+
+HWY_INLINE uint64_t Load64(const uint8_t* HWY_RESTRICT from) {
+  uint64_t word;
+  hwy::CopyBytes<sizeof(word)>(from, &word);
+  return word;
+}
+HWY_INLINE void Store64(uint64_t word, uint8_t* HWY_RESTRICT to) {
+  hwy::CopyBytes<sizeof(word)>(&word, to);
+}
+
+// Of 1 to 15 bits.
+HWY_INLINE void PackGroup(const uint32_t* HWY_RESTRICT numbers, int width,
+                          uint8_t* HWY_RESTRICT out) {
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint64_t low = 0, high = 0;
+  for (int i = 0; i < 4; ++i) {
+    low |= (numbers[i] & mask) << (i * width);
+    high |= (numbers[i + 4] & mask) << (i * width);
+  }
+  const int half = 4 * width;
+  Store64(low | (high << half), out);
+  Store64(high >> (64 - half), out + 8);
+}
+
+void PackBits(const uint32_t* HWY_RESTRICT numbers, size_t count, int width,
+              uint8_t* HWY_RESTRICT out) {
+  if (width == 0) return;
+  size_t i = 0;
+  if (width == 16) {
+    for (; i + 4 <= count; i += 4, out += 8) {
+      uint64_t word = 0;
+      for (size_t j = 0; j < 4; ++j) word |= uint64_t{numbers[i + j] & 0xFFFF} << (16 * j);
+      Store64(word, out);
+    }
+  } else if (width < 16) {
+    for (; i + kGroup <= count; i += kGroup, out += width) PackGroup(numbers + i, width, out);
+  }
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint64_t word = 0;
+  int filled = 0;
+  for (; i < count; ++i) {
+    word |= (numbers[i] & mask) << filled;
+    filled += width;
+    for (; filled >= 8; filled -= 8, word >>= 8) *out++ = static_cast<uint8_t>(word);
+  }
+  if (filled > 0) *out = static_cast<uint8_t>(word);
+}
+
+void UnpackBits(const uint8_t* HWY_RESTRICT plane, size_t size, size_t count, int width,
+                uint32_t* HWY_RESTRICT numbers) {
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  const auto bytes = static_cast<size_t>(width);
+  size_t i = 0, at = 0;
+  if (width <= 8) {
+    for (; i < count && at + 8 <= size; i += kGroup, at += bytes) {
+      const uint64_t word = Load64(plane + at);
+      for (size_t j = 0; j < kGroup; ++j) {
+        numbers[i + j] = static_cast<uint32_t>((word >> (j * bytes)) & mask);
+      }
+    }
+  } else if (width <= 16) {
+    const size_t half = 4 * bytes;
+    for (; i < count && at + bytes + 8 <= size; i += kGroup, at += bytes) {
+      const uint64_t low = Load64(plane + at);
+      const uint64_t high = Load64(plane + at + half / 8) >> (half % 8);
+      for (size_t j = 0; j < 4; ++j) {
+        numbers[i + j] = static_cast<uint32_t>((low >> (j * bytes)) & mask);
+        numbers[i + j + 4] = static_cast<uint32_t>((high >> (j * bytes)) & mask);
+      }
+    }
+  }
+  for (uint64_t bit = uint64_t{i} * bytes; i < count; ++i, bit += bytes) {
+    const size_t byte = bit / 8;
+    uint64_t word = 0;
+    if (byte < size) {
+      const size_t left = HWY_MIN(size - byte, sizeof(word));
+      for (size_t j = 0; j < left; ++j) word |= uint64_t{plane[byte + j]} << (8 * j);
+    }
+    numbers[i] = static_cast<uint32_t>((word >> (bit % 8)) & mask);
+  }
+}
+
+BitsTotal SumOfBits(const uint8_t* HWY_RESTRICT plane, size_t size, size_t count, int width) {
+  BitsTotal total;
+  if (width == 0) return total;
+  const uint32_t largest = static_cast<uint32_t>((uint64_t{1} << width) - 1);
+  uint32_t numbers[kSumBlock + kUnpackSlack];
+  for (size_t i = 0; i < count; i += kSumBlock) {
+    const size_t here = HWY_MIN(count - i, kSumBlock);
+    const size_t at = i / 8 * static_cast<size_t>(width);
+    UnpackBits(plane + at, size - at, here, width, numbers);
+    uint32_t full = 0;
+    uint64_t sum = 0;
+    for (size_t j = 0; j < here; ++j) {
+      sum += numbers[j];
+      full += numbers[j] == largest ? 1 : 0;
+    }
+    total.sum += sum;
+    total.full += full;
+  }
+  return total;
+}
+
+void SumQuotients(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
+                  QuotientSums* HWY_RESTRICT result) {
+  const hn::ScalableTag<uint32_t> du;
+  const auto third = hn::Set(du, 43691);  // Of 2^17.
+  hn::Vec<decltype(du)> sums[kDivisorCount];
+  for (auto& sum : sums) sum = hn::Zero(du);
+  auto largest = hn::Zero(du);
+  const auto add = [&](auto number) HWY_ATTR {
+    largest = hn::Max(largest, number);
+    const auto one = hn::ShiftRightSame(number, shift);
+    const auto two = hn::ShiftRight<1>(one);
+    const auto four = hn::ShiftRight<2>(one);
+    sums[0] = hn::Add(sums[0], one);
+    sums[1] = hn::Add(sums[1], two);
+    sums[2] = hn::Add(sums[2], four);
+    sums[3] = hn::Add(sums[3], hn::ShiftRight<3>(one));
+    sums[4] = hn::Add(sums[4], hn::ShiftRight<17>(hn::Mul(one, third)));
+    sums[5] = hn::Add(sums[5], hn::ShiftRight<17>(hn::Mul(two, third)));
+    sums[6] = hn::Add(sums[6], hn::ShiftRight<17>(hn::Mul(four, third)));
+  };
+  const size_t lanes = hn::Lanes(du);
+  size_t i = 0;
+  for (; i + lanes <= count; i += lanes) add(hn::LoadU(du, numbers + i));
+  uint32_t rest[hn::MaxLanes(du)] = {};
+  for (size_t j = 0; i + j < count; ++j) rest[j] = numbers[i + j];
+  add(hn::LoadU(du, rest));
+  for (size_t j = 0; j < kDivisorCount; ++j) {
+    uint32_t each[hn::MaxLanes(du)];
+    hn::StoreU(sums[j], du, each);
+    result->sums[j] = 0;
+    for (size_t lane = 0; lane < lanes; ++lane) result->sums[j] += each[lane];
+  }
+  result->largest = hn::GetLane(hn::MaxOfLanes(du, largest));
+}
+
+HWY_INLINE int BlockParameter(uint32_t sum) {
+  if (sum < 2 * kRiceBlock) return 0;
+  const auto width = 32 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero32(
+                              sum / static_cast<uint32_t>(2 * kRiceBlock)));
+  return HWY_MIN(width, kBlockParameterMax);
+}
+
+HWY_INLINE int ParameterOfBlock(const uint32_t* HWY_RESTRICT numbers) {
+  const hn::CappedTag<uint32_t, kRiceBlock> du;
+  auto sum = hn::LoadU(du, numbers);
+  for (size_t i = hn::Lanes(du); i < kRiceBlock; i += hn::Lanes(du)) {
+    sum = hn::Add(sum, hn::LoadU(du, numbers + i));
+  }
+  return BlockParameter(hn::GetLane(hn::SumOfLanes(du, sum)));
+}
+
+// fn(numbers of a block, filled with zeros, how many there are).
+template <class Fn>
+HWY_INLINE void ForEachBlock(const uint32_t* HWY_RESTRICT numbers, size_t count, Fn fn) {
+  size_t i = 0;
+  for (; i + kRiceBlock <= count; i += kRiceBlock) fn(numbers + i, kRiceBlock);
+  if (i == count) return;
+  uint32_t rest[kRiceBlock] = {};
+  for (size_t j = 0; i + j < count; ++j) rest[j] = numbers[i + j];
+  fn(rest, count - i);
+}
+
+BlockSizes SizeOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count) {
+  const hn::CappedTag<uint32_t, kRiceBlock> du;
+  auto quotients = hn::Zero(du);
+  BlockSizes sizes = {};
+  ForEachBlock(numbers, count, [&](const uint32_t* block, size_t size) HWY_ATTR {
+    const int parameter = ParameterOfBlock(block);
+    sizes.low_bytes += (size * static_cast<size_t>(parameter) + 7) / 8;
+    for (size_t i = 0; i < kRiceBlock; i += hn::Lanes(du)) {
+      quotients = hn::Add(quotients, hn::ShiftRightSame(hn::LoadU(du, block + i), parameter));
+    }
+  });
+  uint32_t lanes[hn::MaxLanes(du)];
+  hn::StoreU(quotients, du, lanes);
+  for (size_t i = 0; i < hn::Lanes(du); ++i) sizes.quotients += lanes[i];
+  return sizes;
+}
+
+void PackBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
+                uint8_t* HWY_RESTRICT parameters, uint8_t* HWY_RESTRICT lows) {
+  size_t index = 0;
+  ForEachBlock(numbers, count, [&](const uint32_t* block, size_t size) HWY_ATTR {
+    const int parameter = ParameterOfBlock(block);
+    const auto nibble = static_cast<uint8_t>(parameter);
+    if (index % 2 == 0) {
+      parameters[index / 2] = nibble;
+    } else {
+      parameters[index / 2] |= static_cast<uint8_t>(nibble << 4);
+    }
+    ++index;
+    if (parameter == 0) return;
+    if (size == kRiceBlock) {
+      PackGroup(block, parameter, lows);
+      PackGroup(block + kGroup, parameter, lows + parameter);
+    } else {
+      PackBits(block, size, parameter, lows);
+    }
+    lows += (size * static_cast<size_t>(parameter) + 7) / 8;
+  });
+}
+
+// Sets ones one after the other, a word of them at a time.
+class OnesWriter {
+ public:
+  explicit OnesWriter(uint8_t* plane) : plane_(plane) {}
+
+  HWY_INLINE void Add(uint32_t quotient) {
+    bit_ += quotient;
+    if (bit_ / 64 != at_) {
+      Store64(word_, plane_ + 8 * at_);
+      word_ = 0;
+      at_ = bit_ / 64;
+    }
+    word_ |= uint64_t{1} << (bit_ % 64);
+    ++bit_;
+  }
+  // No byte after the last one is written.
+  HWY_INLINE void Finish() {
+    for (uint8_t* out = plane_ + 8 * at_; word_ != 0; word_ >>= 8) {
+      *out++ = static_cast<uint8_t>(word_);
+    }
+  }
+
+ private:
+  uint8_t* const plane_;
+  uint64_t bit_ = 0;  // Where the next number begins.
+  uint64_t word_ = 0;
+  uint64_t at_ = 0;
+};
+
+void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
+                     uint8_t* HWY_RESTRICT plane) {
+  OnesWriter writer(plane);
+  ForEachBlock(numbers, count, [&](const uint32_t* block, size_t size) HWY_ATTR {
+    const int parameter = ParameterOfBlock(block);
+    for (size_t i = 0; i < size; ++i) writer.Add(block[i] >> parameter);
+  });
+  writer.Finish();
+}
+
+template <class Quotient>
+HWY_INLINE void SetOnesOf(const uint32_t* HWY_RESTRICT numbers, size_t count,
+                          uint8_t* HWY_RESTRICT plane, Quotient quotient) {
+  OnesWriter writer(plane);
+  for (size_t i = 0; i < count; ++i) writer.Add(quotient(numbers[i]));
+  writer.Finish();
+}
+
+void SetOnes(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift, bool by_three,
+             uint8_t* HWY_RESTRICT plane) {
+  if (by_three) {
+    SetOnesOf(numbers, count, plane, [shift](uint32_t x) { return (x >> shift) / 3; });
+  } else {
+    SetOnesOf(numbers, count, plane, [shift](uint32_t x) { return x >> shift; });
+  }
+}
+
+size_t FindOnes(const uint8_t* HWY_RESTRICT plane, size_t size, size_t wanted,
+                OnesCursor* HWY_RESTRICT cursor, uint32_t* HWY_RESTRICT ones) {
+  OnesCursor at = *cursor;
+  size_t found = 0;
+  while (true) {
+    const size_t here = hwy::PopCount(at.word);
+    const auto base = static_cast<uint32_t>(at.base);
+    if (found + here > wanted) break;
+    // Eight at a time without a test for each; what is too much is written over.
+    for (size_t i = 0; i < here; i += kGroup) {
+      for (size_t j = 0; j < kGroup; ++j) {
+        ones[found + i + j] =
+            base +
+            static_cast<uint32_t>(at.word == 0 ? 0 : hwy::Num0BitsBelowLS1Bit_Nonzero64(at.word));
+        at.word &= at.word - 1;
+      }
+    }
+    found += here;
+    if (at.next >= size) {
+      at.word = 0;
+      break;
+    }
+    at.base = uint64_t{at.next} * 8;
+    if (at.next + 8 <= size) {
+      at.word = Load64(plane + at.next);
+    } else {
+      at.word = 0;
+      for (size_t j = at.next; j < size; ++j) at.word |= uint64_t{plane[j]} << (8 * (j - at.next));
+    }
+    at.next += 8;
+  }
+  while (found < wanted && at.word != 0) {
+    ones[found++] = static_cast<uint32_t>(at.base) +
+                    static_cast<uint32_t>(hwy::Num0BitsBelowLS1Bit_Nonzero64(at.word));
+    at.word &= at.word - 1;
+  }
+  *cursor = at;
+  return found;
+}
+
+void AddQuotients(const uint32_t* HWY_RESTRICT ones, const uint32_t* HWY_RESTRICT lows,
+                  size_t count, uint32_t first, int shift, bool by_three,
+                  uint32_t* HWY_RESTRICT run, uint32_t* HWY_RESTRICT positions) {
+  uint32_t next = *run;
+  const uint32_t times = by_three ? 3 : 1;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t quotients = ones[i] - (first + static_cast<uint32_t>(i));
+    next += lows[i];
+    positions[i] = next + ((quotients * times) << shift);
+    ++next;
+  }
+  *run = next;
+}
+
+void AddBlocks(const uint32_t* HWY_RESTRICT ones, size_t count,
+               const uint8_t* HWY_RESTRICT parameters, const uint8_t* HWY_RESTRICT lows,
+               size_t lows_size, BlockCursor* HWY_RESTRICT cursor, uint64_t* HWY_RESTRICT run,
+               uint32_t* HWY_RESTRICT positions) {
+  uint64_t next = *run;
+  BlockCursor at = *cursor;
+  for (size_t i = 0; i < count; i += kRiceBlock) {
+    const size_t size = HWY_MIN(count - i, kRiceBlock);
+    const size_t block = (at.done + i) / kRiceBlock;
+    const int parameter = (parameters[block / 2] >> (block % 2 * 4)) & 15;
+    uint32_t low[kRiceBlock + kUnpackSlack];
+    UnpackBits(lows + at.low_at, lows_size - at.low_at, size, parameter, low);
+    at.low_at += (size * static_cast<size_t>(parameter) + 7) / 8;
+    const auto first = static_cast<uint32_t>(at.done + i);
+    uint32_t quotients = at.quotients;
+    for (size_t j = 0; j < size; ++j) {
+      quotients = ones[i + j] - (first + static_cast<uint32_t>(j));
+      next += low[j];
+      const uint64_t high = uint64_t{quotients - at.quotients} << parameter;
+      positions[i + j] = static_cast<uint32_t>(next + high);
+      ++next;
+    }
+    next += uint64_t{quotients - at.quotients} << parameter;
+    at.quotients = quotients;
+  }
+  at.done += count;
+  *cursor = at;
+  *run = next;
+}
+
+template <typename Code>
+HWY_INLINE size_t PositionsOf(const Code* HWY_RESTRICT codes, size_t count, uint32_t escape,
+                              uint32_t* HWY_RESTRICT run, uint32_t* HWY_RESTRICT positions) {
+  uint32_t next = *run;
+  size_t found = 0;
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t code = codes[i];
+    const uint32_t ends = code != escape ? 1 : 0;
+    next += code;
+    positions[found] = next;
+    found += ends;
+    next += ends;
+  }
+  *run = next;
+  return found;
+}
+
+size_t AddCodes(const uint32_t* codes, size_t count, uint32_t escape, uint32_t* run,
+                uint32_t* positions) {
+  return PositionsOf(codes, count, escape, run, positions);
+}
+
+size_t AddBytes(const uint8_t* codes, size_t count, uint32_t* run, uint32_t* positions) {
+  return PositionsOf(codes, count, 255, run, positions);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sluice
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice {
+
+HWY_EXPORT(PackBits);
+void PackBits(const uint32_t* numbers, size_t count, int width, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(PackBits)(numbers, count, width, out);
+}
+
+HWY_EXPORT(UnpackBits);
+void UnpackBits(const uint8_t* plane, size_t size, size_t count, int width, uint32_t* numbers) {
+  HWY_DYNAMIC_DISPATCH(UnpackBits)(plane, size, count, width, numbers);
+}
+
+HWY_EXPORT(SumOfBits);
+BitsTotal SumOfBits(const uint8_t* plane, size_t size, size_t count, int width) {
+  return HWY_DYNAMIC_DISPATCH(SumOfBits)(plane, size, count, width);
+}
+
+HWY_EXPORT(SumQuotients);
+void SumQuotients(const uint32_t* numbers, size_t count, int shift, QuotientSums* result) {
+  HWY_DYNAMIC_DISPATCH(SumQuotients)(numbers, count, shift, result);
+}
+
+HWY_EXPORT(SetOnes);
+void SetOnes(const uint32_t* numbers, size_t count, int shift, bool by_three, uint8_t* plane) {
+  HWY_DYNAMIC_DISPATCH(SetOnes)(numbers, count, shift, by_three, plane);
+}
+
+HWY_EXPORT(SizeOfBlocks);
+BlockSizes SizeOfBlocks(const uint32_t* numbers, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(SizeOfBlocks)(numbers, count);
+}
+
+HWY_EXPORT(PackBlocks);
+void PackBlocks(const uint32_t* numbers, size_t count, uint8_t* parameters, uint8_t* lows) {
+  HWY_DYNAMIC_DISPATCH(PackBlocks)(numbers, count, parameters, lows);
+}
+
+HWY_EXPORT(SetOnesOfBlocks);
+void SetOnesOfBlocks(const uint32_t* numbers, size_t count, uint8_t* plane) {
+  HWY_DYNAMIC_DISPATCH(SetOnesOfBlocks)(numbers, count, plane);
+}
+
+HWY_EXPORT(AddBlocks);
+void AddBlocks(const uint32_t* ones, size_t count, const uint8_t* parameters, const uint8_t* lows,
+               size_t lows_size, BlockCursor* cursor, uint64_t* run, uint32_t* positions) {
+  HWY_DYNAMIC_DISPATCH(AddBlocks)(ones, count, parameters, lows, lows_size, cursor, run, positions);
+}
+
+HWY_EXPORT(FindOnes);
+size_t FindOnes(const uint8_t* plane, size_t size, size_t wanted, OnesCursor* cursor,
+                uint32_t* ones) {
+  return HWY_DYNAMIC_DISPATCH(FindOnes)(plane, size, wanted, cursor, ones);
+}
+
+HWY_EXPORT(AddQuotients);
+void AddQuotients(const uint32_t* ones, const uint32_t* lows, size_t count, uint32_t first,
+                  int shift, bool by_three, uint32_t* run, uint32_t* positions) {
+  HWY_DYNAMIC_DISPATCH(AddQuotients)(ones, lows, count, first, shift, by_three, run, positions);
+}
+
+HWY_EXPORT(AddCodes);
+size_t AddCodes(const uint32_t* codes, size_t count, uint32_t escape, uint32_t* run,
+                uint32_t* positions) {
+  return HWY_DYNAMIC_DISPATCH(AddCodes)(codes, count, escape, run, positions);
+}
+
+HWY_EXPORT(AddBytes);
+size_t AddBytes(const uint8_t* codes, size_t count, uint32_t* run, uint32_t* positions) {
+  return HWY_DYNAMIC_DISPATCH(AddBytes)(codes, count, run, positions);
+}
+
+}  // namespace sluice
+#endif
