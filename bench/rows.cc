@@ -253,9 +253,12 @@ std::function<void(size_t)> WorkOf(std::shared_ptr<Receiver> receiver, Side* sid
   });
 }
 
-// Sums neither grow from pass to pass nor get subnormal.
-std::function<void()> Clearing(Side* side) {
-  return [side] {
+// A new step: closes the one before, and sums neither grow from pass to pass nor get subnormal.
+std::function<void()> Clearing(std::shared_ptr<Receiver> receiver, Side* side) {
+  return [receiver = std::move(receiver), side] {
+    for (size_t chunk = 0; chunk < kChunks; ++chunk) {
+      receiver->aggregators[chunk]->Close(1, side->residual.chunk(chunk));
+    }
     const absl::Span<float> sums = side->residual.span();
     std::fill(sums.begin(), sums.end(), 0.0f);
   };
@@ -271,7 +274,8 @@ Row KeptRow(const std::string& spec, ReceiverWork what, double most) {
           .make = [spec, what](Memory* memory) {
             auto receiver = std::make_shared<Receiver>(spec, &memory->measured);
             Side* const side = &memory->measured;
-            Work work = AgainstStream(memory, WorkOf(receiver, side, what), Clearing(side));
+            Work work =
+                AgainstStream(memory, WorkOf(receiver, side, what), Clearing(receiver, side));
             work.units = receiver->frames.kept_per_chunk * kChunksInSlice;
             return work;
           }};
@@ -304,7 +308,7 @@ Row SumRow(const std::string& spec, double most) {
                                               kSliceElements);
                                  },
                              .slices = kSlices,
-                             .prepare = Clearing(side)}};
+                             .prepare = Clearing(receiver, side)}};
       }};
 }
 
@@ -323,7 +327,8 @@ Row MeanRow(const std::string& spec, const std::string& other, double most) {
             return Work{.pair = {.measured = WorkOf(receiver, sums, ReceiverWork::kAddAndClose),
                                  .against = WorkOf(against, other_sums, ReceiverWork::kAddAndClose),
                                  .slices = kSlices,
-                                 .prepare = [clear = Clearing(sums), other = Clearing(other_sums)] {
+                                 .prepare = [clear = Clearing(receiver, sums),
+                                             other = Clearing(against, other_sums)] {
                                    clear();
                                    other();
                                  }}};
@@ -402,6 +407,8 @@ std::vector<Row> AllRows() {
   }
   rows.push_back(SumRow("int8", 1.3));
   rows.push_back(SumRow("int4", 0));
+  rows.push_back(SumRow("intsum:8", 1.3));
+  rows.push_back(SumRow("intsum:4", 1.3));
   rows.push_back(MeanRow("intsum:8", "int8", 1));
   rows.push_back(MeanRow("intsum:4", "int8", 1));
   return rows;

@@ -1,9 +1,13 @@
 #include "compress/aggregator.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
 #include "compress/intsum.h"
 #include "compress/sign.h"
+#include "compress/simd/accumulate.h"
+#include "hwy/cache_control.h"
 
 namespace sluice {
 namespace {
@@ -21,21 +25,46 @@ class AdditiveAggregator final : public Aggregator {
   }
 
   void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
-    for (const SenderFrame& frame : frames) {
-      FrameFormat(frame.frame).decode_add(FramePayload(frame.frame), sum);
+    PrefetchFrames(frames);
+    while (!frames.empty()) {
+      const FormatEntry& format = FrameFormat(frames.front().frame);
+      absl::Span<const std::byte> payloads[kTogether];
+      size_t alike = 0;
+      while (alike < std::min(frames.size(), kTogether) &&
+             FrameFormat(frames[alike].frame).id == format.id) {
+        payloads[alike] = FramePayload(frames[alike].frame);
+        ++alike;
+      }
+      if (alike > 1 && format.decode_add_all != nullptr) {
+        format.decode_add_all(absl::MakeConstSpan(payloads).first(alike), sum);
+      } else {
+        for (size_t i = 0; i < alike; ++i) format.decode_add(payloads[i], sum);
+      }
+      frames.remove_prefix(alike);
     }
   }
 
   void Close(uint32_t n, absl::Span<float> sum) override {
-    const float divisor = static_cast<float>(n);
-    for (float& x : sum) x /= divisor;
+    DivideBy(static_cast<float>(n), sum.data(), sum.size());
   }
 
  private:
+  static constexpr size_t kTogether = 16;  // Frames added in one pass over the sum.
+
   const size_t count_;
 };
 
 }  // namespace
+
+void PrefetchFrames(absl::Span<const SenderFrame> frames) {
+  constexpr size_t kLine = 64;
+  constexpr size_t kStart = 640;  // A header, and scales or exponents of a chunk of usual size.
+  for (const SenderFrame& frame : frames) {
+    for (size_t at = 0; at < std::min(kStart, frame.frame.size()); at += kLine) {
+      hwy::Prefetch(frame.frame.data() + at);
+    }
+  }
+}
 
 void Aggregator::AppendShared(std::vector<std::byte>*) const {}
 

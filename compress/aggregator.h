@@ -47,6 +47,10 @@ class Aggregator {
 // `senders`: frames come from ranks below it.
 std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t senders);
 
+// Starts to fetch the beginnings of frames, which have lain since they came: all at once rather
+// than one after the other as they are read.
+void PrefetchFrames(absl::Span<const SenderFrame> frames);
+
 // What most are: adds decoded frames, divides by n.
 std::unique_ptr<Aggregator> MakeAdditiveAggregator(size_t count);
 

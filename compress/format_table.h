@@ -46,6 +46,9 @@ struct FormatEntry {
   // Adds the decoded values to `sum`. Only for payloads that `validate` accepted for sum.size()
   // elements. Null for formats that take state to decode: an Aggregator reads those.
   void (*decode_add)(absl::Span<const std::byte> payload, absl::Span<float> sum);
+  // The same bits as decode_add for one payload after the other, faster. Null: there is none.
+  void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
+                         absl::Span<float> sum) = nullptr;
 };
 
 absl::Span<const FormatEntry> Formats();

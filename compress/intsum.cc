@@ -186,6 +186,7 @@ class IntSumAggregator final : public Aggregator {
   }
 
   void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
+    PrefetchFrames(frames);
     if (!open_) std::fill(wanted_.begin(), wanted_.end(), std::byte{0});
     open_ = true;
     for (const SenderFrame& frame : frames) NoteWanted(frame.frame);
@@ -206,7 +207,7 @@ class IntSumAggregator final : public Aggregator {
   void Close(uint32_t n, absl::Span<float> sum) override {
     const auto divisor = static_cast<float>(n);
     if (floats_ || added_ == 0) {
-      for (float& x : sum) x /= divisor;
+      DivideBy(divisor, sum.data(), sum.size());
     } else {
       WriteSums(divisor, sum);
     }

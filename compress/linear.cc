@@ -172,6 +172,38 @@ void DecodeAddSymmetric(absl::Span<const std::byte> payload, absl::Span<float> s
   }
 }
 
+template <int kBits>
+void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payloads,
+                           absl::Span<float> sum) {
+  const size_t whole = sum.size() / kBlock;
+  const size_t step = CodeBytes(kBlock, kBits);
+  for (; !payloads.empty(); payloads.remove_prefix(std::min(payloads.size(), kLinearFramesMax))) {
+    const auto some = payloads.first(std::min(payloads.size(), kLinearFramesMax));
+    for (size_t block = 0; block < whole; ++block) {
+      const uint8_t* blocks[kLinearFramesMax];
+      float scales[kLinearFramesMax];
+      size_t frames = 0;
+      for (const absl::Span<const std::byte> payload : some) {
+        const uint16_t scale = LoadAt<uint16_t>(payload.data(), block);
+        if (scale == 0) continue;
+        blocks[frames] = Symmetric<kBits>::Codes(payload, sum.size()) + block * step;
+        scales[frames++] = BfloatOf(scale);
+      }
+      // Prefetched past a payload's end at worst, which does no harm.
+      AddScaledBlocks(blocks, scales, frames, kBits, 2 * step, sum.data() + block * kBlock);
+    }
+    const size_t rest = sum.size() - whole * kBlock;
+    if (rest == 0) continue;
+    for (const absl::Span<const std::byte> payload : some) {
+      const uint16_t scale = LoadAt<uint16_t>(payload.data(), whole);
+      if (scale == 0) continue;
+      int8_t codes[kBlock];
+      UnpackCodes(Symmetric<kBits>::Codes(payload, sum.size()) + whole * step, kBits, codes, rest);
+      AddScaledCodes(codes, BfloatOf(scale), sum.data() + whole * kBlock, rest);
+    }
+  }
+}
+
 // A byte that says the bits of a code; per block its least value and its scale, both bf16; then the
 // codes of each block.
 size_t MinMaxSize(size_t count, int bits) {
@@ -263,17 +295,29 @@ absl::Status ValidateInt8(absl::Span<const std::byte> payload, size_t count) {
 void DecodeAddInt8(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   DecodeAddSymmetric<8>(payload, sum);
 }
+void DecodeAddAllInt8(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<8>(payloads, sum);
+}
 absl::Status ValidateInt4(absl::Span<const std::byte> payload, size_t count) {
   return ValidateSymmetric<4>("int4", payload, count);
 }
 void DecodeAddInt4(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   DecodeAddSymmetric<4>(payload, sum);
 }
+void DecodeAddAllInt4(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<4>(payloads, sum);
+}
 absl::Status ValidateInt2(absl::Span<const std::byte> payload, size_t count) {
   return ValidateSymmetric<2>("int2", payload, count);
 }
 void DecodeAddInt2(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   DecodeAddSymmetric<2>(payload, sum);
+}
+void DecodeAddAllInt2(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<2>(payloads, sum);
 }
 
 absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count) {

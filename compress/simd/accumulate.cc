@@ -38,6 +38,16 @@ uint32_t LargestMagnitudeBits(const float* HWY_RESTRICT a, const float* HWY_REST
   return largest;
 }
 
+void DivideBy(float divisor, float* HWY_RESTRICT x, size_t count) {
+  const hn::ScalableTag<float> df;
+  const auto by = hn::Set(df, divisor);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    hn::StoreU(hn::Div(hn::LoadU(df, x + i), by), df, x + i);
+  }
+  for (; i < count; ++i) x[i] /= divisor;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace sluice
 HWY_AFTER_NAMESPACE();
@@ -48,6 +58,11 @@ namespace sluice {
 HWY_EXPORT(LargestMagnitudeBits);
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count) {
   return HWY_DYNAMIC_DISPATCH(LargestMagnitudeBits)(a, b, count);
+}
+
+HWY_EXPORT(DivideBy);
+void DivideBy(float divisor, float* x, size_t count) {
+  HWY_DYNAMIC_DISPATCH(DivideBy)(divisor, x, count);
 }
 
 }  // namespace sluice

@@ -11,4 +11,7 @@ namespace sluice {
 // finite numbers.
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count);
 
+// x[i] /= divisor.
+void DivideBy(float divisor, float* x, size_t count);
+
 }  // namespace sluice

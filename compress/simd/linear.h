@@ -33,6 +33,13 @@ void QuantizeRangeStochastic(float least, float scale, float inverse, int most, 
 // sum[i] += least + codes[i] * scale.
 void AddRange(const uint8_t* codes, float least, float scale, float* sum, size_t count);
 
+// Adds `frames` packed blocks of kLinearBlock codes (simd/intsum.h has the layout; `bits` is 2, 4
+// or 8) to one block of `sum`: sum[i] = sum[i] + code * scales[0] + code * scales[1] ..., in this
+// order. `ahead` bytes after each block lies what is likely to be added next.
+inline constexpr size_t kLinearFramesMax = 16;
+void AddScaledBlocks(const uint8_t* const* blocks, const float* scales, size_t frames, int bits,
+                     size_t ahead, float* sum);
+
 // The largest magnitude among codes; 128 for -128.
 int LargestCode(const int8_t* codes, size_t count);
 
