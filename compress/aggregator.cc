@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "compress/countsketch.h"
 #include "compress/frame.h"
 #include "compress/intsum.h"
 #include "compress/sign.h"
@@ -71,6 +72,9 @@ void Aggregator::AppendShared(std::vector<std::byte>*) const {}
 std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t senders) {
   if (config.spec.codec == CodecId::kIntSum) {
     return MakeIntSumAggregator(config.count, config.spec, senders);
+  }
+  if (config.spec.codec == CodecId::kCountSketch) {
+    return MakeSketchAggregator(config.count, config.spec.level);
   }
   if (config.spec.codec == CodecId::kSignSgd) return MakeVoteAggregator(config.count);
   return MakeAdditiveAggregator(config.count);

@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "compress/blocktopk.h"
+#include "compress/countsketch.h"
 #include "compress/eden.h"
 #include "compress/fp8.h"
 #include "compress/half.h"
@@ -70,6 +71,9 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kRandomK, "randomk", "randomk:5%",
      "a share of elements at random, which all senders draw alike: no positions; 40x at 5%",
      LevelKind::kShare, "density", 0, 1, kUnbiased, true, Aggregation::kAdditive, &MakeRandomK},
+    {CodecId::kCountSketch, "countsketch", "countsketch:10x",
+     "tables that shards add up and look for the largest in; topk does better at equal bytes",
+     LevelKind::kRatio, "ratio", 2, 100, 0, false, Aggregation::kSketch, &MakeCountSketch},
     {CodecId::kPowerSgd, "powersgd", "powersgd:4",
      "matrices as products of two thin ones, from one power iteration per step",
      LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd},
@@ -134,8 +138,10 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
     case CodecId::kTopKExact:
     case CodecId::kThreshold:
     case CodecId::kBlockTopK:
-    case CodecId::kCountSketch:
       return {.contractive = true, .sparse = true};
+    case CodecId::kCountSketch:
+      // What it publishes for an element that is not there is at most what its cells hold.
+      return {.sparse = true};
     case CodecId::kRandomK: {
       const bool unbiased = (options & kUnbiased) != 0;
       return {.unbiased = unbiased, .contractive = !unbiased, .sparse = true};
@@ -146,7 +152,11 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
 
 CompensatorId UsualCompensator(CodecId codec, uint32_t options) {
   if (codec == CodecId::kNone) return CompensatorId::kErrorFeedback;
-  if (codec == CodecId::kSignSgd || TraitsOf(codec, options).unbiased) return CompensatorId::kNone;
+  const Aggregation aggregation = FindCodec(codec).aggregation;
+  if (aggregation == Aggregation::kVote || aggregation == Aggregation::kSketch) {
+    return CompensatorId::kNone;
+  }
+  if (TraitsOf(codec, options).unbiased) return CompensatorId::kNone;
   return CompensatorId::kErrorFeedback;
 }
 
@@ -159,6 +169,9 @@ absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, Compensato
     case CompensatorId::kErrorFeedback:
       if (aggregation == Aggregation::kVote) {
         return "a vote has no size, so there is no error to feed back; `sign` is the scaled one";
+      }
+      if (aggregation == Aggregation::kSketch) {
+        return "the shard keeps what it does not publish, so the sender must not keep it as well";
       }
       if (!traits.contractive) {
         return "its error can be larger than the gradient, so that feedback would grow without "

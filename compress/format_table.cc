@@ -1,6 +1,7 @@
 #include "compress/format_table.h"
 
 #include "compress/blocktopk.h"
+#include "compress/countsketch.h"
 #include "compress/eden.h"
 #include "compress/fp8.h"
 #include "compress/half.h"
@@ -37,6 +38,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kOneBit, "onebit", &ValidateOneBit, &DecodeAddOneBit},
     {FormatId::kBlockTopK, "blocktopk", &ValidateBlockTopK, &DecodeAddBlockTopK},
     {FormatId::kRandomK, "randomk", &ValidateRandomK, &DecodeAddRandomK},
+    {FormatId::kSketch, "sketch", &ValidateSketch, nullptr},
     {FormatId::kLowRank, "low-rank", &ValidateLowRank, &DecodeAddLowRank},
     {FormatId::kRotated, "rotated", &ValidateRotated, &DecodeAddRotated},
     {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},

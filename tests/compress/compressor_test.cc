@@ -33,7 +33,10 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
   const size_t count = 1500;
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(count);
   std::vector<double> sent(count), wanted(count);
-  const std::vector<std::string> specs = TestedSpecs();
+  std::vector<std::string> specs;
+  for (const std::string& spec : TestedSpecs()) {
+    if (FindFormat(CodecFor(spec)->format())->decode_add != nullptr) specs.push_back(spec);
+  }
   for (size_t step = 0; step < 200; ++step) {
     const std::vector<float> gradient = HeavyTailed(count, step);
     const std::unique_ptr<Codec> codec = CodecFor(specs[step % specs.size()]);

@@ -15,7 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "tests/compress/test_data.h"
+#include "tests/compress/one_chunk.h"
 
 namespace sluice {
 namespace {
@@ -81,9 +81,9 @@ TEST_P(Golden, EncodesAndDecodesByteForByte) {
   EXPECT_EQ(Hex(frame), wanted);
 
   const std::string bytes = absl::HexStringToBytes(wanted);
-  const std::vector<float> decoded =
-      Decode(absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()),
-             gradient.size());
+  const std::vector<float> decoded = LoneCodec(spec).Decoded(
+      absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()),
+      gradient.size());
   EXPECT_EQ(decoded, Floats(golden["decoded"]));
 }
 

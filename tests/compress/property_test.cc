@@ -169,6 +169,7 @@ TEST_P(CodecLaw, SignsAreSymmetric) {
 // with random numbers, which may move the grid anywhere.
 TEST_P(CodecLaw, ASecondRoundTripChangesNothing) {
   if (!Deterministic()) GTEST_SKIP() << "not its law";
+  if (codec_.entry().aggregation == Aggregation::kSketch) GTEST_SKIP() << "it adds collisions";
   for (const std::vector<float>& x : {Gaussian(3072, 19), Recorded(2)}) {
     const std::vector<float> once = RoundTrip(x), twice = RoundTrip(once);
     if (GridFollowsLargest()) {

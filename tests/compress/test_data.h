@@ -74,6 +74,8 @@ inline std::vector<std::string> TestedSpecs() {
                             "eden:3/ef",
                             "powersgd:1",
                             "powersgd:32",
+                            "countsketch:2x",
+                            "countsketch:50x",
                             "blocktopk:4+int4",
                             "blocktopk:16+int8",
                             "blocktopk:4096",

@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kCountMax = 1024;
+constexpr size_t kCountMax = 2048;
 constexpr int kStepsMax = 16;
 
 class ReceiverRun {
