@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/countsketch.h"
+#include "compress/difference.h"
 #include "compress/frame.h"
 #include "compress/intsum.h"
 #include "compress/sign.h"
@@ -70,6 +71,12 @@ void PrefetchFrames(absl::Span<const SenderFrame> frames) {
 void Aggregator::AppendShared(std::vector<std::byte>*) const {}
 
 std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t senders) {
+  if (HasMemory(config.spec.compensator.id)) {
+    ChunkConfig differences = config;
+    differences.spec.compensator = {.id = CompensatorId::kNone};
+    return MakeDifferenceAggregator(config.spec, config.count, senders,
+                                    MakeAggregator(differences, senders));
+  }
   if (config.spec.codec == CodecId::kIntSum) {
     return MakeIntSumAggregator(config.count, config.spec, senders);
   }

@@ -20,6 +20,7 @@ namespace sluice {
 // means nothing between calls.
 struct EncodeScratch {
   std::vector<float> compensated;  // The compensators' own: what they hand to a codec or read back.
+  std::vector<float> dropped;      // Likewise: a residual that nobody keeps.
   std::vector<uint32_t> positions;
   std::vector<uint32_t> numbers;
   std::vector<float> values;

@@ -1,5 +1,8 @@
 #include "compress/codec_table.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/check.h"
 #include "compress/blocktopk.h"
 #include "compress/countsketch.h"
@@ -86,7 +89,17 @@ constexpr CodecEntry kCodecs[] = {
 };
 
 constexpr CompensatorId kCompensators[] = {CompensatorId::kErrorFeedback, CompensatorId::kNone,
-                                           CompensatorId::kDgc};
+                                           CompensatorId::kDgc, CompensatorId::kEf21,
+                                           CompensatorId::kDiana};
+
+// Blocks of so many elements in steps of their largest magnitude / `codes`, at random: step^2 / 4
+// for each, or step times |x| where that is less.
+double VarianceOfCodes(double block, double codes) {
+  return std::min(block / (4 * codes * codes), std::sqrt(block) / (2 * codes));
+}
+
+// Floats of so many bits of mantissa: a quarter of a step, squared, at the bottom of an octave.
+double VarianceOfFloats(int mantissa) { return std::exp2(-2 * mantissa) / 4; }
 
 }  // namespace
 
@@ -150,6 +163,40 @@ CodecTraits TraitsOf(CodecId codec, uint32_t options) {
   return {};
 }
 
+double VarianceBound(const CodecSpec& spec) {
+  constexpr double kLinearBlock = 256;
+  constexpr double kEden[] = {0.571, 0.1328, 0.0358, 0.00959};  // Gaussian, whatever x is.
+  const double codes = std::exp2(spec.level - 1) - 1;
+  switch (spec.codec) {
+    case CodecId::kFp16:
+      return VarianceOfFloats(10);
+    case CodecId::kBf16:
+      return VarianceOfFloats(7);
+    case CodecId::kFp8:
+      return VarianceOfFloats(spec.has(kE5m2) ? 2 : 3);
+    case CodecId::kInt8:
+    case CodecId::kInt4:
+    case CodecId::kInt2: {
+      const int bits = spec.codec == CodecId::kInt8 ? 8 : spec.codec == CodecId::kInt4 ? 4 : 2;
+      // Steps of max - min, whose square is at most 2 |x|^2; zero is no code.
+      if (spec.has(kMinMax)) return kLinearBlock / (2 * std::pow(std::exp2(bits) - 1, 2));
+      return VarianceOfCodes(kLinearBlock, std::exp2(bits - 1) - 1);
+    }
+    case CodecId::kQsgd:
+      return VarianceOfCodes(512, codes);
+    case CodecId::kTernGrad:
+      return 1.5;  // sum |x| (s - |x|), s at most 2.5 times the root mean square.
+    case CodecId::kNatural:
+      return 0.125;
+    case CodecId::kEden:
+      return kEden[static_cast<size_t>(spec.level) - 1];
+    case CodecId::kRandomK:
+      return std::ceil(1 / spec.level) - 1;
+    default:
+      return 0;
+  }
+}
+
 CompensatorId UsualCompensator(CodecId codec, uint32_t options) {
   if (codec == CodecId::kNone) return CompensatorId::kErrorFeedback;
   const Aggregation aggregation = FindCodec(codec).aggregation;
@@ -192,13 +239,18 @@ absl::string_view CompensatorRefusal(CodecId codec, uint32_t options, Compensato
       }
       if (traits.lossless) return "there is no error to compensate";
       if (!traits.contractive) return "it needs a codec whose error is never above its input";
+      if (FindCodec(codec).level == LevelKind::kPositive) {
+        return "differences below the threshold would never be sent, however long they last";
+      }
       return "";
     case CompensatorId::kDiana:
       if (aggregation != Aggregation::kAdditive) {
         return "both sides must add up the same differences, which needs frames that are summed";
       }
       if (traits.lossless) return "there is no error to compensate";
-      if (!traits.unbiased) return "it needs an unbiased codec (sr, qsgd, terngrad, natural, eden)";
+      if (!traits.unbiased)
+        return "it needs an unbiased codec: sr, qsgd, terngrad, natural, eden, or randomk with "
+               "unbiased";
       return "";
   }
   return "";

@@ -61,6 +61,10 @@ struct CodecTraits {
 };
 CodecTraits TraitsOf(CodecId codec, uint32_t options);
 
+// For unbiased codecs: the expectation of |decoded - x|^2 is at most this times |x|^2, for any x of
+// which nothing is cut.
+double VarianceBound(const CodecSpec& spec);
+
 // What goes with the codec where the spec names nothing: feedback where it is biased.
 CompensatorId UsualCompensator(CodecId codec, uint32_t options);
 

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "compress/accumulator.h"
 #include "compress/dgc.h"
+#include "compress/difference.h"
 #include "compress/frame.h"
 
 namespace sluice {
@@ -89,7 +90,7 @@ std::unique_ptr<Compensator> MakeCompensator(const CodecSpec& spec, size_t count
       return MakeDgc(spec.compensator, count);
     case CompensatorId::kEf21:
     case CompensatorId::kDiana:
-      break;
+      return MakeDifference(spec, count);
   }
   Check(false, "a compensator of the table has a factory");
   return nullptr;

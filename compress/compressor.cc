@@ -9,6 +9,7 @@
 #include "compress/codec_table.h"
 #include "compress/compensator.h"
 #include "compress/dgc.h"
+#include "compress/difference.h"
 #include "compress/frame.h"
 
 namespace sluice {
@@ -276,6 +277,12 @@ void Compressor::EndStep(uint64_t step) {
       // 0: hardly anything was not zero. What passed before such a step should pass after it, no
       // more.
       if (threshold > 0) group.threshold = threshold;
+      // Nor does what waits for a memory grow by waiting, as a residual does: where nothing passed,
+      // the largest must the next time.
+      const float largest = group.magnitudes.ThresholdForLargest();
+      if (HasMemory(group.spec.compensator.id) && group.kept == 0 && largest > 0) {
+        group.threshold = std::min(group.threshold, largest);
+      }
     }
     group.ForgetStep();
   }

@@ -92,4 +92,13 @@ float MagnitudeHistogram::ThresholdFor(double density) const {
   return 0;
 }
 
+float MagnitudeHistogram::ThresholdForLargest() const {
+  for (int bin = kBins - 1; bin > 0; --bin) {
+    if (counts_[bin] == 0) continue;
+    const uint32_t bits = static_cast<uint32_t>(bin) << kBinShift;
+    return std::bit_cast<float>(std::min(bits, kLargestShortBits));
+  }
+  return 0;
+}
+
 }  // namespace sluice

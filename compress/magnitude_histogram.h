@@ -35,6 +35,9 @@ class MagnitudeHistogram {
   // bin, rounded to 16 significant bits. 0 if nothing was counted, or if so few are not zero that
   // all of those should pass.
   float ThresholdFor(double density) const;
+  // A threshold that the largest counted value reaches, and others less than 1/8 octave below it. 0
+  // if all are 0.
+  float ThresholdForLargest() const;
 
  private:
   std::array<uint64_t, kBins> counts_{};

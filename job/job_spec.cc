@@ -47,8 +47,10 @@ std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
   return uses;
 }
 
-// Feedback that takes many steps to send what it holds.
+// Feedback that takes many steps to send what it holds. DIANA's memory takes as many to settle, but
+// what it publishes is right on average all the while.
 bool DelaysGradients(const CodecSpec& codec) {
+  if (codec.compensator.id == CompensatorId::kDiana) return false;
   const bool coarse = codec.codec == CodecId::kSign || codec.codec == CodecId::kOneBit;
   return codec.error_feedback() && (coarse || TraitsOf(codec.codec, codec.options).sparse);
 }

@@ -120,6 +120,12 @@ TEST(JobWarnings, IsSilentWhereAllGoesTogether) {
   JobSpec dense = Job("sgd", 0.1, 0.9);
   dense.compression.uplink = Spec("int8");
   EXPECT_THAT(JobWarnings(dense), IsEmpty());
+  // What is published is right on average at once, however few elements are sent.
+  JobSpec diana = Job("sgd", 0.1, 0.9);
+  diana.compression.uplink = Spec("randomk:5%,unbiased/diana");
+  EXPECT_THAT(JobWarnings(diana), IsEmpty());
+  diana.compression.uplink = Spec("topk:1%/ef21");
+  EXPECT_THAT(JobWarnings(diana), ElementsAre(HasSubstr("uplink topk:1%/ef21 delays")));
 }
 
 TEST(JobWarnings, SeesDownlinkAndOverrides) {

@@ -72,6 +72,21 @@ TEST(ClusterTest, EveryCodecBothWays) {
   }
 }
 
+// Memories of both ends move once for each frame, whatever the network does to it.
+TEST(ClusterTest, CompensatorsWithAMemory) {
+  for (const char* spec : {"topk:5%/ef21", "int4/ef21", "intsum:4/ef21", "qsgd:4/diana"}) {
+    for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 10; ++seed) {
+      ClusterOptions options = RandomClusterOptions(seed);
+      options.compression.uplink = *ParseCodecSpec(spec);
+      options.compression.downlink = *ParseCodecSpec("int8");
+      options.compression.min_elements = 0;
+      options.check_balance = false;  // Nothing is owed; memories have no such balance.
+      const ClusterReport report = RunCluster(options);
+      ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    }
+  }
+}
+
 TEST(ClusterTest, OneSeedGivesOneRun) {
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 20; ++seed) {
     const ClusterOptions options = RandomClusterOptions(seed);
