@@ -135,10 +135,17 @@ void Cluster::MakeShards() {
     shard_options.window_bytes = options_.window_bytes;
     shard_options.busy_retry_ms = 2;
     if (options_.tight_memory) {
-      // Sums and windows, but hardly a log.
-      uint64_t elements = 0;
-      for (const Bundle& bundle : layout_.bundles[shard]) elements += bundle.elements;
-      shard_options.max_memory = 8 * elements + options_.ranks * options_.window_bytes + 64;
+      // Sums, what receivers remember and windows, but hardly a log.
+      const std::vector<ChunkConfig> uplinks =
+          ChunkConfigs(options_.compression, table_, layout_, Direction::kUplink);
+      uint64_t bytes = options_.ranks * options_.window_bytes + 64;
+      for (const Bundle& bundle : layout_.bundles[shard]) {
+        bytes += 8 * bundle.elements;
+        for (const uint32_t chunk : bundle.chunks) {
+          bytes += MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
+        }
+      }
+      shard_options.max_memory = bytes;
     }
     absl::StatusOr<std::unique_ptr<Shard>> made = Shard::Create(std::move(shard_options));
     Check(made.ok(), made.status().message());
