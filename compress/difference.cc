@@ -29,8 +29,8 @@ class Difference final : public Compensator {
 
   absl::Status Check(absl::Span<const float> gradient) const override {
     if (gradient.size() != memory_.size()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "gradient has ", gradient.size(), " elements, the chunk has ", memory_.size()));
+      return absl::InvalidArgumentError(absl::StrCat("gradient has ", gradient.size(),
+                                                     " elements, the chunk has ", memory_.size()));
     }
     const absl::StatusOr<float> largest = LargestMagnitude(gradient, {});
     if (!largest.ok()) return largest.status();
@@ -44,11 +44,11 @@ class Difference final : public Compensator {
            std::abs(gradient[i] - memory_[i]) <= kLargestDifference) {
       ++i;
     }
-    return absl::InvalidArgumentError(absl::StrCat(
-        "gradient is too large to be sent as a difference: element ", i, " is ", gradient[i],
-        " (at most 2^100 goes), its memory is ", memory_[i],
-        contracts_ ? "; scale the loss down or use /ef"
-                   : "; scale the loss down, or lower the step size of diana"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradient is too large to be sent as a difference: element ", i, " is ",
+                     gradient[i], " (at most 2^100 goes), its memory is ", memory_[i],
+                     contracts_ ? "; scale the loss down or use /ef"
+                                : "; scale the loss down, or lower the step size of diana"));
   }
 
   absl::Status Encode(const Codec& codec, EncodeInput input,

@@ -5,21 +5,22 @@
 //
 // The receiver holds m, the mean of all S memories, whatever their number. Of n contributors:
 //
-//   EF21   m = m + sum(decoded) / S, and m is the mean that it publishes; alpha is 1. For codecs that
-//          contract, which EF21 calls with a residual that it throws away, so that those that have a
-//          choice take the least error.
+//   EF21   m = m + sum(decoded) / S, and m is the mean that it publishes; alpha is 1. For codecs
+//   that
+//          contract, which EF21 calls with a residual that it throws away, so that those that have
+//          a choice take the least error.
 //   DIANA  m + sum(decoded) / n is published; then m = m + alpha * sum(decoded) / S. For unbiased
-//          codecs, called without a residual: what is published is unbiased. alpha is the spec's, or
-//          1 / (1 + VarianceBound), the largest for which theory promises that memories settle.
+//          codecs, called without a residual: what is published is unbiased. alpha is the spec's,
+//          or 1 / (1 + VarianceBound), the largest for which theory promises that memories settle.
 //
 // A sender that takes no part in a step does not move its memory. With EF21 it counts with that
 // (partial participation, Fatkhullin et al. 2021); with DIANA those that are there speak for it, so
 // that what is published stays unbiased if who is absent is chance.
 //
-// Conservation: m equals the mean of all m_s, within fp32 rounding, which adds up over the steps, as
-// both ends round by themselves: some 1e-7 of an element's size for each frame that moves it, in
-// random directions. Nothing is owed, so there is no residual. A frame that was refused for good has
-// to be taken back; one that is added must come from a sender whose memory has moved by it.
+// Conservation: m equals the mean of all m_s, within fp32 rounding, which adds up over the steps,
+// as both ends round by themselves: some 1e-7 of an element's size for each frame that moves it, in
+// random directions. Nothing is owed, so there is no residual. A frame that was refused for good
+// has to be taken back; one that is added must come from a sender whose memory has moved by it.
 //
 // State: 4 bytes per element at the sender and 4 at the receiver.
 #pragma once

@@ -325,9 +325,11 @@ TEST(Differences, RefuseWhatCouldOverflowASum) {
     EXPECT_THAT(std::string(sender->Check({0, -0x1p101f}).message()),
                 HasSubstr("element 1 is -2.5353e+30 (at most 2^100 goes)"));
     EXPECT_THAT(std::string(sender->Check({0, std::nanf("")}).message()), HasSubstr("element 1"));
-    EXPECT_THAT(std::string(sender->Check({1}).message()), HasSubstr("1 elements, the chunk has 2"));
+    EXPECT_THAT(std::string(sender->Check({1}).message()),
+                HasSubstr("1 elements, the chunk has 2"));
     ASSERT_TRUE(RestoreFields({{"memory", {1, 0x1p111f}}}, sender->State()).ok());
-    EXPECT_THAT(std::string(sender->Check({1, 1}).message()), HasSubstr("its memory is 2.59615e+33"));
+    EXPECT_THAT(std::string(sender->Check({1, 1}).message()),
+                HasSubstr("its memory is 2.59615e+33"));
   }
 }
 
@@ -385,8 +387,8 @@ TEST(Differences, AreRefusedWithAReason) {
     EXPECT_EQ(ToString(*ParseCodecSpec(text)), text);
     EXPECT_THAT(std::string(DownlinkRefusal(*ParseCodecSpec(text))), HasSubstr("no such memory"));
   }
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "qsgd"}, {"bits", "4"}, {"compensator", "diana"},
-                               {"step_size", "0.5"}}),
+  EXPECT_EQ(*CodecSpecFromMap(
+                {{"codec", "qsgd"}, {"bits", "4"}, {"compensator", "diana"}, {"step_size", "0.5"}}),
             *ParseCodecSpec("qsgd:4/diana:0.5"));
   EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"density", "1%"}, {"compensator", "ef21"}}),
             *ParseCodecSpec("topk:1%/ef21"));
@@ -395,8 +397,9 @@ TEST(Differences, AreRefusedWithAReason) {
 TEST(Differences, ReceiversSayWhatTheyHold) {
   EXPECT_EQ(MakeAggregator({.count = 700, .spec = *ParseCodecSpec("int8/ef21")}, 2)->state_bytes(),
             700 * sizeof(float));
-  EXPECT_GT(MakeAggregator({.count = 700, .spec = *ParseCodecSpec("intsum:4/ef21")}, 2)->state_bytes(),
-            700 * (sizeof(float) + 1));
+  EXPECT_GT(
+      MakeAggregator({.count = 700, .spec = *ParseCodecSpec("intsum:4/ef21")}, 2)->state_bytes(),
+      700 * (sizeof(float) + 1));
 }
 
 }  // namespace

@@ -134,6 +134,11 @@ struct Quadratic {
   }
 };
 
+// What is just above half a step comes out almost as large, with the other sign.
+bool HardlyContracts(const CodecSpec& spec) {
+  return spec.codec == CodecId::kIntSum && spec.level == 2;
+}
+
 // What theory allows: delayed parts must not be out of date by more than the way made meanwhile,
 // noise must average out over the steps, momentum multiplies.
 double QuadraticRate(const CodecSpec& spec) {
@@ -145,11 +150,14 @@ double QuadraticRate(const CodecSpec& spec) {
   }
   if (traits.unbiased && !traits.lossless) rate = std::min(rate, 0.05);
   if (spec.compensator.id == CompensatorId::kDgc) rate *= 1 - spec.compensator.level;
+  // EF21 wants a rate in proportion to what the codec takes off a difference.
+  if (spec.compensator.id == CompensatorId::kEf21 && HardlyContracts(spec)) rate = 0.01;
   return rate;
 }
 
-// The share of the way to the minimum that is left. Rates fall to 0.
-double MinimizeQuadratic(const CodecSpec& spec) {
+// The share of the way to the minimum that is left. Rates fall to 0, or stay.
+enum class Rate { kFalls, kStays };
+double MinimizeQuadratic(const CodecSpec& spec, Rate falling = Rate::kFalls) {
   static const Quadratic* const quadratic = new Quadratic();
   const double rate = QuadraticRate(spec);
   const int steps = kShort ? 60 : static_cast<int>(450 / rate);
@@ -165,7 +173,7 @@ double MinimizeQuadratic(const CodecSpec& spec) {
       }
     }
     exchange.Mean(gradients, &mean);
-    const double left = 1 - static_cast<double>(step) / steps;
+    const double left = falling == Rate::kStays ? 1 : 1 - static_cast<double>(step) / steps;
     for (size_t i = 0; i < x.size(); ++i) x[i] -= static_cast<float>(rate * left) * mean[i];
   }
   double off = 0, way = 0;
@@ -180,16 +188,19 @@ double MinimizeQuadratic(const CodecSpec& spec) {
 // e(1, 1), so that their signs are those of (1, -1) and descent by signs never moves along (1, 1).
 // Many such pairs beside each other. What is left of the way along (1, 1).
 double SolvePairs(const CodecSpec& spec) {
-  constexpr int kSteps = kShort ? 60 : 3000;
   constexpr size_t kPairs = 128;
   constexpr float kSlant = 0.4f;
-  const double rate =
-      0.05 * (spec.compensator.id == CompensatorId::kDgc ? 1 - spec.compensator.level : 1);
+  double slower = 1;
+  if (spec.compensator.id == CompensatorId::kDgc) slower = 1 / (1 - spec.compensator.level);
+  // Differences of noisy gradients are noisier than those, and the codec's noise is in proportion.
+  if (spec.compensator.id == CompensatorId::kDiana) slower = 1 + VarianceBound(spec) / kWorkers;
+  const int steps = kShort ? 60 : static_cast<int>(3000 * slower);
+  const double rate = 0.05 / slower;
   const TensorShape shape{2 * kPairs, 0};
   Exchange exchange({shape}, ToString(spec), "none", kWorkers, Exchange::Small::kAsOthers);
   std::vector<float> x(2 * kPairs, 1.0f), mean(x.size());
   std::vector<std::vector<float>> gradients(kWorkers, x);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < steps; ++step) {
     for (uint32_t worker = 0; worker < kWorkers; ++worker) {
       CounterRandom random(6, static_cast<uint64_t>(step), worker);
       for (size_t pair = 0; pair < kPairs; ++pair) {
@@ -201,7 +212,7 @@ double SolvePairs(const CodecSpec& spec) {
       }
     }
     exchange.Mean(gradients, &mean);
-    const double left = 1 - static_cast<double>(step) / kSteps;
+    const double left = 1 - static_cast<double>(step) / steps;
     for (size_t i = 0; i < x.size(); ++i) x[i] -= static_cast<float>(rate * left) * mean[i];
   }
   double off = 0;
@@ -209,6 +220,19 @@ double SolvePairs(const CodecSpec& spec) {
     off += std::abs(x[2 * pair] + x[2 * pair + 1]) / (2 * kPairs);
   }
   return off;
+}
+
+// The share of a difference that the codec takes off it.
+double Contraction(const CodecSpec& spec) {
+  const LoneCodec codec(ToString(spec));
+  const std::vector<float> x = Gaussian(1536, 3);
+  const std::vector<float> decoded = codec.Decoded(codec.Encoded(x), x.size());
+  double off = 0, all = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    off += std::pow(double{x[i]} - decoded[i], 2);
+    all += std::pow(double{x[i]}, 2);
+  }
+  return 1 - off / all;
 }
 
 // The codecs of CompensatedSpecs that a small problem can judge: not those that send one of its
@@ -270,6 +294,9 @@ TEST_P(WithEveryCodec, SignCounterexample) {
   std::printf("  left of the way: %.5f\n", left);
   EXPECT_TRUE(std::isfinite(left));
   if (kShort || Lost()) return;
+  // Gradients are noisy here, and EF21's memories follow the noise as far as the codec is behind.
+  const bool behind = HardlyContracts(GetParam()) || Contraction(GetParam()) < 0.1;
+  if (GetParam().compensator.id == CompensatorId::kEf21 && behind) return;
   EXPECT_LE(left, 0.1);
 }
 
@@ -281,6 +308,46 @@ TEST(SignCounterexample, FailsWithoutFeedback) {
   if (kShort) GTEST_SKIP() << "too few steps to fail";
   for (const char* text : {"signsgd", "sign/noef", "ternary:0.01/noef", "topk:1%/noef"}) {
     EXPECT_GT(SolvePairs(*ParseCodecSpec(text)), 0.5) << text;
+  }
+}
+
+// At a rate that stays: what theory says of compensators with a memory, and what they are there
+// for. The minimum is no fixed point of a codec that drops parts of each worker's gradient or
+// rounds them at random, as these are not 0 there; of differences from a memory they are.
+TEST(Memories, ComeToTheMinimumAtARateThatStays) {
+  const auto left = [](const char* text) {
+    const double share = MinimizeQuadratic(*ParseCodecSpec(text), Rate::kStays);
+    std::printf("  %s: %.7f left of the way\n", text, share);
+    return share;
+  };
+  const std::vector<std::pair<const char*, const char*>> pairs = {
+      {"qsgd:4/noef", "qsgd:4/diana"},
+      {"qsgd:2/noef", "qsgd:2/diana"},
+      {"terngrad/noef", "terngrad/diana"},
+      {"eden:1/noef", "eden:1/diana"},
+      {"topk:1%/ef", "topk:1%/ef21"},
+      {"ternary:0.5/ef", "ternary:0.5/ef21"},
+      {"int2/ef", "int2/ef21"},
+      {"topk:1%/noef", "topk:1%/ef21"}};
+  for (const auto& [without, with] : pairs) {
+    const double stays = left(without), arrives = left(with);
+    if (kShort) continue;
+    EXPECT_GT(stays, 1e-3);
+    EXPECT_LT(arrives, 1e-4);
+  }
+}
+
+// EF21 is for exact gradients: its memories take noise for news, and a codec that is behind sends
+// the noise of one step in the next ones (Fatkhullin et al. 2023). Feedback adds it up, and it
+// cancels.
+TEST(Memories, FollowNoiseWhereACodecIsBehind) {
+  for (const char* codec : {"ternary:1", "blocktopk:256+sign"}) {
+    const double residual = SolvePairs(*ParseCodecSpec(absl::StrCat(codec, "/ef")));
+    const double memory = SolvePairs(*ParseCodecSpec(absl::StrCat(codec, "/ef21")));
+    std::printf("  %s: %.5f with feedback, %.5f with ef21\n", codec, residual, memory);
+    if (kShort) continue;
+    EXPECT_LT(residual, 0.01);
+    EXPECT_GT(memory, 0.2);
   }
 }
 
@@ -335,6 +402,18 @@ constexpr Cost kCosts[] = {
     {"threshold:0.1", "int8", {0.085, 0.088, 0.097}},
     {"topk:0.1%", "int8", {0.292, 0.3, 0.293}},
     {"topk:1%/noef", "int8", {0.734, 0.738, 0.717}},
+    {"int4/ef21", "int8", {0, 0, 0}},
+    {"int2/ef21", "int8", {1.583, 1.475, 1.532}},
+    {"eden:1/ef21", "int8", {0, 0.024, 0.005}},
+    {"sign/ef21", "int8", {0.501, 0.498, 0.575}},
+    {"intsum:4/ef21", "int8", {0, 0, 0}},
+    {"ternary:0.5/ef21", "int8", {0.646, 0.566, 0.48}},
+    {"topk:5%/ef21", "int8", {0.239, 0.292, 0.253}},
+    {"topk:1%/ef21", "int8", {0.965, 1.001, 0.964}},
+    {"qsgd:4/diana", "int8", {0, 0, 0}},
+    {"qsgd:2/diana", "int8", {0.02, 0.023, 0.023}},
+    {"eden:1/diana", "int8", {0.005, 0.009, 0.009}},
+    {"terngrad/diana", "int8", {0.146, 0.152, 0.164}},
 };
 
 class TextCost : public ::testing::TestWithParam<Cost> {};
