@@ -49,10 +49,11 @@ void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
 
 void AppendUnary(absl::Span<const uint32_t> numbers, const RicePlan& plan,
                  std::vector<std::byte>* out) {
-  const size_t at = out->size();
-  out->resize(at + BytesFor(plan.unary_bits));
+  const size_t at = out->size(), size = BytesFor(plan.unary_bits);
+  out->resize(at + size + kPackSlack);
   SetOnes(numbers.data(), numbers.size(), plan.parameter, /*by_three=*/false,
           reinterpret_cast<uint8_t*>(out->data()) + at);
+  out->resize(at + size);
 }
 
 bool IsPadded(absl::Span<const std::byte> plane, uint64_t bits) {

@@ -143,18 +143,6 @@ constexpr ThirdsTable MakeThirdsTable() {
 }
 constexpr ThirdsTable kThirds = MakeThirdsTable();
 
-void WriteThirds(absl::Span<const uint32_t> gaps, int parameter, std::byte* out) {
-  size_t i = 0;
-  const auto digit = [&](size_t at) { return (gaps[at] >> parameter) % 3; };
-  for (; i + kThirdsPerByte <= gaps.size(); i += kThirdsPerByte) {
-    *out++ = static_cast<std::byte>(digit(i) + 3 * digit(i + 1) + 9 * digit(i + 2) +
-                                    27 * digit(i + 3) + 81 * digit(i + 4));
-  }
-  uint32_t byte = 0;
-  for (size_t at = gaps.size(); at > i; --at) byte = byte * 3 + digit(at - 1);
-  if (i < gaps.size()) *out = static_cast<std::byte>(byte);
-}
-
 // The sum of the remainders, or nothing if it is no such plane.
 bool SumThirds(absl::Span<const std::byte> thirds, size_t kept, uint64_t* sum) {
   for (const std::byte byte : thirds) {
@@ -333,17 +321,21 @@ void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps
   if (!HasThirds(plan.coding)) return;
   const size_t at = out->size();
   out->resize(at + ThirdsBytes(gaps.size()));
-  WriteThirds(gaps, parameter, out->data() + at);
+  PackThirds(gaps.data(), gaps.size(), parameter, BytesAt(out, at));
 }
 
 void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
                      std::vector<std::byte>* out) {
   if (HasCodes(plan.coding)) return WriteCodes(gaps, WidthOf(plan.coding), out);
-  const size_t at = out->size();
-  out->resize(at + BytesFor(plan.last_bits));
+  const size_t at = out->size(), size = BytesFor(plan.last_bits);
+  out->resize(at + size + kPackSlack);
   uint8_t* const plane = BytesAt(out, at);
-  if (plan.coding == kBlocks) return SetOnesOfBlocks(gaps.data(), gaps.size(), plane);
-  SetOnes(gaps.data(), gaps.size(), ParameterOf(plan.coding), HasThirds(plan.coding), plane);
+  if (plan.coding == kBlocks) {
+    SetOnesOfBlocks(gaps.data(), gaps.size(), plane);
+  } else {
+    SetOnes(gaps.data(), gaps.size(), ParameterOf(plan.coding), HasThirds(plan.coding), plane);
+  }
+  out->resize(at + size);
 }
 
 bool ReadFirstPlanes(ByteReader* reader, PositionPlanes* planes) {

@@ -219,59 +219,107 @@ void PackBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
   });
 }
 
-// Sets ones one after the other, a word of them at a time.
-class OnesWriter {
+// Appends numbers in unary. What is stored beyond the last one is zeros.
+class UnaryWriter {
  public:
-  explicit OnesWriter(uint8_t* plane) : plane_(plane) {}
+  explicit UnaryWriter(uint8_t* plane) : at_(plane) {}
 
-  HWY_INLINE void Add(uint32_t quotient) {
-    bit_ += quotient;
-    if (bit_ / 64 != at_) {
-      Store64(word_, plane_ + 8 * at_);
-      word_ = 0;
-      at_ = bit_ / 64;
+  // Eight of them; `quotients` are small mostly.
+  HWY_INLINE void AddGroup(const uint32_t* HWY_RESTRICT quotients) {
+    uint64_t bits = 0, sum = 0;
+    for (size_t i = kGroup; i-- > 0;) {
+      // The first one ends up lowest. What is shifted out makes the sum too large.
+      bits = (2 * bits + 1) << (quotients[i] % 64);
+      sum += quotients[i];
     }
-    word_ |= uint64_t{1} << (bit_ % 64);
-    ++bit_;
+    if (HWY_LIKELY(sum + kGroup <= kAtOnce)) return Put(bits, static_cast<int>(sum + kGroup));
+    for (size_t i = 0; i < kGroup; ++i) Add(quotients[i]);
   }
-  // No byte after the last one is written.
-  HWY_INLINE void Finish() {
-    for (uint8_t* out = plane_ + 8 * at_; word_ != 0; word_ >>= 8) {
-      *out++ = static_cast<uint8_t>(word_);
+  HWY_INLINE void Add(uint32_t quotient) {
+    const uint64_t bit = static_cast<uint64_t>(filled_) + quotient;
+    if (bit >= 8) {
+      // The bytes between are zeros already.
+      at_ += bit / 8;
+      rest_ = 0;
     }
+    filled_ = static_cast<int>(bit % 8);
+    rest_ |= uint64_t{1} << filled_;
+    Put(0, 1);
   }
 
  private:
-  uint8_t* const plane_;
-  uint64_t bit_ = 0;  // Where the next number begins.
-  uint64_t word_ = 0;
-  uint64_t at_ = 0;
+  // With up to 7 from before, no more than a word.
+  static constexpr uint64_t kAtOnce = 56;
+
+  // Without a branch: a whole word is stored, and what does not fill a byte is kept.
+  HWY_INLINE void Put(uint64_t bits, int count) {
+    const uint64_t word = rest_ | (bits << filled_);
+    Store64(word, at_);
+    filled_ += count;
+    at_ += filled_ / 8;
+    rest_ = word >> (filled_ / 8 * 8);
+    filled_ %= 8;
+  }
+
+  uint8_t* at_;        // The byte that is not full yet,
+  int filled_ = 0;     // how many of its bits are,
+  uint64_t rest_ = 0;  // and which.
 };
 
 void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
                      uint8_t* HWY_RESTRICT plane) {
-  OnesWriter writer(plane);
+  UnaryWriter writer(plane);
   ForEachBlock(numbers, count, [&](const uint32_t* block, size_t size) HWY_ATTR {
     const int parameter = ParameterOfBlock(block);
-    for (size_t i = 0; i < size; ++i) writer.Add(block[i] >> parameter);
+    uint32_t quotients[kRiceBlock];
+    for (size_t i = 0; i < kRiceBlock; ++i) quotients[i] = block[i] >> parameter;
+    if (size == kRiceBlock) {
+      writer.AddGroup(quotients);
+      writer.AddGroup(quotients + kGroup);
+    } else {
+      for (size_t i = 0; i < size; ++i) writer.Add(quotients[i]);
+    }
   });
-  writer.Finish();
 }
 
-template <class Quotient>
-HWY_INLINE void SetOnesOf(const uint32_t* HWY_RESTRICT numbers, size_t count,
-                          uint8_t* HWY_RESTRICT plane, Quotient quotient) {
-  OnesWriter writer(plane);
-  for (size_t i = 0; i < count; ++i) writer.Add(quotient(numbers[i]));
-  writer.Finish();
+// fn(number) is its quotient.
+template <class Fn>
+HWY_INLINE void AddUnary(const uint32_t* HWY_RESTRICT numbers, size_t count,
+                         UnaryWriter* HWY_RESTRICT writer, Fn fn) {
+  size_t i = 0;
+  for (; i + kGroup <= count; i += kGroup) {
+    uint32_t quotients[kGroup];
+    for (size_t j = 0; j < kGroup; ++j) quotients[j] = fn(numbers[i + j]);
+    writer->AddGroup(quotients);
+  }
+  for (; i < count; ++i) writer->Add(fn(numbers[i]));
 }
 
 void SetOnes(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift, bool by_three,
              uint8_t* HWY_RESTRICT plane) {
+  UnaryWriter writer(plane);
   if (by_three) {
-    SetOnesOf(numbers, count, plane, [shift](uint32_t x) { return (x >> shift) / 3; });
+    AddUnary(numbers, count, &writer, [shift](uint32_t x) HWY_ATTR { return (x >> shift) / 3; });
   } else {
-    SetOnesOf(numbers, count, plane, [shift](uint32_t x) { return x >> shift; });
+    AddUnary(numbers, count, &writer, [shift](uint32_t x) HWY_ATTR { return x >> shift; });
+  }
+}
+
+void PackThirds(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
+                uint8_t* HWY_RESTRICT out) {
+  constexpr size_t kPart = 320;
+  // Byte 4 of a product with five digits is d0 + 3 d1 + 9 d2 + 27 d3 + 81 d4; no byte below it
+  // carries.
+  constexpr uint64_t kWeights = 81 | (27 << 8) | (9 << 16) | (3 << 24) | (uint64_t{1} << 32);
+  while (count > 0) {
+    const size_t size = HWY_MIN(count, kPart);
+    uint8_t digits[kPart + 8] = {};
+    for (size_t i = 0; i < size; ++i) digits[i] = static_cast<uint8_t>((numbers[i] >> shift) % 3);
+    for (size_t i = 0; i < size; i += 5) {
+      *out++ = static_cast<uint8_t>(((Load64(digits + i) & 0xFFFFFFFFFF) * kWeights) >> 32);
+    }
+    numbers += size;
+    count -= size;
   }
 }
 
@@ -436,6 +484,11 @@ HWY_EXPORT(AddBlocks);
 void AddBlocks(const uint32_t* ones, size_t count, const uint8_t* parameters, const uint8_t* lows,
                size_t lows_size, BlockCursor* cursor, uint64_t* run, uint32_t* positions) {
   HWY_DYNAMIC_DISPATCH(AddBlocks)(ones, count, parameters, lows, lows_size, cursor, run, positions);
+}
+
+HWY_EXPORT(PackThirds);
+void PackThirds(const uint32_t* numbers, size_t count, int shift, uint8_t* out) {
+  HWY_DYNAMIC_DISPATCH(PackThirds)(numbers, count, shift, out);
 }
 
 HWY_EXPORT(FindOnes);

@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Beyond its last byte, what PackBits writes to must have room for so many.
+// Beyond its last byte, what is packed into must have room for so many.
 inline constexpr size_t kPackSlack = 16;
 
 // The lowest `width` bits (0 to 31) of each number, one after the other from the lowest bit on; the
@@ -40,10 +40,13 @@ struct QuotientSums {
 // kLargestForThree.
 void SumQuotients(const uint32_t* numbers, size_t count, int shift, QuotientSums* result);
 
-// For `count` numbers, quotients[i] + 1 is the distance from a one to the next; sets the ones in
-// `plane`, which is zeros. With `by_three`, quotients are (numbers[i] >> shift) / 3, otherwise
+// For each number, as many zeros as its quotient and a one, in `plane`, which is zeros and has
+// kPackSlack. The quotient is (numbers[i] >> shift) / 3 with `by_three`, otherwise
 // numbers[i] >> shift.
 void SetOnes(const uint32_t* numbers, size_t count, int shift, bool by_three, uint8_t* plane);
+
+// The remainders of numbers[i] >> shift by 3, five to a byte.
+void PackThirds(const uint32_t* numbers, size_t count, int shift, uint8_t* out);
 
 // Blocks of 16 numbers, the last one shorter, each with a parameter b of its own: bit_width(sum /
 // 32), at most 15, which is near the best for any mixture.

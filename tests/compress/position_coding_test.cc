@@ -157,13 +157,22 @@ std::vector<uint32_t> ReadAll(const PositionPlanes& planes) {
 
 std::vector<std::vector<uint32_t>> Cases() {
   std::vector<std::vector<uint32_t>> cases = {
-      {0}, {1}, {254}, {255}, {256}, {510}, {100000}, std::vector<uint32_t>(1000, 0),
-      std::vector<uint32_t>(1000, 1), std::vector<uint32_t>(50, 4077), {0, 0, 0, 100000},
+      {0},
+      {1},
+      {254},
+      {255},
+      {256},
+      {510},
+      {100000},
+      std::vector<uint32_t>(1000, 0),
+      std::vector<uint32_t>(1000, 1),
+      std::vector<uint32_t>(50, 4077),
+      {0, 0, 0, 100000},
       {1, 4077, 1, 4077, 0, 0, 0, 0, 4077},
       // A word of zeros in the plane of quotients, and runs that end with one.
       {62, 63, 64, 65, 127, 128, 129, 0, 1000}};
-  for (const size_t count : {2u, 5u, 7u, 8u, 9u, 15u, 16u, 17u, 31u, 32u, 33u, 63u, 64u, 65u, 319u,
-                             320u, 321u, 640u, 641u, 1283u}) {
+  for (const size_t count : {2u,  5u,  7u,  8u,  9u,   15u,  16u,  17u,  31u,  32u,
+                             33u, 63u, 64u, 65u, 319u, 320u, 321u, 640u, 641u, 1283u}) {
     cases.push_back(RandomGaps(count, 0.05, count));
   }
   cases.push_back(RandomGaps(2000, 0.002, 1));
@@ -315,19 +324,19 @@ TEST(PositionPlanes, WhatNoEncoderWritesIsRefused) {
     return std::string(PositionProblem(planes, 1000));
   };
   EXPECT_EQ(problem(1, 2, {0b01}, {0b11}), "");
-  EXPECT_NE(problem(1, 2, {0b101}, {0b11}), "");          // A third low bit.
+  EXPECT_NE(problem(1, 2, {0b101}, {0b11}), "");  // A third low bit.
   EXPECT_EQ(problem(32, 2, {5}, {0b11}), "");
-  EXPECT_NE(problem(32, 2, {9}, {0b11}), "");             // A third remainder.
-  EXPECT_NE(problem(32, 5, {243}, {0b11111}), "");        // No five remainders.
-  EXPECT_EQ(problem(66, 2, {}, {0b0111}), "");            // 3 goes on, 1; 0.
-  EXPECT_NE(problem(66, 1, {}, {0b1101}), "");            // 1, and then one that goes on.
-  EXPECT_NE(problem(66, 3, {}, {0b0111}), "it");          // Padding counts as codes only so far.
+  EXPECT_NE(problem(32, 2, {9}, {0b11}), "");       // A third remainder.
+  EXPECT_NE(problem(32, 5, {243}, {0b11111}), "");  // No five remainders.
+  EXPECT_EQ(problem(66, 2, {}, {0b0111}), "");      // 3 goes on, 1; 0.
+  EXPECT_NE(problem(66, 1, {}, {0b1101}), "");      // 1, and then one that goes on.
+  EXPECT_NE(problem(66, 3, {}, {0b0111}), "it");    // Padding counts as codes only so far.
   EXPECT_EQ(problem(72, 2, {}, {255, 0, 254}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 255}), "");
   EXPECT_NE(problem(72, 2, {}, {255, 0, 254, 0}), "");
   EXPECT_EQ(problem(96, 1, {2, 1}, {0b1}), "");
-  EXPECT_NE(problem(96, 1, {0x12, 1}, {0b1}), "");        // A parameter without a block.
-  EXPECT_NE(problem(96, 1, {2, 5}, {0b1}), "");           // A third low bit.
+  EXPECT_NE(problem(96, 1, {0x12, 1}, {0b1}), "");            // A parameter without a block.
+  EXPECT_NE(problem(96, 1, {2, 5}, {0b1}), "");               // A third low bit.
   EXPECT_NE(problem(31, 1, {0, 0, 0, 0}, {0, 0, 0, 2}), "");  // 2^56 would wrap in 32 bits.
   EXPECT_NE(problem(61, 1, {0, 0, 0, 0, 0}, {0, 0, 0, 2}), "");
   EXPECT_NE(problem(96, 1, {15, 0, 0}, {0, 0, 0, 2}), "");
