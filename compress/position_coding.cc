@@ -20,6 +20,9 @@ constexpr uint8_t kBlocks = 96;  // Rice with a parameter for each block.
 constexpr size_t kThirdsPerByte = 5;
 constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1
 
+// A bitmap with so many bits for each one is written bit by bit.
+constexpr uint64_t kSparseBitmap = 4;
+
 bool HasCodes(uint8_t coding) { return coding >= kCodesFirst && coding < kBlocks; }
 bool HasThirds(uint8_t coding) { return coding >= kThirdsFirst && coding < kCodesFirst; }
 int ParameterOf(uint8_t coding) { return coding % kThirdsFirst; }
@@ -190,6 +193,15 @@ void WriteBlocks(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
   out->resize(at + plan.first_bytes);
 }
 
+void SetBits(absl::Span<const uint32_t> gaps, uint8_t* plane) {
+  size_t next = 0;
+  for (const uint32_t gap : gaps) {
+    next += gap;
+    plane[next / 8] |= static_cast<uint8_t>(1 << (next % 8));
+    ++next;
+  }
+}
+
 int BlockParameterAt(absl::Span<const std::byte> parameters, size_t block) {
   return static_cast<int>(parameters[block / 2] >> (block % 2 * 4)) & kBlockParameterMax;
 }
@@ -332,6 +344,8 @@ void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
   uint8_t* const plane = BytesAt(out, at);
   if (plan.coding == kBlocks) {
     SetOnesOfBlocks(gaps.data(), gaps.size(), plane);
+  } else if (plan.coding == 0 && plan.last_bits / kSparseBitmap >= gaps.size()) {
+    SetBits(gaps, plane);
   } else {
     SetOnes(gaps.data(), gaps.size(), ParameterOf(plan.coding), HasThirds(plan.coding), plane);
   }

@@ -38,6 +38,35 @@ HWY_INLINE void PackGroup(const uint32_t* HWY_RESTRICT numbers, int width,
   Store64(high >> (64 - half), out + 8);
 }
 
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void PackTwoGroups(const uint32_t* HWY_RESTRICT numbers, int width,
+                              uint8_t* HWY_RESTRICT out) {
+  PackGroup(numbers, width, out);
+  PackGroup(numbers + kGroup, width, out + width);
+}
+#else
+// As PackGroup twice, pairs of numbers in vectors.
+HWY_INLINE void PackTwoGroups(const uint32_t* HWY_RESTRICT numbers, int width,
+                              uint8_t* HWY_RESTRICT out) {
+  const hn::CappedTag<uint64_t, kGroup> du;
+  const hn::Repartition<uint32_t, decltype(du)> du32;
+  const auto one = hn::Set(du32, (1U << width) - 1);
+  const auto two = hn::Set(du, (uint64_t{1} << (2 * width)) - 1);
+  uint64_t pairs[kGroup];
+  for (size_t i = 0; i < kGroup; i += hn::Lanes(du)) {
+    const auto low = hn::BitCast(du, hn::And(hn::LoadU(du32, numbers + 2 * i), one));
+    hn::StoreU(hn::And(hn::Or(low, hn::ShiftRightSame(low, 32 - width)), two), du, pairs + i);
+  }
+  const int half = 4 * width;
+  for (size_t i = 0; i < kGroup; i += 4, out += width) {
+    const uint64_t low = pairs[i] | (pairs[i + 1] << (2 * width));
+    const uint64_t high = pairs[i + 2] | (pairs[i + 3] << (2 * width));
+    Store64(low | (high << half), out);
+    Store64(high >> (64 - half), out + 8);
+  }
+}
+#endif
+
 void PackBits(const uint32_t* HWY_RESTRICT numbers, size_t count, int width,
               uint8_t* HWY_RESTRICT out) {
   if (width == 0) return;
@@ -49,6 +78,9 @@ void PackBits(const uint32_t* HWY_RESTRICT numbers, size_t count, int width,
       Store64(word, out);
     }
   } else if (width < 16) {
+    for (; i + 2 * kGroup <= count; i += 2 * kGroup, out += 2 * width) {
+      PackTwoGroups(numbers + i, width, out);
+    }
     for (; i + kGroup <= count; i += kGroup, out += width) PackGroup(numbers + i, width, out);
   }
   const uint64_t mask = (uint64_t{1} << width) - 1;
@@ -210,8 +242,7 @@ void PackBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
     ++index;
     if (parameter == 0) return;
     if (size == kRiceBlock) {
-      PackGroup(block, parameter, lows);
-      PackGroup(block + kGroup, parameter, lows + parameter);
+      PackTwoGroups(block, parameter, lows);
     } else {
       PackBits(block, size, parameter, lows);
     }
@@ -224,7 +255,46 @@ class UnaryWriter {
  public:
   explicit UnaryWriter(uint8_t* plane) : at_(plane) {}
 
-  // Eight of them; `quotients` are small mostly.
+  // Sixteen of them, which are small mostly.
+  HWY_INLINE void AddTwoGroups(const uint32_t* HWY_RESTRICT quotients) {
+#if HWY_TARGET == HWY_SCALAR
+    AddGroup(quotients);
+    AddGroup(quotients + kGroup);
+#else
+    const hn::CappedTag<uint64_t, kGroup> du;
+    const hn::Repartition<uint32_t, decltype(du)> du32;
+    const auto one = hn::Set(du, 1);
+    uint64_t bits[kGroup], sizes[kGroup];
+    auto largest = hn::Zero(du32);
+    for (size_t i = 0; i < kGroup; i += hn::Lanes(du)) {
+      const auto both = hn::LoadU(du32, quotients + 2 * i);
+      largest = hn::Max(largest, both);
+      const auto first = hn::And(hn::BitCast(du, both), hn::Set(du, 0xFFFFFFFF));
+      const auto last = hn::Add(hn::Add(first, one), hn::ShiftRight<32>(hn::BitCast(du, both)));
+      const auto pairs = hn::Or(hn::Shl(one, first), hn::Shl(one, last));
+      const auto pair_sizes = hn::Add(last, one);
+      // Of two neighbours the upper one goes above the lower one, which is read.
+      const auto above = hn::Shl(hn::Reverse2(du, pairs), pair_sizes);
+      hn::StoreU(hn::Or(pairs, above), du, bits + i);
+      hn::StoreU(hn::Add(pair_sizes, hn::Reverse2(du, pair_sizes)), du, sizes + i);
+    }
+    const auto most = hn::Set(du32, kAtOnce / 4 - 1);
+    if (HWY_UNLIKELY(!hn::AllTrue(du32, hn::Eq(hn::Max(largest, most), most)))) {
+      AddGroup(quotients);
+      AddGroup(quotients + kGroup);
+      return;
+    }
+    for (size_t i = 0; i < kGroup; i += 4) {
+      const auto low = static_cast<int>(sizes[i]), high = static_cast<int>(sizes[i + 2]);
+      if (HWY_LIKELY(low + high <= static_cast<int>(kAtOnce))) {
+        Put(bits[i] | (bits[i + 2] << low), low + high);
+      } else {
+        Put(bits[i], low);
+        Put(bits[i + 2], high);
+      }
+    }
+#endif
+  }
   HWY_INLINE void AddGroup(const uint32_t* HWY_RESTRICT quotients) {
     uint64_t bits = 0, sum = 0;
     for (size_t i = kGroup; i-- > 0;) {
@@ -274,8 +344,7 @@ void SetOnesOfBlocks(const uint32_t* HWY_RESTRICT numbers, size_t count,
     uint32_t quotients[kRiceBlock];
     for (size_t i = 0; i < kRiceBlock; ++i) quotients[i] = block[i] >> parameter;
     if (size == kRiceBlock) {
-      writer.AddGroup(quotients);
-      writer.AddGroup(quotients + kGroup);
+      writer.AddTwoGroups(quotients);
     } else {
       for (size_t i = 0; i < size; ++i) writer.Add(quotients[i]);
     }
@@ -287,10 +356,10 @@ template <class Fn>
 HWY_INLINE void AddUnary(const uint32_t* HWY_RESTRICT numbers, size_t count,
                          UnaryWriter* HWY_RESTRICT writer, Fn fn) {
   size_t i = 0;
-  for (; i + kGroup <= count; i += kGroup) {
-    uint32_t quotients[kGroup];
-    for (size_t j = 0; j < kGroup; ++j) quotients[j] = fn(numbers[i + j]);
-    writer->AddGroup(quotients);
+  for (; i + 2 * kGroup <= count; i += 2 * kGroup) {
+    uint32_t quotients[2 * kGroup];
+    for (size_t j = 0; j < 2 * kGroup; ++j) quotients[j] = fn(numbers[i + j]);
+    writer->AddTwoGroups(quotients);
   }
   for (; i < count; ++i) writer->Add(fn(numbers[i]));
 }
@@ -363,18 +432,54 @@ size_t FindOnes(const uint8_t* HWY_RESTRICT plane, size_t size, size_t wanted,
   return found;
 }
 
+// Adds up what comes before each position, four at a time.
+class PositionSum {
+ public:
+  explicit PositionSum(uint32_t run) : run_(run) {}
+
+  // positions[i] = what comes before + lows[i] + (times * quotient << shift), where quotient is the
+  // sum of all so far, ones[i] - first - i; what comes before grows by lows[i] + 1.
+  HWY_INLINE void Add(const uint32_t* HWY_RESTRICT ones, const uint32_t* HWY_RESTRICT lows,
+                      size_t count, uint32_t first, uint32_t times, int shift,
+                      uint32_t* HWY_RESTRICT positions) {
+    size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+    const hn::FixedTag<uint32_t, 4> du;
+    auto index = hn::Iota(du, first);
+    auto run = hn::Set(du, run_);
+    for (; i + 4 <= count; i += 4) {
+      const auto quotients = hn::Sub(hn::LoadU(du, ones + i), index);
+      const auto highs = hn::ShiftLeftSame(hn::Mul(quotients, hn::Set(du, times)), shift);
+      const auto low = hn::LoadU(du, lows + i);
+      auto sums = hn::Add(low, hn::Set(du, 1));
+      sums = hn::Add(sums, hn::ShiftLeftLanes<1>(du, sums));
+      sums = hn::Add(sums, hn::ShiftLeftLanes<2>(du, sums));
+      const auto next = hn::Add(run, sums);
+      // Without the one that the number itself adds.
+      hn::StoreU(hn::Add(hn::Sub(next, hn::Set(du, 1)), highs), du, positions + i);
+      run = hn::Broadcast<3>(next);
+      index = hn::Add(index, hn::Set(du, 4));
+    }
+    run_ = hn::GetLane(run);
+#endif
+    for (; i < count; ++i) {
+      const uint32_t quotient = ones[i] - (first + static_cast<uint32_t>(i));
+      positions[i] = run_ + lows[i] + ((quotient * times) << shift);
+      run_ += lows[i] + 1;
+    }
+  }
+  uint32_t run() const { return run_; }
+
+ private:
+  uint32_t run_;
+};
+
 void AddQuotients(const uint32_t* HWY_RESTRICT ones, const uint32_t* HWY_RESTRICT lows,
                   size_t count, uint32_t first, int shift, bool by_three,
                   uint32_t* HWY_RESTRICT run, uint32_t* HWY_RESTRICT positions) {
-  uint32_t next = *run;
-  const uint32_t times = by_three ? 3 : 1;
-  for (size_t i = 0; i < count; ++i) {
-    const uint32_t quotients = ones[i] - (first + static_cast<uint32_t>(i));
-    next += lows[i];
-    positions[i] = next + ((quotients * times) << shift);
-    ++next;
-  }
-  *run = next;
+  PositionSum sum(*run);
+  sum.Add(ones, lows, count, first, by_three ? 3 : 1, shift, positions);
+  *run = sum.run();
 }
 
 void AddBlocks(const uint32_t* HWY_RESTRICT ones, size_t count,
@@ -390,17 +495,15 @@ void AddBlocks(const uint32_t* HWY_RESTRICT ones, size_t count,
     uint32_t low[kRiceBlock + kUnpackSlack];
     UnpackBits(lows + at.low_at, lows_size - at.low_at, size, parameter, low);
     at.low_at += (size * static_cast<size_t>(parameter) + 7) / 8;
-    const auto first = static_cast<uint32_t>(at.done + i);
-    uint32_t quotients = at.quotients;
-    for (size_t j = 0; j < size; ++j) {
-      quotients = ones[i + j] - (first + static_cast<uint32_t>(j));
-      next += low[j];
-      const uint64_t high = uint64_t{quotients - at.quotients} << parameter;
-      positions[i + j] = static_cast<uint32_t>(next + high);
-      ++next;
-    }
-    next += uint64_t{quotients - at.quotients} << parameter;
-    at.quotients = quotients;
+    // Quotients count from the block before.
+    const auto first = static_cast<uint32_t>(at.done + i) + at.quotients;
+    PositionSum sum(static_cast<uint32_t>(next));
+    sum.Add(ones + i, low, size, first, 1, parameter, positions + i);
+    const uint32_t quotients = ones[i + size - 1] - (first + static_cast<uint32_t>(size) - 1);
+    // In 64 bits: the sum of lows and ones is small, quotients may lie.
+    next += sum.run() - static_cast<uint32_t>(next);
+    next += uint64_t{quotients} << parameter;
+    at.quotients += quotients;
   }
   at.done += count;
   *cursor = at;
