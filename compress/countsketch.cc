@@ -16,10 +16,10 @@ namespace sluice {
 namespace {
 
 constexpr size_t kRows = 3;
-constexpr size_t kLine = 16;           // Elements that move together: a cache line.
-constexpr size_t kFewest = 1024;       // Elements; smaller chunks have a cell for each.
+constexpr size_t kLine = 16;      // Elements that move together: a cache line.
+constexpr size_t kFewest = 1024;  // Elements; smaller chunks have a cell for each.
 constexpr size_t kHeaderSize = 5;
-constexpr double kRecovered = 0.1;    // Elements published per step, of a row's cells, at most.
+constexpr double kRecovered = 0.1;        // Elements published per step, of a row's cells, at most.
 constexpr float kLargestCell = 0x1p120f;  // What a receiver's cells are held to.
 
 // Lines of a row; 0: the chunk is small, and its table is the chunk itself.
@@ -108,7 +108,9 @@ absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("sketch payload: ", what));
 }
 
-size_t LinesIn(absl::Span<const std::byte> payload) { return LoadAt<uint32_t>(payload.data() + 1, 0); }
+size_t LinesIn(absl::Span<const std::byte> payload) {
+  return LoadAt<uint32_t>(payload.data() + 1, 0);
+}
 
 class SketchAggregator final : public Aggregator {
  public:
@@ -184,13 +186,14 @@ float SketchAggregator::Estimate(const Places& places, size_t i) const {
   const float low = std::min({values[0], values[1], values[2]});
   const float high = std::max({values[0], values[1], values[2]});
   if (!(low > 0) && !(high < 0)) return 0;
-  return std::max(std::min(values[0], values[1]), std::min(std::max(values[0], values[1]), values[2]));
+  return std::max(std::min(values[0], values[1]),
+                  std::min(std::max(values[0], values[1]), values[2]));
 }
 
 // What the elements to publish are at least. Reorders `magnitudes`.
 float SketchAggregator::ThresholdFor(absl::Span<float> magnitudes) const {
-  const auto wanted = static_cast<ptrdiff_t>(
-      std::ceil(kRecovered * static_cast<double>(lines_ * kLine)));
+  const auto wanted =
+      static_cast<ptrdiff_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kLine)));
   const auto last = magnitudes.begin() + wanted - 1;
   std::nth_element(magnitudes.begin(), last, magnitudes.end(), std::greater<>());
   return *last;
@@ -239,7 +242,8 @@ absl::Status ValidateSketch(absl::Span<const std::byte> payload, size_t count) {
   const size_t cells = CellsFor(count, lines);
   if (cells > count) return Bad("it has more cells than elements");
   if (payload.size() != kHeaderSize + cells * sizeof(uint16_t)) {
-    return PayloadSizeError("sketch", count, kHeaderSize + cells * sizeof(uint16_t), payload.size());
+    return PayloadSizeError("sketch", count, kHeaderSize + cells * sizeof(uint16_t),
+                            payload.size());
   }
   for (size_t i = 0; i < cells; ++i) {
     if (IsFinite(FromBfloat(LoadAt<uint16_t>(payload.data() + kHeaderSize, i)))) continue;

@@ -1,6 +1,6 @@
-// Codec `countsketch:Rx` (Charikar et al. 2002; SketchedSGD, Ivkin et al. 2019; FetchSGD, Rothchild et
-// al. 2020): a linear sketch of the gradient, a 2R-th of its elements as cells of 16 bits.
-// Each of three rows of a table gets every element once, with a random sign, in a cell that the
+// Codec `countsketch:Rx` (Charikar et al. 2002; SketchedSGD, Ivkin et al. 2019; FetchSGD, Rothchild
+// et al. 2020): a linear sketch of the gradient, a 2R-th of its elements as cells of 16 bits. Each
+// of three rows of a table gets every element once, with a random sign, in a cell that the
 // element's place alone decides: the same in all frames, so that receivers add tables. The receiver
 // adds the mean table to what it has not published yet, publishes the elements that stand out in
 // all rows, and takes them out of the table: feedback lives there, and senders have no state.

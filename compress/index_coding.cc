@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "compress/simd/positions.h"
 #include "compress/vectorized.h"
 
 namespace sluice {
@@ -75,6 +74,21 @@ bool IsUnaryPlane(absl::Span<const std::byte> unary, size_t count) {
     ones += static_cast<uint64_t>(std::popcount(static_cast<unsigned>(unary[at])));
   }
   return ones == count;
+}
+
+void RiceReader::Fill() {
+  uint32_t ones[kBatch + kOnesSlack];
+  const auto* const unary = reinterpret_cast<const uint8_t*>(unary_.data());
+  const auto* const remainders = reinterpret_cast<const uint8_t*>(remainders_.data());
+  filled_ = FindOnes(unary, unary_.size(), kBatch, &cursor_, ones);
+  const size_t at = done_ / 8 * static_cast<size_t>(parameter_);
+  UnpackBits(remainders + at, remainders_.size() - at, filled_, parameter_, numbers_);
+  for (size_t i = 0; i < filled_; ++i) {
+    numbers_[i] |= static_cast<uint32_t>(ones[i] - next_) << parameter_;
+    next_ = uint64_t{ones[i]} + 1;
+  }
+  done_ += filled_;
+  at_ = 0;
 }
 
 }  // namespace sluice

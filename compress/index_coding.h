@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "compress/simd/positions.h"
 
 namespace sluice {
 
@@ -91,6 +92,34 @@ void ForEachRice(absl::Span<const std::byte> remainders, absl::Span<const std::b
     quotient += static_cast<uint64_t>(64 - used);
   }
 }
+
+// As ForEachRice a batch at a time, from planes that hold numbers below 2^32 and do not lie.
+class RiceReader {
+ public:
+  static constexpr size_t kBatch = 64;
+
+  RiceReader(absl::Span<const std::byte> remainders, absl::Span<const std::byte> unary,
+             int parameter)
+      : remainders_(remainders), unary_(unary), parameter_(parameter) {}
+
+  // The next one; there must be one.
+  uint32_t Next() {
+    if (at_ == filled_) Fill();
+    return numbers_[at_++];
+  }
+
+ private:
+  void Fill();
+
+  const absl::Span<const std::byte> remainders_;
+  const absl::Span<const std::byte> unary_;
+  const int parameter_;
+  size_t done_ = 0;
+  uint64_t next_ = 0;  // The bit after the last one.
+  OnesCursor cursor_;
+  size_t at_ = 0, filled_ = 0;
+  uint32_t numbers_[kBatch + kUnpackSlack];
+};
 
 // As ForEachRice, for the gaps of ascending positions: fn(position).
 template <typename Fn>

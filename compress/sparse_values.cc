@@ -195,11 +195,8 @@ void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<cons
       return FromNibbles(levels.floor, levels.step, packed, values.data(), values.size());
     }
     case ValueFormat::kSign:
-      for (size_t i = 0; i < values.size(); ++i) {
-        const auto bits = static_cast<unsigned>(codes[(first + i) / 8]);
-        values[i] = ((bits >> ((first + i) % 8)) & 1) != 0 ? -levels.step : levels.step;
-      }
-      return;
+      return FromSignBits(levels.step, reinterpret_cast<const uint8_t*>(codes.data()), first,
+                          values.data(), values.size());
   }
 }
 

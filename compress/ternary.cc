@@ -24,10 +24,6 @@ constexpr int32_t kSmallestScale = 1;
 constexpr int32_t kLargestScale = kTernaryScaleMax;
 constexpr uint64_t kFoldedEnd = uint64_t{kLargestScale + 1} * 2;
 
-float FromScale(int32_t code) {
-  return std::bit_cast<float>(static_cast<uint32_t>(code) << kTernaryScaleShift);
-}
-
 // Scales are coded as steps from the scale before, small ones first: 0, -1, 1, -2, 2 ...
 uint32_t FoldSign(int32_t step) {
   return (static_cast<uint32_t>(step) << 1) ^ static_cast<uint32_t>(step >> 31);
@@ -168,6 +164,13 @@ void ForEachScale(const Parts& parts, Fn fn) {
               });
 }
 
+// The word at a byte of a plane, with zeros after its end.
+uint64_t SignsAt(absl::Span<const std::byte> signs, size_t byte) {
+  uint64_t word = 0;
+  std::memcpy(&word, signs.data() + byte, std::min(signs.size() - byte, sizeof(word)));
+  return word;
+}
+
 class TernaryCodec final : public Codec {
  public:
   explicit TernaryCodec(const CodecSpec& spec)
@@ -244,24 +247,24 @@ absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) 
 void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   Parts parts;
   Check(Split(payload, &parts), "only validated payloads are decoded");
-  std::vector<float> scales;
-  scales.reserve(parts.scales);
-  ForEachScale(parts, [&](int64_t scale) {
-    scales.push_back(FromScale(static_cast<int32_t>(scale)));
-    return true;
-  });
-  uint32_t positions[PositionReader::kBatch];
+  RiceReader steps(parts.scale_remainders, parts.scale_unary, parts.scale_parameter);
   PositionReader reader(parts.positions);
+  uint32_t positions[PositionReader::kBatch];
+  int32_t code = 0;
+  uint32_t scale = 0;  // Its bits.
+  uint64_t signs = 0;  // What is left of a word of them.
   size_t index = 0;
-  size_t scale = 0;  // One after that of the last position.
-  size_t block = std::numeric_limits<size_t>::max();
+  uint64_t block_end = 0;
   while (const size_t count = reader.Read(positions)) {
-    for (size_t i = 0; i < count; ++i, ++index) {
+    for (size_t i = 0; i < count; ++i, ++index, signs >>= 1) {
       const uint32_t position = positions[i];
-      scale += position / kBlock != block ? 1 : 0;
-      block = position / kBlock;
-      const unsigned sign = static_cast<unsigned>(parts.signs[index / 8]) >> (index % 8) & 1;
-      const uint32_t bits = std::bit_cast<uint32_t>(scales[scale - 1]) ^ (sign << 31);
+      if (position >= block_end) {
+        code += static_cast<int32_t>(UnfoldSign(steps.Next()));
+        scale = static_cast<uint32_t>(code) << kTernaryScaleShift;
+        block_end = (uint64_t{position} / kBlock + 1) * kBlock;
+      }
+      if (index % 64 == 0) signs = SignsAt(parts.signs, index / 8);
+      const uint32_t bits = scale ^ (static_cast<uint32_t>(signs) << 31);
       sum[position] += std::bit_cast<float>(bits);
     }
   }

@@ -179,6 +179,29 @@ void ToSignBits(float step, float* HWY_RESTRICT values, uint8_t* HWY_RESTRICT bi
   }
 }
 
+void FromSignBits(float step, const uint8_t* HWY_RESTRICT bits, size_t first,
+                  float* HWY_RESTRICT values, size_t count) {
+  constexpr size_t kAtOnce = 16;
+  const hn::CappedTag<float, kAtOnce> df;
+  const auto above = hn::Set(df, step), below = hn::Set(df, -step);
+  size_t i = 0;
+  for (; i + kAtOnce <= count; i += kAtOnce) {
+    const uint8_t* const from = bits + (first + i) / 8;
+    const size_t shift = (first + i) % 8;
+    uint32_t word = from[0] | (uint32_t{from[1]} << 8);
+    if (shift != 0) word |= uint32_t{from[2]} << 16;
+    word >>= shift;
+    for (size_t j = 0; j < kAtOnce; j += hn::Lanes(df)) {
+      const uint32_t lanes = (word >> j) & ((1U << hn::Lanes(df)) - 1);
+      hn::StoreU(hn::IfThenElse(MaskOfBits(df, lanes), below, above), df, values + i + j);
+    }
+  }
+  for (; i < count; ++i) {
+    const unsigned sign = (bits[(first + i) / 8] >> ((first + i) % 8)) & 1;
+    values[i] = sign != 0 ? -step : step;
+  }
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace sluice
 HWY_AFTER_NAMESPACE();
@@ -214,6 +237,11 @@ void FromNibbles(float floor, float step, const uint8_t* packed, float* values, 
 HWY_EXPORT(ToSignBits);
 void ToSignBits(float step, float* values, uint8_t* bits, size_t count) {
   HWY_DYNAMIC_DISPATCH(ToSignBits)(step, values, bits, count);
+}
+
+HWY_EXPORT(FromSignBits);
+void FromSignBits(float step, const uint8_t* bits, size_t first, float* values, size_t count) {
+  HWY_DYNAMIC_DISPATCH(FromSignBits)(step, bits, first, values, count);
 }
 
 }  // namespace sluice

@@ -23,5 +23,7 @@ void FromNibbles(float floor, float step, const uint8_t* packed, float* values, 
 // Bits, the first of a byte lowest: 1 for negative values; decoded: ±step. Bits after the last
 // are 0.
 void ToSignBits(float step, float* values, uint8_t* bits, size_t count);
+// From bit `first` on. Reads no byte that holds none of them.
+void FromSignBits(float step, const uint8_t* bits, size_t first, float* values, size_t count);
 
 }  // namespace sluice

@@ -17,7 +17,8 @@ class Additive : public ::testing::TestWithParam<std::string> {
   ~Additive() override { ForceSimdTarget(""); }
 };
 
-std::vector<std::vector<std::byte>> FramesOf(const std::string& spec, size_t count, size_t senders) {
+std::vector<std::vector<std::byte>> FramesOf(const std::string& spec, size_t count,
+                                             size_t senders) {
   std::vector<std::vector<std::byte>> frames(senders);
   for (size_t sender = 0; sender < senders; ++sender) {
     std::vector<float> gradient = HeavyTailed(count, 100 * count + sender);

@@ -157,6 +157,28 @@ TEST(SparseValues, ErrorsAreWithinTheirFormats) {
   }
 }
 
+TEST(SparseValues, SignsAreReadFromAnyBitAndNoByteTooMany) {
+  for (const std::string& target : SimdTargets()) {
+    ForceSimdTarget(target);
+    for (size_t kept = 0; kept <= 70; ++kept) {
+      // Exactly as many bytes as there are, so that a sanitizer sees one too many.
+      std::vector<std::byte> codes(ValueBytes(ValueFormat::kSign, kept));
+      for (size_t i = 0; i < kept; ++i) {
+        codes[i / 8] |= static_cast<std::byte>(((i * 5 / 3) % 2) << (i % 8));
+      }
+      codes.shrink_to_fit();
+      for (size_t first = 0; first <= kept; ++first) {
+        std::vector<float> values(kept - first);
+        DecodeValues(ValueFormat::kSign, {.step = 0.5f}, codes, first, absl::MakeSpan(values));
+        for (size_t i = first; i < kept; ++i) {
+          ASSERT_EQ(values[i - first], (i * 5 / 3) % 2 == 0 ? 0.5f : -0.5f) << target << first;
+        }
+      }
+    }
+  }
+  ForceSimdTarget("");
+}
+
 TEST(SparseValues, TakeAsManyBytesAsTheySay) {
   for (const ValueFormat format :
        {ValueFormat::kFp16, ValueFormat::kInt8, ValueFormat::kInt4, ValueFormat::kSign}) {
