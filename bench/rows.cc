@@ -131,11 +131,12 @@ Row SelectRow(const std::string& spec, ValueFormat format, double floor) {
 Row TernaryRow(const std::string& spec, double floor) {
   return KernelRow(spec, floor, [spec] {
     const float share = static_cast<float>(ParseCodecSpec(spec)->level);
-    auto blocks = std::make_shared<std::vector<TernaryBlock>>(kChunk / kTernaryBlock);
-    return [blocks, share](Sender* sender, size_t chunk) {
+    auto entries = std::make_shared<std::vector<uint32_t>>(kChunk + kTernarySlack);
+    auto scales = std::make_shared<std::vector<uint32_t>>(kChunk / kTernaryBlock);
+    return [entries, scales, share](Sender* sender, size_t chunk) {
       const EncodeInput input = sender->Input(chunk);
-      EncodeTernary(input.gradient.data(), input.residual.data(), share, blocks->data(),
-                    blocks->size());
+      EncodeTernary(input.gradient.data(), input.residual.data(), share, 0, entries->data(),
+                    scales->data(), scales->size());
     };
   });
 }

@@ -23,6 +23,7 @@ struct EncodeScratch {
   std::vector<float> dropped;      // Likewise: a residual that nobody keeps.
   std::vector<uint32_t> positions;
   std::vector<uint32_t> numbers;
+  std::vector<uint32_t> scales;
   std::vector<float> values;
   std::vector<float> floats;
   std::vector<uint8_t> bytes;

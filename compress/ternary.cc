@@ -34,44 +34,16 @@ int64_t UnfoldSign(uint64_t folded) {
 
 size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
 
-// What is kept of a chunk, in order, in buffers that are large enough for any.
+// What is kept of a chunk, in order, in the scratch.
 struct Selection {
-  uint32_t* gaps;
-  std::byte* signs;       // The sign plane.
-  uint32_t* scale_steps;  // Of blocks that keep something.
-  size_t kept = 0;
-  size_t scales = 0;
-  size_t next = 0;  // Where the next gap counts from.
-  int32_t last_scale = 0;
-  uint64_t sign_bits = 0;  // That do not fill a word yet.
-};
+  absl::Span<const uint32_t> entries;      // simd/ternary.h
+  absl::Span<const uint32_t> scale_steps;  // Of blocks that keep something.
 
-void KeepBlock(const TernaryBlock& block, size_t start, Selection* selection) {
-  const auto scale = static_cast<int32_t>(block.scale);
-  if (scale < kSmallestScale) return;
-  selection->scale_steps[selection->scales++] = FoldSign(scale - selection->last_scale);
-  selection->last_scale = scale;
-  uint32_t* const gaps = selection->gaps;
-  size_t kept = selection->kept, next = selection->next;
-  uint64_t sign_bits = selection->sign_bits;
-  for (size_t word = 0; word < kBlock / 64; ++word) {
-    const uint64_t negative = block.negative[word];
-    const size_t base = start + 64 * word;
-    for (uint64_t bits = block.kept[word]; bits != 0; bits &= bits - 1) {
-      const auto bit = static_cast<size_t>(std::countr_zero(bits));
-      gaps[kept] = static_cast<uint32_t>(base + bit - next);
-      next = base + bit + 1;
-      sign_bits |= ((negative >> bit) & 1) << (kept % 64);
-      if (++kept % 64 == 0) {
-        std::memcpy(selection->signs + kept / 8 - sizeof(sign_bits), &sign_bits, sizeof(sign_bits));
-        sign_bits = 0;
-      }
-    }
+  // Elements that are not kept, up to the last one that is.
+  size_t passed() const {
+    return entries.empty() ? 0 : (entries.back() & ~kTernaryNegative) + 1 - entries.size();
   }
-  selection->kept = kept;
-  selection->next = next;
-  selection->sign_bits = sign_bits;
-}
+};
 
 template <typename T>
 T* AtLeast(std::vector<T>* buffer, size_t size) {
@@ -79,30 +51,42 @@ T* AtLeast(std::vector<T>* buffer, size_t size) {
   return buffer->data();
 }
 
+// In place: scale codes of all blocks to folded steps of those that keep something; returns how
+// many.
+size_t FoldSteps(uint32_t* scales, size_t blocks) {
+  size_t size = 0;
+  int32_t last = 0;
+  for (size_t block = 0; block < blocks; ++block) {
+    const auto scale = static_cast<int32_t>(scales[block]);
+    if (scale < kSmallestScale) continue;
+    scales[size++] = FoldSign(scale - last);
+    last = scale;
+  }
+  return size;
+}
+
 Selection Select(const EncodeInput& input, float share) {
   const size_t size = input.gradient.size();
-  Selection selection{
-      .gaps = AtLeast(&input.scratch->numbers, size),
-      .signs = reinterpret_cast<std::byte*>(AtLeast(&input.scratch->bytes, size / 8 + 8)),
-      .scale_steps = AtLeast(&input.scratch->positions, Blocks(size))};
-  TernaryBlock blocks[kTileBlocks];
+  uint32_t* const entries = AtLeast(&input.scratch->positions, size + kTernarySlack);
+  uint32_t* const scales = AtLeast(&input.scratch->scales, Blocks(size));
+  size_t kept = 0;
   ForEachTile<kTileBlocks * kBlock>(
       input, [&](size_t start, const float* gradient, float* residual, size_t count) {
         const size_t whole = count / kBlock;
-        EncodeTernary(gradient, residual, share, blocks, whole);
-        for (size_t i = 0; i < whole; ++i) KeepBlock(blocks[i], start + i * kBlock, &selection);
+        const auto first = static_cast<uint32_t>(start);
+        uint32_t* const tile_scales = scales + start / kBlock;
+        kept += EncodeTernary(gradient, residual, share, first, entries + kept, tile_scales, whole);
         const size_t at = whole * kBlock;
         if (at == count) return;
         // Zeros to the end of the last block change nothing.
         float last[2][kBlock] = {};
         std::copy(gradient + at, gradient + count, last[0]);
         std::copy(residual + at, residual + count, last[1]);
-        EncodeTernary(last[0], last[1], share, blocks, 1);
+        kept += EncodeTernary(last[0], last[1], share, first + static_cast<uint32_t>(at),
+                              entries + kept, tile_scales + whole, 1);
         std::copy(last[1], last[1] + (count - at), residual + at);
-        KeepBlock(blocks[0], start + at, &selection);
       });
-  std::memcpy(selection.signs + selection.kept / 64 * 8, &selection.sign_bits, 8);
-  return selection;
+  return {.entries = {entries, kept}, .scale_steps = {scales, FoldSteps(scales, Blocks(size))}};
 }
 
 // A payload taken apart; spans are of the right sizes, nothing else is checked.
@@ -187,9 +171,13 @@ class TernaryCodec final : public Codec {
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const Selection selection = Select(input, share_);
-    const absl::Span<const uint32_t> gaps(selection.gaps, selection.kept);
-    const absl::Span<const uint32_t> steps(selection.scale_steps, selection.scales);
-    const PositionPlan positions = PlanPositions(index_, gaps, selection.next - selection.kept);
+    const size_t kept = selection.entries.size();
+    uint32_t* const gap_buffer = AtLeast(&input.scratch->numbers, kept);
+    uint8_t* const signs = AtLeast(&input.scratch->bytes, BytesFor(kept));
+    SplitEntries(selection.entries.data(), kept, gap_buffer, signs);
+    const absl::Span<const uint32_t> gaps(gap_buffer, kept);
+    const absl::Span<const uint32_t> steps = selection.scale_steps;
+    const PositionPlan positions = PlanPositions(index_, gaps, selection.passed());
     const RicePlan scales = ChooseRice(steps);
     ByteWriter writer(out);
     writer.Write(positions.coding);
@@ -198,7 +186,8 @@ class TernaryCodec final : public Codec {
     writer.Write(static_cast<uint32_t>(steps.size()));
     writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
     AppendFirstPlanes(positions, gaps, out);
-    out->insert(out->end(), selection.signs, selection.signs + BytesFor(gaps.size()));
+    const auto* const sign_plane = reinterpret_cast<const std::byte*>(signs);
+    out->insert(out->end(), sign_plane, sign_plane + BytesFor(kept));
     AppendRemainders(steps, scales.parameter, out);
     AppendUnary(steps, scales, out);
     AppendLastPlane(positions, gaps, out);

@@ -31,9 +31,9 @@ HWY_INLINE float AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_
   return hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(du, largest)));
 }
 
-// The code of the mean magnitude of what reaches `tau`. The sum is in fp64, which cannot overflow,
-// and in 8 lanes on every instruction set.
-HWY_INLINE uint32_t MeanCode(const float* HWY_RESTRICT acc, float tau, size_t kept) {
+// The sum of what reaches `tau`, in fp64, which cannot overflow, and in 8 lanes on every
+// instruction set.
+HWY_INLINE double SumInLanes(const float* HWY_RESTRICT acc, float tau) {
   constexpr size_t kLanes = 8;
   const hn::CappedTag<double, kLanes> dd;
   const hn::Rebind<float, decltype(dd)> df;
@@ -51,53 +51,124 @@ HWY_INLINE uint32_t MeanCode(const float* HWY_RESTRICT acc, float tau, size_t ke
   for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], dd, lanes + v * hn::Lanes(dd));
   double total = 0;
   for (const double lane : lanes) total += lane;
-  const auto mean = static_cast<float>(total / static_cast<double>(kept));
+  return total;
+}
+
+HWY_INLINE uint32_t BitsOf(float x) {
   uint32_t bits;
-  hwy::CopyBytes<sizeof(bits)>(&mean, &bits);
+  hwy::CopyBytes<sizeof(bits)>(&x, &bits);
+  return bits;
+}
+HWY_INLINE float FloatOf(uint32_t bits) {
+  float x;
+  hwy::CopyBytes<sizeof(x)>(&bits, &x);
+  return x;
+}
+
+// With a share like that or larger, the smallest value that is kept and the sum of 256 of the
+// largest have all their bits in one fp64: sums are exact, and their order does not matter.
+constexpr float kOrderFreeShare = 0x1p-20f;
+
+// Of entries of a block that starts at position `first`.
+HWY_INLINE double SumOfEntries(const uint32_t* HWY_RESTRICT entries, size_t kept,
+                               const float* HWY_RESTRICT acc, uint32_t first) {
+  double even = 0, odd = 0;
+  size_t i = 0;
+  for (; i + 2 <= kept; i += 2) {
+    even += FloatOf(BitsOf(acc[(entries[i] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
+    odd += FloatOf(BitsOf(acc[(entries[i + 1] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
+  }
+  if (i < kept) {
+    even += FloatOf(BitsOf(acc[(entries[i] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
+  }
+  return even + odd;
+}
+
+HWY_INLINE uint32_t ScaleCode(double sum, size_t kept) {
+  const uint32_t bits = BitsOf(static_cast<float>(sum / static_cast<double>(kept)));
   // To nearest even.
   const uint32_t half = (1 << (kTernaryScaleShift - 1)) - 1;
   const uint32_t code = (bits + half + ((bits >> kTernaryScaleShift) & 1)) >> kTernaryScaleShift;
   return HWY_MIN(code, kTernaryScaleMax);
 }
 
-HWY_INLINE void SubtractKept(float tau, uint32_t code, float* HWY_RESTRICT residual) {
+// Writes the entries of what reaches `tau`; returns how many.
+HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t first,
+                            uint32_t* HWY_RESTRICT entries) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto least = hn::Set(df, tau);
-  const auto scale = hn::BitCast(df, hn::Set(du, code << kTernaryScaleShift));
+  const auto sign = hn::Set(du, kTernaryNegative);
+  // An Iota of any other start would be made lane by lane.
+  const auto iota = hn::Iota(du, 0);
+  size_t kept = 0;
   for (size_t i = 0; i < kTernaryBlock; i += hn::Lanes(df)) {
-    const auto acc = hn::LoadU(df, residual + i);
-    const auto kept = hn::Ge(hn::Abs(acc), least);
-    const auto decoded = hn::IfThenElseZero(kept, hn::CopySign(scale, acc));
-    hn::StoreU(hn::Sub(acc, decoded), df, residual + i);
+    const auto x = hn::LoadU(df, acc + i);
+    const auto large = hn::Ge(hn::Abs(x), least);
+    const auto position = hn::Add(iota, hn::Set(du, first + static_cast<uint32_t>(i)));
+    const auto entry = hn::Or(position, hn::And(hn::BitCast(du, x), sign));
+    // Stored whole, into the slack.
+    hn::StoreU(hn::Compress(entry, hn::RebindMask(du, large)), du, entries + kept);
+    kept += hn::CountTrue(df, large);
   }
+  return kept;
 }
 
-void EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual, float share,
-                   TernaryBlock* HWY_RESTRICT blocks, size_t count) {
-  const hn::CappedTag<float, 16> df;
+size_t EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual, float share,
+                     uint32_t first, uint32_t* HWY_RESTRICT entries, uint32_t* HWY_RESTRICT scales,
+                     size_t count) {
   constexpr float kLeast = 1.4012984643248171e-45f;  // Above 0, so that zeros are never kept.
+  const uint32_t* const begin = entries;
   for (size_t block = 0; block < count; ++block) {
-    TernaryBlock& out = blocks[block];
     const float largest = AccumulateBlock(gradient, residual);
     const float tau = HWY_MAX(share * largest, kLeast);
-    size_t kept = 0;
-    for (size_t word = 0; word < kTernaryBlock / 64; ++word) {
-      const float* acc = residual + 64 * word;
-      out.kept[word] =
-          Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Ge(hn::Abs(x), hn::Set(df, tau)); });
-      out.negative[word] =
-          Bits64(df, acc, [&](auto x) HWY_ATTR { return hn::Lt(x, hn::Zero(df)); });
-      kept += hwy::PopCount(out.kept[word]);
-    }
-    out.scale = kept > 0 ? MeanCode(residual, tau, kept) : 0;
-    if (out.scale > 0) {
-      SubtractKept(tau, out.scale, residual);
-    } else {
-      for (uint64_t& word : out.kept) word = 0;
+    const size_t kept = KeepLarge(residual, tau, first, entries);
+    const double sum = share < kOrderFreeShare ? SumInLanes(residual, tau)
+                                               : SumOfEntries(entries, kept, residual, first);
+    scales[block] = kept > 0 ? ScaleCode(sum, kept) : 0;
+    if (scales[block] > 0) {
+      const uint32_t scale = scales[block] << kTernaryScaleShift;
+      for (size_t i = 0; i < kept; ++i) {
+        const uint32_t negative = entries[i] & kTernaryNegative;
+        residual[(entries[i] ^ negative) - first] -= FloatOf(scale | negative);
+      }
+      entries += kept;
     }
     gradient += kTernaryBlock;
     residual += kTernaryBlock;
+    first += kTernaryBlock;
+  }
+  return static_cast<size_t>(entries - begin);
+}
+
+void SplitEntries(const uint32_t* HWY_RESTRICT entries, size_t count, uint32_t* HWY_RESTRICT gaps,
+                  uint8_t* HWY_RESTRICT negative) {
+  if (count == 0) return;
+  const hn::CappedTag<float, 16> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const auto sign = hn::Set(du, kTernaryNegative), one = hn::Set(du, 1);
+  gaps[0] = entries[0] & ~kTernaryNegative;
+  size_t i = 1;
+  for (; i + hn::Lanes(du) <= count; i += hn::Lanes(du)) {
+    const auto here = hn::AndNot(sign, hn::LoadU(du, entries + i));
+    const auto before = hn::AndNot(sign, hn::LoadU(du, entries + i - 1));
+    hn::StoreU(hn::Sub(hn::Sub(here, before), one), du, gaps + i);
+  }
+  for (; i < count; ++i) {
+    gaps[i] = (entries[i] & ~kTernaryNegative) - (entries[i - 1] & ~kTernaryNegative) - 1;
+  }
+  size_t at = 0;
+  for (; at + 64 <= count; at += 64) {
+    uint64_t word = 0;
+    for (size_t lane = 0; lane < 64; lane += hn::Lanes(du)) {
+      const auto entry = hn::LoadU(du, entries + at + lane);
+      word |= LaneBits(du, hn::TestBit(entry, sign)) << lane;
+    }
+    hwy::CopyBytes<8>(&word, negative + at / 8);
+  }
+  for (size_t byte = at / 8; 8 * byte < count; ++byte) negative[byte] = 0;
+  for (; at < count; ++at) {
+    negative[at / 8] = static_cast<uint8_t>(negative[at / 8] | (entries[at] >> 31 << (at % 8)));
   }
 }
 
@@ -109,9 +180,15 @@ HWY_AFTER_NAMESPACE();
 namespace sluice {
 
 HWY_EXPORT(EncodeTernary);
-void EncodeTernary(const float* gradient, float* residual, float share, TernaryBlock* blocks,
-                   size_t count) {
-  HWY_DYNAMIC_DISPATCH(EncodeTernary)(gradient, residual, share, blocks, count);
+size_t EncodeTernary(const float* gradient, float* residual, float share, uint32_t first,
+                     uint32_t* entries, uint32_t* scales, size_t count) {
+  return HWY_DYNAMIC_DISPATCH(EncodeTernary)(gradient, residual, share, first, entries, scales,
+                                             count);
+}
+
+HWY_EXPORT(SplitEntries);
+void SplitEntries(const uint32_t* entries, size_t count, uint32_t* gaps, uint8_t* negative) {
+  HWY_DYNAMIC_DISPATCH(SplitEntries)(entries, count, gaps, negative);
 }
 
 }  // namespace sluice
