@@ -14,7 +14,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // A block's later passes keep the processor from looking ahead by itself.
-constexpr size_t kAhead = 2 * kTernaryBlock;
+constexpr size_t kAhead = 4 * kTernaryBlock;
 
 // Makes acc in place and returns its largest magnitude.
 HWY_INLINE float AccumulateBlock(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual) {
@@ -69,19 +69,31 @@ HWY_INLINE float FloatOf(uint32_t bits) {
 // largest have all their bits in one fp64: sums are exact, and their order does not matter.
 constexpr float kOrderFreeShare = 0x1p-20f;
 
-// Of entries of a block that starts at position `first`.
-HWY_INLINE double SumOfEntries(const uint32_t* HWY_RESTRICT entries, size_t kept,
-                               const float* HWY_RESTRICT acc, uint32_t first) {
-  double even = 0, odd = 0;
-  size_t i = 0;
-  for (; i + 2 <= kept; i += 2) {
-    even += FloatOf(BitsOf(acc[(entries[i] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
-    odd += FloatOf(BitsOf(acc[(entries[i + 1] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
+// `values` are followed by room for a vector.
+HWY_INLINE double SumOfMagnitudes(float* HWY_RESTRICT values, size_t kept) {
+  const hn::CappedTag<double, 8> dd;
+  const hn::Rebind<float, decltype(dd)> df;
+  hn::StoreU(hn::Zero(df), df, values + kept);
+  auto sum = hn::Zero(dd);
+  for (size_t i = 0; i < kept; i += hn::Lanes(dd)) {
+    sum = hn::Add(sum, hn::PromoteTo(dd, hn::Abs(hn::LoadU(df, values + i))));
   }
-  if (i < kept) {
-    even += FloatOf(BitsOf(acc[(entries[i] & ~kTernaryNegative) - first]) & ~kTernaryNegative);
+  double lanes[8], total = 0;
+  hn::StoreU(sum, dd, lanes);
+  for (size_t lane = 0; lane < hn::Lanes(dd); ++lane) total += lanes[lane];
+  return total;
+}
+
+HWY_INLINE void SubtractKept(float tau, uint32_t code, float* HWY_RESTRICT residual) {
+  const hn::CappedTag<float, 16> df;
+  const auto least = hn::Set(df, tau);
+  const auto scale = hn::Set(df, FloatOf(code << kTernaryScaleShift));
+  for (size_t i = 0; i < kTernaryBlock; i += hn::Lanes(df)) {
+    const auto acc = hn::LoadU(df, residual + i);
+    const auto kept = hn::Ge(hn::Abs(acc), least);
+    const auto decoded = hn::IfThenElseZero(kept, hn::CopySign(scale, acc));
+    hn::StoreU(hn::Sub(acc, decoded), df, residual + i);
   }
-  return even + odd;
 }
 
 HWY_INLINE uint32_t ScaleCode(double sum, size_t kept) {
@@ -92,9 +104,9 @@ HWY_INLINE uint32_t ScaleCode(double sum, size_t kept) {
   return HWY_MIN(code, kTernaryScaleMax);
 }
 
-// Writes the entries of what reaches `tau`; returns how many.
+// Writes entry and value of what reaches `tau`; returns how many.
 HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t first,
-                            uint32_t* HWY_RESTRICT entries) {
+                            uint32_t* HWY_RESTRICT entries, float* HWY_RESTRICT values) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToUnsigned<decltype(df)> du;
   const auto least = hn::Set(df, tau);
@@ -109,6 +121,7 @@ HWY_INLINE size_t KeepLarge(const float* HWY_RESTRICT acc, float tau, uint32_t f
     const auto entry = hn::Or(position, hn::And(hn::BitCast(du, x), sign));
     // Stored whole, into the slack.
     hn::StoreU(hn::Compress(entry, hn::RebindMask(du, large)), du, entries + kept);
+    hn::StoreU(hn::Compress(x, large), df, values + kept);
     kept += hn::CountTrue(df, large);
   }
   return kept;
@@ -119,19 +132,16 @@ size_t EncodeTernary(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT res
                      size_t count) {
   constexpr float kLeast = 1.4012984643248171e-45f;  // Above 0, so that zeros are never kept.
   const uint32_t* const begin = entries;
+  float values[kTernaryBlock + kTernarySlack];
   for (size_t block = 0; block < count; ++block) {
     const float largest = AccumulateBlock(gradient, residual);
     const float tau = HWY_MAX(share * largest, kLeast);
-    const size_t kept = KeepLarge(residual, tau, first, entries);
-    const double sum = share < kOrderFreeShare ? SumInLanes(residual, tau)
-                                               : SumOfEntries(entries, kept, residual, first);
+    const size_t kept = KeepLarge(residual, tau, first, entries, values);
+    const double sum =
+        share < kOrderFreeShare ? SumInLanes(residual, tau) : SumOfMagnitudes(values, kept);
     scales[block] = kept > 0 ? ScaleCode(sum, kept) : 0;
     if (scales[block] > 0) {
-      const uint32_t scale = scales[block] << kTernaryScaleShift;
-      for (size_t i = 0; i < kept; ++i) {
-        const uint32_t negative = entries[i] & kTernaryNegative;
-        residual[(entries[i] ^ negative) - first] -= FloatOf(scale | negative);
-      }
+      SubtractKept(tau, scales[block], residual);
       entries += kept;
     }
     gradient += kTernaryBlock;
