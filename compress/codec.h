@@ -29,6 +29,13 @@ struct EncodeScratch {
   std::vector<uint8_t> bytes;
 };
 
+// A buffer of a scratch, with at least `size` elements.
+template <typename T>
+T* AtLeast(std::vector<T>* buffer, size_t size) {
+  if (buffer->size() < size) buffer->resize(size);
+  return buffer->data();
+}
+
 // What one chunk is encoded from. acc = gradient + residual is what gets encoded; afterwards
 // residual = acc - decoded, bit for bit what the receiver does not get.
 struct EncodeInput {

@@ -220,12 +220,12 @@ class IntSumAggregator final : public Aggregator {
 
   void AppendShared(std::vector<std::byte>* out) const override {
     if (shared_.empty()) return;
-    std::vector<std::byte> exponents(shared_.size());
-    std::transform(shared_.begin(), shared_.end(), exponents.begin(), [](float exponent) {
+    exponents_.resize(shared_.size());
+    std::transform(shared_.begin(), shared_.end(), exponents_.begin(), [](float exponent) {
       // What was restored may be any number.
       return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kExponentMax}));
     });
-    AppendFrame(FormatId::kExponents, count_, exponents, out);
+    AppendFrame(FormatId::kExponents, count_, exponents_, out);
   }
 
   std::vector<StateField> State() override { return {{"exponents", &shared_, Blocks(count_)}}; }
@@ -332,6 +332,7 @@ class IntSumAggregator final : public Aggregator {
   uint32_t added_ = 0;             // Frames in the integers.
   bool floats_ = false;            // This step is added up in the floats.
   bool open_ = false;
+  mutable std::vector<std::byte> exponents_;  // Scratch of AppendShared.
   std::vector<float> shared_;  // `wanted_` of the last closed step; empty before the first.
 };
 

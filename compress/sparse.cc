@@ -31,10 +31,10 @@ float UsableThreshold(float threshold) {
 size_t Select(const EncodeInput& input, float tau) {
   const size_t count = input.gradient.size();
   EncodeScratch& scratch = *input.scratch;
-  if (scratch.positions.size() < count + kSelectSlack) {
-    scratch.positions.resize(count + kSelectSlack);
-    scratch.values.resize(count + kSelectSlack);
-  }
+  // Each by itself: other codecs that use the scratch have other needs.
+  AtLeast(&scratch.positions, count + kSelectSlack);
+  AtLeast(&scratch.values, count + kSelectSlack);
+  AtLeast(&scratch.numbers, count);
   if (!input.residual.empty()) {
     return SelectAbove(input.gradient.data(), input.residual.data(), count, tau, 0,
                        scratch.positions.data(), scratch.values.data());
@@ -53,7 +53,6 @@ void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode 
            std::vector<std::byte>* out) {
   EncodeScratch& scratch = *input.scratch;
   const absl::Span<float> values = absl::MakeSpan(scratch.values).first(kept);
-  if (scratch.numbers.size() < kept) scratch.numbers.resize(kept);
   const absl::Span<uint32_t> gaps = absl::MakeSpan(scratch.numbers).first(kept);
   GapsOf(scratch.positions.data(), kept, gaps.data());
   // The last position is the sum of all gaps and of what is kept before it.
@@ -217,7 +216,6 @@ void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
     return (uint64_t{~MagnitudeBits(scratch->values[i])} << 32) | i;
   };
   // Only those of that bin need to be put in order.
-  if (scratch->numbers.size() < found) scratch->numbers.resize(found);
   size_t size = 0;
   for (uint32_t i = 0; i < found; ++i) {
     scratch->numbers[size] = i;

@@ -45,12 +45,6 @@ struct Selection {
   }
 };
 
-template <typename T>
-T* AtLeast(std::vector<T>* buffer, size_t size) {
-  if (buffer->size() < size) buffer->resize(size);
-  return buffer->data();
-}
-
 // In place: scale codes of all blocks to folded steps of those that keep something; returns how
 // many.
 size_t FoldSteps(uint32_t* scales, size_t blocks) {
@@ -171,9 +165,9 @@ class TernaryCodec final : public Codec {
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const Selection selection = Select(input, share_);
-    const size_t kept = selection.entries.size();
-    uint32_t* const gap_buffer = AtLeast(&input.scratch->numbers, kept);
-    uint8_t* const signs = AtLeast(&input.scratch->bytes, BytesFor(kept));
+    const size_t size = input.gradient.size(), kept = selection.entries.size();
+    uint32_t* const gap_buffer = AtLeast(&input.scratch->numbers, size);
+    uint8_t* const signs = AtLeast(&input.scratch->bytes, BytesFor(size));
     SplitEntries(selection.entries.data(), kept, gap_buffer, signs);
     const absl::Span<const uint32_t> gaps(gap_buffer, kept);
     const absl::Span<const uint32_t> steps = selection.scale_steps;

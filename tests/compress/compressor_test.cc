@@ -253,5 +253,23 @@ TEST(Compressor, LosslessSpecKeepsNoResidual) {
   EXPECT_EQ(compressor.ResidualEnergy(), 0);
 }
 
+// Chunks of one sender share buffers, and codecs need different ones.
+TEST(Compressor, CodecsOfOtherChunksLeaveRoomInSharedBuffers) {
+  for (const std::string first : {"ternary:0.5", "blocktopk:4", "randomk:100%", "powersgd:4"}) {
+    const ChunkConfig chunks[] = {{.count = 65536, .spec = *ParseCodecSpec(first), .rows = 256},
+                                  {.count = 300, .spec = *ParseCodecSpec("topk:100%"), .id = 1},
+                                  {.count = 900, .spec = *ParseCodecSpec("ternary:0.1"), .id = 2}};
+    Compressor compressor(chunks, {});
+    for (uint64_t step = 0; step < 3; ++step) {
+      for (size_t chunk = 0; chunk < 3; ++chunk) {
+        std::vector<std::byte> frame;
+        const size_t count = chunks[chunk].count;
+        ASSERT_TRUE(compressor.Encode(chunk, step, HeavyTailed(count, step), &frame).ok());
+        EXPECT_TRUE(ValidateFrame(frame, count).ok()) << first << " " << chunk;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice
