@@ -50,14 +50,14 @@ class HalfCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(uint16_t); }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const size_t start = out->size();
-    out->resize(start + input.gradient.size() * sizeof(uint16_t));
     const auto encode = format_ == FormatId::kFp16 ? &ToFp16 : &ToBf16;
     ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
       uint16_t codes[kTile];
       const CastRounding rounding = {stochastic_, input.own_key, static_cast<uint32_t>(at)};
       encode(gradient, residual, rounding, codes, count);
-      std::memcpy(out->data() + start + at * sizeof(uint16_t), codes, count * sizeof(uint16_t));
+      // Not to bytes that would have to be cleared first.
+      const auto* const bytes = reinterpret_cast<const std::byte*>(codes);
+      out->insert(out->end(), bytes, bytes + count * sizeof(uint16_t));
     });
   }
 

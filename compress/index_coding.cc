@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
-#include "compress/vectorized.h"
-
 namespace sluice {
 namespace {
 
-SLUICE_VECTORIZED uint64_t SumShifted(const uint32_t* numbers, size_t count, int shift) {
+uint64_t SumShifted(const uint32_t* numbers, size_t count, int shift) {
   uint64_t sum = 0;
   for (size_t i = 0; i < count; ++i) sum += numbers[i] >> shift;
   return sum;

@@ -1,31 +1,29 @@
 #include "compress/none.h"
 
+#include <algorithm>
+#include <cstring>
+
+#include "compress/accumulator.h"
 #include "compress/float_bits.h"
 #include "compress/payload.h"
-#include "compress/vectorized.h"
+#include "compress/simd/accumulate.h"
 
 namespace sluice {
 namespace {
 
-SLUICE_VECTORIZED void FlushTile(const float* __restrict gradient, float* __restrict residual,
-                                 std::byte* __restrict out, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    StoreAt<float>(out, i, gradient[i] + residual[i]);
-    residual[i] = 0;
-  }
-}
+constexpr size_t kTile = 2048;
 
-SLUICE_VECTORIZED uint32_t LargestBits(const std::byte* payload, size_t count) {
-  uint32_t largest = 0;
-  for (size_t i = 0; i < count; ++i) {
-    largest = std::max(largest, LoadAt<uint32_t>(payload, i) & ~kSignBit);
+// Calls fn(first element, floats, count) for tiles of floats that are aligned, which a payload need
+// not be.
+template <typename Fn>
+void ForEachFloatTile(absl::Span<const std::byte> payload, Fn fn) {
+  float floats[kTile];
+  const size_t count = payload.size() / sizeof(float);
+  for (size_t at = 0; at < count; at += kTile) {
+    const size_t size = std::min(kTile, count - at);
+    std::memcpy(floats, payload.data() + at * sizeof(float), size * sizeof(float));
+    fn(at, floats, size);
   }
-  return largest;
-}
-
-SLUICE_VECTORIZED void AddFloats(const std::byte* __restrict payload, float* __restrict sum,
-                                 size_t count) {
-  for (size_t i = 0; i < count; ++i) sum[i] += LoadAt<float>(payload, i);
 }
 
 class NoneCodec final : public Codec {
@@ -35,14 +33,20 @@ class NoneCodec final : public Codec {
   size_t MaxPayloadSize(size_t count, uint32_t) const override { return count * sizeof(float); }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const size_t count = input.gradient.size();
-    const size_t at = out->size();
-    out->resize(at + count * sizeof(float));
     if (input.residual.empty()) {
-      if (count > 0) std::memcpy(out->data() + at, input.gradient.data(), count * sizeof(float));
-    } else {
-      FlushTile(input.gradient.data(), input.residual.data(), out->data() + at, count);
+      const auto* const bytes = reinterpret_cast<const std::byte*>(input.gradient.data());
+      out->insert(out->end(), bytes, bytes + input.gradient.size() * sizeof(float));
+      return;
     }
+    ForEachTile<kTile>(input, [&](size_t, const float* gradient, float* residual, size_t count) {
+      float acc[kTile];
+      for (size_t i = 0; i < count; ++i) {
+        acc[i] = gradient[i] + residual[i];
+        residual[i] = 0;
+      }
+      const auto* const bytes = reinterpret_cast<const std::byte*>(acc);
+      out->insert(out->end(), bytes, bytes + count * sizeof(float));
+    });
   }
 };
 
@@ -54,14 +58,20 @@ absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count) {
   if (payload.size() != count * sizeof(float)) {
     return PayloadSizeError("none", count, count * sizeof(float), payload.size());
   }
-  if (LargestBits(payload.data(), count) >= kInfinityBits) {
+  uint32_t largest = 0;
+  ForEachFloatTile(payload, [&](size_t, const float* floats, size_t size) {
+    largest = std::max(largest, LargestMagnitudeBits(floats, nullptr, size));
+  });
+  if (largest >= kInfinityBits) {
     return absl::InvalidArgumentError("none payload holds a value that is not finite");
   }
   return absl::OkStatus();
 }
 
 void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  AddFloats(payload.data(), sum.data(), sum.size());
+  ForEachFloatTile(payload, [&](size_t at, const float* floats, size_t size) {
+    for (size_t i = 0; i < size; ++i) sum[at + i] += floats[i];
+  });
 }
 
 }  // namespace sluice
