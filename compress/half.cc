@@ -51,14 +51,20 @@ class HalfCodec final : public Codec {
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const auto encode = format_ == FormatId::kFp16 ? &ToFp16 : &ToBf16;
-    ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
+    const bool alone = input.residual.empty() && !stochastic_;
+    const auto encode_tile = [&](size_t at, const float* gradient, float* residual, size_t count) {
       uint16_t codes[kTile];
       const CastRounding rounding = {stochastic_, input.own_key, static_cast<uint32_t>(at)};
       encode(gradient, residual, rounding, codes, count);
       // Not to bytes that would have to be cleared first.
       const auto* const bytes = reinterpret_cast<const std::byte*>(codes);
       out->insert(out->end(), bytes, bytes + count * sizeof(uint16_t));
-    });
+    };
+    if (!alone) return ForEachTile<kTile>(input, encode_tile);
+    const size_t size = input.gradient.size();
+    for (size_t at = 0; at < size; at += kTile) {
+      encode_tile(at, input.gradient.data() + at, nullptr, std::min(kTile, size - at));
+    }
   }
 
  private:

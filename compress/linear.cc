@@ -17,6 +17,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kBlock = kLinearBlock;
+constexpr size_t kTileBlocks = 16;
 
 size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
 size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
@@ -82,24 +83,33 @@ class SymmetricCodec final : public Codec {
   }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
-    const size_t size = input.gradient.size();
     const size_t start = out->size();
-    out->resize(start + Symmetric<kBits>::PayloadSize(size));
-    std::byte* const scales = out->data() + start;
-    auto* packed = reinterpret_cast<uint8_t*>(scales) + Blocks(size) * sizeof(uint16_t);
-    ForEachTile<kBlock>(
-        input, [&](size_t at, const float* gradient, float* residual, size_t count) {
-          const float largest = std::bit_cast<float>(AccumulateBlock(gradient, residual, count));
-          const uint16_t scale = ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
-          StoreAt(scales, at / kBlock, EncodeBlock(input, at, scale, residual, packed, count));
-          packed += CodeBytes(count, kBits);
-        });
+    out->resize(start + Blocks(input.gradient.size()) * sizeof(uint16_t));
+    ForEachTile<kTileBlocks * kBlock>(input, [&](size_t at, const float* gradient, float* residual,
+                                                 size_t count) {
+      uint16_t scales[kTileBlocks];
+      uint8_t packed[kTileBlocks * kBlock * kBits / 8];
+      const size_t whole = stochastic_ ? 0 : count / kBlock;
+      EncodeLinearBlocks(gradient, residual, kBits, kLargestScales[kBits], scales, packed, whole);
+      for (size_t done = whole * kBlock; done < count; done += kBlock) {
+        scales[done / kBlock] =
+            EncodeBlock(input, at + done, gradient + done, residual + done,
+                        packed + CodeBytes(done, kBits), std::min(kBlock, count - done));
+      }
+      std::memcpy(out->data() + start + at / kBlock * sizeof(uint16_t), scales,
+                  Blocks(count) * sizeof(uint16_t));
+      // Appended, not written to bytes that would have to be cleared first.
+      const auto* const bytes = reinterpret_cast<const std::byte*>(packed);
+      out->insert(out->end(), bytes, bytes + CodeBytes(count, kBits));
+    });
   }
 
  private:
   // Returns the scale, or 0 if no code took one.
-  uint16_t EncodeBlock(const EncodeInput& input, size_t at, uint16_t scale, float* acc,
+  uint16_t EncodeBlock(const EncodeInput& input, size_t at, const float* gradient, float* acc,
                        uint8_t* packed, size_t count) const {
+    const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
+    const uint16_t scale = ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
     if (scale == 0) {
       std::memset(packed, 0, CodeBytes(count, kBits));
       return 0;

@@ -1,5 +1,7 @@
 #include "compress/simd/cast.h"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/cast.cc"
 #include "hwy/foreach_target.h"
@@ -124,9 +126,37 @@ HWY_INLINE void HalfAt(DF df, const float* HWY_RESTRICT gradient, float* HWY_RES
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, signed_code)), d16, codes);
 }
 
+// Without a residual, to nearest. fp16 by the processor where it can: on finite numbers up to the
+// largest it rounds the same.
+template <class Format, class DF>
+HWY_INLINE void HalfAlone(DF df, const float* HWY_RESTRICT gradient, uint16_t* HWY_RESTRICT codes) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<uint16_t, DF> d16;
+  const auto value = hn::LoadU(df, gradient);
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  if constexpr (std::is_same_v<Format, Fp16> && hn::MaxLanes(DF()) > 1) {
+    constexpr float kLargest = 65504;
+    const hn::Rebind<hwy::float16_t, DF> dh;
+    const auto inside = hn::Min(hn::Max(value, hn::Set(df, -kLargest)), hn::Set(df, kLargest));
+    hn::StoreU(hn::BitCast(d16, hn::DemoteTo(dh, inside)), d16, codes);
+    return;
+  }
+#endif
+  const auto code = Format::Encode(df, value, false, hn::Zero(du));
+  const auto sign = hn::And(hn::BitCast(du, value), hn::Set(du, kSign));
+  const auto signed_code = hn::Or(code, hn::ShiftRight<16>(sign));
+  hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di, signed_code)), d16, codes);
+}
+
 template <class Format>
 HWY_INLINE void ToHalf(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
                        const CastRounding& rounding, uint16_t* HWY_RESTRICT codes, size_t count) {
+  if (residual == nullptr) {
+    ForEachVector(
+        count, [&](auto df, size_t i) HWY_ATTR { HalfAlone<Format>(df, gradient + i, codes + i); });
+    return;
+  }
   const IndexedRandom random(rounding.key);
   // A constant in each loop.
   if (rounding.stochastic) {

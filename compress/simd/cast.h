@@ -15,6 +15,7 @@ struct CastRounding {
 };
 
 // acc = gradient + residual; codes[i] is acc in the format, saturated; residual = acc - decoded.
+// `residual` null: there is none, and rounding is to nearest.
 void ToFp16(const float* gradient, float* residual, const CastRounding& rounding, uint16_t* codes,
             size_t count);
 void ToBf16(const float* gradient, float* residual, const CastRounding& rounding, uint16_t* codes,

@@ -1,5 +1,7 @@
 #include "compress/simd/linear.h"
 
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/linear.cc"
 #include "hwy/foreach_target.h"
@@ -119,6 +121,106 @@ void QuantizeBlock(float scale, float inverse, int most, float* HWY_RESTRICT acc
     const auto x = Clamp(df, hn::Mul(value, hn::Set(df, inverse)), -limit, limit);
     StoreSigned(df, value, hn::Round(x), scale, acc + i, codes + i);
   });
+}
+
+// A block, its gradient and residual in a cache soon: the passes over a block keep the processor
+// from looking ahead by itself.
+HWY_INLINE uint32_t AccumulateAhead(const float* HWY_RESTRICT gradient,
+                                    float* HWY_RESTRICT residual) {
+  constexpr size_t kAhead = 4 * kLinearBlock;
+  const hn::CappedTag<float, 16> df;
+  const hn::RebindToUnsigned<decltype(df)> du;
+  const size_t lanes = hn::Lanes(df);
+  auto even = hn::Zero(du), odd = hn::Zero(du);
+  for (size_t i = 0; i < kLinearBlock; i += 2 * lanes) {
+    hwy::Prefetch(gradient + i + kAhead);
+    hwy::Prefetch(residual + i + kAhead);
+    hwy::Prefetch(gradient + i + lanes + kAhead);
+    hwy::Prefetch(residual + i + lanes + kAhead);
+    even = hn::Max(even, hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i, residual + i))));
+    odd = hn::Max(
+        odd,
+        hn::BitCast(du, hn::Abs(AccumulateAt(df, gradient + i + lanes, residual + i + lanes))));
+  }
+  return hn::GetLane(hn::MaxOfLanes(du, hn::Max(even, odd)));
+}
+
+// The codes of acc, which becomes what they lose.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToSigned<DF>> QuantizeAt(DF df, float* HWY_RESTRICT acc, float scale,
+                                                      float inverse, float limit) {
+  const auto value = hn::LoadU(df, acc);
+  const auto x = Clamp(df, hn::Mul(value, hn::Set(df, inverse)), -limit, limit);
+  const hn::RebindToSigned<DF> di;
+  const auto code = hn::ConvertTo(di, hn::Round(x));
+  hn::StoreU(hn::Sub(value, hn::Mul(hn::ConvertTo(df, code), hn::Set(df, scale))), df, acc);
+  return code;
+}
+
+template <int kBits>
+HWY_INLINE void QuantizeAndPack(float scale, float inverse, float* HWY_RESTRICT acc,
+                                uint8_t* HWY_RESTRICT packed) {
+  constexpr size_t kBytes = kLinearBlock * kBits / 8;
+  constexpr auto kLimit = static_cast<float>((1 << (kBits - 1)) - 1);
+  const hn::CappedTag<float, 16> df;
+  const hn::RebindToSigned<decltype(df)> di;
+  const hn::Rebind<uint8_t, decltype(df)> d8;
+  const hn::Rebind<int8_t, decltype(df)> ds8;
+  for (size_t i = 0; i < kBytes; i += hn::Lanes(df)) {
+    auto byte = QuantizeAt(df, acc + i, scale, inverse, kLimit);
+    if constexpr (kBits == 8) {
+      hn::StoreU(hn::BitCast(d8, hn::DemoteTo(ds8, byte)), d8, packed + i);
+    } else {
+      const auto mask = hn::Set(di, (1 << kBits) - 1);
+      byte = hn::And(byte, mask);
+      const auto next = QuantizeAt(df, acc + kBytes + i, scale, inverse, kLimit);
+      byte = hn::Or(byte, hn::ShiftLeft<kBits>(hn::And(next, mask)));
+      if constexpr (kBits == 2) {
+        const auto third = QuantizeAt(df, acc + 2 * kBytes + i, scale, inverse, kLimit);
+        const auto last = QuantizeAt(df, acc + 3 * kBytes + i, scale, inverse, kLimit);
+        byte = hn::Or(byte, hn::ShiftLeft<4>(hn::And(third, mask)));
+        byte = hn::Or(byte, hn::ShiftLeft<6>(hn::And(last, mask)));
+      }
+      hn::StoreU(hn::DemoteTo(d8, byte), d8, packed + i);
+    }
+  }
+}
+
+template <int kBits>
+HWY_INLINE void EncodeBlocks(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                             uint16_t scale_max, uint16_t* HWY_RESTRICT scales,
+                             uint8_t* HWY_RESTRICT packed, size_t blocks) {
+  constexpr size_t kBytes = kLinearBlock * kBits / 8;
+  constexpr uint32_t kSmallestNormal = 0x0080;
+  for (size_t block = 0; block < blocks; ++block) {
+    const uint32_t bits = AccumulateAhead(gradient, residual);
+    float exact;
+    hwy::CopyBytes<sizeof(exact)>(&bits, &exact);
+    exact /= static_cast<float>((1 << (kBits - 1)) - 1);
+    uint32_t scale_bits;
+    hwy::CopyBytes<sizeof(scale_bits)>(&exact, &scale_bits);
+    const uint32_t up = (scale_bits + 0xFFFF) >> 16;
+    const uint32_t code = up < kSmallestNormal ? 0 : HWY_MIN(up, uint32_t{scale_max});
+    scales[block] = static_cast<uint16_t>(code);
+    if (code == 0) {
+      std::memset(packed, 0, kBytes);
+    } else {
+      const uint32_t wide = code << 16;
+      float scale;
+      hwy::CopyBytes<sizeof(scale)>(&wide, &scale);
+      QuantizeAndPack<kBits>(scale, 1 / scale, residual, packed);
+    }
+    gradient += kLinearBlock;
+    residual += kLinearBlock;
+    packed += kBytes;
+  }
+}
+
+void EncodeLinearBlocks(const float* gradient, float* residual, int bits, uint16_t scale_max,
+                        uint16_t* scales, uint8_t* packed, size_t blocks) {
+  if (bits == 8) return EncodeBlocks<8>(gradient, residual, scale_max, scales, packed, blocks);
+  if (bits == 4) return EncodeBlocks<4>(gradient, residual, scale_max, scales, packed, blocks);
+  EncodeBlocks<2>(gradient, residual, scale_max, scales, packed, blocks);
 }
 
 void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
@@ -301,6 +403,13 @@ ValueRange AccumulateRange(const float* gradient, float* residual, size_t count)
 HWY_EXPORT(QuantizeBlock);
 void QuantizeBlock(float scale, float inverse, int most, float* acc, int8_t* codes, size_t count) {
   HWY_DYNAMIC_DISPATCH(QuantizeBlock)(scale, inverse, most, acc, codes, count);
+}
+
+HWY_EXPORT(EncodeLinearBlocks);
+void EncodeLinearBlocks(const float* gradient, float* residual, int bits, uint16_t scale_max,
+                        uint16_t* scales, uint8_t* packed, size_t blocks) {
+  HWY_DYNAMIC_DISPATCH(EncodeLinearBlocks)
+  (gradient, residual, bits, scale_max, scales, packed, blocks);
 }
 
 HWY_EXPORT(QuantizeBlockStochastic);

@@ -20,6 +20,12 @@ ValueRange AccumulateRange(const float* gradient, float* residual, size_t count)
 
 // codes[i] = acc[i] * inverse, rounded to nearest even, at most ±most; acc[i] -= code * scale.
 void QuantizeBlock(float scale, float inverse, int most, float* acc, int8_t* codes, size_t count);
+// All of that for `blocks` whole blocks: acc = gradient + residual, a bf16 scale each (largest /
+// most, rounded up, at most `scale_max`; 0 where it would not be a normal number: then all codes
+// are 0), packed codes (simd/intsum.h has the layout; `bits` is 2, 4 or 8), residual = acc - code *
+// scale.
+void EncodeLinearBlocks(const float* gradient, float* residual, int bits, uint16_t scale_max,
+                        uint16_t* scales, uint8_t* packed, size_t blocks);
 // Rounded down or up so that the mean is right, instead.
 void QuantizeBlockStochastic(float scale, float inverse, int most, uint64_t key, uint32_t index,
                              float* acc, int8_t* codes, size_t count);
