@@ -19,11 +19,53 @@ constexpr size_t kWords = kSignBlock / 64;
 // A block's second pass keeps the processor from looking ahead by itself.
 constexpr size_t kAhead = kSignBlock;
 
-// Makes acc in place and notes signs and zeros.
-HWY_INLINE void AccumulateSigns(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
-                                SignBlock* HWY_RESTRICT out) {
+// A sum in fp64, which cannot overflow, and in 16 lanes on every instruction set: element i goes to
+// lane i mod 16, lanes are added in order.
+class LaneSum {
+ public:
+  HWY_INLINE LaneSum() {
+    for (auto& sum : sums_) sum = hn::Zero(DD());
+  }
+  // Adds magnitude(acc[i]) of `count` elements, a multiple of 16.
+  template <class Magnitude>
+  HWY_INLINE void Add(const float* HWY_RESTRICT acc, size_t count, Magnitude magnitude) {
+    const hn::Rebind<float, DD> df;
+    for (size_t i = 0; i < count; i += kLanes) {
+      for (size_t v = 0; v < kVectors; ++v) {
+        const auto x = magnitude(hn::LoadU(df, acc + i + v * hn::Lanes(df)));
+        sums_[v] = hn::Add(sums_[v], hn::PromoteTo(DD(), x));
+      }
+    }
+  }
+  HWY_INLINE double Total() const {
+    double lanes[kLanes];
+    for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums_[v], DD(), lanes + v * hn::Lanes(DD()));
+    double total = 0;
+    for (const double lane : lanes) total += lane;
+    return total;
+  }
+
+ private:
+  using DD = hn::CappedTag<double, 8>;
+  static constexpr size_t kLanes = 16;
+  static constexpr size_t kVectors = kLanes / hn::MaxLanes(DD());
+  hn::Vec<DD> sums_[kVectors];
+};
+
+template <class Magnitude>
+HWY_INLINE double SumOf(const float* HWY_RESTRICT acc, Magnitude magnitude) {
+  LaneSum sum;
+  sum.Add(acc, kSignBlock, magnitude);
+  return sum.Total();
+}
+
+// Makes acc in place, notes signs and zeros, and with kSum returns the sum of magnitudes.
+template <bool kSum>
+HWY_INLINE double AccumulateSigns(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
+                                  SignBlock* HWY_RESTRICT out) {
   const hn::CappedTag<float, 16> df;
   const auto zero = hn::Zero(df);
+  LaneSum sum;
   for (size_t word = 0; word < kWords; ++word) {
     uint64_t negative = 0, zeros = 0;
     for (size_t i = 0; i < 64; i += hn::Lanes(df)) {
@@ -37,7 +79,11 @@ HWY_INLINE void AccumulateSigns(const float* HWY_RESTRICT gradient, float* HWY_R
     }
     out->negative[word] = negative;
     out->zero[word] = zeros;
+    if constexpr (kSum) {
+      sum.Add(residual + 64 * word, 64, [](auto x) HWY_ATTR { return hn::Abs(x); });
+    }
   }
+  return kSum ? sum.Total() : 0;
 }
 
 HWY_INLINE size_t CountBits(const uint64_t* HWY_RESTRICT words) {
@@ -46,48 +92,23 @@ HWY_INLINE size_t CountBits(const uint64_t* HWY_RESTRICT words) {
   return count;
 }
 
-// The sum of magnitude(acc[i]), in fp64, which cannot overflow, and in 16 lanes on every
-// instruction set.
-template <class Magnitude>
-HWY_INLINE double SumInLanes(const float* HWY_RESTRICT acc, Magnitude magnitude) {
-  constexpr size_t kLanes = 16;
-  const hn::CappedTag<double, 8> dd;
-  const hn::Rebind<float, decltype(dd)> df;
-  constexpr size_t kVectors = kLanes / hn::MaxLanes(dd);
-  hn::Vec<decltype(dd)> sums[kVectors];
-  for (auto& sum : sums) sum = hn::Zero(dd);
-  for (size_t i = 0; i < kSignBlock; i += kLanes) {
-    for (size_t v = 0; v < kVectors; ++v) {
-      const auto x = magnitude(hn::LoadU(df, acc + i + v * hn::Lanes(df)));
-      sums[v] = hn::Add(sums[v], hn::PromoteTo(dd, x));
-    }
-  }
-  double lanes[kLanes];
-  for (size_t v = 0; v < kVectors; ++v) hn::StoreU(sums[v], dd, lanes + v * hn::Lanes(dd));
-  double total = 0;
-  for (const double lane : lanes) total += lane;
-  return total;
-}
-
 HWY_INLINE uint16_t MeanOf(double sum, size_t count) {
   return count == 0 ? uint16_t{0} : ToBfloat(static_cast<float>(sum / static_cast<double>(count)));
 }
 
 template <SignScale kScale>
-HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, SignBlock* HWY_RESTRICT out) {
+HWY_INLINE void FindMeans(const float* HWY_RESTRICT acc, double sum, SignBlock* HWY_RESTRICT out) {
   const hn::Rebind<float, hn::CappedTag<double, 8>> df;
   const size_t below = CountBits(out->negative);
   const size_t above = kSignBlock - below - CountBits(out->zero);
   if constexpr (kScale == SignScale::kOne) {
     out->above = out->below = above + below > 0 ? 0x3F80 : 0;
   } else if constexpr (kScale == SignScale::kMean) {
-    const double sum = SumInLanes(acc, [](auto x) HWY_ATTR { return hn::Abs(x); });
     out->above = out->below = MeanOf(sum, above + below);
   } else {
-    const double sum_above =
-        SumInLanes(acc, [&](auto x) HWY_ATTR { return hn::Max(x, hn::Zero(df)); });
+    const double sum_above = SumOf(acc, [&](auto x) HWY_ATTR { return hn::Max(x, hn::Zero(df)); });
     const double sum_below =
-        SumInLanes(acc, [&](auto x) HWY_ATTR { return hn::Max(hn::Neg(x), hn::Zero(df)); });
+        SumOf(acc, [&](auto x) HWY_ATTR { return hn::Max(hn::Neg(x), hn::Zero(df)); });
     out->above = MeanOf(sum_above, above);
     out->below = MeanOf(sum_below, below);
   }
@@ -118,8 +139,8 @@ template <SignScale kScale>
 HWY_INLINE void EncodeBlocks(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
                              SignBlock* HWY_RESTRICT blocks, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    AccumulateSigns(gradient, residual, &blocks[i]);
-    FindMeans<kScale>(residual, &blocks[i]);
+    const double sum = AccumulateSigns<kScale == SignScale::kMean>(gradient, residual, &blocks[i]);
+    FindMeans<kScale>(residual, sum, &blocks[i]);
     SubtractSigns(blocks[i], residual);
     gradient += kSignBlock;
     residual += kSignBlock;
