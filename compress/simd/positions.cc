@@ -78,7 +78,7 @@ void PackBits(const uint32_t* HWY_RESTRICT numbers, size_t count, int width,
       Store64(word, out);
     }
   } else if (width < 16) {
-    for (; i + 2 * kGroup <= count; i += 2 * kGroup, out += 2 * width) {
+    for (; i + 2 * kGroup <= count; i += 2 * kGroup, out += ptrdiff_t{2} * width) {
       PackTwoGroups(numbers + i, width, out);
     }
     for (; i + kGroup <= count; i += kGroup, out += width) PackGroup(numbers + i, width, out);
