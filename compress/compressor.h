@@ -64,7 +64,8 @@ class Compressor {
   void Observe(size_t chunk, absl::Span<const std::byte> frames);
   // False: Observe does nothing for the chunk and need not be called.
   bool observes(size_t chunk) const;
-  // Takes the chunk's last frame back into the residual.
+  // Takes back the chunk's last frame, which was refused for good: into the residual, or out of the
+  // memory.
   absl::Status TakeBack(size_t chunk, absl::Span<const std::byte> frame);
   // Call when all chunks of a step are encoded or skipped: thresholds follow.
   void EndStep(uint64_t step);
