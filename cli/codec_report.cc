@@ -17,11 +17,18 @@
 #include "nlohmann/json.hpp"
 #include "synthetic/gradients.h"
 #include "synthetic/model_tables.h"
+#include "synthetic/table_file.h"
 
 namespace sluice {
 namespace {
 
 constexpr float kCarry = 0.75f;
+// What residuals hold is steady when their energy grows by less than this share of the
+// accumulator's in a step, for so many steps: a random walk, which is what sparse codecs begin
+// with, gets there after about as many steps as the inverse.
+constexpr double kSteadyGrowth = 0.02;
+constexpr int kSteadySteps = 3;
+constexpr double kSparse = 0.5;  // Codecs that send a smaller share have a size per element kept.
 
 double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -45,6 +52,8 @@ double SecondsOfStream(const std::vector<float>& gradient, std::vector<float>* a
 
 struct StepMeasure {
   double bytes = 0;
+  double spec_bytes = 0;  // Of tensors that the spec is for.
+  double kept = 0;        // Elements of these that decode to something but zero.
   double encode_seconds = 0;
   double add_seconds = 0;
   double lost = 0;    // Squares of what was encoded but not decoded.
@@ -55,13 +64,23 @@ struct StepMeasure {
 class Exchanger {
  public:
   Exchanger(const TensorTable& table, const CodecSpec& spec, uint64_t seed)
-      : layout_(MakeLayout(table, spec)),
+      : spec_(spec),
+        layout_(MakeLayout(table, spec)),
         configs_(MakeConfigs(table, layout_, spec)),
         compressor_(configs_, {.seed = seed, .sender = 0}) {
     for (const ChunkConfig& config : configs_) aggregators_.push_back(MakeAggregator(config, 1));
     offsets_.push_back(0);
     for (const TensorInfo& tensor : table) offsets_.push_back(offsets_.back() + tensor.elements());
   }
+
+  double spec_elements() const {
+    double elements = 0;
+    for (const ChunkConfig& config : configs_) {
+      if (config.spec == spec_) elements += static_cast<double>(config.count);
+    }
+    return elements;
+  }
+  double ResidualEnergy() const { return compressor_.ResidualEnergy(); }
 
   StepMeasure Step(uint64_t step, absl::Span<const float> gradients) {
     StepMeasure measure;
@@ -111,7 +130,10 @@ class Exchanger {
     measure->encode_seconds += middle - begin;
     measure->add_seconds += end - middle;
     measure->bytes += static_cast<double>(frame_.size());
+    const bool of_spec = configs_[id].spec == spec_;
+    if (of_spec) measure->spec_bytes += static_cast<double>(frame_.size());
     for (size_t i = 0; i < sum_.size(); ++i) {
+      if (of_spec && sum_[i] != 0) ++measure->kept;
       const double lost = double{wanted_[i]} - double{sum_[i]};
       measure->lost += lost * lost;
       measure->energy += double{wanted_[i]} * double{wanted_[i]};
@@ -128,6 +150,7 @@ class Exchanger {
     compressor_.Observe(id, frame_);
   }
 
+  const CodecSpec spec_;
   const Layout layout_;
   const std::vector<ChunkConfig> configs_;
   Compressor compressor_;
@@ -138,30 +161,89 @@ class Exchanger {
   std::vector<std::byte> frame_;
 };
 
-CodecReportRow RowOf(const std::vector<StepMeasure>& steps, const std::vector<double>& streams,
-                     size_t elements) {
+// Runs a codec's own feedback until it owes about as much after each step as before it, since what
+// it owes is what makes its accumulators hard or easy. Returns the steps that took.
+uint32_t Settle(const SyntheticGradients& source, uint32_t limit, Exchanger* exchanger,
+                std::vector<float>* gradients) {
+  double owed = exchanger->ResidualEnergy();
+  int steady = 0;
+  for (uint32_t step = 1; step <= limit; ++step) {
+    source.FillAll(0, step, absl::MakeSpan(*gradients));
+    const StepMeasure measure = exchanger->Step(step + 1, *gradients);
+    const double before = owed;
+    owed = exchanger->ResidualEnergy();
+    steady = owed - before <= kSteadyGrowth * measure.energy ? steady + 1 : 0;
+    if (steady == kSteadySteps) return step;
+  }
+  return limit;
+}
+
+void SetMeasures(const std::vector<StepMeasure>& steps, const std::vector<double>& streams,
+                 size_t elements, CodecReportRow* row) {
   const auto n = static_cast<double>(elements);
-  CodecReportRow row;
+  const auto count = static_cast<double>(steps.size());
   std::vector<double> encode, add, encode_share, add_share;
-  for (size_t i = steps.size() > 1 ? 1 : 0; i < steps.size(); ++i) {
+  double lost = 0, energy = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
     encode.push_back(steps[i].encode_seconds * 1e9 / n);
     add.push_back(steps[i].add_seconds * 1e9 / n);
     encode_share.push_back(Quotient(streams[i], steps[i].encode_seconds));
     add_share.push_back(Quotient(streams[i], steps[i].add_seconds));
+    row->bytes += steps[i].bytes / count;
+    row->spec_bytes += steps[i].spec_bytes / count;
+    row->kept_elements += steps[i].kept / count;
+    lost += steps[i].lost;
+    energy += steps[i].energy;
   }
-  const size_t half = steps.size() / 2;
-  for (size_t i = half; i < steps.size(); ++i) row.bytes += steps[i].bytes;
-  row.bytes /= static_cast<double>(steps.size() - half);
-  row.first_bytes = steps.front().bytes;
-  row.ratio = Quotient(n * sizeof(float), row.bytes);
-  row.bits_per_element = row.bytes * 8 / n;
-  row.nmse_gradient = Quotient(steps.front().lost, steps.front().energy);
-  row.nmse_accumulator = Quotient(steps.back().lost, steps.back().energy);
-  row.encode_ns = Median(encode);
-  row.encode_stream_share = Median(encode_share);
-  row.add_ns = Median(add);
-  row.add_stream_share = Median(add_share);
+  row->ratio = Quotient(n * sizeof(float), row->bytes);
+  row->bits_per_element = row->bytes * 8 / n;
+  row->nmse_accumulator = Quotient(lost, energy);
+  row->encode_ns = Median(encode);
+  row->encode_stream_share = Median(encode_share);
+  row->add_ns = Median(add);
+  row->add_stream_share = Median(add_share);
+}
+
+CodecReportRow MeasureCodec(const SyntheticGradients& source, const CodecSpec& spec,
+                            const CodecReportOptions& options, std::vector<double>* all_streams) {
+  const size_t elements = TotalElements(source.table());
+  std::vector<float> gradients(elements), stream(elements);
+  Exchanger exchanger(source.table(), spec, options.seed);
+  CodecReportRow row;
+  row.spec = ToString(spec);
+  row.spec_elements = exchanger.spec_elements();
+  source.FillAll(0, 0, absl::MakeSpan(gradients));
+  const StepMeasure first = exchanger.Step(1, gradients);
+  row.first_bytes = first.bytes;
+  row.nmse_gradient = Quotient(first.lost, first.energy);
+  row.settle = Settle(source, options.settle, &exchanger, &gradients);
+  std::vector<StepMeasure> steps;
+  std::vector<double> streams;
+  for (uint64_t step = row.settle + 1; step <= row.settle + options.steps; ++step) {
+    source.FillAll(0, step, absl::MakeSpan(gradients));
+    streams.push_back(SecondsOfStream(gradients, &stream));
+    steps.push_back(exchanger.Step(step + 1, gradients));
+  }
+  SetMeasures(steps, streams, elements, &row);
+  if (FindCodec(spec.codec).aggregation == Aggregation::kVote) {
+    row.nmse_gradient.reset();
+    row.nmse_accumulator.reset();
+  }
+  all_streams->insert(all_streams->end(), streams.begin(), streams.end());
   return row;
+}
+
+absl::StatusOr<TensorTable> TableOf(const CodecReportOptions& options) {
+  return options.table_path.empty() ? ModelTable(options.model)
+                                    : ReadTensorTable(options.table_path);
+}
+
+std::string FormatNmse(const std::optional<double>& nmse) {
+  return nmse.has_value() ? absl::StrFormat("%.2g", *nmse) : "-";
+}
+
+nlohmann::ordered_json NumberOrNull(const std::optional<double>& number) {
+  return number.has_value() ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
 }
 
 }  // namespace
@@ -177,7 +259,7 @@ std::vector<std::string> UsualReportSpecs() {
 }
 
 absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options) {
-  absl::StatusOr<TensorTable> whole = ModelTable(options.model);
+  const absl::StatusOr<TensorTable> whole = TableOf(options);
   if (!whole.ok()) return whole.status();
   if (options.steps == 0) return absl::InvalidArgumentError("steps is 0; it must be 1 or more");
   std::vector<CodecSpec> specs;
@@ -188,28 +270,17 @@ absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options) {
   }
   const SyntheticGradients source(ShrinkTable(*whole, options.elements), {.seed = options.seed});
   CodecReport report;
-  report.model = options.model;
+  report.model = options.table_path.empty() ? options.model : options.table_path;
   report.elements = TotalElements(source.table());
   report.tensors = source.table().size();
   report.steps = options.steps;
   report.seed = options.seed;
-  std::vector<float> gradients(report.elements), stream(report.elements);
-  std::vector<double> all_streams;
+  std::vector<double> streams;
   for (const CodecSpec& spec : specs) {
-    Exchanger exchanger(source.table(), spec, options.seed);
-    std::vector<StepMeasure> steps;
-    std::vector<double> streams;
-    for (uint64_t step = 0; step < options.steps; ++step) {
-      source.FillAll(0, step, absl::MakeSpan(gradients));
-      streams.push_back(SecondsOfStream(gradients, &stream));
-      steps.push_back(exchanger.Step(step + 1, gradients));
-    }
-    CodecReportRow& row = report.rows.emplace_back(RowOf(steps, streams, report.elements));
-    row.spec = ToString(spec);
-    all_streams.insert(all_streams.end(), streams.begin(), streams.end());
-    if (options.done) options.done(row.spec);
+    report.rows.push_back(MeasureCodec(source, spec, options, &streams));
+    if (options.done) options.done(report.rows.back().spec);
   }
-  report.stream_ns = Median(all_streams) * 1e9 / static_cast<double>(report.elements);
+  report.stream_ns = Median(streams) * 1e9 / static_cast<double>(report.elements);
   return report;
 }
 
@@ -217,23 +288,26 @@ std::string FormatCodecReport(const CodecReport& report) {
   std::string text = absl::StrFormat(
       "%s: %d elements in %d tensors, %d steps of synthetic gradients, seed %d\n"
       "stream (read two, write one): %.2f ns per element, %.1f GB/s of fp32\n\n"
-      "%-24s %12s %9s %8s %10s %10s %9s %7s %9s %7s\n",
+      "%-24s %12s %9s %8s %12s %7s %10s %10s %9s %7s %9s %7s\n",
       report.model, report.elements, report.tensors, report.steps, report.seed, report.stream_ns,
-      Quotient(4, report.stream_ns), "codec", "bytes/step", "ratio", "bits/el", "NMSE grad",
-      "NMSE acc", "encode", "stream", "add", "stream");
+      Quotient(4, report.stream_ns), "codec", "bytes/step", "ratio", "bits/el", "large alone",
+      "B/kept", "NMSE grad", "NMSE acc", "encode", "stream", "add", "stream");
   for (const CodecReportRow& row : report.rows) {
-    absl::StrAppendFormat(&text,
-                          "%-24s %12.0f %8.1fx %8.3f %10.2g %10.2g %6.2f ns %6.2fx %6.2f ns "
-                          "%6.2fx\n",
-                          row.spec, row.bytes, row.ratio, row.bits_per_element, row.nmse_gradient,
-                          row.nmse_accumulator, row.encode_ns, row.encode_stream_share, row.add_ns,
-                          row.add_stream_share);
+    const bool sparse = row.kept_elements > 0 && row.kept_elements < kSparse * row.spec_elements;
+    absl::StrAppendFormat(
+        &text, "%-24s %12.0f %8.1fx %8.3f %11.1fx %7s %10s %10s %6.2f ns %6.2fx %6.2f ns %6.2fx\n",
+        row.spec, row.bytes, row.ratio, row.bits_per_element,
+        Quotient(row.spec_elements * sizeof(float), row.spec_bytes),
+        sparse ? absl::StrFormat("%.2f", row.spec_bytes / row.kept_elements) : "-",
+        FormatNmse(row.nmse_gradient), FormatNmse(row.nmse_accumulator), row.encode_ns,
+        row.encode_stream_share, row.add_ns, row.add_stream_share);
   }
   text +=
-      "\nBytes count headers and small tensors. NMSE: lost energy over encoded energy, of the "
-      "first "
-      "gradient and, after\nfeedback, of the last step's accumulator. Times are per element on one "
-      "core; `stream` is the stream's time over theirs.\n";
+      "\nBytes count headers and small tensors; `large alone` and B/kept (bytes per element that "
+      "arrives, of sparse codecs) leave\ntensors out that are too small for the codec. NMSE: lost "
+      "energy over encoded energy, of the first gradient and of\ngradient + residual when the "
+      "codec's own feedback is steady. Times are per element on one core; `stream` is the\n"
+      "stream's time over theirs.\n";
   return text;
 }
 
@@ -241,12 +315,16 @@ std::string CodecReportJson(const CodecReport& report) {
   nlohmann::ordered_json codecs = nlohmann::ordered_json::array();
   for (const CodecReportRow& row : report.rows) {
     codecs.push_back({{"spec", row.spec},
+                      {"settle_steps", row.settle},
                       {"bytes_first_step", row.first_bytes},
                       {"bytes_per_step", row.bytes},
                       {"ratio", row.ratio},
+                      {"spec_bytes_per_step", row.spec_bytes},
+                      {"spec_elements", row.spec_elements},
+                      {"kept_elements_per_step", row.kept_elements},
                       {"bits_per_element", row.bits_per_element},
-                      {"nmse_gradient", row.nmse_gradient},
-                      {"nmse_accumulator", row.nmse_accumulator},
+                      {"nmse_gradient", NumberOrNull(row.nmse_gradient)},
+                      {"nmse_accumulator", NumberOrNull(row.nmse_accumulator)},
                       {"encode_ns_per_element", row.encode_ns},
                       {"encode_gb_per_s", Quotient(4, row.encode_ns)},
                       {"encode_stream_share", row.encode_stream_share},

@@ -159,6 +159,12 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
       ->type_name("NAME")
       ->capture_default_str();
   codecs
+      ->add_option("--table", options->table_path,
+                   "Tensors from a file instead: on each line a name and its dimensions, e.g. "
+                   "fc1.weight 256 784")
+      ->type_name("FILE")
+      ->excludes("--model");
+  codecs
       ->add_option("--spec", options->specs,
                    "A codec, e.g. topk:1%+int4; may be repeated (default: one or more of each)")
       ->type_name("SPEC")
@@ -168,7 +174,13 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
                    "Cut every tensor down, to about so many elements in all: quick, but small "
                    "tensors weigh more")
       ->type_name("N");
-  codecs->add_option("--steps", options->steps, "Steps of feedback")
+  codecs
+      ->add_option("--settle", options->settle,
+                   "At most so many steps before the measured ones, until feedback is steady")
+      ->check(CLI::Range(0, 100000))
+      ->type_name("K")
+      ->capture_default_str();
+  codecs->add_option("--steps", options->steps, "Steps to measure")
       ->check(CLI::Range(1, 100000))
       ->type_name("K")
       ->capture_default_str();
