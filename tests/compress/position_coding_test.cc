@@ -315,7 +315,8 @@ TEST(PositionPlanes, UnknownCodingsAreRefused) {
 }
 
 TEST(PositionPlanes, WhatNoEncoderWritesIsRefused) {
-  const auto problem = [](int coding, size_t kept, std::vector<int> first, std::vector<int> last) {
+  const auto problem = [](int coding, size_t kept, const std::vector<int>& first,
+                          const std::vector<int>& last) {
     std::vector<std::byte> a, b;
     for (const int byte : first) a.push_back(static_cast<std::byte>(byte));
     for (const int byte : last) b.push_back(static_cast<std::byte>(byte));
