@@ -106,8 +106,9 @@ TEST_P(Allocations, NoneAfterSomeSteps) {
 
 std::vector<std::string> Specs() {
   std::vector<std::string> specs = TestedSpecs();
-  for (const char* more : {"topk:1%/dgc:0.9", "topk:5%/ef21", "fp16/diana", "int8:sr/diana"}) {
-    if (ParseCodecSpec(more).ok()) specs.emplace_back(more);
+  for (const char* more : {"topk:1%/dgc:0.9", "topk:5%/ef21", "eden:2/ef21", "intsum:4/ef21",
+                           "qsgd:4/diana", "int8:sr/diana"}) {
+    specs.emplace_back(more);
   }
   return specs;
 }
