@@ -36,11 +36,6 @@ class Selector {
     dense_ = kept_ - before >= kDense;
   }
 
-  HWY_INLINE void Vector(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
-                         size_t at) {
-    Keep(Accumulate(gradient, residual), at);
-  }
-
   size_t kept() const { return kept_; }
 
  private:
