@@ -405,6 +405,9 @@ std::vector<Row> AllRows() {
     rows.push_back(KeptRow(spec, ReceiverWork::kAdd, 3));
     rows.push_back(KeptRow(spec, ReceiverWork::kCheckAndAdd, 0));
   }
+  for (const char* spec : {"topk:1%,index=bytes+int4", "topk:10%,index=bytes+int4"}) {
+    rows.push_back(KeptRow(spec, ReceiverWork::kAddInCache, 1.5));
+  }
   rows.push_back(SumRow("int8", 1.3));
   rows.push_back(SumRow("int4", 0));
   rows.push_back(SumRow("intsum:8", 1.3));

@@ -67,8 +67,8 @@ enum class CompensatorId : uint8_t { kErrorFeedback, kNone, kDgc, kEf21, kDiana 
 
 struct CompensatorSpec {
   CompensatorId id = CompensatorId::kErrorFeedback;
-  double level = 0;  // dgc: momentum, [0, 1); diana: step size of its memory, (0, 1], or 0: from
-                     // the codec's variance (difference.h).
+  double level = 0;     // dgc: momentum, [0, 1); diana: step size of its memory, (0, 1], or 0: from
+                        // the codec's variance (difference.h).
   double clip = 0;      // dgc: gradients of a chunk are clipped to this many times their usual norm
                         // (dgc.h), above 1; 0: never.
   uint32_t warmup = 0;  // dgc: steps over which the density falls from 25% to the codec's.
