@@ -115,12 +115,18 @@ size_t LinesIn(absl::Span<const std::byte> payload) {
 class SketchAggregator final : public Aggregator {
  public:
   SketchAggregator(size_t count, double ratio)
-      : count_(count), lines_(LinesFor(count, ratio)), owed_(CellsFor(count, lines_)) {}
+      : count_(count),
+        lines_(LinesFor(count, ratio)),
+        cells_(CellsFor(count, lines_)),
+        owed_(lines_ == 0 ? 0 : cells_) {}
 
   absl::Status Validate(uint32_t, absl::Span<const std::byte> frame) const override;
   void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override;
   void Close(uint32_t n, absl::Span<float> sum) override;
-  std::vector<StateField> State() override { return {{"sketch", &owed_, owed_.size()}}; }
+  std::vector<StateField> State() override {
+    if (owed_.empty()) return {};
+    return {{"sketch", &owed_, owed_.size()}};
+  }
   size_t state_bytes() const override { return owed_.size() * sizeof(float); }
 
  private:
@@ -131,13 +137,13 @@ class SketchAggregator final : public Aggregator {
     return places;
   }
   float Estimate(const Places& places, size_t i) const;
-  float ThresholdFor(absl::Span<float> magnitudes) const;
+  float ThresholdFor(absl::Span<const float> magnitudes) const;
   void Publish(absl::Span<float> values);
 
   const size_t count_;
   const size_t lines_;
+  const size_t cells_;
   std::vector<float> owed_;  // The table of what is not published yet.
-  std::vector<float> magnitudes_;
 };
 
 absl::Status SketchAggregator::Validate(uint32_t, absl::Span<const std::byte> frame) const {
@@ -158,7 +164,7 @@ absl::Status SketchAggregator::Validate(uint32_t, absl::Span<const std::byte> fr
 void SketchAggregator::Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) {
   for (const SenderFrame& frame : frames) {
     const std::byte* const cells = FramePayload(frame.frame).data() + kHeaderSize;
-    for (size_t i = 0; i < owed_.size(); ++i) sum[i] += FromBfloat(LoadAt<uint16_t>(cells, i));
+    for (size_t i = 0; i < cells_; ++i) sum[i] += FromBfloat(LoadAt<uint16_t>(cells, i));
   }
 }
 
@@ -190,25 +196,37 @@ float SketchAggregator::Estimate(const Places& places, size_t i) const {
                   std::min(std::max(values[0], values[1]), values[2]));
 }
 
-// What the elements to publish are at least. Reorders `magnitudes`.
-float SketchAggregator::ThresholdFor(absl::Span<float> magnitudes) const {
-  const auto wanted =
-      static_cast<ptrdiff_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kLine)));
-  const auto last = magnitudes.begin() + wanted - 1;
-  std::nth_element(magnitudes.begin(), last, magnitudes.end(), std::greater<>());
-  return *last;
+// What the elements to publish are at least: the k-th largest magnitude, found from its upper bits
+// down, so that no copy of the magnitudes is needed.
+float SketchAggregator::ThresholdFor(absl::Span<const float> magnitudes) const {
+  size_t left = static_cast<size_t>(std::ceil(kRecovered * static_cast<double>(lines_ * kLine)));
+  constexpr uint32_t kDigit = 11;
+  std::array<uint32_t, 1 << kDigit> counts;
+  uint32_t found = 0;  // Its bits from `shift` up.
+  for (uint32_t shift = 32; shift > 0;) {
+    const uint32_t digit = std::min(kDigit, shift);
+    shift -= digit;
+    counts.fill(0);
+    for (const float x : magnitudes) {
+      const uint64_t bits = std::bit_cast<uint32_t>(x);
+      if (bits >> (shift + digit) != found) continue;
+      ++counts[(bits >> shift) & ((1u << digit) - 1)];
+    }
+    uint32_t at = (1u << digit) - 1;
+    for (; left > counts[at]; --at) left -= counts[at];
+    found = found << digit | at;
+  }
+  return std::bit_cast<float>(found);
 }
 
 void SketchAggregator::Publish(absl::Span<float> values) {
-  magnitudes_.resize(count_);
   for (size_t at = 0; at < count_; at += kLine) {
     const Places places = PlacesOf(at / kLine);
     for (size_t i = 0; i < std::min(kLine, count_ - at); ++i) {
       values[at + i] = std::abs(Estimate(places, i));
-      magnitudes_[at + i] = values[at + i];
     }
   }
-  const float threshold = ThresholdFor(absl::MakeSpan(magnitudes_));
+  const float threshold = ThresholdFor(values);
   for (size_t at = 0; at < count_; at += kLine) {
     Places places;
     bool placed = false;
