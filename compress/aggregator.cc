@@ -7,6 +7,7 @@
 #include "compress/difference.h"
 #include "compress/frame.h"
 #include "compress/intsum.h"
+#include "compress/lsh.h"
 #include "compress/sign.h"
 #include "compress/simd/accumulate.h"
 #include "hwy/cache_control.h"
@@ -83,6 +84,7 @@ std::unique_ptr<Aggregator> MakeAggregator(const ChunkConfig& config, uint32_t s
   if (config.spec.codec == CodecId::kCountSketch) {
     return MakeSketchAggregator(config.count, config.spec.level);
   }
+  if (config.spec.codec == CodecId::kLsh) return MakeLshAggregator(config.count, senders);
   if (config.spec.codec == CodecId::kSignSgd) return MakeVoteAggregator(config.count);
   return MakeAdditiveAggregator(config.count);
 }

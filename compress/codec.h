@@ -81,6 +81,12 @@ class Codec {
   // whose senders move in step follow it.
   virtual void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const;
 
+  // For codecs with a state whose format no one else can decode: `payload` is the last that was
+  // encoded with `state`, and was refused for good. Adds what it decodes to to `values`, and makes
+  // `state` one whose next frame needs nothing of it.
+  virtual void TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
+                        absl::Span<float> values) const;
+
   // Appends the payload of a chunk whose acc is finite everywhere to `*out`. EncodeFrame (frame.h)
   // is what checks that, and puts a scratch in if there is none.
   virtual void Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;

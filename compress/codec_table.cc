@@ -11,6 +11,7 @@
 #include "compress/half.h"
 #include "compress/intsum.h"
 #include "compress/linear.h"
+#include "compress/lsh.h"
 #include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
@@ -77,6 +78,9 @@ constexpr CodecEntry kCodecs[] = {
     {CodecId::kCountSketch, "countsketch", "countsketch:10x",
      "tables that shards add up and look for the largest in; topk does better at equal bytes",
      LevelKind::kRatio, "ratio", 2, 100, 0, false, Aggregation::kSketch, &MakeCountSketch},
+    {CodecId::kLsh, "lsh", "lsh",
+     "one gain per block that points where the block last sent did, int8 for the others: from 4x",
+     LevelKind::kNone, "", 0, 0, 0, false, Aggregation::kPerSender, &MakeLsh},
     {CodecId::kPowerSgd, "powersgd", "powersgd:4",
      "matrices as products of two thin ones, from one power iteration per step",
      LevelKind::kInteger, "rank", 1, 32, 0, false, Aggregation::kAdditive, &MakePowerSgd},

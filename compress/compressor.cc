@@ -264,7 +264,19 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", state_->chunks.size(), " does not exist"));
   }
-  return state_->chunks[chunk].compensator->TakeBack(frame);
+  ChunkState& state = state_->chunks[chunk];
+  const Codec& codec = *state_->groups[state.group].codec;
+  if (state.codec_state.empty() || FindFormat(codec.format())->decode_add != nullptr) {
+    return state.compensator->TakeBack(frame);
+  }
+  absl::Status valid = ValidateFrame(frame, state.config.count);
+  if (!valid.ok()) return valid;
+  std::vector<float> values(state.config.count);
+  codec.TakeBack(FramePayload(frame), absl::MakeSpan(state.codec_state), absl::MakeSpan(values));
+  std::vector<std::byte> decoded;
+  absl::Status encoded =
+      EncodeFrame(*MakeCodec({.codec = CodecId::kNone}), {.gradient = values}, &decoded);
+  return encoded.ok() ? state.compensator->TakeBack(decoded) : encoded;
 }
 
 void Compressor::EndStep(uint64_t step) {

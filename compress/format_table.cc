@@ -7,6 +7,7 @@
 #include "compress/half.h"
 #include "compress/intsum.h"
 #include "compress/linear.h"
+#include "compress/lsh.h"
 #include "compress/natural.h"
 #include "compress/none.h"
 #include "compress/powersgd.h"
@@ -39,6 +40,7 @@ constexpr FormatEntry kFormats[] = {
     {FormatId::kBlockTopK, "blocktopk", &ValidateBlockTopK, &DecodeAddBlockTopK},
     {FormatId::kRandomK, "randomk", &ValidateRandomK, &DecodeAddRandomK},
     {FormatId::kSketch, "sketch", &ValidateSketch, nullptr},
+    {FormatId::kLsh, "lsh", &ValidateLsh, nullptr},
     {FormatId::kLowRank, "low-rank", &ValidateLowRank, &DecodeAddLowRank},
     {FormatId::kRotated, "rotated", &ValidateRotated, &DecodeAddRotated},
     {FormatId::kIntSum, "intsum", &ValidateIntSum, &DecodeAddIntSum},

@@ -63,6 +63,7 @@ class CodecLaw : public ::testing::TestWithParam<std::string> {
       case CodecId::kInt4:
       case CodecId::kInt2:
       case CodecId::kIntSum:
+      case CodecId::kLsh:
         return true;
       default:
         return codec_.spec().values != ValueFormat::kFp16;

@@ -385,6 +385,7 @@ constexpr Cost kCosts[] = {
     {"eden:1/ef", "int8", {0, 0.007, 0}},
     {"countsketch:4x", "int8", {0.299, 0.302, 0.298}},
     {"countsketch:10x", "int8", {0.688, 0.68, 0.699}},
+    {"lsh", "int8", {0, 0, 0}},
     {"powersgd:1", "int8", {0.086, 0.093, 0.087}},
     {"powersgd:4", "int8", {0.012, 0.024, 0.019}},
     {"powersgd:4/noef", "int8", {0.455, 0.45, 0.439}},
