@@ -90,7 +90,8 @@ void ForEachBlock(absl::Span<const std::byte> payload, size_t count, Fn fn) {
 
 bool HasFull(absl::Span<const std::byte> payload, size_t count) {
   const Parts parts = PartsOf(payload, count);
-  return std::any_of(parts.bitmap, parts.levels, [](std::byte bits) { return bits != std::byte{0}; });
+  return std::any_of(parts.bitmap, parts.levels,
+                     [](std::byte bits) { return bits != std::byte{0}; });
 }
 
 void Remember(const int8_t* codes, uint16_t scale, float* memory, size_t count) {

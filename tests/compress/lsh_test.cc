@@ -118,8 +118,7 @@ TEST(Lsh, GainIsTheBestOneInEightBits) {
   ASSERT_FALSE(read.full[0]);
   double product = 0;
   for (size_t i = 0; i < kCount; ++i) product += double{x[i]} * memory[i];
-  EXPECT_EQ(read.levels[0],
-            FromBfloat(ToBfloat(static_cast<float>(product / Energy(memory)))));
+  EXPECT_EQ(read.levels[0], FromBfloat(ToBfloat(static_cast<float>(product / Energy(memory)))));
   EXPECT_EQ(chunk.frames()[0].size(), kFrameHeaderSize + 4 + 1 + 2);
 }
 
@@ -264,8 +263,7 @@ TEST_F(LostFrames, OtherSendersAndFormatsAreRefused) {
   const std::vector<std::byte> second = Next();
   ASSERT_TRUE(receiver_->Validate(1, second).ok());
   EXPECT_FALSE(receiver_->Validate(0, second).ok());  // It goes on from what 1 sent.
-  const absl::Status other =
-      receiver_->Validate(1, LoneCodec("int8").Encoded(Turning(kCount, 0)));
+  const absl::Status other = receiver_->Validate(1, LoneCodec("int8").Encoded(Turning(kCount, 0)));
   EXPECT_THAT(std::string(other.message()), HasSubstr("send lsh"));
 }
 
@@ -320,7 +318,7 @@ TEST(Lsh, MalformedPayloadsAreRefused) {
   EXPECT_TRUE(refused(gains, 6, 0xBF));  // A gain below 0.
   EXPECT_TRUE(refused(gains, 6, 0x44));  // One above 128.
   EXPECT_TRUE(refused(gains, 6, 0x7F));
-  EXPECT_TRUE(refused(full, 6, 0x7F));   // A scale that is not finite.
+  EXPECT_TRUE(refused(full, 6, 0x7F));  // A scale that is not finite.
   EXPECT_TRUE(refused(full, 6, 0x80));
   EXPECT_TRUE(refused(full, 20, 0x80));  // -128
   std::vector<std::byte> fresh(gains.begin() + kFrameHeaderSize, gains.end());
