@@ -22,7 +22,7 @@ class AdditiveAggregator final : public Aggregator {
   absl::Status Validate(uint32_t, absl::Span<const std::byte> frame) const override {
     absl::Status valid = ValidateFrame(frame, count_);
     if (!valid.ok()) return valid;
-    if (FrameFormat(frame).decode_add != nullptr) return absl::OkStatus();
+    if (IsAddend(FrameFormat(frame))) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk whose codec is another"));
   }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "compress/codec_table.h"
+#include "compress/dgc.h"
 
 namespace sluice {
 namespace {
@@ -203,9 +204,16 @@ std::string PairProblem(const CodecSpec& spec) {
     return absl::StrCat(FindCodec(spec.codec).name, " does not go with ",
                         CompensatorName(spec.compensator.id), ": ", refusal);
   }
-  if (spec.compensator.warmup != 0 && MakeCodec(spec)->density() == 0) {
-    return absl::StrCat("warmup lowers a density to the codec's, and ", FindCodec(spec.codec).name,
-                        " has none");
+  if (spec.compensator.warmup == 0) return "";
+  // What would do nothing must not look as if it did.
+  const double density = MakeCodec(spec)->density();
+  if (density == 0) {
+    return absl::StrCat("warmup lowers the density of a threshold step by step, and ",
+                        FindCodec(spec.codec).name, " has no such threshold; leave warmup out");
+  }
+  if (density >= kWarmupDensity) {
+    return absl::StrCat("warmup begins with a density of ", kWarmupDensity * 100,
+                        "%, which is no more than the codec's; leave warmup out");
   }
   return "";
 }

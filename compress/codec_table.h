@@ -54,10 +54,13 @@ std::unique_ptr<Codec> MakeCodec(const CodecSpec& spec);
 // What a codec with these options is, whatever its level.
 struct CodecTraits {
   bool lossless = false;
-  bool unbiased = false;     // The expectation of what is decoded is what was encoded.
-  bool clips = false;        // Cuts the largest few, so that it is unbiased where there are none.
-  bool contractive = false;  // |decoded - acc| <= |acc|, with certainty: feedback is stable.
-  bool sparse = false;       // Leaves elements out, which arrive in later steps if at all.
+  bool unbiased = false;  // The expectation of what is decoded is what was encoded.
+  bool clips = false;     // Cuts the largest few, so that it is unbiased where there are none.
+  // |decoded - acc| <= |acc|, with certainty, so that feedback is stable; for one that is unbiased
+  // too, where it is used with feedback. Values below the least that fp16:sr and natural can say
+  // are the exception: at random they become that least, which is what they then err by.
+  bool contractive = false;
+  bool sparse = false;  // Leaves elements out, which arrive in later steps if at all.
 };
 CodecTraits TraitsOf(CodecId codec, uint32_t options);
 

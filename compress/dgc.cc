@@ -115,17 +115,16 @@ std::unique_ptr<Compensator> MakeDgc(const CompensatorSpec& spec, size_t count) 
 }
 
 double WarmupDensity(double density, uint64_t step, uint32_t warmup) {
-  constexpr double kFirst = 0.25;
-  if (warmup == 0 || step > warmup || density >= kFirst) return density;
-  // (density / kFirst) to the power of the share of the warm-up that has passed, bit by bit: IEEE
-  // square roots are the same everywhere, powers are not.
+  if (warmup == 0 || step > warmup || density >= kWarmupDensity) return density;
+  // (density / kWarmupDensity) to the power of the share of the warm-up that has passed, bit by
+  // bit: IEEE square roots are the same everywhere, powers are not.
   const uint64_t passed = ((std::max<uint64_t>(step, 1) - 1) << 32) / warmup;
-  double root = density / kFirst, power = 1;
+  double root = density / kWarmupDensity, power = 1;
   for (int bit = 31; bit >= 0; --bit) {
     root = std::sqrt(root);
     if ((passed >> bit & 1) != 0) power *= root;
   }
-  return kFirst * power;
+  return kWarmupDensity * power;
 }
 
 }  // namespace sluice

@@ -28,6 +28,8 @@ namespace sluice {
 
 std::unique_ptr<Compensator> MakeDgc(const CompensatorSpec& spec, size_t count);
 
+inline constexpr double kWarmupDensity = 0.25;  // Of the first step.
+
 // The density of step 1, 2, ...: from a quarter in step 1 down to `density` in step warmup + 1 by
 // equal factors; `density` from then on, if warmup is 0 or if it is no smaller than a quarter. The
 // same bits on every machine.

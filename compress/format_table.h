@@ -51,6 +51,11 @@ struct FormatEntry {
                          absl::Span<float> sum) = nullptr;
 };
 
+// Whether a receiver that adds what senders push can take it: it decodes alone, and to values.
+inline bool IsAddend(const FormatEntry& format) {
+  return format.decode_add != nullptr && format.id != FormatId::kExponents;
+}
+
 absl::Span<const FormatEntry> Formats();
 
 // nullptr for an id that no format has.
