@@ -2,7 +2,8 @@
 """Every cell of the support table that runs: 200 steps of a small real job (cells.yaml) each.
 
 Checks that the run ends well with equal parameters on all workers, that what it sent is what
-docs/compression.md says (within 10 %), and that no two cells give the same parameters: nothing is
+docs/compression.md says (within 10 %) and what `sluice bench codecs` foretells (within 5 % where sizes
+do not follow the data), and that no two cells give the same parameters: nothing is
 silently something else. Cells that differ in `index=` alone must give the same ones: how positions
 are coded changes bytes, not values.
 
@@ -114,6 +115,27 @@ def bytes_for(spec):
     return totals
 
 
+def within(spec):
+    """How near the job's ratio must be to that of `sluice bench codecs`, whose gradients are made up; None: bytes follow
+    the data alone. An image's edge pixels are always 0, and whole rows of a layer are loud or quiet: more zeros, and
+    positions that cluster."""
+    name = spec.partition(":")[0].partition("+")[0].partition("/")[0]
+    if name in ("ternary", "threshold", "signsgd"):
+        return None
+    return 0.3 if name in ("topk", "topk_exact", "terngrad", "lsh") else 0.05
+
+
+def predicted(sluice, specs):
+    """ratio_up by spec, of tensors as cells.yaml's model has them."""
+    with tempfile.TemporaryDirectory(prefix="sluice-cell-") as folder:
+        table, figures = pathlib.Path(folder) / "tensors", pathlib.Path(folder) / "figures.json"
+        shapes = [f"{m} {n}" for m, n in LARGE] + [str(n) for n in SMALL]
+        table.write_text("".join(f"tensor{i} {shape}\n" for i, shape in enumerate(shapes)))
+        command = [sluice, "bench", "codecs", "--table", str(table), "--steps", "20", "--json", str(figures)]
+        subprocess.run(command + [word for spec in specs for word in ("--spec", spec)], capture_output=True, check=True)
+        return dict(zip(specs, (codec["ratio"] for codec in json.loads(figures.read_text())["codecs"]), strict=True))
+
+
 class Cell:
     def __init__(self, uplink, downlink="none"):
         self.uplink, self.downlink = uplink, downlink
@@ -166,10 +188,22 @@ def check_bytes(cell, report, overhead):
     return f"{cell}: {sent:.0f} bytes a step, documented are {low:.0f} to {high:.0f}"
 
 
+def check_prediction(cell, report, ratios):
+    """What is wrong between job and bench; empty: nothing."""
+    if cell.downlink != "none" or within(cell.uplink) is None:
+        return ""
+    job, bench = report["ratio_up"], ratios[cell.uplink]
+    if abs(job / bench - 1) <= within(cell.uplink):
+        return ""
+    return f"{cell}: {job:.1f}x in the job, {bench:.1f}x as `sluice bench codecs` has it"
+
+
 def main(arguments):
     programs = pathlib.Path(arguments[0])
     chosen = cells(str(programs / "sluice"), "--usual" in arguments)
     problems, hashes, values = [], {}, {}
+    uplinks = list(dict.fromkeys(cell.uplink for cell in chosen if cell.downlink == "none"))
+    ratios = predicted(str(programs / "sluice"), uplinks)
     with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
         reports = list(pool.map(lambda cell: run(programs, cell), chosen))
     plain = next(report for cell, (report, _) in zip(chosen, reports) if str(cell) == "uplink none")
@@ -186,6 +220,9 @@ def main(arguments):
         if not report["ok"] or report["steps"] != STEPS:
             problems.append(f"{cell}: ended after {report['steps']} steps")
         problem = check_bytes(cell, report, overhead_up if up else overhead_down)
+        if problem:
+            problems.append(problem)
+        problem = check_prediction(cell, report, ratios)
         if problem:
             problems.append(problem)
         by_values = re.sub(r",index=\w+", "", str(cell))
