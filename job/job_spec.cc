@@ -51,14 +51,49 @@ std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
 // what it publishes is right on average all the while.
 bool DelaysGradients(const CodecSpec& codec) {
   if (codec.compensator.id == CompensatorId::kDiana) return false;
-  const bool coarse = codec.codec == CodecId::kSign || codec.codec == CodecId::kOneBit;
-  return codec.error_feedback() && (coarse || TraitsOf(codec.codec, codec.options).sparse);
+  const bool one_bit = codec.codec == CodecId::kSign || codec.codec == CodecId::kOneBit;
+  return codec.error_feedback() && (one_bit || TraitsOf(codec.codec, codec.options).sparse);
 }
 
-// Leaves elements out and does not make up for it, not even on average.
+// So few bits that what one step says is mostly wrong.
+bool IsCoarse(const CodecSpec& codec) {
+  switch (codec.codec) {
+    case CodecId::kSign:
+    case CodecId::kOneBit:
+    case CodecId::kInt2:
+    case CodecId::kPowerSgd:
+      return true;
+    case CodecId::kIntSum:
+      return codec.level <= 2;
+    default:
+      return TraitsOf(codec.codec, codec.options).sparse;
+  }
+}
+
+// Drops much and does not make up for it, not even on average. What a sketch's receiver does not
+// publish it keeps.
 bool LosesForGood(const CodecSpec& codec) {
-  const CodecTraits traits = TraitsOf(codec.codec, codec.options);
-  return !codec.error_feedback() && traits.sparse && !traits.unbiased;
+  return !codec.error_feedback() && IsCoarse(codec) &&
+         !TraitsOf(codec.codec, codec.options).unbiased &&
+         FindCodec(codec.codec).aggregation != Aggregation::kSketch;
+}
+
+// Empty if the compensator goes with the optimizer and with gradients of small batches.
+std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimizer) {
+  const std::string spec = absl::StrCat(use.where, " ", ToString(use.codec));
+  const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
+  const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
+  if (use.codec.compensator.id == CompensatorId::kDgc && momentum > 0) {
+    return absl::StrCat(spec, " has a momentum of its own, which the optimizer's ", momentum,
+                        " is added to: use ", adam ? "beta1 0" : "momentum 0");
+  }
+  if (use.codec.compensator.id == CompensatorId::kEf21 && IsCoarse(use.codec)) {
+    CodecSpec with_feedback = use.codec;
+    with_feedback.compensator = {.id = CompensatorId::kErrorFeedback};
+    return absl::StrCat(spec, " takes the noise of small batches for news, and learns less: use ",
+                        ToString(with_feedback), " unless batches are large");
+  }
+  return "";
 }
 
 // Empty if the optimizer's momentum and the codecs go together.
@@ -142,6 +177,8 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
   std::string momentum = MomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
   for (const CodecUse& use : CodecsOf(spec.compression)) {
+    std::string compensator = CompensatorWarning(use, spec.optimizer);
+    if (!compensator.empty()) warnings.push_back(std::move(compensator));
     if (!LosesForGood(use.codec)) continue;
     CodecSpec with_feedback = use.codec;
     with_feedback.compensator = {.id = CompensatorId::kErrorFeedback};

@@ -125,7 +125,8 @@ TEST(JobWarnings, IsSilentWhereAllGoesTogether) {
   diana.compression.uplink = Spec("randomk:5%,unbiased/diana");
   EXPECT_THAT(JobWarnings(diana), IsEmpty());
   diana.compression.uplink = Spec("topk:1%/ef21");
-  EXPECT_THAT(JobWarnings(diana), ElementsAre(HasSubstr("uplink topk:1%/ef21 delays")));
+  EXPECT_THAT(JobWarnings(diana), ElementsAre(HasSubstr("uplink topk:1%/ef21 delays"),
+                                              HasSubstr("takes the noise of small batches")));
 }
 
 TEST(JobWarnings, SeesDownlinkAndOverrides) {
@@ -142,6 +143,29 @@ TEST(JobWarnings, TellsWhatNoFeedbackLoses) {
   spec.compression.uplink = Spec("topk:1%/noef");
   spec.compression.downlink = Spec("int8/noef");
   EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("uplink topk:1%/noef loses for good")));
+  for (const char* coarse : {"sign/noef", "int2/noef", "powersgd:4/noef", "intsum:2/noef"}) {
+    spec.compression.uplink = Spec(coarse);
+    EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("loses for good"))) << coarse;
+  }
+  // Fine, unbiased, a vote, and one whose receiver keeps what it does not publish.
+  for (const char* fine : {"int4/noef", "int2:sr", "eden:1", "signsgd", "countsketch:10x"}) {
+    spec.compression.uplink = Spec(fine);
+    EXPECT_THAT(JobWarnings(spec), IsEmpty()) << fine;
+  }
+}
+
+TEST(JobWarnings, TellWhatCompensatorsDoNotGoWith) {
+  JobSpec spec = Job("sgd", 0.1, 0.3);
+  spec.compression.uplink = Spec("topk:1%/dgc:0.9");
+  EXPECT_THAT(JobWarnings(spec),
+              ElementsAre("uplink topk:1%/dgc:0.9 has a momentum of its own, which the optimizer's "
+                          "0.3 is added to: use momentum 0"));
+  spec.optimizer.momentum = 0;
+  EXPECT_THAT(JobWarnings(spec), IsEmpty());
+  spec.compression.uplink = Spec("sign/ef21");
+  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("use sign unless batches are large")));
+  spec.compression.uplink = Spec("int4/ef21");
+  EXPECT_THAT(JobWarnings(spec), IsEmpty());
 }
 
 TEST(ChunkConfigs, CarryWhatBothEndsMustKnow) {
