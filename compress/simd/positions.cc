@@ -264,6 +264,9 @@ class UnaryWriter {
     const hn::CappedTag<uint64_t, kGroup> du;
     const hn::Repartition<uint32_t, decltype(du)> du32;
     const auto one = hn::Set(du, 1);
+    // A shift by a whole word or more is undefined; numbers that want one are written otherwise.
+    const auto shift = [&](auto word, auto by)
+                           HWY_ATTR { return hn::Shl(word, hn::And(by, hn::Set(du, 63))); };
     uint64_t bits[kGroup], sizes[kGroup];
     auto largest = hn::Zero(du32);
     for (size_t i = 0; i < kGroup; i += hn::Lanes(du)) {
@@ -271,10 +274,10 @@ class UnaryWriter {
       largest = hn::Max(largest, both);
       const auto first = hn::And(hn::BitCast(du, both), hn::Set(du, 0xFFFFFFFF));
       const auto last = hn::Add(hn::Add(first, one), hn::ShiftRight<32>(hn::BitCast(du, both)));
-      const auto pairs = hn::Or(hn::Shl(one, first), hn::Shl(one, last));
+      const auto pairs = hn::Or(shift(one, first), shift(one, last));
       const auto pair_sizes = hn::Add(last, one);
       // Of two neighbours the upper one goes above the lower one, which is read.
-      const auto above = hn::Shl(hn::Reverse2(du, pairs), pair_sizes);
+      const auto above = shift(hn::Reverse2(du, pairs), pair_sizes);
       hn::StoreU(hn::Or(pairs, above), du, bits + i);
       hn::StoreU(hn::Add(pair_sizes, hn::Reverse2(du, pair_sizes)), du, sizes + i);
     }
