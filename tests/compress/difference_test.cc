@@ -299,6 +299,33 @@ TEST(Ef21, ThresholdsFollowTheDifferences) {
 }
 
 // What a residual would send by growing, a threshold has to come down to.
+// What a shard that holds weights does downwards: the difference to what it has published, encoded.
+// Whoever adds up the frames has what was published, bit for bit, and it follows the weights.
+TEST(Ef21, WeightsAreFollowedByWhatWasPublished) {
+  for (const char* text : {"topk:5%+int4/ef21", "ternary:0.5/ef21", "int4/ef21"}) {
+    const ChunkConfig config = {.count = kCount, .spec = *ParseCodecSpec(text)};
+    Compressor shard(absl::MakeConstSpan(&config, 1), {.seed = 3, .sender = 0});
+    std::vector<float> weights = Gaussian(kCount, 1, 0.1f), published(kCount);
+    const double begun = Energy(weights);
+    double off = 0;
+    for (uint64_t step = 0; step < 300; ++step) {
+      const std::vector<float> update = Gaussian(kCount, step + 2, 1e-4f);
+      for (size_t i = 0; i < kCount; ++i) weights[i] += update[i];
+      std::vector<std::byte> frame;
+      ASSERT_TRUE(shard.Encode(0, step, weights, &frame).ok());
+      shard.EndStep(step);
+      ASSERT_TRUE(DecodeAddFrame(frame, absl::MakeSpan(published)).ok());
+      ASSERT_EQ(published, MemoryOf(&shard)) << text << " step " << step;
+      off = 0;
+      for (size_t i = 0; i < kCount; ++i) {
+        off += (double{weights[i]} - published[i]) * (double{weights[i]} - published[i]);
+      }
+    }
+    EXPECT_LT(off, 1e-3 * begun) << text;
+    EXPECT_GT(off, 0) << text;
+  }
+}
+
 TEST(Ef21, NothingWaitsForEver) {
   constexpr size_t kMany = 4096;
   std::vector<float> equal(kMany, 0.25f), few(kMany, 0.0f);
