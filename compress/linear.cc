@@ -252,11 +252,13 @@ class MinMaxCodec final : public Codec {
           const ValueRange range = AccumulateRange(gradient, residual, count);
           // Beyond the limit values are clipped.
           // A zero of either sign becomes the positive one: which of the two is least is not said.
-          const uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
+          uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
           const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
           const int most = (1 << bits_) - 1;
           const uint16_t scale =
               ScaleFor(std::max(reach, 0.0f) / static_cast<float>(most), ScaleLimit(bits_));
+          // Too narrow for a scale: the least value for all would add more than there is.
+          if (scale == 0 && range.least < 0 && range.largest >= 0) least = 0;
           StoreAt(levels, 2 * (at / kBlock), least);
           StoreAt(levels, 2 * (at / kBlock) + 1, scale);
           EncodeBlock(input, at, BfloatOf(least), BfloatOf(scale), residual, packed, count);

@@ -96,7 +96,8 @@ ValueLevels ChooseLevels(ValueFormat format, absl::Span<const float> values, flo
     case ValueFormat::kFp16:
       break;
     case ValueFormat::kInt8:
-      levels.step = ToShortFloatUp(largest / kTopByte);
+      // Up to the smallest level there is: of subnormals it would be 0.
+      levels.step = std::max(ToShortFloatUp(largest / kTopByte), std::bit_cast<float>(0x100));
       if (!IsFinite(kTopByte * levels.step)) levels.step = OneDown(levels.step);
       break;
     case ValueFormat::kInt4:
