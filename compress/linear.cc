@@ -258,7 +258,7 @@ class MinMaxCodec final : public Codec {
           const uint16_t scale =
               ScaleFor(std::max(reach, 0.0f) / static_cast<float>(most), ScaleLimit(bits_));
           // Too narrow for a scale: the least value for all would add more than there is.
-          if (scale == 0 && range.least < 0 && range.largest >= 0) least = 0;
+          if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
           StoreAt(levels, 2 * (at / kBlock), least);
           StoreAt(levels, 2 * (at / kBlock) + 1, scale);
           EncodeBlock(input, at, BfloatOf(least), BfloatOf(scale), residual, packed, count);
