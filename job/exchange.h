@@ -58,6 +58,7 @@ struct Exchange {
   uint64_t plan_id = 0;
   uint64_t base_version = 0;
   uint64_t acked_step = 0;
+  uint64_t checkpoint_step = 0;  // A job checkpoint is due after this step; 0: none known.
 };
 
 enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };
@@ -75,6 +76,8 @@ struct ExchangeAnswer {
   uint64_t need_from = 0;       // With kNeed.
   uint32_t retry_after_ms = 0;  // With kBusy.
   std::string message;          // With kFenced, kInvalid: for a person.
+  uint64_t checkpoint_step = 0;  // With kResult of shard 0: due after this step; 0: none.
+  uint32_t term = 0;             // With kFenced: the job's; above the sender's after a rollback.
 };
 
 // CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no

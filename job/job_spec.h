@@ -68,11 +68,23 @@ struct CompressionSpec {
   uint64_t seed = 0;  // The job's; of stochastic codecs.
 };
 
+// Job checkpoints (docs/checkpoints.md).
+struct CheckpointSpec {
+  std::string dir;         // Empty: the job has none.
+  uint64_t every = 1000;   // Steps from one to the next.
+  uint32_t keep = 2;       // Complete ones.
+  std::string store = "path";  // path: every process writes into `dir`, which all of them see.
+
+  bool enabled() const { return !dir.empty(); }
+};
+
 struct ServerSpec {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
   absl::Duration join_timeout = absl::Seconds(60);
   absl::Duration connect_timeout = absl::Seconds(20);
+  // With checkpoints: for whoever was lost to come back.
+  absl::Duration wait_limit = absl::Minutes(10);
   uint64_t window_bytes = 16 << 20;
   uint64_t max_memory = uint64_t{8} << 30;
   uint16_t port = 7070;
@@ -98,6 +110,7 @@ struct JobSpec {
   CompressionSpec compression;
   std::string membership = "fixed";
   std::string output;
+  CheckpointSpec checkpoint;
   ServerSpec server;
   bool metrics_enabled = true;
   uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.

@@ -15,6 +15,8 @@ struct LayoutParameters {
   uint32_t chunk_elements = 65536;
   // A bundle is closed when it holds at least this many: 1 MiB of fp32.
   uint32_t bundle_elements = 262144;
+
+  friend bool operator==(const LayoutParameters&, const LayoutParameters&) = default;
 };
 inline constexpr uint32_t kChunkElementsMax = 1 << 19;  // So that no frame passes kMaxFrameSize.
 inline constexpr uint32_t kBundleElementsMax = 1 << 21;

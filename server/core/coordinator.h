@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "job/exchange.h"
 #include "job/layout.h"
+#include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "server/core/job_status.h"
 #include "server/core/notice.h"
@@ -70,6 +71,7 @@ struct JoinGrant {
   std::vector<ShardPlace> shards{};
   uint64_t window_bytes = 0;
   bool parameters_agree = true;
+  uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
   absl::Duration lease;
   absl::Duration heartbeat;
   uint64_t server_incarnation = 0;
@@ -115,6 +117,17 @@ struct StartShard {
   uint64_t window_bytes = 0;
   uint64_t coordinator_incarnation = 0;
   bool parameters_agree = true;
+  uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
+};
+// Of shard 0: announce a job checkpoint for after a step that is at least this one and two after
+// the open one.
+struct NameCheckpoint {
+  uint64_t minimum_step = 0;
+};
+// All of earlier terms is over; a StartShard of this term follows.
+struct SuspendShard {
+  uint32_t term = 0;
+  std::string reason;
 };
 struct EndShard {
   JobPhase phase = JobPhase::kFinished;
@@ -128,14 +141,27 @@ struct AnswerJoin {
 struct CommandShard {
   ControlStreamId stream = 0;
   uint64_t sequence = 0;
-  std::variant<StartShard, EndShard> command;
+  std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard> command;
 };
 // Close the stream with this error.
 struct RefuseShard {
   ControlStreamId stream = 0;
   absl::Status why;
 };
-using CoordinatorEffect = std::variant<AnswerJoin, CommandShard, RefuseShard, Notice>;
+// Make it durable before any later effect is carried out; if that fails, Fail the job.
+struct PersistRun {
+  RunRecord record;
+};
+// Write it durably and call CheckpointWritten.
+struct WriteCheckpoint {
+  CheckpointManifest manifest;
+};
+// Remove what lies on disk of the checkpoint after this step.
+struct DropCheckpoint {
+  uint64_t step = 0;
+};
+using CoordinatorEffect = std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun,
+                                       WriteCheckpoint, DropCheckpoint, Notice>;
 
 // How the job stands, for a worker that asks.
 struct JobState {

@@ -15,6 +15,8 @@ absl::string_view ToString(JobPhase phase) {
       return "finished";
     case JobPhase::kFailed:
       return "failed";
+    case JobPhase::kRecovering:
+      return "recovering";
   }
   return "";
 }

@@ -10,7 +10,8 @@
 
 namespace sluice {
 
-enum class JobPhase { kWaiting, kRunning, kFinished, kFailed };
+// kRecovering: rolled back, and waiting for all to be there again.
+enum class JobPhase { kWaiting, kRunning, kFinished, kFailed, kRecovering };
 
 absl::string_view ToString(JobPhase phase);
 
@@ -61,6 +62,9 @@ struct JobStatus {
   std::vector<ShardStatus> shards{};
   absl::Duration uptime{};
   std::string software_version;
+  uint64_t checkpoint_step = 0;  // Of the newest complete one; 0: none.
+  uint32_t rollbacks = 0;        // Since this coordinator started.
+  std::string last_rollback{};   // What was lost and where the job went back to.
 };
 
 }  // namespace sluice

@@ -47,6 +47,11 @@ class MemoryJob::RankSession final : public Session {
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
+  absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
+    saved_ = std::move(state);
+    saved_files_ = std::move(files);
+    return absl::OkStatus();
+  }
   void Report(const Progress& progress) override { progress_.push_back(progress); }
   void ReportParameters(uint64_t step, absl::string_view sha256) override {
     reported_parameters_[step] = std::string(sha256);
@@ -67,6 +72,7 @@ class MemoryJob::RankSession final : public Session {
   }
   bool left() const { return left_; }
   const std::string& abandoned() const { return abandoned_; }
+  const std::string& saved() const { return saved_; }  // By SaveCheckpoint, the last.
   uint64_t skips() const { return skips_; }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
   void FailNextSubmit(absl::Status status) { submit_failure_ = std::move(status); }
@@ -82,6 +88,8 @@ class MemoryJob::RankSession final : public Session {
   std::vector<Progress> progress_;
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
+  std::string saved_;
+  std::vector<CheckpointFile> saved_files_;
   std::string non_finite_tensor_;
   absl::Status submit_failure_;
   uint64_t step_ = 0;

@@ -22,6 +22,9 @@ struct JoinInfo {
   uint32_t world_size = 0;
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: call AgreeOnParameters before the first step.
+  // A job checkpoint that the run continues from: first_step is the step after it. 0: none.
+  uint64_t restored_step = 0;
+  std::string restored;  // What this rank gave to SaveCheckpoint then.
 };
 
 // What a step was made of, summed over bundles.
@@ -32,7 +35,21 @@ struct StepResult {
   uint32_t bundles = 0;
   uint32_t bundles_skipped_here = 0;  // This worker's own, for a gradient that was not finite.
   std::string first_skipped_tensor;   // Names one, for the log.
+  // The job wants a checkpoint of the state after this step: call SaveCheckpoint once the step is
+  // applied and before anything of the next.
+  bool checkpoint_due = false;
 };
+
+// A file that goes into the checkpoint's folder beside the states, for people and other programs.
+struct CheckpointFile {
+  std::string name;
+  std::string bytes;
+};
+
+// The job went back to a checkpoint (or to its start): nobody's fault in this session. The session
+// is over; a new one that joins goes on from there.
+bool IsRollback(const absl::Status& status);
+absl::Status RollbackError(absl::string_view message);
 
 // Serialized messages, of the steps so far; parameters agreed at the start not included.
 struct TrafficCounters {
@@ -78,13 +95,19 @@ class Session {
   // 0). After Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
 
+  // After a step that said checkpoint_due: takes what the caller needs to go on from here, and
+  // what the session has. Writes in the background; if that fails the coordinator is told and
+  // training goes on. FAILED_PRECONDITION: no checkpoint is due.
+  virtual absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) = 0;
+
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;
   // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job
   // with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;
   virtual TrafficCounters traffic() const = 0;
-  // Finished in order. Waits until the coordinator knows.
+  // Finished in order. Waits until the coordinator knows; in a job with checkpoints, until all
+  // ranks have finished, since a rollback may need this one again.
   virtual absl::Status Leave() = 0;
   // Gives up and tells why, so that the others end with the reason. Best effort.
   virtual void Abandon(absl::string_view reason) = 0;

@@ -53,6 +53,7 @@ class RemoteSession final : public Session {
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
     return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
   }
+  absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override;
   void Report(const Progress& progress) override {
     if (live_ != nullptr) live_->Report(progress);
   }
@@ -191,6 +192,11 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
   request.set_parameters_hash_step(last.parameters_hash_step());
   request.set_parameters_sha256(last.parameters_sha256());
   return request;
+}
+
+absl::Status RemoteSession::SaveCheckpoint(std::string /*state*/,
+                                           std::vector<CheckpointFile> /*files*/) {
+  return absl::FailedPreconditionError("no checkpoint is due");
 }
 
 absl::Status RemoteSession::Leave() {

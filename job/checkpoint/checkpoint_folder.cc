@@ -1,0 +1,3 @@
+#include "job/checkpoint/checkpoint_folder.h"
+
+namespace sluice {}  // namespace sluice

@@ -1,0 +1,3 @@
+#include "job/checkpoint/snapshot_format.h"
+
+namespace sluice {}  // namespace sluice

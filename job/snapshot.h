@@ -1,0 +1,83 @@
+// What job checkpoints are made of, in plain types, for the cores on both sides: the state after a
+// step, part by part. docs/checkpoints.md tells how it lies on disk.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compress/compressor.h"
+#include "compress/saved_state.h"
+#include "job/layout.h"
+
+namespace sluice {
+
+// One file of a checkpoint, durable, or why it is not.
+struct CheckpointPart {
+  uint32_t term = 0;
+  uint64_t step = 0;
+  std::string name;       // In the checkpoint's folder.
+  uint64_t bytes = 0;
+  uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
+  std::string error;      // Not empty: it could not be written, or not be restored.
+
+  friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
+};
+
+// A shard's state exactly after `step`.
+struct ShardSnapshot {
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  uint64_t step = 0;
+  uint32_t shard = 0;
+  std::vector<uint64_t> versions;        // By bundle.
+  SavedCompressor downlink;
+  std::vector<SavedState> aggregators;  // By chunk of the shard, in bundle order.
+
+  friend bool operator==(const ShardSnapshot&, const ShardSnapshot&) = default;
+};
+
+// A rank's state exactly after `step`.
+struct WorkerSnapshot {
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  uint64_t step = 0;
+  uint32_t rank = 0;
+  SavedCompressor uplink;  // What was published up to `step` is observed.
+  std::string trainer;     // As it came through Session::SaveCheckpoint.
+
+  friend bool operator==(const WorkerSnapshot&, const WorkerSnapshot&) = default;
+};
+
+// A complete checkpoint: written last, when every part is durable.
+struct CheckpointManifest {
+  std::string job_name;
+  uint64_t job_hash = 0;
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  uint64_t step = 0;
+  uint32_t world_size = 0;
+  uint32_t shards = 0;
+  uint64_t table_hash = 0;
+  LayoutParameters layout;
+  std::string software_version;
+  std::vector<CheckpointPart> parts;  // By name; terms and steps are the manifest's.
+
+  friend bool operator==(const CheckpointManifest&, const CheckpointManifest&) = default;
+};
+
+// What the coordinator must not forget: on disk before it is announced.
+struct RunRecord {
+  std::string job_name;
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  bool finished = false;
+
+  friend bool operator==(const RunRecord&, const RunRecord&) = default;
+};
+
+// "shard-1-term-0.state", "worker-3-term-0.state": terms never write over each other's files.
+std::string ShardPartName(uint32_t shard, uint32_t term);
+std::string WorkerPartName(uint32_t rank, uint32_t term);
+
+}  // namespace sluice
