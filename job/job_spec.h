@@ -70,9 +70,9 @@ struct CompressionSpec {
 
 // Job checkpoints (docs/checkpoints.md).
 struct CheckpointSpec {
-  std::string dir;         // Empty: the job has none.
-  uint64_t every = 1000;   // Steps from one to the next.
-  uint32_t keep = 2;       // Complete ones.
+  std::string dir;             // Empty: the job has none.
+  uint64_t every = 1000;       // Steps from one to the next.
+  uint32_t keep = 2;           // Complete ones.
   std::string store = "path";  // path: every process writes into `dir`, which all of them see.
 
   bool enabled() const { return !dir.empty(); }

@@ -16,7 +16,7 @@ namespace sluice {
 struct CheckpointPart {
   uint32_t term = 0;
   uint64_t step = 0;
-  std::string name;       // In the checkpoint's folder.
+  std::string name;  // In the checkpoint's folder.
   uint64_t bytes = 0;
   uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
   std::string error;      // Not empty: it could not be written, or not be restored.
@@ -30,7 +30,7 @@ struct ShardSnapshot {
   uint32_t term = 0;
   uint64_t step = 0;
   uint32_t shard = 0;
-  std::vector<uint64_t> versions;        // By bundle.
+  std::vector<uint64_t> versions;  // By bundle.
   SavedCompressor downlink;
   std::vector<SavedState> aggregators;  // By chunk of the shard, in bundle order.
 

@@ -270,6 +270,8 @@ v1::JobPhase PhaseToProto(JobPhase phase) {
       return v1::JOB_PHASE_FINISHED;
     case JobPhase::kFailed:
       return v1::JOB_PHASE_FAILED;
+    case JobPhase::kRecovering:
+      return v1::JOB_PHASE_RECOVERING;
   }
   return v1::JOB_PHASE_UNSPECIFIED;
 }
@@ -282,6 +284,8 @@ JobPhase PhaseFromProto(v1::JobPhase phase) {
       return JobPhase::kRunning;
     case v1::JOB_PHASE_FINISHED:
       return JobPhase::kFinished;
+    case v1::JOB_PHASE_RECOVERING:
+      return JobPhase::kRecovering;
     default:
       return JobPhase::kFailed;
   }

@@ -82,6 +82,8 @@ class AttachCall final : public ControlOutput {
       case v1::ShardReport::kFailed:
         host_->ShardFailed(id_, report->failed());
         break;
+      case v1::ShardReport::kPart:
+      case v1::ShardReport::kCheckpointNamed:
       case v1::ShardReport::REPORT_NOT_SET:
         break;
     }

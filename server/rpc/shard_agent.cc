@@ -197,6 +197,8 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
       EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
       break;
     case v1::ShardCommand::kPlan:
+    case v1::ShardCommand::kNameCheckpoint:
+    case v1::ShardCommand::kSuspend:
     case v1::ShardCommand::COMMAND_NOT_SET:
       done = absl::UnimplementedError("the coordinator sent a command that this version has not");
       break;

@@ -24,7 +24,7 @@ struct JoinInfo {
   bool parameters_agree = true;  // False: call AgreeOnParameters before the first step.
   // A job checkpoint that the run continues from: first_step is the step after it. 0: none.
   uint64_t restored_step = 0;
-  std::string restored;  // What this rank gave to SaveCheckpoint then.
+  std::string restored{};  // What this rank gave to SaveCheckpoint then.
 };
 
 // What a step was made of, summed over bundles.
