@@ -1,7 +1,10 @@
 #include "server/rpc/convert.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -10,6 +13,7 @@ namespace {
 constexpr size_t kTextMax = 4096;   // Of a reason, a host, an address.
 constexpr int kDimensionsMax = 16;  // Of a tensor.
 constexpr int kNameMax = 512;       // Of a tensor.
+constexpr size_t kFileNameMax = 128;
 constexpr size_t kSha256Size = 32;
 constexpr int kContributionsMax = 1 << 20;
 
@@ -134,6 +138,36 @@ absl::Status CheckParametersHash(uint64_t step, const std::string& sha256) {
       absl::StrCat("parameters_sha256 has ", sha256.size(), " bytes instead of ", kSha256Size));
 }
 
+void StartToProto(const StartShard& start, v1::StartJob* job) {
+  job->set_job_uid(start.job_uid);
+  job->set_term(start.term);
+  job->set_first_step(start.first_step);
+  TableToProto(start.table, job->mutable_table());
+  LayoutToProto(start.layout, job->mutable_layout());
+  job->mutable_membership()->set_generation(start.generation);
+  job->mutable_membership()->set_from_step(start.first_step);
+  for (uint32_t rank = 0; rank < start.incarnations.size(); ++rank) {
+    v1::Member* member = job->mutable_membership()->add_members();
+    member->set_rank(rank);
+    member->set_incarnation(start.incarnations[rank]);
+  }
+  job->set_window_bytes(start.window_bytes);
+  job->set_coordinator_incarnation(start.coordinator_incarnation);
+  job->set_parameters_agree(start.parameters_agree);
+  job->set_restore_step(start.restore_step);
+}
+
+// Of a plain file that leads out of no folder and can be read in a log.
+bool IsFileName(absl::string_view name) {
+  return !name.empty() && name.size() <= kFileNameMax && name[0] != '.' &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return absl::ascii_isgraph(c) && c != '/' && c != '\\'; });
+}
+
+std::string PrintableName(absl::string_view name) {
+  return absl::CHexEscape(name.substr(0, kFileNameMax));
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -169,7 +203,8 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                     .checksums = {},
                     .plan_id = request->plan_id(),
                     .base_version = request->base_version(),
-                    .acked_step = request->acked_step()};
+                    .acked_step = request->acked_step(),
+                    .checkpoint_step = request->checkpoint_step()};
   if (request->generation() != 0) exchange.sender.generation = request->generation();
   for (v1::Contribution& contribution : *request->mutable_contributions()) {
     if (exchange.keys_only) {
@@ -194,6 +229,8 @@ v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_inc
   reply.set_retry_after_ms(answer.retry_after_ms);
   reply.set_message(answer.message);
   reply.set_server_incarnation(server_incarnation);
+  reply.set_checkpoint_step(answer.checkpoint_step);
+  reply.set_term(answer.term);
   return reply;
 }
 
@@ -358,31 +395,45 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
           .in_flight_bytes = health.in_flight_bytes()};
 }
 
+void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
+  out->set_term(part.term);
+  out->set_step(part.step);
+  out->set_name(part.name);
+  out->set_bytes(part.bytes);
+  out->set_checksum(part.checksum);
+  out->set_error(part.error);
+}
+
+CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
+  CheckpointPart out{.term = part.term(),
+                     .step = part.step(),
+                     .name = part.name(),
+                     .bytes = part.bytes(),
+                     .checksum = part.checksum(),
+                     .error = Shortened(part.error())};
+  if (IsFileName(out.name)) return out;
+  out.name = PrintableName(out.name);
+  if (out.error.empty()) {
+    out.error = absl::StrCat("\"", out.name, "\" is no name for a file of a checkpoint");
+  }
+  return out;
+}
+
 v1::ShardCommand CommandToProto(const CommandShard& command) {
   v1::ShardCommand out;
   out.set_sequence(command.sequence);
-  if (const auto* end = std::get_if<EndShard>(&command.command)) {
-    out.mutable_end()->set_phase(PhaseToProto(end->phase));
-    out.mutable_end()->set_reason(end->reason);
-    return out;
+  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+    StartToProto(*start, out.mutable_start());
+  } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
+    out.mutable_name_checkpoint()->set_minimum_step(name->minimum_step);
+  } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
+    out.mutable_suspend()->set_term(suspend->term);
+    out.mutable_suspend()->set_reason(suspend->reason);
+  } else {
+    const EndShard& end = std::get<EndShard>(command.command);
+    out.mutable_end()->set_phase(PhaseToProto(end.phase));
+    out.mutable_end()->set_reason(end.reason);
   }
-  const StartShard& start = std::get<StartShard>(command.command);
-  v1::StartJob* job = out.mutable_start();
-  job->set_job_uid(start.job_uid);
-  job->set_term(start.term);
-  job->set_first_step(start.first_step);
-  TableToProto(start.table, job->mutable_table());
-  LayoutToProto(start.layout, job->mutable_layout());
-  job->mutable_membership()->set_generation(start.generation);
-  job->mutable_membership()->set_from_step(start.first_step);
-  for (uint32_t rank = 0; rank < start.incarnations.size(); ++rank) {
-    v1::Member* member = job->mutable_membership()->add_members();
-    member->set_rank(rank);
-    member->set_incarnation(start.incarnations[rank]);
-  }
-  job->set_window_bytes(start.window_bytes);
-  job->set_coordinator_incarnation(start.coordinator_incarnation);
-  job->set_parameters_agree(start.parameters_agree);
   return out;
 }
 
@@ -398,7 +449,13 @@ absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& job) {
                    .generation = job.membership().generation(),
                    .window_bytes = job.window_bytes(),
                    .coordinator_incarnation = job.coordinator_incarnation(),
-                   .parameters_agree = job.parameters_agree()};
+                   .parameters_agree = job.parameters_agree(),
+                   .restore_step = job.restore_step()};
+  if (start.restore_step != 0 && start.first_step != start.restore_step + 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job is to begin with step ", start.first_step,
+                     " from the checkpoint after step ", start.restore_step));
+  }
   for (const v1::Member& member : job.membership().members()) {
     if (member.rank() != start.incarnations.size() || member.learner()) {
       return absl::InvalidArgumentError(absl::StrCat(

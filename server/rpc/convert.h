@@ -34,6 +34,9 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival);
 ShardArrival HelloFromProto(const v1::ShardHello& hello);
 v1::ShardHealth HealthToProto(const ShardHealthReport& health);
 ShardHealthReport HealthFromProto(const v1::ShardHealth& health);
+void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out);
+// A name that no file may have becomes the part's error.
+CheckpointPart PartFromProto(const v1::CheckpointPart& part);
 v1::ShardCommand CommandToProto(const CommandShard& command);
 absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& start);
 

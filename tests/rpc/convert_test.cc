@@ -1,0 +1,99 @@
+#include "server/rpc/convert.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+
+
+v1::ShardCommand Command(decltype(CommandShard::command) command) {
+  return CommandToProto({.stream = 1, .sequence = 7, .command = std::move(command)});
+}
+
+TEST(ConvertTest, PartsTravel) {
+  CheckpointPart part{.term = 3,
+                      .step = 1000,
+                      .name = "shard-1-term-3.state",
+                      .bytes = uint64_t{5} << 32,
+                      .checksum = 0xDEADBEEF,
+                      .error = "the disk is full"};
+  v1::CheckpointPart message;
+  PartToProto(part, &message);
+  EXPECT_EQ(PartFromProto(message), part);
+}
+
+TEST(ConvertTest, APartWhoseNameIsNoFileNameIsAnError) {
+  for (const char* name : {"", "../run.json", "/etc/passwd", ".hidden", "a b", "a\\b", "a\nb"}) {
+    v1::CheckpointPart message;
+    message.set_name(name);
+    const CheckpointPart part = PartFromProto(message);
+    EXPECT_NE(part.error, "") << name;
+    EXPECT_EQ(part.name.find('\n'), std::string::npos);
+  }
+  v1::CheckpointPart message;
+  message.set_name(std::string(1 << 20, 'a'));
+  message.set_error(std::string(1 << 20, 'b'));
+  EXPECT_LE(PartFromProto(message).name.size(), 128);
+  EXPECT_LE(PartFromProto(message).error.size(), 4096);
+}
+
+TEST(ConvertTest, CommandsOfCheckpointsTravel) {
+  const v1::ShardCommand named = Command(NameCheckpoint{.minimum_step = 2000});
+  EXPECT_EQ(named.sequence(), 7);
+  EXPECT_EQ(named.name_checkpoint().minimum_step(), 2000);
+
+  const v1::ShardCommand suspended = Command(SuspendShard{.term = 4, .reason = "rank 2 was lost"});
+  EXPECT_EQ(suspended.suspend().term(), 4);
+  EXPECT_EQ(suspended.suspend().reason(), "rank 2 was lost");
+
+  const v1::ShardCommand ended =
+      Command(EndShard{.phase = JobPhase::kFailed, .reason = "rank 1 gave up"});
+  EXPECT_EQ(PhaseFromProto(ended.end().phase()), JobPhase::kFailed);
+  EXPECT_EQ(ended.end().reason(), "rank 1 gave up");
+}
+
+TEST(ConvertTest, AStartTellsWhatToRestore) {
+  StartShard start{.job_uid = 9,
+                   .term = 2,
+                   .first_step = 1001,
+                   .table = {{.name = "w", .shape = {4}, .strides = {1}}},
+                   .layout = {},
+                   .generation = 3,
+                   .incarnations = {11, 12},
+                   .window_bytes = 1 << 20,
+                   .coordinator_incarnation = 5,
+                   .parameters_agree = true,
+                   .restore_step = 1000};
+  const absl::StatusOr<StartShard> back = StartFromProto(Command(start).start());
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->term, 2);
+  EXPECT_EQ(back->first_step, 1001);
+  EXPECT_EQ(back->restore_step, 1000);
+  EXPECT_EQ(back->incarnations, start.incarnations);
+  EXPECT_EQ(back->coordinator_incarnation, 5);
+
+  start.first_step = 1002;
+  EXPECT_EQ(StartFromProto(Command(start).start()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ConvertTest, ExchangesCarryCheckpointsAndTerms) {
+  v1::ExchangeRequest request;
+  request.set_step(5);
+  request.set_checkpoint_step(8);
+  const absl::StatusOr<Exchange> exchange = ExchangeFromProto({}, &request);
+  ASSERT_TRUE(exchange.ok()) << exchange.status();
+  EXPECT_EQ(exchange->checkpoint_step, 8);
+
+  ExchangeAnswer answer;
+  answer.outcome = Outcome::kFenced;
+  answer.checkpoint_step = 12;
+  answer.term = 3;
+  const v1::ExchangeReply reply = ReplyToProto(answer, 1);
+  EXPECT_EQ(reply.checkpoint_step(), 12);
+  EXPECT_EQ(reply.term(), 3);
+}
+
+}  // namespace
+}  // namespace sluice
