@@ -1,3 +1,390 @@
 #include "job/checkpoint/checkpoint_folder.h"
 
-namespace sluice {}  // namespace sluice
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/crc32c.h"
+#include "job/checkpoint/durable_file.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr absl::string_view kManifestName = "manifest.json";
+constexpr absl::string_view kRunRecordName = "run.json";
+constexpr absl::string_view kManifestFormat = "sluice checkpoint";
+constexpr absl::string_view kRunFormat = "sluice run";
+constexpr uint32_t kVersion = 1;
+constexpr uint64_t kMaxRecordSize = 16 << 20;
+constexpr int kMaxJsonDepth = 8;
+constexpr size_t kMaxPartName = 200;
+
+std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
+std::string Hex(uint32_t value) { return absl::StrFormat("%08x", value); }
+
+absl::Status Damaged(absl::string_view path, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
+}
+
+bool IsPartName(absl::string_view name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
+  });
+  return plain && !name.empty() && name.front() != '.' && name.size() <= kMaxPartName &&
+         name != kManifestName && !absl::EndsWith(name, kUnfinishedSuffix);
+}
+
+absl::Status CheckPartName(absl::string_view name) {
+  if (IsPartName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::CHexEscape(name), "\" is no name for a part of a checkpoint: at most ",
+      kMaxPartName, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
+      " and not ending in ", kUnfinishedSuffix));
+}
+
+std::string PathOf(absl::string_view dir, uint64_t step, absl::string_view name) {
+  return absl::StrCat(StepFolder(dir, step), "/", name);
+}
+
+// The checksum is over the rest in one spelling: keys sorted, no white space.
+std::string ChecksumOf(const Json& record) {
+  Json rest = record;
+  rest.erase("checksum");
+  const std::string text = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Hex(Crc32c({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+}
+
+// For people: in the order given, the checksum last.
+std::string RecordText(nlohmann::ordered_json record) {
+  record["checksum"] = ChecksumOf(Json(record));
+  return record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+// Values of a record whose checksum is right. After a value that is not as it should be `problem()`
+// says which.
+class RecordReader {
+ public:
+  explicit RecordReader(const Json* record) : record_(record) {}
+
+  template <typename T>
+  T Number(const char* key) {
+    const Json& value = Find(key);
+    const bool fits =
+        value.is_number_unsigned() && value.get<uint64_t>() <= std::numeric_limits<T>::max();
+    if (!fits) return Fail<T>(key, "a whole number");
+    return value.get<T>();
+  }
+  template <typename T>
+  T HexNumber(const char* key) {
+    const Json& value = Find(key);
+    T number = 0;
+    const bool fits = value.is_string() && absl::SimpleHexAtoi(value.get<std::string>(), &number) &&
+                      Hex(number) == value.get<std::string>();
+    if (!fits) return Fail<T>(key, "a number in hexadecimal");
+    return number;
+  }
+  std::string Text(const char* key) {
+    const Json& value = Find(key);
+    if (!value.is_string()) return Fail<std::string>(key, "a text");
+    return value.get<std::string>();
+  }
+  bool Bool(const char* key) {
+    const Json& value = Find(key);
+    if (!value.is_boolean()) return Fail<bool>(key, "true or false");
+    return value.get<bool>();
+  }
+  const Json& List(const char* key) {
+    const Json& value = Find(key);
+    if (!value.is_array()) Fail<int>(key, "a list");
+    return value;
+  }
+  const Json& Find(const char* key) const {
+    static const Json& absent = *new Json();
+    if (!record_->is_object()) return absent;
+    const auto found = record_->find(key);
+    return found == record_->end() ? absent : *found;
+  }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  template <typename T>
+  T Fail(const char* key, absl::string_view what) {
+    if (problem_.empty()) problem_ = absl::StrCat("its `", key, "` is not ", what);
+    return T{};
+  }
+
+  const Json* const record_;
+  std::string problem_;
+};
+
+// Reads a record of ours: its checksum is right and its version ours.
+absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format) {
+  absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxRecordSize);
+  if (!text.ok()) return text.status();
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+    too_deep = too_deep || depth > kMaxJsonDepth;
+    return depth <= kMaxJsonDepth;
+  };
+  Json record = Json::parse(*text, watch, /*allow_exceptions=*/false);
+  if (too_deep || record.is_discarded() || !record.is_object()) {
+    return Damaged(path, "it is not a JSON object as Sluice writes them");
+  }
+  RecordReader reader(&record);
+  if (reader.Text("format") != format) {
+    return Damaged(path, absl::StrCat("its `format` is not \"", format, "\""));
+  }
+  if (reader.Text("checksum") != ChecksumOf(record)) {
+    return Damaged(path, "its `checksum` is not that of the rest");
+  }
+  const auto version = reader.Number<uint32_t>("version");
+  if (!reader.problem().empty()) return Damaged(path, reader.problem());
+  if (version != kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is of version ", version, ", this program reads version ", kVersion,
+                     "; go on with a program as new as the one that wrote it"));
+  }
+  return record;
+}
+
+absl::Status CheckManifest(const CheckpointManifest& manifest) {
+  std::set<std::string> names;
+  for (const CheckpointPart& part : manifest.parts) {
+    absl::Status fits = CheckPartName(part.name);
+    if (!fits.ok()) return fits;
+    if (!names.insert(part.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the manifest of step ", manifest.step, " lists ", part.name, " twice"));
+    }
+    if (!part.error.empty() || part.step != manifest.step || part.term != manifest.term) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the manifest of step ", manifest.step, " in term ", manifest.term,
+                       " lists ", part.name, " of step ", part.step, " in term ", part.term,
+                       part.error.empty() ? "" : absl::StrCat(", which failed: ", part.error)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
+  nlohmann::ordered_json record = {
+      {"format", kManifestFormat},
+      {"version", kVersion},
+      {"job_name", manifest.job_name},
+      {"job_hash", Hex(manifest.job_hash)},
+      {"job_uid", Hex(manifest.job_uid)},
+      {"term", manifest.term},
+      {"step", manifest.step},
+      {"world_size", manifest.world_size},
+      {"shards", manifest.shards},
+      {"table_hash", Hex(manifest.table_hash)},
+      {"chunk_elements", manifest.layout.chunk_elements},
+      {"bundle_elements", manifest.layout.bundle_elements},
+      {"software_version", manifest.software_version},
+      {"parts", nlohmann::ordered_json::array()},
+  };
+  for (const CheckpointPart& part : manifest.parts) {
+    record["parts"].push_back(
+        {{"name", part.name}, {"bytes", part.bytes}, {"checksum", Hex(part.checksum)}});
+  }
+  return record;
+}
+
+// The text of why not, or empty.
+std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
+  std::set<std::string> names;
+  for (const Json& entry : list) {
+    RecordReader reader(&entry);
+    CheckpointPart& part = manifest->parts.emplace_back();
+    part.term = manifest->term;
+    part.step = manifest->step;
+    part.name = reader.Text("name");
+    part.bytes = reader.Number<uint64_t>("bytes");
+    part.checksum = reader.HexNumber<uint32_t>("checksum");
+    if (!reader.problem().empty()) return absl::StrCat("of a part: ", reader.problem());
+    if (!IsPartName(part.name) || !names.insert(part.name).second) {
+      return absl::StrCat("it lists a part \"", absl::CHexEscape(part.name), "\"");
+    }
+  }
+  return "";
+}
+
+const CheckpointPart* FindPart(const CheckpointManifest& manifest, absl::string_view name) {
+  const auto found = std::find_if(manifest.parts.begin(), manifest.parts.end(),
+                                  [&](const CheckpointPart& part) { return part.name == name; });
+  return found == manifest.parts.end() ? nullptr : &*found;
+}
+
+absl::Status CheckSize(const std::string& path, uint64_t found, const CheckpointPart& part) {
+  if (found == part.bytes) return absl::OkStatus();
+  return Damaged(path, absl::StrCat("it has ", found, " bytes, the manifest says ", part.bytes));
+}
+
+absl::Status CheckChecksum(const std::string& path, uint32_t found, const CheckpointPart& part) {
+  if (found == part.checksum) return absl::OkStatus();
+  return Damaged(path, absl::StrCat("its checksum is ", Hex(found), ", the manifest says ",
+                                    Hex(part.checksum)));
+}
+
+// A part that is listed and not there is lost; there is nobody to ask for another.
+absl::Status PartStatus(const absl::Status& status) {
+  return absl::IsNotFound(status) ? absl::DataLossError(status.message()) : status;
+}
+
+}  // namespace
+
+std::string StepFolder(absl::string_view dir, uint64_t step) {
+  return absl::StrCat(dir, "/step-", absl::StrFormat("%012d", step));
+}
+
+absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, uint64_t step,
+                                         absl::string_view name, absl::string_view bytes) {
+  absl::Status fits = CheckPartName(name);
+  if (!fits.ok()) return fits;
+  fits = MakeFolder(StepFolder(dir, step));
+  if (!fits.ok()) return fits;
+  const absl::StatusOr<uint32_t> checksum = WriteDurably(PathOf(dir, step, name), bytes);
+  if (!checksum.ok()) return checksum.status();
+  CheckpointPart part;
+  part.term = term;
+  part.step = step;
+  part.name = std::string(name);
+  part.bytes = bytes.size();
+  part.checksum = *checksum;
+  return part;
+}
+
+absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointManifest& manifest,
+                                     absl::string_view name) {
+  const std::string path = PathOf(dir, manifest.step, name);
+  const CheckpointPart* const part = FindPart(manifest, name);
+  if (part == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is not listed in the manifest of its checkpoint"));
+  }
+  const absl::StatusOr<FileFacts> size = StatFile(path);
+  if (!size.ok()) return PartStatus(size.status());
+  // Before a buffer of that size is made.
+  absl::Status fits = CheckSize(path, size->bytes, *part);
+  if (!fits.ok()) return fits;
+  absl::StatusOr<std::string> bytes = ReadWholeFile(path, part->bytes);
+  if (!bytes.ok()) return PartStatus(bytes.status());
+  fits = CheckSize(path, bytes->size(), *part);
+  if (!fits.ok()) return fits;
+  fits = CheckChecksum(
+      path, Crc32c({reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}), *part);
+  if (!fits.ok()) return fits;
+  return bytes;
+}
+
+absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest) {
+  absl::Status fits = CheckManifest(manifest);
+  if (!fits.ok()) return fits;
+  fits = MakeFolder(StepFolder(dir, manifest.step));
+  if (!fits.ok()) return fits;
+  return WriteDurably(PathOf(dir, manifest.step, kManifestName),
+                      RecordText(ManifestRecord(manifest)))
+      .status();
+}
+
+absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step) {
+  const std::string path = PathOf(dir, step, kManifestName);
+  const absl::StatusOr<Json> record = ReadRecord(path, kManifestFormat);
+  if (!record.ok()) return record.status();
+  RecordReader reader(&*record);
+  CheckpointManifest manifest;
+  manifest.job_name = reader.Text("job_name");
+  manifest.job_hash = reader.HexNumber<uint64_t>("job_hash");
+  manifest.job_uid = reader.HexNumber<uint64_t>("job_uid");
+  manifest.term = reader.Number<uint32_t>("term");
+  manifest.step = reader.Number<uint64_t>("step");
+  manifest.world_size = reader.Number<uint32_t>("world_size");
+  manifest.shards = reader.Number<uint32_t>("shards");
+  manifest.table_hash = reader.HexNumber<uint64_t>("table_hash");
+  manifest.layout.chunk_elements = reader.Number<uint32_t>("chunk_elements");
+  manifest.layout.bundle_elements = reader.Number<uint32_t>("bundle_elements");
+  manifest.software_version = reader.Text("software_version");
+  const Json& parts = reader.List("parts");
+  if (!reader.problem().empty()) return Damaged(path, reader.problem());
+  const std::string problem = ReadParts(parts, &manifest);
+  if (!problem.empty()) return Damaged(path, problem);
+  if (manifest.step != step) {
+    return Damaged(path, absl::StrCat("it is of step ", manifest.step));
+  }
+  return manifest;
+}
+
+absl::Status VerifyCheckpoint(absl::string_view dir, const CheckpointManifest& manifest) {
+  for (const CheckpointPart& part : manifest.parts) {
+    const std::string path = PathOf(dir, manifest.step, part.name);
+    const absl::StatusOr<FileFacts> found = ChecksumFile(path);
+    if (!found.ok()) return PartStatus(found.status());
+    absl::Status fits = CheckSize(path, found->bytes, part);
+    if (!fits.ok()) return fits;
+    fits = CheckChecksum(path, found->checksum, part);
+    if (!fits.ok()) return fits;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(absl::string_view dir) {
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(std::string(dir));
+  if (absl::IsNotFound(names.status())) return std::vector<uint64_t>();
+  if (!names.ok()) return names.status();
+  std::vector<uint64_t> steps;
+  for (const std::string& name : *names) {
+    uint64_t step = 0;
+    const bool is_step = absl::StartsWith(name, "step-") &&
+                         absl::SimpleAtoi(name.substr(5), &step) &&
+                         StepFolder("", step) == absl::StrCat("/", name);
+    if (is_step) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+absl::Status RemoveCheckpoint(absl::string_view dir, uint64_t step) {
+  const std::string folder = StepFolder(dir, step);
+  absl::Status removed = RemoveDurably(absl::StrCat(folder, "/", kManifestName));
+  if (!removed.ok()) return removed;
+  return RemoveFolder(folder);
+}
+
+absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
+  absl::Status made = MakeFolder(std::string(dir));
+  if (!made.ok()) return made;
+  const std::string text = RecordText({{"format", kRunFormat},
+                                       {"version", kVersion},
+                                       {"job_name", record.job_name},
+                                       {"job_uid", Hex(record.job_uid)},
+                                       {"term", record.term},
+                                       {"finished", record.finished}});
+  return WriteDurably(absl::StrCat(dir, "/", kRunRecordName), text).status();
+}
+
+absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
+  const std::string path = absl::StrCat(dir, "/", kRunRecordName);
+  const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat);
+  if (!read.ok()) return read.status();
+  RecordReader reader(&*read);
+  RunRecord record;
+  record.job_name = reader.Text("job_name");
+  record.job_uid = reader.HexNumber<uint64_t>("job_uid");
+  record.term = reader.Number<uint32_t>("term");
+  record.finished = reader.Bool("finished");
+  if (!reader.problem().empty()) return Damaged(path, reader.problem());
+  return record;
+}
+
+}  // namespace sluice

@@ -1,3 +1,494 @@
+// A snapshot file, as docs/checkpoints.md lays it down:
+//
+//   header   := magic version kind sections file_size crc   over the header before it
+//   section  := id crc payload_size payload                 crc over id, payload_size and payload
+//
+// Every value has one way to be written, so that bytes that are accepted are those that Format
+// gives for what was read.
 #include "job/checkpoint/snapshot_format.h"
 
-namespace sluice {}  // namespace sluice
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "compress/codec_spec.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
+constexpr uint16_t kVersion = 1;
+constexpr size_t kHeaderSize = 28;
+constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
+constexpr size_t kSectionHeaderSize = 16;
+
+enum class Kind : uint16_t { kShard = 1, kWorker = 2 };
+
+enum class SectionId : uint32_t {
+  kIdentity = 1,
+  kVersions = 2,
+  kCompressor = 3,
+  kAggregators = 4,
+  kTrainer = 5,
+};
+
+constexpr SectionId kShardSections[] = {SectionId::kIdentity, SectionId::kVersions,
+                                        SectionId::kCompressor, SectionId::kAggregators};
+constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
+                                         SectionId::kTrainer};
+
+constexpr size_t kIdentitySize = 24;
+constexpr size_t kChunkFixedSize = 24;  // Without its state.
+constexpr size_t kListFixedSize = 10;   // Without name and numbers.
+
+const char* KindName(Kind kind) { return kind == Kind::kShard ? "shard" : "worker"; }
+
+const char* SectionName(SectionId id) {
+  switch (id) {
+    case SectionId::kIdentity:
+      return "identity";
+    case SectionId::kVersions:
+      return "versions";
+    case SectionId::kCompressor:
+      return "compressor";
+    case SectionId::kAggregators:
+      return "aggregators";
+    case SectionId::kTrainer:
+      return "trainer";
+  }
+  return "unknown";
+}
+
+absl::Span<const std::byte> AsBytes(absl::string_view text) {
+  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+}
+
+// --- Writing ---
+
+template <typename T>
+void Append(T value, std::string* out) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  out->append(bytes, sizeof(T));
+}
+
+template <typename T>
+void Put(T value, size_t at, std::string* out) {
+  std::memcpy(out->data() + at, &value, sizeof(T));
+}
+
+size_t SizeOf(const SavedState& state) {
+  size_t size = 4;
+  for (const auto& [name, values] : state) {
+    size += kListFixedSize + name.size() + values.size() * sizeof(float);
+  }
+  return size;
+}
+
+size_t SizeOf(const std::vector<SavedState>& states) {
+  size_t size = 8;
+  for (const SavedState& state : states) size += SizeOf(state);
+  return size;
+}
+
+// Codecs are written once each, as their text: their numbers are promised nowhere.
+struct SpecTexts {
+  std::vector<std::string> texts;  // As they are first used.
+  std::vector<uint32_t> of_chunk;
+};
+
+SpecTexts CollectSpecs(const SavedCompressor& saved) {
+  SpecTexts specs;
+  specs.of_chunk.reserve(saved.chunks.size());
+  std::map<std::string, uint32_t> indices;
+  const CodecSpec* last = nullptr;  // Neighbours mostly share one: spares making its text again.
+  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
+    const CodecSpec& spec = chunk.config.spec;
+    if (last != nullptr && *last == spec) {
+      specs.of_chunk.push_back(specs.of_chunk.back());
+      continue;
+    }
+    std::string text = ToString(spec);
+    const auto [found, is_new] = indices.emplace(text, static_cast<uint32_t>(indices.size()));
+    if (is_new) specs.texts.push_back(std::move(text));
+    specs.of_chunk.push_back(found->second);
+    last = &spec;
+  }
+  return specs;
+}
+
+size_t SizeOf(const SavedCompressor& saved, const SpecTexts& specs) {
+  size_t size = 12 + SizeOf(saved.groups);
+  for (const std::string& text : specs.texts) size += 2 + text.size();
+  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
+    size += kChunkFixedSize + SizeOf(chunk.state);
+  }
+  return size;
+}
+
+void AppendState(const SavedState& state, std::string* out) {
+  Append(static_cast<uint32_t>(state.size()), out);
+  for (const auto& [name, values] : state) {
+    Append(static_cast<uint16_t>(name.size()), out);
+    out->append(name);
+    Append(uint64_t{values.size()}, out);
+    out->append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+}
+
+void AppendStates(const std::vector<SavedState>& states, std::string* out) {
+  Append(uint64_t{states.size()}, out);
+  for (const SavedState& state : states) AppendState(state, out);
+}
+
+void AppendCompressor(const SavedCompressor& saved, const SpecTexts& specs, std::string* out) {
+  Append(static_cast<uint32_t>(specs.texts.size()), out);
+  for (const std::string& text : specs.texts) {
+    Append(static_cast<uint16_t>(text.size()), out);
+    out->append(text);
+  }
+  Append(uint64_t{saved.chunks.size()}, out);
+  for (size_t i = 0; i < saved.chunks.size(); ++i) {
+    const ChunkConfig& config = saved.chunks[i].config;
+    Append(uint64_t{config.count}, out);
+    Append(specs.of_chunk[i], out);
+    Append(config.id, out);
+    Append(config.tensor, out);
+    Append(config.rows, out);
+    AppendState(saved.chunks[i].state, out);
+  }
+  AppendStates(saved.groups, out);
+}
+
+void AppendIdentity(uint64_t job_uid, uint64_t step, uint32_t term, uint32_t number,
+                    std::string* out) {
+  Append(job_uid, out);
+  Append(step, out);
+  Append(term, out);
+  Append(number, out);
+}
+
+// The whole file lies in one string, reserved once; sections are written in place.
+class FileWriter {
+ public:
+  FileWriter(Kind kind, size_t sections, size_t payload_size)
+      : size_(kHeaderSize + kSectionHeaderSize * sections + payload_size) {
+    out_.reserve(size_);
+    out_.append(kMagic, sizeof(kMagic));
+    Append(kVersion, &out_);
+    Append(kind, &out_);
+    Append(static_cast<uint32_t>(sections), &out_);
+    Append(uint64_t{0}, &out_);
+    Append(uint32_t{0}, &out_);
+  }
+
+  template <typename Fill>
+  void Section(SectionId id, const Fill& fill) {
+    const size_t at = out_.size();
+    Append(id, &out_);
+    Append(uint32_t{0}, &out_);
+    Append(uint64_t{0}, &out_);
+    fill(&out_);
+    Put(uint64_t{out_.size() - at - kSectionHeaderSize}, at + 8, &out_);
+    const absl::Span<const std::byte> bytes = AsBytes(out_);
+    const uint32_t of_id = Crc32c(bytes.subspan(at, 4));
+    Put(ExtendCrc32c(of_id, bytes.subspan(at + 8)), at + 4, &out_);
+  }
+
+  std::string Finish() {
+    Check(out_.size() == size_, "a snapshot takes the bytes that were reserved for it");
+    Put(uint64_t{out_.size()}, 16, &out_);
+    Put(Crc32c(AsBytes(out_).first(kHeaderChecked)), kHeaderChecked, &out_);
+    return std::move(out_);
+  }
+
+ private:
+  const size_t size_;
+  std::string out_;
+};
+
+// --- Reading ---
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("the snapshot is damaged: ", what));
+}
+
+// Payloads by section, every checksum seen to be right.
+using Sections = std::map<SectionId, absl::Span<const std::byte>>;
+
+absl::Status CheckHeader(absl::string_view bytes, Kind kind, size_t sections) {
+  if (bytes.size() < sizeof(kMagic) || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
+    const std::string start(bytes.substr(0, sizeof(kMagic)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a snapshot: it begins with \"", absl::CHexEscape(start), "\", not \"",
+                     absl::string_view(kMagic, sizeof(kMagic)), "\""));
+  }
+  if (bytes.size() < kHeaderSize) {
+    return Damaged(absl::StrCat("it ends within its header, after ", bytes.size(), " bytes"));
+  }
+  ByteReader reader(AsBytes(bytes).subspan(sizeof(kMagic)));
+  const auto version = reader.Read<uint16_t>();
+  const auto found_kind = reader.Read<uint16_t>();
+  const auto found_sections = reader.Read<uint32_t>();
+  const auto file_size = reader.Read<uint64_t>();
+  if (reader.Read<uint32_t>() != Crc32c(AsBytes(bytes).first(kHeaderChecked))) {
+    return Damaged("the checksum of its header is another");
+  }
+  if (version != kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the snapshot is of version ", version, ", this program reads version ",
+                     kVersion, "; go on with a program as new as the one that wrote it"));
+  }
+  if (found_kind != static_cast<uint16_t>(kind)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a ", KindName(kind), "'s snapshot: of kind ", found_kind,
+                     ", should be of kind ", static_cast<uint16_t>(kind)));
+  }
+  if (file_size != bytes.size()) {
+    return Damaged(absl::StrCat("it has ", bytes.size(), " bytes, its header says ", file_size));
+  }
+  if (found_sections != sections) {
+    return Damaged(absl::StrCat("it has ", found_sections, " sections, should have ", sections));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind,
+                                      absl::Span<const SectionId> ids) {
+  absl::Status fits = CheckHeader(bytes, kind, ids.size());
+  if (!fits.ok()) return fits;
+  Sections sections;
+  absl::Span<const std::byte> rest = AsBytes(bytes).subspan(kHeaderSize);
+  for (const SectionId id : ids) {
+    ByteReader reader(rest);
+    const auto found = reader.Read<uint32_t>();
+    const auto checksum = reader.Read<uint32_t>();
+    const auto size = reader.Read<uint64_t>();
+    const absl::Span<const std::byte> payload = reader.ReadBytes(size);
+    if (!reader.ok()) {
+      return Damaged(absl::StrCat("it ends within section ", SectionName(id)));
+    }
+    const uint32_t of_id = Crc32c(rest.first(4));
+    if (checksum != ExtendCrc32c(of_id, rest.subspan(8, 8 + payload.size()))) {
+      return Damaged(absl::StrCat("the checksum of section ", SectionName(id), " is another"));
+    }
+    if (found != static_cast<uint32_t>(id)) {
+      return Damaged(absl::StrCat("section ", found, " stands where ", SectionName(id), " should"));
+    }
+    sections[id] = payload;
+    rest.remove_prefix(kSectionHeaderSize + payload.size());
+  }
+  if (!rest.empty()) {
+    return Damaged(absl::StrCat(rest.size(), " bytes follow its last section"));
+  }
+  return sections;
+}
+
+// What is wrong within a section whose checksum is right; the caller adds which.
+absl::Status ReadName(ByteReader* reader, std::string* name) {
+  const absl::Span<const std::byte> bytes = reader->ReadBytes(reader->Read<uint16_t>());
+  if (!reader->ok()) return absl::DataLossError("it ends within a name");
+  name->assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return absl::OkStatus();
+}
+
+absl::Status ReadState(ByteReader* reader, SavedState* state) {
+  const auto lists = reader->Read<uint32_t>();
+  if (!reader->ok()) return absl::DataLossError("it ends before a state");
+  for (uint32_t i = 0; i < lists; ++i) {
+    std::string name;
+    absl::Status read = ReadName(reader, &name);
+    if (!read.ok()) return read;
+    const auto count = reader->Read<uint64_t>();
+    if (!reader->ok() || count > reader->remaining() / sizeof(float)) {
+      return absl::DataLossError(absl::StrCat("it ends within list ", absl::CHexEscape(name)));
+    }
+    if (!state->empty() && name <= state->rbegin()->first) {
+      return absl::DataLossError(absl::StrCat("list ", absl::CHexEscape(name), " is out of order"));
+    }
+    const absl::Span<const std::byte> bytes = reader->ReadBytes(count * sizeof(float));
+    std::vector<float> values(count);
+    if (count > 0) std::memcpy(values.data(), bytes.data(), bytes.size());
+    state->emplace_hint(state->end(), std::move(name), std::move(values));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadStates(ByteReader* reader, std::vector<SavedState>* states) {
+  const auto count = reader->Read<uint64_t>();
+  if (!reader->ok() || count > reader->remaining() / 4) {
+    return absl::DataLossError(absl::StrCat("it has no room for ", count, " states"));
+  }
+  states->resize(count);
+  for (SavedState& state : *states) {
+    absl::Status read = ReadState(reader, &state);
+    if (!read.ok()) return read;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadSpecs(ByteReader* reader, std::vector<CodecSpec>* specs) {
+  const auto count = reader->Read<uint32_t>();
+  std::map<std::string, size_t> seen;
+  for (uint32_t i = 0; i < count; ++i) {
+    std::string text;
+    absl::Status read = ReadName(reader, &text);
+    if (!read.ok()) return read;
+    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+    if (!spec.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("this program does not know its codec: ", spec.status().message()));
+    }
+    if (ToString(*spec) != text || !seen.emplace(text, i).second) {
+      return absl::DataLossError(absl::StrCat("codec ", text, " is written in another way"));
+    }
+    specs->push_back(*spec);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
+  std::vector<CodecSpec> specs;
+  absl::Status read = ReadSpecs(reader, &specs);
+  if (!read.ok()) return read;
+  const auto count = reader->Read<uint64_t>();
+  if (!reader->ok() || count > reader->remaining() / (kChunkFixedSize + 4)) {
+    return absl::DataLossError(absl::StrCat("it has no room for ", count, " chunks"));
+  }
+  saved->chunks.resize(count);
+  uint32_t used = 0;  // Codecs are numbered as they are first used.
+  for (SavedCompressor::Chunk& chunk : saved->chunks) {
+    chunk.config.count = reader->Read<uint64_t>();
+    const auto spec = reader->Read<uint32_t>();
+    chunk.config.id = reader->Read<uint32_t>();
+    chunk.config.tensor = reader->Read<uint32_t>();
+    chunk.config.rows = reader->Read<uint32_t>();
+    if (spec > used || spec >= specs.size()) {
+      return absl::DataLossError(absl::StrCat("a chunk names codec ", spec, ", after ", used,
+                                              " of ", specs.size(), " were used"));
+    }
+    if (spec == used) ++used;
+    chunk.config.spec = specs[spec];
+    read = ReadState(reader, &chunk.state);
+    if (!read.ok()) return read;
+  }
+  if (used != specs.size()) {
+    return absl::DataLossError(absl::StrCat("of ", specs.size(), " codecs ", used, " are used"));
+  }
+  return ReadStates(reader, &saved->groups);
+}
+
+absl::Status ReadVersions(ByteReader* reader, std::vector<uint64_t>* versions) {
+  const size_t count = reader->remaining() / sizeof(uint64_t);
+  const absl::Span<const std::byte> bytes = reader->ReadBytes(count * sizeof(uint64_t));
+  versions->resize(count);
+  if (count > 0) std::memcpy(versions->data(), bytes.data(), bytes.size());
+  return absl::OkStatus();
+}
+
+// `read` takes a ByteReader* and must use all of the section.
+template <typename Read>
+absl::Status ReadSection(const Sections& sections, SectionId id, const Read& read) {
+  ByteReader reader(sections.at(id));
+  const absl::Status status = read(&reader);
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("the snapshot's section ", SectionName(id),
+                                                    " is wrong: ", status.message()));
+  }
+  if (!reader.ok() || reader.remaining() > 0) {
+    return Damaged(absl::StrCat("section ", SectionName(id), " has ", sections.at(id).size(),
+                                " bytes, which is not what its content takes"));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Snapshot>
+absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t* number) {
+  return ReadSection(sections, SectionId::kIdentity, [&](ByteReader* reader) {
+    snapshot->job_uid = reader->Read<uint64_t>();
+    snapshot->step = reader->Read<uint64_t>();
+    snapshot->term = reader->Read<uint32_t>();
+    *number = reader->Read<uint32_t>();
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
+  const SpecTexts specs = CollectSpecs(snapshot.downlink);
+  FileWriter file(Kind::kShard, std::size(kShardSections),
+                  kIdentitySize + snapshot.versions.size() * sizeof(uint64_t) +
+                      SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators));
+  file.Section(SectionId::kIdentity, [&](std::string* out) {
+    AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.shard, out);
+  });
+  file.Section(SectionId::kVersions, [&](std::string* out) {
+    for (const uint64_t version : snapshot.versions) Append(version, out);
+  });
+  file.Section(SectionId::kCompressor,
+               [&](std::string* out) { AppendCompressor(snapshot.downlink, specs, out); });
+  file.Section(SectionId::kAggregators,
+               [&](std::string* out) { AppendStates(snapshot.aggregators, out); });
+  return file.Finish();
+}
+
+std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
+  const SpecTexts specs = CollectSpecs(snapshot.uplink);
+  FileWriter file(Kind::kWorker, std::size(kWorkerSections),
+                  kIdentitySize + SizeOf(snapshot.uplink, specs) + snapshot.trainer.size());
+  file.Section(SectionId::kIdentity, [&](std::string* out) {
+    AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.rank, out);
+  });
+  file.Section(SectionId::kCompressor,
+               [&](std::string* out) { AppendCompressor(snapshot.uplink, specs, out); });
+  file.Section(SectionId::kTrainer, [&](std::string* out) { out->append(snapshot.trainer); });
+  return file.Finish();
+}
+
+absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
+  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kShard, kShardSections);
+  if (!sections.ok()) return sections.status();
+  ShardSnapshot snapshot;
+  absl::Status read = ReadIdentity(*sections, &snapshot, &snapshot.shard);
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kVersions,
+                     [&](ByteReader* reader) { return ReadVersions(reader, &snapshot.versions); });
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kCompressor, [&](ByteReader* reader) {
+    return ReadCompressor(reader, &snapshot.downlink);
+  });
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kAggregators,
+                     [&](ByteReader* reader) { return ReadStates(reader, &snapshot.aggregators); });
+  if (!read.ok()) return read;
+  return snapshot;
+}
+
+absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes) {
+  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kWorker, kWorkerSections);
+  if (!sections.ok()) return sections.status();
+  WorkerSnapshot snapshot;
+  absl::Status read = ReadIdentity(*sections, &snapshot, &snapshot.rank);
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kCompressor,
+                     [&](ByteReader* reader) { return ReadCompressor(reader, &snapshot.uplink); });
+  if (!read.ok()) return read;
+  const absl::Span<const std::byte> trainer = sections->at(SectionId::kTrainer);
+  snapshot.trainer.assign(reinterpret_cast<const char*>(trainer.data()), trainer.size());
+  return snapshot;
+}
+
+}  // namespace sluice

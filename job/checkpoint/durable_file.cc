@@ -1,0 +1,243 @@
+#include "job/checkpoint/durable_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/crc32c.h"
+
+namespace sluice {
+namespace {
+
+// Pieces of writing and reading: what a background writer has under way at a time.
+constexpr size_t kPiece = 4 << 20;
+
+absl::Status FileError(int error, absl::string_view doing, absl::string_view path) {
+  const std::string what =
+      absl::StrCat("cannot ", doing, " ", path, ": ", std::generic_category().message(error));
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(absl::StrCat(what, "; make room on its disk"));
+    case ENOENT:
+      return absl::NotFoundError(what);
+    case EIO:
+      return absl::DataLossError(what);
+    default:
+      return absl::UnavailableError(what);
+  }
+}
+
+class File {
+ public:
+  explicit File(int descriptor) : descriptor_(descriptor) {}
+  ~File() { static_cast<void>(Close()); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  int get() const { return descriptor_; }
+  bool ok() const { return descriptor_ >= 0; }
+  // 0, or the error: some file systems tell only now that there is no room.
+  int Close() {
+    const int descriptor = std::exchange(descriptor_, -1);
+    if (descriptor < 0 || ::close(descriptor) == 0) return 0;
+    return errno;
+  }
+
+ private:
+  int descriptor_;
+};
+
+int OpenRetrying(const std::string& path, int flags, mode_t mode = 0) {
+  int descriptor = -1;
+  do {
+    descriptor = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+absl::Status SyncFolder(const std::string& path) {
+  File folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
+  if (!folder.ok()) return FileError(errno, "open the folder", path);
+  // Some network file systems have no such thing and make names durable at once.
+  if (::fsync(folder.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return absl::OkStatus();
+  return FileError(errno, "make durable the folder", path);
+}
+
+absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file, bytes.data(), std::min(bytes.size(), kPiece));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return FileError(errno, "write", path);
+    bytes.remove_prefix(static_cast<size_t>(written));
+    // Lets the disk begin, so that the sync at the end does not find everything still to do.
+    static_cast<void>(::sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE));
+  }
+  return absl::OkStatus();
+}
+
+// A file of its own beside `path`: writers of the same path, also on other machines, never share
+// one.
+absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descriptor) {
+  static std::atomic<uint64_t> counter{0};
+  constexpr int kAttempts = 1000;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    std::string name =
+        absl::StrCat(path, ".", ::getpid(), "-", counter.fetch_add(1), kUnfinishedSuffix);
+    *descriptor = OpenRetrying(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (*descriptor >= 0) return name;
+    if (errno != EEXIST) return FileError(errno, "create", name);
+  }
+  return absl::UnavailableError(absl::StrCat("cannot create a file beside ", path, ": ", kAttempts,
+                                             " unfinished ones are there; remove them"));
+}
+
+absl::Status WriteFile(int descriptor, absl::string_view bytes, const std::string& path) {
+  File file(descriptor);
+  absl::Status written = WriteAll(file.get(), bytes, path);
+  if (!written.ok()) return written;
+  if (::fsync(file.get()) != 0) return FileError(errno, "make durable", path);
+  // What is read back should come from the device; and training has better use for the memory.
+  static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
+  const int error = file.Close();
+  return error == 0 ? absl::OkStatus() : FileError(error, "close", path);
+}
+
+// Calls `take(span)` for each piece read.
+template <typename Take>
+absl::Status ReadThrough(const std::string& path, const Take& take) {
+  File file(OpenRetrying(path, O_RDONLY));
+  if (!file.ok()) return FileError(errno, "open", path);
+  std::vector<std::byte> buffer(kPiece);
+  while (true) {
+    const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return FileError(errno, "read", path);
+    if (got == 0) return absl::OkStatus();
+    absl::Status taken = take(absl::MakeConstSpan(buffer).first(static_cast<size_t>(got)));
+    if (!taken.ok()) return taken;
+  }
+}
+
+}  // namespace
+
+absl::Status MakeFolder(const std::string& path) {
+  if (::mkdir(path.c_str(), 0777) == 0) return SyncFolder(FolderOf(path));
+  if (errno == ENOENT && FolderOf(path) != path) {
+    absl::Status made = MakeFolder(FolderOf(path));
+    if (!made.ok()) return made;
+    if (::mkdir(path.c_str(), 0777) == 0) return SyncFolder(FolderOf(path));
+  }
+  const int error = errno;
+  struct stat facts {};
+  if (error == EEXIST && ::stat(path.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode)) {
+    // Who made it may not have come to this yet. Where the folder above is closed to us, it has.
+    static_cast<void>(SyncFolder(FolderOf(path)));
+    return absl::OkStatus();
+  }
+  return FileError(error, "make the folder", path);
+}
+
+absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes) {
+  int descriptor = -1;
+  const absl::StatusOr<std::string> unfinished = CreateBeside(path, &descriptor);
+  if (!unfinished.ok()) return unfinished.status();
+  absl::Status done = WriteFile(descriptor, bytes, *unfinished);
+  if (done.ok() && ::rename(unfinished->c_str(), path.c_str()) != 0) {
+    done = FileError(errno, "rename to its name", *unfinished);
+  }
+  if (!done.ok()) {
+    static_cast<void>(::unlink(unfinished->c_str()));
+    return done;
+  }
+  done = SyncFolder(FolderOf(path));
+  if (!done.ok()) return done;
+  const uint32_t checksum =
+      Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+  const absl::StatusOr<FileFacts> found = ChecksumFile(path);
+  if (!found.ok()) return found.status();
+  if (found->bytes == bytes.size() && found->checksum == checksum) return checksum;
+  static_cast<void>(::unlink(path.c_str()));
+  return absl::DataLossError(absl::StrCat("what was written to ", path,
+                                          " reads back different; is its disk sound?"));
+}
+
+absl::StatusOr<FileFacts> StatFile(const std::string& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return FileError(errno, "open", path);
+  if (!S_ISREG(facts.st_mode)) return absl::DataLossError(absl::StrCat(path, " is not a file"));
+  return FileFacts{.bytes = static_cast<uint64_t>(facts.st_size)};
+}
+
+absl::StatusOr<FileFacts> ChecksumFile(const std::string& path) {
+  absl::StatusOr<FileFacts> facts = StatFile(path);
+  if (!facts.ok()) return facts;
+  facts->bytes = 0;
+  const absl::Status read = ReadThrough(path, [&](absl::Span<const std::byte> piece) {
+    facts->bytes += piece.size();
+    facts->checksum = ExtendCrc32c(facts->checksum, piece);
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return read;
+  return facts;
+}
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {
+  const absl::StatusOr<FileFacts> facts = StatFile(path);
+  if (!facts.ok()) return facts.status();
+  const absl::Status too_large =
+      absl::DataLossError(absl::StrCat(path, " is larger than ", limit, " bytes"));
+  if (facts->bytes > limit) return too_large;
+  std::string bytes;
+  bytes.reserve(facts->bytes);
+  const absl::Status read = ReadThrough(path, [&](absl::Span<const std::byte> piece) {
+    if (piece.size() > limit - bytes.size()) return too_large;
+    bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    return absl::OkStatus();
+  });
+  if (!read.ok()) return read;
+  return bytes;
+}
+
+absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  std::filesystem::directory_iterator entry(path, error);
+  while (!error && entry != std::filesystem::directory_iterator()) {
+    names.push_back(entry->path().filename().string());
+    entry.increment(error);
+  }
+  if (error) return FileError(error.value(), "list the folder", path);
+  return names;
+}
+
+absl::Status RemoveDurably(const std::string& path) {
+  if (::unlink(path.c_str()) == 0) return SyncFolder(FolderOf(path));
+  return errno == ENOENT ? absl::OkStatus() : FileError(errno, "remove", path);
+}
+
+absl::Status RemoveFolder(const std::string& path) {
+  std::error_code error;
+  const auto removed = std::filesystem::remove_all(path, error);
+  if (error) return FileError(error.value(), "remove the folder", path);
+  return removed == 0 ? absl::OkStatus() : SyncFolder(FolderOf(path));
+}
+
+}  // namespace sluice
