@@ -81,8 +81,9 @@ void Completer::CompleteKey(const std::string& path, const std::string& kind,
                             const FieldDescriptor& field, Message* section) {
   const Reflection& reflection = *section->GetReflection();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE) {
-    const bool is_section = field.message_type() != v1::BaselineSpec::descriptor() &&
-                            !field.options().HasExtension(v1::not_yet);
+    const bool is_section =
+        !field.options().HasExtension(v1::not_yet) &&
+        (!field.options().GetExtension(v1::if_given) || reflection.HasField(*section, &field));
     if (field.is_repeated()) {
       for (int i = 0; i < reflection.FieldSize(*section, &field); ++i) {
         CompleteSection(absl::StrCat(path, "[", i, "]"),
@@ -245,6 +246,10 @@ void Completer::CheckJob(const v1::JobSpec& job) {
   CheckTogether(job);
   CheckText("data.path", job.data().path());
   CheckText("output", job.output());
+  CheckText("checkpoint.dir", job.checkpoint().dir());
+  if (job.has_checkpoint() && job.checkpoint().has_dir() && job.checkpoint().dir().empty()) {
+    Fail("checkpoint.dir", "is empty; name a folder, or remove the section");
+  }
   for (const v1::CompressionOverride& entry : job.compression().overrides()) {
     CheckText("compression.overrides", entry.tensors());
   }

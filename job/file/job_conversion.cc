@@ -75,6 +75,10 @@ CompressionSpec Convert(const v1::CompressionSpec& from) {
   return to;
 }
 
+CheckpointSpec Convert(const v1::CheckpointSpec& from) {
+  return {from.dir(), from.every(), from.keep(), from.store()};
+}
+
 ServerSpec Convert(const v1::ServerSpec& from) {
   ServerSpec to;
   to.lease = absl::Seconds(from.lease());
@@ -83,6 +87,7 @@ ServerSpec Convert(const v1::ServerSpec& from) {
   to.connect_timeout = absl::Seconds(from.connect_timeout());
   to.window_bytes = from.window_bytes();
   to.max_memory = from.max_memory();
+  to.wait_limit = absl::Seconds(from.wait_limit());
   to.port = static_cast<uint16_t>(from.port());
   to.http_port = static_cast<uint16_t>(from.http_port());
   return to;
@@ -111,6 +116,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.compression = Convert(job.compression());
   spec.membership = job.membership();
   spec.output = job.output();
+  if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   spec.server = Convert(job.server());
   spec.metrics_enabled = job.metrics().enabled();
   spec.hash = HashJob(job);

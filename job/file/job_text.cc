@@ -113,6 +113,7 @@ uint64_t HashJob(const v1::JobSpec& job) {
   v1::JobSpec agreed = job;
   agreed.clear_output();
   agreed.mutable_data()->clear_path();
+  if (agreed.has_checkpoint()) agreed.mutable_checkpoint()->clear_dir();
   agreed.mutable_server()->clear_port();
   agreed.mutable_server()->clear_http_port();
   Fnv1a hash;

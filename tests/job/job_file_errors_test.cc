@@ -86,8 +86,8 @@ TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
   EXPECT_THAT(ProblemOf("precision: bf16\n"), HasSubstr("bf16 is not built yet; use fp32"));
   EXPECT_THAT(ProblemOf("precision: fp16\n"), HasSubstr("fp16 is not built yet"));
   EXPECT_THAT(ProblemOf("device: cuda\n"), HasSubstr("cuda is not built yet"));
-  EXPECT_THAT(ProblemOf("checkpoint: {dir: a}\n"),
-              HasSubstr("job.yaml:7:1: checkpoint: not yet: checkpoints are not built"));
+  EXPECT_THAT(ProblemOf("checkpoint: {dir: a, store: shards}\n"),
+              HasSubstr("checkpoint.store: shards is not built yet; use path"));
 }
 
 TEST(JobFileErrors, WordsGetTheNearest) {
@@ -104,6 +104,9 @@ TEST(JobFileErrors, NamesWhatIsMissing) {
   }
   EXPECT_THAT(Problem(Load(kLeastJob, {"data={format: idx}"})), HasSubstr("data.path: missing"));
   EXPECT_THAT(ProblemOf("lr_schedule: {name: step}\n"), HasSubstr("step_size: missing"));
+  EXPECT_THAT(ProblemOf("checkpoint: {every: 9}\n"), HasSubstr("checkpoint.dir: missing"));
+  EXPECT_THAT(ProblemOf("checkpoint: {}\n"), HasSubstr("checkpoint.dir: missing"));
+  EXPECT_THAT(ProblemOf("checkpoint: {dir: ''}\n"), HasSubstr("checkpoint.dir: is empty"));
 }
 
 TEST(JobFileErrors, WhatDoesNotGoTogether) {
@@ -124,7 +127,8 @@ TEST(JobFileErrors, LimitsHold) {
   for (const char* set :
        {"workers=0", "workers=1025", "shards=0", "shards=257", "batch_size_per_worker=0", "steps=0",
         "epochs=0", "optimizer.lr=0", "optimizer.lr=-1", "optimizer.momentum=1",
-        "optimizer.momentum=-0.1", "server.port=65536", "gradient_accumulation_steps=0"}) {
+        "optimizer.momentum=-0.1", "server.port=65536", "gradient_accumulation_steps=0",
+        "checkpoint={dir: a, every: 0}", "checkpoint={dir: a, keep: 0}", "server.wait_limit=0"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {set})), HasSubstr("must be")) << set;
   }
 }

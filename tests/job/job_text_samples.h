@@ -48,12 +48,13 @@ compression:
   chunk_bytes: 64KiB
   bundle_bytes: 128KiB
 membership: fixed
+checkpoint: {dir: "/ckpt/a b", every: 50, keep: 3, store: path}
 output: results
 baseline:
   optimizer: {lr: 0.1, momentum: 0.9}
   lr_schedule: {name: constant}
 server: {lease: 5s, heartbeat: 500ms, join_timeout: 2m, connect_timeout: 0.25, window_bytes: 1MB,
-         max_memory: 1GiB, port: 9000, http_port: 0}
+         max_memory: 1GiB, port: 9000, http_port: 0, wait_limit: 1h}
 metrics: {enabled: false}
 )";
 
