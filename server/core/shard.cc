@@ -36,6 +36,10 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "shard ", options.shard, " of ", options.layout.bundles.size(), " does not exist"));
   }
   if (options.first_step == 0) return absl::InvalidArgumentError("the first step is 1 or later");
+  if (options.restore != nullptr && !options.parameters_agree) {
+    return absl::InvalidArgumentError(
+        "a shard that goes on from a checkpoint has no step 0: parameters come from it too");
+  }
   return absl::OkStatus();
 }
 
@@ -79,10 +83,15 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
                      " ranks, but server.max_memory is ", options.max_memory,
                      "; raise it, lower server.window_bytes, or use more shards"));
   }
+  const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<Shard>(
       new Shard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
   shard->reserved_bytes_ = reserved;
   shard->stats_.elements = elements;
+  if (restore != nullptr) {
+    const absl::Status restored = shard->Restore(*restore);
+    if (!restored.ok()) return restored;
+  }
   return shard;
 }
 
@@ -98,7 +107,8 @@ Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
       downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
       log_(static_cast<uint32_t>(bundles_.size()), options_.log),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
-      closed_(bundles_.size()) {
+      closed_(bundles_.size()),
+      job_term_(options_.term) {
   open_.bundles.resize(bundles_.size());
   next_.bundles.resize(bundles_.size());
 }
@@ -118,6 +128,10 @@ std::vector<ShardEffect> Shard::Handle(StreamId stream, Exchange exchange, absl:
   if (!valid.ok()) {
     Refuse(stream, exchange, valid, &out);
     return out;
+  }
+  // Before anything is admitted, which may close that very step.
+  if (exchange.checkpoint_step > 0 && exchange.checkpoint_step >= open_step_) {
+    checkpoint_step_ = exchange.checkpoint_step;
   }
   const uint32_t sender = exchange.sender.rank;
   const uint64_t acked_step = exchange.acked_step;
@@ -230,6 +244,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
 }
 
 void Shard::Close(uint32_t bundle, Effects* out) {
+  AnnounceCheckpoint(out);
   const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
   stats_.held_bytes -= open->held_bytes();
   std::shared_ptr<ExchangeAnswer> answer = open_step_ == 0 ? CloseWithRankZero(bundle, open.get())
@@ -246,6 +261,7 @@ void Shard::Close(uint32_t bundle, Effects* out) {
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
+  if (options_.shard == 0) answer->checkpoint_step = checkpoint_step_;
 
   closed_[bundle] = true;
   ++closed_count_;
@@ -307,6 +323,10 @@ void Shard::AdvanceSteps(Effects* out) {
   while (closed_count_ == bundles_.size()) {
     if (open_step_ > 0) downlink_.EndStep(open_step_);
     stats_.highest_closed_step = open_step_;
+    if (open_step_ > 0 && open_step_ == checkpoint_step_) {
+      out->push_back(TakeSnapshot{Snapshot()});
+      checkpoint_step_ = 0;
+    }
     open_step_ = StepAfter(open_step_);
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
@@ -340,6 +360,10 @@ void Shard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome, s
   answer->bundle = exchange.bundle;
   if (outcome == Outcome::kNeed) answer->need_from = exchange.step;
   if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
+  // To senders of another run it says nothing.
+  if (outcome == Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
+    answer->term = job_term_;
+  }
   answer->message = std::move(message);
   out->push_back(Reply{stream, std::move(answer)});
 }
@@ -402,10 +426,16 @@ std::vector<ShardEffect> Shard::End(absl::string_view reason) {
   for (const RankState& rank : ranks_) {
     if (rank.stream == 0) continue;
     Exchange last;
+    last.sender.job_uid = options_.job_uid;
     last.step = open_step_;
     Answer(rank.stream, last, Outcome::kFenced, ended_, &out);
   }
   return out;
+}
+
+std::vector<ShardEffect> Shard::Suspend(uint32_t term, absl::string_view reason) {
+  job_term_ = std::max(job_term_, term);
+  return End(reason.empty() ? "the job goes back to a checkpoint" : reason);
 }
 
 std::vector<ShardEffect> Shard::Tick(absl::Time now) {

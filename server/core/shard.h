@@ -16,6 +16,7 @@
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
+#include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "server/core/notice.h"
 #include "server/core/open_bundle.h"
@@ -45,6 +46,9 @@ struct ShardOptions {
   uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
   uint32_t busy_retry_ms = 50;
   absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
+  // Of the step before first_step, to go on from bit for bit; null: begin with nothing. Create lets
+  // go of it.
+  std::shared_ptr<const ShardSnapshot> restore;
 };
 
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.
@@ -56,12 +60,23 @@ struct Reply {
 struct Alarm {
   std::string text;
 };
-using ShardEffect = std::variant<Reply, Alarm, Notice>;
+// Of shard 0: the results that follow are the first to say that a job checkpoint is due after
+// `step`.
+struct CheckpointNamed {
+  uint64_t step = 0;
+};
+// The shard's part of a job checkpoint, to be written. Comes right after the step's last results;
+// nothing of later steps is in it.
+struct TakeSnapshot {
+  std::shared_ptr<const ShardSnapshot> snapshot;
+};
+using ShardEffect = std::variant<Reply, Alarm, Notice, CheckpointNamed, TakeSnapshot>;
 
 class Shard {
  public:
-  // INVALID_ARGUMENT: options that do not fit together. RESOURCE_EXHAUSTED: sums, residuals and the
-  // ranks' windows do not fit in max_memory; the message says how much would.
+  // INVALID_ARGUMENT: options that do not fit together, a snapshot of another run, shard, layout or
+  // compression. RESOURCE_EXHAUSTED: sums, residuals and the ranks' windows do not fit in
+  // max_memory; the message says how much would.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
 
   // One request of a worker, answered at once on its stream: RESULT, PENDING, NEED, FENCED, INVALID
@@ -77,6 +92,16 @@ class Shard {
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // Ends it: streams and all later requests are answered FENCED with `reason`.
   std::vector<ShardEffect> End(absl::string_view reason);
+  // As End, because the job goes back to a checkpoint in `term`, which the answers carry: the
+  // workers are to join again.
+  std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason);
+  // Of shard 0: asks for a job checkpoint and returns the step it is to be after: at least
+  // `minimum_step` and two after the open one. It is named no sooner than it must, by the first
+  // result that says it; a later call replaces one that is not named yet. From then on every result
+  // says it until its step is closed, so that all workers know it, and through their requests all
+  // other shards, before any can close that step. Until then it stays, and later calls change
+  // nothing.
+  uint64_t NameCheckpoint(uint64_t minimum_step);
   // Says who is late, once per step.
   std::vector<ShardEffect> Tick(absl::Time now);
 
@@ -113,12 +138,18 @@ class Shard {
   };
   using Effects = std::vector<ShardEffect>;
 
+  void AnnounceCheckpoint(Effects* out);
+  // What goes on must be the same shard of the same run, at the same step.
+  absl::Status Restore(const ShardSnapshot& snapshot);
+  std::shared_ptr<const ShardSnapshot> Snapshot() const;
+
   Shard(ShardOptions options, std::vector<BundlePlan> bundles,
         std::vector<std::unique_ptr<Aggregator>> aggregators,
         absl::Span<const ChunkConfig> downlink);
 
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
+  absl::Status CheckCheckpointStep(const Exchange& exchange) const;
   absl::Status CheckPayload(const Exchange& exchange) const;
   absl::Status CheckFrame(const Exchange& exchange, size_t position) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
@@ -155,8 +186,11 @@ class Shard {
   OpenStep next_;             // Of open_step_ + 1; closes nothing before it becomes open_.
   std::vector<bool> closed_;  // By bundle, in open_step_.
   size_t closed_count_ = 0;
-  bool noticed_ = false;  // Tick has spoken about open_step_.
-  std::string ended_;     // Why; empty while it runs.
+  bool noticed_ = false;            // Tick has spoken about open_step_.
+  std::string ended_;               // Why; empty while it runs.
+  uint32_t job_term_;               // Above options_.term once it is suspended.
+  uint64_t wanted_checkpoint_ = 0;  // Asked for and not named yet; 0: none.
+  uint64_t checkpoint_step_ = 0;    // Named, and its step is not closed; 0: none.
 };
 
 }  // namespace sluice

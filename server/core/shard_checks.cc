@@ -66,7 +66,18 @@ absl::Status Shard::CheckAddress(const Exchange& exchange) const {
   if (exchange.plan_id != 0) {
     return Invalid(exchange, absl::StrCat("compression plan ", exchange.plan_id, " is not known"));
   }
-  return absl::OkStatus();
+  return CheckCheckpointStep(exchange);
+}
+
+absl::Status Shard::CheckCheckpointStep(const Exchange& exchange) const {
+  const uint64_t step = exchange.checkpoint_step;
+  if (step < open_step_ || step == 0 || step == checkpoint_step_) return absl::OkStatus();
+  if (checkpoint_step_ == 0 && options_.shard != 0) return absl::OkStatus();
+  return Invalid(exchange, absl::StrCat("speaks of a checkpoint after step ", step, ", but ",
+                                        checkpoint_step_ == 0
+                                            ? "none is named"
+                                            : absl::StrCat("the one that is named is after step ",
+                                                           checkpoint_step_)));
 }
 
 absl::Status Shard::CheckPayload(const Exchange& exchange) const {

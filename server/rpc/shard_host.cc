@@ -50,7 +50,8 @@ absl::Status ShardHost::Start(const StartShard& start) {
                        .parameters_agree = start.parameters_agree,
                        .window_bytes = start.window_bytes,
                        .max_memory = options_.job.server.max_memory,
-                       .log = {}};
+                       .log = {},
+                       .restore = nullptr};
   MutexLock lock(&mutex_);
   if (shard_ != nullptr) {
     if (shard_->options().job_uid == start.job_uid) return absl::OkStatus();
@@ -133,10 +134,9 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       Send(reply->stream, reply->answer);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
       logger_.Warning(notice->text);
-    } else {
-      const Alarm& alarm = std::get<Alarm>(effect);
-      logger_.Error(alarm.text);
-      options_.on_alarm(alarm.text);
+    } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
+      logger_.Error(alarm->text);
+      options_.on_alarm(alarm->text);
     }
   }
   last_answer_.reset();

@@ -37,8 +37,8 @@ class CheckpointFolder : public ::testing::Test {
     manifest.table_hash = 0xFFFFFFFFFFFFFFFF;
     manifest.layout = {1024, 4096};
     manifest.software_version = "1.2.3";
-    for (const std::string& name : {std::string("parameters.pt"), ShardPartName(0, 1),
-                                    WorkerPartName(0, 1)}) {
+    for (const std::string& name :
+         {std::string("parameters.pt"), ShardPartName(0, 1), WorkerPartName(0, 1)}) {
       const auto part = WritePart(dir(), 1, step, name, absl::StrCat("the bytes of ", name));
       EXPECT_TRUE(part.ok()) << part.status();
       manifest.parts.push_back(part.value_or(CheckpointPart()));

@@ -26,8 +26,8 @@ inline ChunkConfig SampleChunk(const std::string& spec, size_t count, uint32_t i
 // Several codecs, compensators and groups, after two steps.
 inline SavedCompressor SampleCompressor() {
   const std::vector<ChunkConfig> chunks = {
-      SampleChunk("topk:25%+int4", 8, 0, 0),  SampleChunk("topk:25%+int4", 5, 1, 0),
-      SampleChunk("powersgd:1", 12, 2, 3),    SampleChunk("none", 3, 3, 0),
+      SampleChunk("topk:25%+int4", 8, 0, 0),    SampleChunk("topk:25%+int4", 5, 1, 0),
+      SampleChunk("powersgd:1", 12, 2, 3),      SampleChunk("none", 3, 3, 0),
       SampleChunk("topk:50%/dgc:0.9", 6, 4, 0), SampleChunk("int8/ef21", 7, 6, 0),
       SampleChunk("topk:25%+int4", 4, 8, 0)};
   Compressor compressor(chunks, {.seed = 3, .sender = 1});

@@ -5,8 +5,6 @@
 namespace sluice {
 namespace {
 
-
-
 v1::ShardCommand Command(decltype(CommandShard::command) command) {
   return CommandToProto({.stream = 1, .sequence = 7, .command = std::move(command)});
 }
