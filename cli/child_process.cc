@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -71,10 +72,12 @@ int ReadFailure(int fd) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOptions& options) {
-  std::FILE* log = std::fopen(options.log_path.c_str(), "we");
+  std::FILE* log = std::fopen(options.log_path.c_str(), options.append_log ? "ae" : "we");
   if (log == nullptr) {
     return SystemError(errno, options, absl::StrCat("cannot write its log ", options.log_path));
   }
+  std::fseek(log, 0, SEEK_END);
+  const uint64_t log_bytes = std::max<int64_t>(std::ftell(log), 0);
   std::array<int, 2> output{};
   std::array<int, 2> failure{};
   if (::pipe2(output.data(), O_CLOEXEC) != 0) {
@@ -105,7 +108,7 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOpt
     return SystemError(error, options, options.command[0]);
   }
   ::fcntl(output[0], F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<ChildProcess>(new ChildProcess(options, pid, output[0], log));
+  return std::unique_ptr<ChildProcess>(new ChildProcess(options, pid, output[0], log, log_bytes));
 }
 
 ChildProcess::~ChildProcess() {

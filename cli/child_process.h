@@ -21,8 +21,10 @@ struct ChildOptions {
   std::vector<std::string> command;      // [0] is the program's path.
   std::vector<std::string> environment;  // NAME=value; the whole of it.
   std::string log_path;                  // Gets standard output and error of the child.
+  bool append_log = false;               // To what an earlier start wrote there.
   size_t kept_lines = 12;                // The last ones stay in memory, each up to kLineMax.
-  uint64_t log_bytes_max = 64 << 20;  // What comes after it is dropped, with a line that says so.
+  uint64_t log_bytes_max =
+      64 << 20;  // Of the whole file; what comes after it is dropped, with a line that says so.
 };
 
 // Not thread-safe. Start children on a thread that outlives them (the main one): the kernel kills a
@@ -59,8 +61,9 @@ class ChildProcess {
   void Signal(int signal);
 
  private:
-  ChildProcess(const ChildOptions& options, pid_t pid, int output_fd, std::FILE* log)
-      : options_(options), pid_(pid), output_fd_(output_fd), log_(log) {}
+  ChildProcess(const ChildOptions& options, pid_t pid, int output_fd, std::FILE* log,
+               uint64_t log_bytes)
+      : options_(options), pid_(pid), output_fd_(output_fd), log_(log), log_bytes_(log_bytes) {}
 
   void Keep(absl::string_view text);
   void CloseOutput();
@@ -69,7 +72,7 @@ class ChildProcess {
   const pid_t pid_;
   int output_fd_;
   std::FILE* log_;
-  uint64_t log_bytes_ = 0;
+  uint64_t log_bytes_;
   std::deque<std::string> lines_;
   std::string open_line_;
   std::optional<int> wait_status_;

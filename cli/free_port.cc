@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -39,6 +38,14 @@ absl::StatusOr<FreePort> FreePort::Reserve(uint16_t wanted) {
 
 FreePort::FreePort(FreePort&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
+
+absl::Status FreePort::Share() {
+  const int on = 1;
+  if (::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot share port ", port_));
+  }
+  return absl::OkStatus();
+}
 
 void FreePort::Release() {
   if (fd_ >= 0) ::close(fd_);

@@ -63,6 +63,7 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
     if (i > 0) child.command.insert(child.command.end(), {"--coordinator", plan.coordinator});
     child.environment = Environment(options, i);
     child.log_path = absl::StrCat(options.log_folder, "/shard-", i, ".log");
+    child.append_log = options.append_logs;
     plan.shards.push_back(std::move(child));
   }
   for (uint32_t rank = 0; rank < options.workers; ++rank) {
@@ -78,6 +79,7 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
     }
     child.environment = Environment(options, shards + rank);
     child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
+    child.append_log = options.append_logs;
     plan.workers.push_back(std::move(child));
   }
   return plan;

@@ -17,6 +17,7 @@ struct LaunchOptions {
   bool dense = false;
   uint32_t threads = 0;                  // Of each worker; 0: its own default.
   std::vector<std::string> environment;  // Of the launcher.
+  bool append_logs = false;
   std::string log_folder;  // Gets worker-0.log, shard-0.log, ...; and the workers' reports.
   std::vector<uint16_t> shard_ports;  // On 127.0.0.1; one shard each.
   std::string http_listen;            // Of shard 0: HOST:PORT, or "off".

@@ -80,6 +80,8 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
   run->add_option("--log-dir", options->log_folder,
                   "Keep the processes' logs here (default: a temporary folder, kept on failure)")
       ->type_name("DIR");
+  run->add_flag("--resume", options->resume,
+                "Continue the unfinished run in checkpoint.dir from its newest checkpoint");
   run->add_flag("--quiet", options->quiet, "No progress and no warnings, only the report");
   run->callback([options, chosen] { *chosen = [options] { return RunJob(*options); }; });
 }

@@ -68,9 +68,16 @@ absl::string_view PhaseName(v1::JobPhase phase) {
       return "finished";
     case v1::JOB_PHASE_FAILED:
       return "failed";
+    case v1::JOB_PHASE_RECOVERING:
+      return "recovering";
     default:
       return "waiting";
   }
+}
+
+// Not all are here.
+bool IsGathering(v1::JobPhase phase) {
+  return phase == v1::JOB_PHASE_WAITING || phase == v1::JOB_PHASE_RECOVERING;
 }
 
 std::string WaitingFor(const v1::GetStatusReply& status, const ProgressTotals& totals) {
@@ -78,15 +85,29 @@ std::string WaitingFor(const v1::GetStatusReply& status, const ProgressTotals& t
                       totals.attached_shards, " of ", status.shards_size(), " shards are here");
 }
 
+std::string Restarts(uint32_t count) {
+  return absl::StrCat(count, count == 1 ? " restart" : " restarts");
+}
+
+std::string LossLine(const v1::GetStatusReply& status, const ProgressFrame& frame) {
+  return absl::StrCat("lost: ", frame.last_death,
+                      frame.last_death.empty() || status.last_rollback().empty() ? "" : "; ",
+                      status.last_rollback());
+}
+
 std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& totals,
                      const ProgressFrame& frame) {
   std::string line = absl::StrCat(status.job_name(), "  ", PhaseName(status.phase()), " ",
                                   FormatElapsed(frame.elapsed));
-  if (status.phase() == v1::JOB_PHASE_WAITING) {
+  if (IsGathering(status.phase())) {
     absl::StrAppend(&line, "  ", WaitingFor(status, totals));
   } else {
     absl::StrAppend(&line, "  eta ", FormatElapsed(frame.time_left));
   }
+  if (status.checkpoint_step() > 0) {
+    absl::StrAppend(&line, "  checkpoint ", status.checkpoint_step());
+  }
+  if (frame.restarts > 0) absl::StrAppend(&line, "  ", Restarts(frame.restarts));
   if (!frame.page_url.empty()) absl::StrAppend(&line, "  ", frame.page_url);
   return line;
 }
@@ -124,9 +145,9 @@ ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
 
 void EtaEstimator::Observe(absl::Time now, uint64_t step) {
   if (step == 0) return;
-  if (first_step_ == 0) {
-    first_step_ = step;
-    first_time_ = now;
+  if (first_step_ == 0 || step < last_step_) {
+    first_step_ = last_step_ = step;
+    first_time_ = last_time_ = now;
   }
   // The time of a step is when it was first seen.
   if (step > last_step_) {
@@ -157,6 +178,9 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
     lines.push_back(absl::StrCat("... and ", status.members_size() - kTableRowsMax, " more"));
   }
   lines.push_back(TotalRow(totals));
+  if (!frame.last_death.empty() || !status.last_rollback().empty()) {
+    lines.push_back(LossLine(status, frame));
+  }
   for (std::string& line : lines) {
     if (line.size() > width) line.resize(width);
   }
@@ -165,16 +189,21 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
 
 std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& frame) {
   const ProgressTotals totals = TotalsOf(status);
-  if (status.phase() == v1::JOB_PHASE_WAITING || totals.step == 0) {
+  std::string survival;
+  if (status.checkpoint_step() > 0) {
+    absl::StrAppend(&survival, ", checkpoint ", status.checkpoint_step());
+  }
+  if (frame.restarts > 0) absl::StrAppend(&survival, ", ", Restarts(frame.restarts));
+  if (IsGathering(status.phase()) || totals.step == 0) {
     return absl::StrCat(FormatElapsed(frame.elapsed), " ", PhaseName(status.phase()), ": ",
-                        WaitingFor(status, totals));
+                        WaitingFor(status, totals), survival);
   }
   return absl::StrFormat(
-      "%s step %s loss %.4f %.0f samples/s up %s (%s) down %s (%s) per step and worker, eta %s",
+      "%s step %s loss %.4f %.0f samples/s up %s (%s) down %s (%s) per step and worker, eta %s%s",
       FormatElapsed(frame.elapsed), StepOf(totals.step, totals.total_steps), totals.loss,
       totals.samples_per_second, FormatBytes(totals.bytes_up_per_step),
       FormatRatio(totals.ratio_up), FormatBytes(totals.bytes_down_per_step),
-      FormatRatio(totals.ratio_down), FormatElapsed(frame.time_left));
+      FormatRatio(totals.ratio_down), FormatElapsed(frame.time_left), survival);
 }
 
 }  // namespace sluice

@@ -28,7 +28,7 @@ struct ProgressTotals {
 ProgressTotals TotalsOf(const v1::GetStatusReply& status);
 
 // Time left from the steps seen so far; the time before the first step (start-up, joining) does not
-// count.
+// count, and a step lower than the last one (a rollback) begins anew.
 class EtaEstimator {
  public:
   void Observe(absl::Time now, uint64_t step);
@@ -44,16 +44,19 @@ class EtaEstimator {
 struct ProgressFrame {
   absl::Duration elapsed;
   absl::Duration time_left = absl::InfiniteDuration();
-  absl::string_view page_url;  // Empty: none.
+  absl::string_view page_url{};    // Empty: none.
+  uint32_t restarts = 0;           // Of processes that died.
+  absl::string_view last_death{};  // What died last, and how often; empty: nothing.
 };
 
-// A block of lines, each at most `width` columns; never more than kTableRowsMax workers.
+// A block of lines, each at most `width` columns; never more than kTableRowsMax workers. One more
+// if something was lost.
 inline constexpr size_t kTableRowsMax = 16;
 std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const ProgressFrame& frame,
                                        size_t width);
 
 // "0:15 step 120/468 loss 0.412 5210 samples/s up 9.20 KiB (98x) down 20.1 KiB (45x) per step and
-// worker, eta 0:31".
+// worker, eta 0:31"; ", checkpoint 100, 2 restarts" where there are such.
 std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& frame);
 
 }  // namespace sluice

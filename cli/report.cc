@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "cli/quantity.h"
 
 namespace sluice {
@@ -46,15 +47,32 @@ Json OrNull(const std::optional<double>& value) {
 }
 
 Json FactsJson(const RunFacts& facts, bool ok) {
-  return {{"ok", ok},
-          {"job", facts.job_name},
-          {"workers", facts.workers},
-          {"shards", facts.shards},
-          {"seed", facts.seed},
-          {"dense", facts.dense},
-          {"link_rate", facts.link_rate.empty() ? Json() : Json(facts.link_rate)},
-          {"wall_seconds", facts.wall_seconds},
-          {"exit_codes", facts.exit_codes}};
+  Json json = {{"ok", ok},
+               {"job", facts.job_name},
+               {"workers", facts.workers},
+               {"shards", facts.shards},
+               {"seed", facts.seed},
+               {"dense", facts.dense},
+               {"link_rate", facts.link_rate.empty() ? Json() : Json(facts.link_rate)},
+               {"wall_seconds", facts.wall_seconds},
+               {"exit_codes", facts.exit_codes}};
+  if (facts.survival.has_value()) {
+    json["restarts"] = facts.survival->restarts;
+    json["rollbacks"] = facts.survival->rollbacks;
+  }
+  return json;
+}
+
+std::string SurvivalLine(const SurvivalFacts& survival) {
+  uint32_t restarts = 0;
+  for (const auto& [name, count] : survival.restarts) restarts += count;
+  return absl::StrFormat(
+      "  %-14s %d restarts%s, %d rollbacks\n", "survived", restarts,
+      survival.restarts.empty()
+          ? ""
+          : absl::StrCat(" (", absl::StrJoin(survival.restarts, ", ", absl::PairFormatter(": ")),
+                         ")"),
+      survival.rollbacks);
 }
 
 std::string Dump(const Json& json) {
@@ -196,6 +214,10 @@ std::string ReportSummary(const RunReport& report) {
     absl::StrAppendFormat(&text,
                           "  %-14s in %d steps a gradient was not finite and was held back\n",
                           "skipped", report.skipped);
+  }
+  if (facts.survival.has_value() &&
+      (!facts.survival->restarts.empty() || facts.survival->rollbacks > 0)) {
+    absl::StrAppend(&text, SurvivalLine(*facts.survival));
   }
   absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, equal on all workers", "parameters",
                         report.parameters, report.parameters_sha256.substr(0, 16));

@@ -34,6 +34,12 @@ struct WorkerReport {
 // INVALID_ARGUMENT names the field that is missing or of another type.
 absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view json);
 
+// What a run with job checkpoints went through.
+struct SurvivalFacts {
+  std::map<std::string, uint32_t> restarts;  // By process name; only those that were.
+  uint32_t rollbacks = 0;
+};
+
 // What the launcher knows.
 struct RunFacts {
   std::string job_name;
@@ -43,7 +49,8 @@ struct RunFacts {
   bool dense = false;
   std::string link_rate;  // As given; empty: not paced.
   double wall_seconds = 0;
-  std::map<std::string, int> exit_codes;  // By process name.
+  std::map<std::string, int> exit_codes;  // By process name, of its last start.
+  std::optional<SurvivalFacts> survival;  // None: the job has no checkpoints.
 };
 
 struct RunReport {

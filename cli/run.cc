@@ -26,6 +26,8 @@
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/report.h"
+#include "cli/restart_policy.h"
+#include "cli/run_folder.h"
 #include "cli/status_client.h"
 #include "cli/stop_signals.h"
 #include "job/file/job_file.h"
@@ -38,6 +40,8 @@ constexpr absl::Duration kAskTimeout = absl::Seconds(2);
 constexpr absl::Duration kLineEvery = absl::Seconds(5);
 // For shards to end themselves once all workers have.
 constexpr absl::Duration kShardsLinger = absl::Seconds(10);
+// For a last checkpoint, when the run is asked to stop.
+constexpr absl::Duration kCheckpointWait = absl::Seconds(10);
 
 // A person's way out of what happened to a process.
 absl::string_view Advice(int wait_status) {
@@ -57,10 +61,24 @@ absl::string_view Advice(int wait_status) {
   }
 }
 
+// As a person would type it again.
+std::string ResumeCommand(const RunOptions& options) {
+  std::string command = absl::StrCat("sluice run --resume ", options.job_path);
+  for (const std::string& set : options.sets) {
+    const bool plain = set.find_first_of(" \t[]{}*?$&;'\"") == std::string::npos;
+    absl::StrAppend(&command, " --set ", plain ? set : absl::StrCat("'", set, "'"));
+  }
+  if (options.dense) absl::StrAppend(&command, " --dense");
+  return command;
+}
+
 class JobRun {
  public:
   explicit JobRun(const RunOptions& options)
-      : options_(options), console_(options.console), processes_(&clock_) {}
+      : options_(options),
+        console_(options.console),
+        processes_(&clock_),
+        restarts_(options.restart_limits) {}
 
   int Run();
 
@@ -71,12 +89,17 @@ class JobRun {
   absl::Status StartProcesses();
   void Watch();
   void OnEnded(const ChildProcess& child);
+  bool IsSurvivable(const ChildProcess& child, absl::string_view death);
+  std::string DescribeDeath(const ChildProcess& child) const;
   void OnStopSignal(int signal);
+  void TakeCheckpoint();
+  void TakeStatus();
   void EndLingeringShards();
   void ShowProgress();
   void Fail(std::string text);
   absl::StatusOr<RunReport> Collect();
   RunFacts Facts() const;
+  void SayHowToContinue();
   int Finish();
   void WriteJson(absl::string_view text);
 
@@ -84,14 +107,19 @@ class JobRun {
   const SteadyClock clock_;
   Console console_;
   JobSpec spec_;
+  RunStart start_;
   LaunchOptions launch_;
   std::string page_url_;
   bool keep_logs_ = true;
   std::optional<double> bits_per_second_;
-  std::vector<FreePort> ports_;  // Of the shards, then of the page; held until the processes start.
+  // Of the shards, then of the page. Held until the processes start; in a job with checkpoints
+  // until the end, so that a shard that is started again finds its own.
+  std::vector<FreePort> ports_;
   std::optional<StopSignals> signals_;
   std::unique_ptr<LinkPacer> pacer_;
   ProcessSet processes_;
+  RestartPolicy restarts_;
+  std::string last_death_;
   std::unique_ptr<StatusClient> client_;
 
   absl::Time started_ = clock_.Now();
@@ -103,6 +131,7 @@ class JobRun {
   EtaEstimator eta_;
   std::string failure_;  // The first one; empty: none.
   int stop_signal_ = 0;
+  bool awaiting_checkpoint_ = false;
 };
 
 int JobRun::Run() {
@@ -131,6 +160,7 @@ int JobRun::Run() {
     console_.Say(absl::StrCat(
         spec_.name, options_.dense ? " (dense)" : "", ": ", spec_.workers, " workers, ",
         spec_.shards, " shards",
+        start_.continues ? absl::StrCat(", continued after step ", start_.checkpoint_step) : "",
         bits_per_second_.has_value() ? absl::StrCat(", links of ", options_.link_rate) : "",
         page_url_.empty() ? "" : absl::StrCat(", page ", page_url_), ", logs in ",
         launch_.log_folder));
@@ -140,6 +170,9 @@ int JobRun::Run() {
 }
 
 absl::Status JobRun::Prepare() {
+  absl::StatusOr<RunStart> start = FindRunStart(spec_, options_.resume);
+  if (!start.ok()) return start.status();
+  start_ = *start;
   if (!options_.link_rate.empty()) {
     absl::StatusOr<double> rate = ParseBitRate(options_.link_rate);
     if (!rate.ok()) {
@@ -167,6 +200,7 @@ absl::Status JobRun::Prepare() {
   launch_.threads = options_.threads;
   launch_.environment = options_.environment;
   launch_.workers = spec_.workers;
+  launch_.append_logs = start_.continues;
   launch_.log_folder = options_.log_folder;
   if (launch_.log_folder.empty()) {
     std::string folder = options_.temporary_folder + "/sluice-XXXXXX";
@@ -228,7 +262,10 @@ absl::Status JobRun::StartProcesses() {
     }
   }
   const LaunchPlan plan = MakeLaunchPlan(launch_);
-  ports_.clear();
+  if (!spec_.checkpoint.enabled()) ports_.clear();
+  for (FreePort& port : ports_) {
+    if (absl::Status status = port.Share(); !status.ok()) return status;
+  }
   started_ = clock_.Now();
   for (const ChildOptions& shard : plan.shards) {
     if (absl::Status status = processes_.Start(Role::kServer, shard); !status.ok()) return status;
@@ -243,25 +280,73 @@ absl::Status JobRun::StartProcesses() {
 void JobRun::Watch() {
   while (!processes_.AllEnded()) {
     for (const ChildProcess* child : processes_.Wait(kAskEvery, signals_->fd())) OnEnded(*child);
+    if (absl::Status status = processes_.StartDue(); !status.ok()) {
+      Fail(std::string(status.message()));
+    }
     while (const std::optional<int> signal = signals_->Take()) OnStopSignal(*signal);
     EndLingeringShards();
-    if (client_ != nullptr && !processes_.ending()) ShowProgress();
+    if (client_ == nullptr || processes_.ending()) continue;
+    TakeCheckpoint();
+    ShowProgress();
   }
+  // All ended well while a last checkpoint was awaited: nothing was stopped.
+  if (awaiting_checkpoint_ && !processes_.ending()) stop_signal_ = 0;
   wall_ = std::min(workers_ended_, clock_.Now()) - started_;
   console_.ClearBlock();
+}
+
+std::string JobRun::DescribeDeath(const ChildProcess& child) const {
+  std::string text =
+      absl::StrCat(child.name(), " (process ", child.pid(), ") ", DescribeEnd(*child.wait_status()),
+                   " after ", FormatElapsed(clock_.Now() - started_));
+  if (const uint64_t step = TotalsOf(status_).step; step > 0) {
+    absl::StrAppend(&text, ", about step ", step);
+  }
+  absl::StrAppend(&text, ".");
+  return text;
+}
+
+// What the run goes on after, by itself.
+bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
+  if (!spec_.checkpoint.enabled()) return false;
+  if (processes_.AllEndedWell(Role::kWorker)) {
+    if (!options_.quiet) {
+      console_.Warning(absl::StrCat(death, " All workers had ended well: nothing is lost."));
+    }
+    return true;
+  }
+  if (!CallsForRestart(*child.wait_status())) return false;
+  if (stop_signal_ != 0) {
+    console_.Warning(absl::StrCat(death, " So there is no checkpoint more."));
+    processes_.BeginEnd();
+    return true;
+  }
+  const absl::Time now = clock_.Now();
+  const std::optional<absl::Duration> delay = restarts_.OnDeath(child.name(), now);
+  if (!delay.has_value()) return false;
+  processes_.StartAgainAt(child, now + *delay);
+  const uint32_t count = restarts_.restarts().at(child.name());
+  last_death_ = absl::StrCat(child.name(), " ", DescribeEnd(*child.wait_status()), ", restarted ",
+                             count, count == 1 ? " time" : " times");
+  if (!options_.quiet) {
+    console_.Warning(absl::StrCat(death, " Starting it again in ", absl::FormatDuration(*delay),
+                                  ", restart ", count, ". Its log: ", child.log_path()));
+  }
+  return true;
 }
 
 void JobRun::OnEnded(const ChildProcess& child) {
   const int wait_status = *child.wait_status();
   // Shards may end in order before the last worker has written its report.
   if (processes_.ending() || ExitCode(wait_status) == 0) return;
-  std::string text =
-      absl::StrCat(child.name(), " (process ", child.pid(), ") ", DescribeEnd(wait_status),
-                   " after ", FormatElapsed(clock_.Now() - started_));
-  if (const uint64_t step = TotalsOf(status_).step; step > 0) {
-    absl::StrAppend(&text, ", about step ", step);
+  std::string text = DescribeDeath(child);
+  if (IsSurvivable(child, text)) return;
+  if (spec_.checkpoint.enabled() && CallsForRestart(wait_status)) {
+    const RestartLimits& limits = restarts_.limits();
+    absl::StrAppend(&text, " It was started again ", limits.restarts_max,
+                    " times, the last less than ", absl::FormatDuration(limits.forget_after),
+                    " ago; that is the limit.");
   }
-  absl::StrAppend(&text, ".");
   const std::vector<std::string> lines = child.LastLines();
   absl::StrAppend(&text, lines.empty() ? "\n  It printed nothing." : "\n  Its last lines:");
   for (const std::string& line : lines) absl::StrAppend(&text, "\n    ", line);
@@ -284,33 +369,66 @@ void JobRun::OnStopSignal(int signal) {
     return;
   }
   stop_signal_ = signal;
+  if (spec_.checkpoint.enabled() && client_ != nullptr && !processes_.ending() &&
+      status_.phase() == v1::JOB_PHASE_RUNNING) {
+    console_.Say(absl::StrCat("Stopping the run after a checkpoint, for which it waits ",
+                              absl::FormatDuration(kCheckpointWait),
+                              " at most; Ctrl-C again kills it."));
+    client_->AskCheckpoint(spec_.name, kCheckpointWait);
+    awaiting_checkpoint_ = true;
+    return;
+  }
   console_.Say(signal == SIGINT ? "Stopping the run; Ctrl-C again kills it."
                                 : "Stopping the run, as asked by a signal.");
   processes_.BeginEnd();
 }
 
+void JobRun::TakeCheckpoint() {
+  absl::StatusOr<uint64_t> step = uint64_t{0};
+  if (!awaiting_checkpoint_ || !client_->TakeCheckpoint(absl::ZeroDuration(), &step)) return;
+  awaiting_checkpoint_ = false;
+  if (step.ok()) {
+    console_.Say(absl::StrCat("The checkpoint after step ", *step, " is written."));
+  } else {
+    console_.Warning(step.status().message());
+  }
+  processes_.BeginEnd();
+}
+
 void JobRun::EndLingeringShards() {
   if (!processes_.AllEnded(Role::kWorker)) return;
+  processes_.ForgetStarts();
   const absl::Time now = clock_.Now();
   workers_ended_ = std::min(workers_ended_, now);
-  if (now - workers_ended_ > kShardsLinger && !processes_.ending()) {
+  if (now - workers_ended_ <= kShardsLinger || processes_.ending()) return;
+  if (restarts_.total() > 0) {
+    // Started again too late to hear that the job has finished.
+    processes_.BeginEnd();
+  } else {
     Fail("all workers ended well, but a shard did not follow them within 10 s.");
   }
 }
 
-void JobRun::ShowProgress() {
+void JobRun::TakeStatus() {
   absl::StatusOr<v1::GetStatusReply> answer = status_;
-  if (client_->Take(absl::ZeroDuration(), &answer) && answer.ok()) {
-    status_ = *std::move(answer);
-    eta_.Observe(clock_.Now(), TotalsOf(status_).step);
-  }
+  if (!client_->Take(absl::ZeroDuration(), &answer) || !answer.ok()) return;
+  const bool rolled_back =
+      !answer->last_rollback().empty() &&
+      (answer->last_rollback() != status_.last_rollback() || answer->term() != status_.term());
+  status_ = *std::move(answer);
+  eta_.Observe(clock_.Now(), TotalsOf(status_).step);
+  if (rolled_back && !options_.quiet) console_.Say(status_.last_rollback());
+}
+
+void JobRun::ShowProgress() {
+  TakeStatus();
   const absl::Time now = clock_.Now();
   if (now < ask_at_) return;
   ask_at_ = now + kAskEvery;
   client_->Ask(kAskTimeout);
   if (options_.quiet || status_.world_size() == 0) return;
-  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps),
-                            page_url_};
+  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps), page_url_,
+                            restarts_.total(), last_death_};
   if (options_.console.terminal) {
     const int width = TerminalWidth(options_.console.out);
     console_.DrawBlock(ProgressTable(status_, frame, std::max(width - 1, 20)));
@@ -333,6 +451,9 @@ RunFacts JobRun::Facts() const {
     if (child->wait_status().has_value()) {
       facts.exit_codes[child->name()] = ExitCode(*child->wait_status());
     }
+  }
+  if (spec_.checkpoint.enabled()) {
+    facts.survival = SurvivalFacts{restarts_.restarts(), RollbacksSince(spec_, start_.term)};
   }
   return facts;
 }
@@ -368,6 +489,14 @@ void JobRun::WriteJson(absl::string_view text) {
   }
 }
 
+void JobRun::SayHowToContinue() {
+  if (!spec_.checkpoint.enabled()) return;
+  const absl::StatusOr<RunStart> next = FindRunStart(spec_, /*resume=*/true);
+  if (!next.ok()) return;  // It never began, or had just finished.
+  console_.Say(absl::StrCat("Continue after step ", next->checkpoint_step, " with ",
+                            ResumeCommand(options_)));
+}
+
 int JobRun::Finish() {
   client_.reset();
   pacer_.reset();
@@ -392,6 +521,7 @@ int JobRun::Finish() {
   WriteJson(FailureJson(Facts(), failure_));
   console_.Say(absl::StrCat("All processes of the run have ended. Their logs are in ",
                             launch_.log_folder, "."));
+  SayHowToContinue();
   return stop_signal_ != 0 ? 128 + stop_signal_ : 1;
 }
 

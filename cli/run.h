@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/console.h"
+#include "cli/restart_policy.h"
 
 namespace sluice {
 
@@ -17,8 +18,10 @@ struct RunOptions {
   std::string json_path;  // Empty: no report file.
   uint32_t threads = 0;
   std::string
-      http_listen;     // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
-  bool quiet = false;  // No progress, no warnings.
+      http_listen;      // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
+  bool resume = false;  // Continue the unfinished run in the job's checkpoint.dir.
+  bool quiet = false;   // No progress, no warnings.
+  RestartLimits restart_limits;
   std::string log_folder;  // Empty: a temporary one, removed if all went well.
   std::string temporary_folder;
   std::string program_folder;
@@ -29,6 +32,9 @@ struct RunOptions {
 // Call it on the main thread, before others are started. The program's exit code: 0; 1: the run
 // failed; 2: the job file or a flag is wrong; 128 + a signal: stopped by it. Whatever comes back,
 // no process of the run is left.
+//
+// In a job with checkpoints a process that is killed or lost the others is started again
+// (cli/restart_policy.h), and a stop signal first asks for a checkpoint.
 int RunJob(const RunOptions& options);
 
 }  // namespace sluice

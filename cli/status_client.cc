@@ -10,15 +10,64 @@
 
 namespace sluice {
 
+namespace {
+
+// One question that may be out.
+template <typename Reply>
+class Question {
+ public:
+  ~Question() {
+    if (context_ != nullptr) context_->TryCancel();
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  // `call(context, queue)` starts it.
+  template <typename StartCall>
+  void Ask(absl::Duration timeout, const StartCall& call) {
+    if (context_ != nullptr) return;
+    context_ = std::make_unique<grpc::ClientContext>();
+    context_->set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    reader_ = call(context_.get(), &queue_);
+    reader_->Finish(&reply_, &status_, this);
+  }
+
+  // `what` was asked for begins the message of an error.
+  bool Take(absl::Duration wait, absl::string_view what, absl::StatusOr<Reply>* answer) {
+    if (context_ == nullptr) return false;
+    void* tag = nullptr;
+    bool ok = false;
+    const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(wait);
+    if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) return false;
+    context_.reset();
+    reader_.reset();
+    if (status_.ok()) {
+      *answer = std::exchange(reply_, {});
+    } else {
+      *answer = absl::Status(static_cast<absl::StatusCode>(status_.error_code()),
+                             absl::StrCat(what, ": ", status_.error_message()));
+    }
+    return true;
+  }
+
+ private:
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<Reply>> reader_;
+  Reply reply_;
+  grpc::Status status_;
+};
+
+}  // namespace
+
 struct StatusClient::State {
   std::string address;
   std::unique_ptr<v1::Coordinator::Stub> stub;
-  grpc::CompletionQueue queue;
-  // Of the question that is out.
-  std::unique_ptr<grpc::ClientContext> context;
-  std::unique_ptr<grpc::ClientAsyncResponseReader<v1::GetStatusReply>> reader;
-  v1::GetStatusReply reply;
-  grpc::Status status;
+  Question<v1::GetStatusReply> status;
+  Question<v1::RequestCheckpointReply> checkpoint;
 };
 
 StatusClient::StatusClient(const std::string& coordinator) : state_(std::make_unique<State>()) {
@@ -33,40 +82,36 @@ StatusClient::StatusClient(const std::string& coordinator) : state_(std::make_un
       grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments));
 }
 
-StatusClient::~StatusClient() {
-  if (state_->context != nullptr) state_->context->TryCancel();
-  state_->queue.Shutdown();
-  void* tag = nullptr;
-  bool ok = false;
-  while (state_->queue.Next(&tag, &ok)) {
-  }
-}
+StatusClient::~StatusClient() = default;
 
 void StatusClient::Ask(absl::Duration timeout) {
-  if (state_->context != nullptr) return;
-  state_->context = std::make_unique<grpc::ClientContext>();
-  state_->context->set_deadline(std::chrono::system_clock::now() +
-                                absl::ToChronoMilliseconds(timeout));
-  state_->reader = state_->stub->AsyncGetStatus(state_->context.get(), {}, &state_->queue);
-  state_->reader->Finish(&state_->reply, &state_->status, this);
+  state_->status.Ask(timeout, [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+    return state_->stub->AsyncGetStatus(context, {}, queue);
+  });
 }
 
 bool StatusClient::Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer) {
-  if (state_->context == nullptr) return false;
-  void* tag = nullptr;
-  bool ok = false;
-  const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(wait);
-  if (state_->queue.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) {
+  return state_->status.Take(wait, absl::StrCat("no status from ", state_->address), answer);
+}
+
+void StatusClient::AskCheckpoint(const std::string& job_name, absl::Duration timeout) {
+  v1::RequestCheckpointRequest request;
+  request.set_job_name(job_name);
+  state_->checkpoint.Ask(timeout, [&](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
+    return state_->stub->AsyncRequestCheckpoint(context, request, queue);
+  });
+}
+
+bool StatusClient::TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer) {
+  absl::StatusOr<v1::RequestCheckpointReply> reply = absl::UnavailableError("");
+  if (!state_->checkpoint.Take(wait, absl::StrCat("no checkpoint from ", state_->address),
+                               &reply)) {
     return false;
   }
-  state_->context.reset();
-  state_->reader.reset();
-  if (state_->status.ok()) {
-    *answer = std::exchange(state_->reply, {});
+  if (reply.ok()) {
+    *answer = reply->step();
   } else {
-    *answer = absl::Status(
-        static_cast<absl::StatusCode>(state_->status.error_code()),
-        absl::StrCat("no status from ", state_->address, ": ", state_->status.error_message()));
+    *answer = reply.status();
   }
   return true;
 }

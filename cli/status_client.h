@@ -1,6 +1,8 @@
-// StatusClient: asks a coordinator how its job is doing, without ever blocking the caller.
+// StatusClient: asks a coordinator how its job is doing, or for a checkpoint, without ever blocking
+// the caller.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -11,7 +13,7 @@
 
 namespace sluice {
 
-// One question at a time. Not thread-safe.
+// One question of each kind at a time. Not thread-safe.
 class StatusClient {
  public:
   // `coordinator` is HOST:PORT. Dials when first asked; goes round any proxy.
@@ -23,6 +25,11 @@ class StatusClient {
   // Takes the answer if it is there; waits up to `wait` for it. False: not yet, or nothing was
   // asked.
   bool Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer);
+
+  // The same for a job checkpoint of `job_name`, as soon as can be; the answer is the step it is
+  // of.
+  void AskCheckpoint(const std::string& job_name, absl::Duration timeout);
+  bool TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer);
 
  private:
   struct State;

@@ -175,8 +175,8 @@ absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view
   if (!found.ok()) return found.status();
   if (found->bytes == bytes.size() && found->checksum == checksum) return checksum;
   static_cast<void>(::unlink(path.c_str()));
-  return absl::DataLossError(absl::StrCat("what was written to ", path,
-                                          " reads back different; is its disk sound?"));
+  return absl::DataLossError(
+      absl::StrCat("what was written to ", path, " reads back different; is its disk sound?"));
 }
 
 absl::StatusOr<FileFacts> StatFile(const std::string& path) {

@@ -205,8 +205,61 @@ TEST_F(ProcessSetTest, KnowsWhichRoleHasEnded) {
   ASSERT_TRUE(set.Start(Role::kWorker, Named("worker", "exit 0")).ok());
   while (!set.AllEnded(Role::kWorker)) set.Wait(absl::Seconds(1), -1);
   EXPECT_FALSE(set.AllEnded(Role::kServer));
+  EXPECT_TRUE(set.AllEndedWell(Role::kWorker));
   set.BeginEnd();
   EXPECT_THAT(WaitForAll(&set), ElementsAre("server"));
+  EXPECT_FALSE(set.AllEndedWell(Role::kServer));
+}
+
+TEST_F(ProcessSetTest, StartsAgainWhenItIsTimeAndGoesOnWithTheLog) {
+  ProcessSet set(&clock_);
+  const std::string flag = folder_ + "/flag";
+  const std::string script =
+      absl::StrCat("echo here; [ -e ", flag, " ] && exit 0; touch ", flag, "; kill -9 $$");
+  ASSERT_TRUE(set.Start(Role::kWorker, Named("w", script)).ok());
+  std::vector<const ChildProcess*> ended;
+  while (ended.empty()) ended = set.Wait(absl::Seconds(1), -1);
+  const pid_t first = ended[0]->pid();
+  EXPECT_EQ(ExitCode(*ended[0]->wait_status()), 137);
+  set.StartAgainAt(*ended[0], clock_.Now() + absl::Seconds(2));
+  EXPECT_FALSE(set.AllEnded());
+  ASSERT_TRUE(set.StartDue().ok());
+  EXPECT_EQ(set.children()[0]->pid(), first);
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_TRUE(set.StartDue().ok());
+  EXPECT_NE(set.children()[0]->pid(), first);
+  EXPECT_FALSE(set.AllEnded(Role::kWorker));
+  EXPECT_THAT(WaitForAll(&set), ElementsAre("w"));
+  EXPECT_EQ(set.children().size(), 1u);
+  std::ifstream log(folder_ + "/w");
+  std::ostringstream text;
+  text << log.rdbuf();
+  EXPECT_EQ(text.str(), "here\nhere\n");
+}
+
+TEST_F(ProcessSetTest, TheLimitOfALogHoldsOverRestarts) {
+  ChildOptions options = Shell("head -c 1500 /dev/zero | tr '\\0' x");
+  options.log_bytes_max = 1000;
+  for (int start = 0; start < 3; ++start) {
+    options.append_log = start > 0;
+    auto child = ChildProcess::Start(options);
+    ASSERT_TRUE(child.ok()) << child.status();
+    WaitForEnd(child->get());
+  }
+  EXPECT_LT(Log().size(), 1700u);
+}
+
+TEST_F(ProcessSetTest, NothingIsStartedOnceItEnds) {
+  ProcessSet set(&clock_);
+  ASSERT_TRUE(set.Start(Role::kWorker, Named("w", "exit 1")).ok());
+  std::vector<const ChildProcess*> ended;
+  while (ended.empty()) ended = set.Wait(absl::Seconds(1), -1);
+  set.StartAgainAt(*ended[0], clock_.Now());
+  set.BeginEnd();
+  EXPECT_TRUE(set.AllEnded());
+  set.StartAgainAt(*ended[0], clock_.Now());
+  ASSERT_TRUE(set.StartDue().ok());
+  EXPECT_TRUE(set.AllEnded());
 }
 
 TEST_F(ProcessSetTest, WhoIgnoresSigtermIsKilledAfterTheGraceTime) {

@@ -58,6 +58,14 @@ TEST(LaunchPlanTest, EachProcessDialsThroughItsOwnPacedLink) {
   EXPECT_THAT(plan.workers[1].environment, ElementsAre("grpc_proxy=http://127.0.0.1:2003"));
 }
 
+TEST(LaunchPlanTest, LogsGoOnIfAsked) {
+  LaunchOptions options = TwoByTwo();
+  EXPECT_FALSE(MakeLaunchPlan(options).shards[0].append_log);
+  options.append_logs = true;
+  EXPECT_TRUE(MakeLaunchPlan(options).shards[0].append_log);
+  EXPECT_TRUE(MakeLaunchPlan(options).workers[1].append_log);
+}
+
 TEST(LaunchPlanTest, ThreadsOnlyIfAsked) {
   LaunchOptions options = TwoByTwo();
   EXPECT_THAT(MakeLaunchPlan(options).workers[0].command, Not(Contains("--threads")));

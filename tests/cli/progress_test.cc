@@ -84,6 +84,18 @@ TEST(EtaTest, CountsFromTheFirstStepSeen) {
   EXPECT_EQ(eta.TimeLeft(0), absl::InfiniteDuration());
 }
 
+TEST(EtaTest, ARollbackBeginsAnew) {
+  EtaEstimator eta;
+  const absl::Time start = absl::UnixEpoch();
+  eta.Observe(start, 10);
+  eta.Observe(start + absl::Seconds(10), 30);
+  eta.Observe(start + absl::Seconds(60), 0);  // Nobody is here.
+  eta.Observe(start + absl::Seconds(70), 20);
+  EXPECT_EQ(eta.TimeLeft(100), absl::InfiniteDuration());
+  eta.Observe(start + absl::Seconds(75), 30);
+  EXPECT_EQ(eta.TimeLeft(100), absl::Seconds(35));
+}
+
 TEST(ProgressLineTest, SaysEverythingOnce) {
   const ProgressFrame frame{absl::Seconds(15), absl::Seconds(31), ""};
   EXPECT_EQ(ProgressLine(Running(2), frame),
@@ -97,6 +109,40 @@ TEST(ProgressLineTest, SaysWhoIsAwaited) {
   status.mutable_members(1)->set_joined(false);
   const ProgressFrame frame{absl::Seconds(2), absl::InfiniteDuration(), ""};
   EXPECT_EQ(ProgressLine(status, frame), "0:02 waiting: 2 of 3 workers and 1 of 1 shards are here");
+}
+
+TEST(ProgressLineTest, SaysWhatSurvivalIsMadeOf) {
+  v1::GetStatusReply status = Running(2);
+  status.set_checkpoint_step(96);
+  ProgressFrame frame{absl::Seconds(15), absl::Seconds(31), ""};
+  EXPECT_THAT(ProgressLine(status, frame), ::testing::EndsWith(", eta 0:31, checkpoint 96"));
+  frame.restarts = 2;
+  EXPECT_THAT(ProgressLine(status, frame),
+              ::testing::EndsWith(", eta 0:31, checkpoint 96, 2 restarts"));
+  status.set_phase(v1::JOB_PHASE_RECOVERING);
+  status.mutable_members(1)->set_joined(false);
+  EXPECT_EQ(
+      ProgressLine(status, frame),
+      "0:15 recovering: 1 of 2 workers and 1 of 1 shards are here, checkpoint 96, 2 restarts");
+}
+
+TEST(ProgressTableTest, TellsWhatDiedAndWhatWasLost) {
+  v1::GetStatusReply status = Running(2);
+  EXPECT_THAT(ProgressTable(status, {}, 200), Not(::testing::Contains(HasSubstr("lost"))));
+  status.set_phase(v1::JOB_PHASE_RECOVERING);
+  status.set_checkpoint_step(96);
+  status.set_last_rollback("from step 101 back to 96: 5 steps lost");
+  ProgressFrame frame;
+  frame.restarts = 1;
+  frame.last_death = "worker 1 was killed by signal 9 (Killed), restarted 1 time";
+  const std::vector<std::string> lines = ProgressTable(status, frame, 200);
+  EXPECT_THAT(lines[0], HasSubstr("recovering"));
+  EXPECT_THAT(lines[0], HasSubstr("2 of 2 workers"));
+  EXPECT_THAT(lines[0], HasSubstr("  checkpoint 96  1 restart"));
+  EXPECT_EQ(lines.back(),
+            "lost: worker 1 was killed by signal 9 (Killed), restarted 1 time; from step 101 back "
+            "to 96: 5 steps lost");
+  EXPECT_EQ(ProgressTable(status, {}, 200).back(), "lost: from step 101 back to 96: 5 steps lost");
 }
 
 TEST(ProgressTableTest, FitsAnyWidth) {

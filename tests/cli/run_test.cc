@@ -12,10 +12,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "job/checkpoint/checkpoint_folder.h"
+
 namespace sluice {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A worker that leaves the report of a run at once. $rank and $report are set before it.
 constexpr char kGoodWorker[] = R"(
@@ -69,6 +72,12 @@ class RunTest : public ::testing::Test {
     std::rewind(out_);
     text.resize(std::fread(text.data(), 1, text.size(), out_));
     return text;
+  }
+  static std::string Text(const std::string& path) {
+    std::ifstream file(path);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
   }
   nlohmann::json Report() const {
     std::ifstream file(options_.json_path);
@@ -157,15 +166,138 @@ TEST_F(RunTest, WrongFlagsAndFilesAreUsageErrors) {
   EXPECT_EQ(RunJob(wrong), 2);
 }
 
+// The same job with checkpoints: what dies is started again.
+class SurvivingRunTest : public RunTest {
+ protected:
+  SurvivingRunTest() {
+    folder_of_checkpoints_ = folder_ + "/checkpoints";
+    std::ofstream(options_.job_path, std::ios::app)
+        << "checkpoint: {dir: " << folder_of_checkpoints_ << ", every: 2}\n";
+  }
+
+  // Shell words that succeed the first `count` times.
+  std::string First(int count, const std::string& who) const {
+    const std::string starts = folder_ + "/starts-" + who;
+    return "{ echo >>" + starts + "; [ $(wc -l <" + starts + ") -le " + std::to_string(count) +
+           " ]; }";
+  }
+  void Record(bool finished) const {
+    std::filesystem::create_directory(folder_of_checkpoints_);
+    const absl::Status status = WriteRunRecord(
+        folder_of_checkpoints_, {.job_name = "scripted", .job_uid = 1, .finished = finished});
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  std::string folder_of_checkpoints_;
+};
+
+TEST_F(SurvivingRunTest, WhatIsKilledIsStartedAgain) {
+  Script("sluice-server", "exec sleep 0.3");
+  Script("sluice-worker",
+         "echo hello\n[ $rank = 1 ] && " + First(2, "1") + " && kill -9 $$\n" + kGoodWorker);
+  options_.log_folder = folder_ + "/logs";
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_THAT(Output(), HasSubstr("warning: worker 1 (process "));
+  EXPECT_THAT(Output(), HasSubstr("was killed by signal 9"));
+  EXPECT_THAT(Output(), HasSubstr("Starting it again in 200ms, restart 1."));
+  EXPECT_THAT(Output(), HasSubstr("Starting it again in 400ms, restart 2."));
+  EXPECT_EQ(Report()["ok"], true);
+  EXPECT_EQ(Report()["restarts"], (nlohmann::json{{"worker 1", 2}}));
+  EXPECT_EQ(Report()["exit_codes"]["worker 1"], 0);
+  EXPECT_EQ(Text(options_.log_folder + "/worker-1.log"), "hello\nhello\nhello\n");
+}
+
+TEST_F(SurvivingRunTest, WhoLostTheOthersIsStartedAgain) {
+  Script("sluice-server", First(1, "0") + " && exit 75\nexec sleep 0.1");
+  Script("sluice-worker", std::string("sleep 0.8\n") + kGoodWorker);
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_EQ(Report()["restarts"], (nlohmann::json{{"shard 0", 1}}));
+}
+
+TEST_F(SurvivingRunTest, AShardKeepsItsCommand) {
+  const std::string commands = folder_ + "/commands";
+  Script("sluice-server", "exit 9");
+  std::ofstream(folder_ + "/sluice-server") << "#!/bin/sh\necho $@ >>" << commands << "\n"
+                                            << First(1, "0") << " && kill -9 $$\nexit 0\n";
+  Script("sluice-worker", std::string("sleep 0.8\n") + kGoodWorker);
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  std::istringstream lines(Text(commands));
+  std::string first, second;
+  std::getline(lines, first);
+  std::getline(lines, second);
+  EXPECT_THAT(first, HasSubstr("--listen 127.0.0.1:"));
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(SurvivingRunTest, AGenuineErrorEndsTheRun) {
+  Script("sluice-server", "exec sleep 1000");
+  Script("sluice-worker", "[ $rank = 0 ] && exec sleep 1000; echo no data here >&2; exit 1");
+  EXPECT_EQ(RunJob(options_), 1);
+  EXPECT_THAT(Output(), HasSubstr("error: worker 1 (process "));
+  EXPECT_THAT(Output(), HasSubstr("    no data here\n"));
+  EXPECT_EQ(Report()["ok"], false);
+  EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
+}
+
+TEST_F(SurvivingRunTest, WhatDiesAllTheTimeEndsTheRun) {
+  options_.restart_limits = {.first_delay = absl::Milliseconds(1), .restarts_max = 3};
+  Script("sluice-server", "exec sleep 1000");
+  Script("sluice-worker", "kill -SEGV $$");
+  EXPECT_EQ(RunJob(options_), 1);
+  EXPECT_THAT(Output(), HasSubstr("It was started again 3 times"));
+  EXPECT_THAT(Output(), HasSubstr("signal 11"));
+  EXPECT_EQ(Report()["ok"], false);
+}
+
+TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
+  Script("sluice-server", "sleep 0.5; kill -9 $$");
+  Script("sluice-worker", kGoodWorker);
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_THAT(Output(), HasSubstr("nothing is lost"));
+  EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
+}
+
+TEST_F(SurvivingRunTest, AStopSignalEndsEverythingAndSaysHowToGoOn) {
+  Record(/*finished=*/false);
+  options_.resume = true;
+  options_.sets = {"model.hidden=[16]"};
+  Script("sluice-server", "kill -TERM $PPID; exec sleep 1000");
+  Script("sluice-worker", "exec sleep 1000");
+  EXPECT_EQ(RunJob(options_), 128 + SIGTERM);
+  EXPECT_THAT(Output(), HasSubstr("Continue after step 0 with sluice run --resume " +
+                                  options_.job_path + " --set 'model.hidden=[16]'\n"));
+}
+
+TEST_F(SurvivingRunTest, RefusesBeforeAnythingStarts) {
+  Script("sluice-server", "exit 9");
+  Script("sluice-worker", "exit 9");
+  options_.resume = true;
+  EXPECT_EQ(RunJob(options_), 2);
+  EXPECT_THAT(Output(), HasSubstr("no run was in " + folder_of_checkpoints_));
+  Record(/*finished=*/false);
+  options_.resume = false;
+  EXPECT_EQ(RunJob(options_), 2);
+  EXPECT_THAT(Output(), HasSubstr("holds an unfinished run of job scripted"));
+  Record(/*finished=*/true);
+  EXPECT_EQ(RunJob(options_), 2);
+  EXPECT_THAT(Output(), HasSubstr("holds a finished run of job scripted"));
+  EXPECT_THAT(Output(), Not(HasSubstr("process")));
+}
+
+TEST_F(RunTest, ResumeNeedsCheckpoints) {
+  Script("sluice-server", "exit 0");
+  Script("sluice-worker", kGoodWorker);
+  options_.resume = true;
+  EXPECT_EQ(RunJob(options_), 2);
+  EXPECT_THAT(Output(), HasSubstr("--resume: the job has no checkpoints"));
+}
+
 TEST_F(RunTest, LogsAreKeptWhereAskedFor) {
   Script("sluice-server", "exit 0");
   Script("sluice-worker", std::string("echo worker $rank speaks\n") + kGoodWorker);
   options_.log_folder = folder_ + "/logs/deep";
   EXPECT_EQ(RunJob(options_), 0) << Output();
-  std::ifstream log(options_.log_folder + "/worker-1.log");
-  std::ostringstream text;
-  text << log.rdbuf();
-  EXPECT_EQ(text.str(), "worker 1 speaks\n");
+  EXPECT_EQ(Text(options_.log_folder + "/worker-1.log"), "worker 1 speaks\n");
 }
 
 }  // namespace

@@ -1,0 +1,69 @@
+#include "cli/run_folder.h"
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+
+namespace sluice {
+namespace {
+
+// Damaged ones are the coordinator's to name: it verifies every part, which takes time.
+uint64_t NewestComplete(const std::string& dir) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir);
+  if (!steps.ok()) return 0;
+  for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
+    if (ReadManifest(dir, *step).ok()) return *step;
+  }
+  return 0;
+}
+
+std::string Newest(uint64_t step) {
+  return step == 0 ? "with no complete checkpoint yet"
+                   : absl::StrCat("with its newest checkpoint after step ", step);
+}
+
+}  // namespace
+
+absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume) {
+  if (!spec.checkpoint.enabled()) {
+    if (!resume) return RunStart{};
+    return absl::InvalidArgumentError(
+        "--resume: the job has no checkpoints to go on from; its file needs a `checkpoint` section "
+        "from the start (docs/checkpoints.md)");
+  }
+  const std::string& dir = spec.checkpoint.dir;
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(dir);
+  if (absl::IsNotFound(record.status())) {
+    if (!resume) return RunStart{};
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume: no run was in ", dir, " (checkpoint.dir); leave --resume out to start one"));
+  }
+  if (!record.ok()) return record.status();
+  if (record->finished) {
+    return absl::InvalidArgumentError(absl::StrCat(dir, " holds a finished run of job ",
+                                                   record->job_name,
+                                                   "; give another checkpoint.dir, or remove it"));
+  }
+  const uint64_t step = NewestComplete(dir);
+  if (!resume) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(dir, " holds an unfinished run of job ", record->job_name, ", ", Newest(step),
+                     "; continue it with --resume, or give another checkpoint.dir, or remove it"));
+  }
+  if (record->job_name != spec.name) {
+    return absl::InvalidArgumentError(absl::StrCat("--resume: ", dir, " holds a run of job ",
+                                                   record->job_name, ", and this is job ",
+                                                   spec.name, "; give its own checkpoint.dir"));
+  }
+  return RunStart{.continues = true, .term = record->term + 1, .checkpoint_step = step};
+}
+
+uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term) {
+  if (!spec.checkpoint.enabled()) return 0;
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(spec.checkpoint.dir);
+  return record.ok() && record->term > first_term ? record->term - first_term : 0;
+}
+
+}  // namespace sluice

@@ -1,0 +1,26 @@
+// What the folder of a job's checkpoints says about starting a run there: whether it may begin or
+// go on, and from where.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "job/job_spec.h"
+
+namespace sluice {
+
+struct RunStart {
+  bool continues = false;
+  uint32_t term = 0;             // That the run begins with.
+  uint64_t checkpoint_step = 0;  // Of the newest complete checkpoint; 0: none.
+};
+
+// Reads only. INVALID_ARGUMENT, with what to do instead: there is a run and `resume` is not given,
+// or none that could go on and it is; DATA_LOSS: what is there cannot be read. A job without
+// checkpoints starts anew.
+absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume);
+
+// Rollbacks since a run began with `first_term`, by what the folder says now; 0 if it says nothing.
+uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term);
+
+}  // namespace sluice
