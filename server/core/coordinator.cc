@@ -10,40 +10,82 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kStartSequence = 1;
-constexpr uint64_t kEndSequence = 2;
 constexpr uint32_t kGeneration = 1;
 constexpr size_t kHashSteps = 64;
+
+// A worker that missed so many heartbeats may be replaced by another that wants its rank.
+constexpr int kSilentHeartbeats = 3;
+constexpr int kTermShift = 32;  // Room for the sequence numbers of a term.
+
+CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
+  if (options.run.has_value()) options.job_uid = options.run->job_uid;
+  return options;
+}
+
+CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
+  return {.every = options.checkpoint_every,
+          .keep = options.checkpoint_keep,
+          .world_size = options.world_size,
+          .shards = options.shards,
+          .patience = options.wait_limit};
+}
+
+std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {
+  std::vector<uint64_t> steps;
+  for (const CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
+  return steps;
+}
 
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
-    : options_(std::move(options)),
+    : options_(WithUidOfRun(std::move(options))),
       created_(now),
       waiting_since_(now),
       last_tick_(now),
       members_(options_.world_size),
-      seats_(options_.shards) {}
+      seats_(options_.shards),
+      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints)) {
+  if (has_checkpoints() && options_.run.has_value()) {
+    phase_ = JobPhase::kRecovering;
+    term_ = options_.run->term + 1;
+    restore_step_ = book_.newest();
+    sequence_ = uint64_t{term_} << kTermShift;
+    suspend_sequence_ = ++sequence_;
+  }
+  book_.BeginTerm(term_);
+  start_sequence_ = ++sequence_;
+}
 
 void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
   const absl::Status valid = CheckJoin(join);
   if (!valid.ok()) {
+    if (ended() && join.rank < members_.size()) members_[join.rank].told_end = true;
     out->push_back(AnswerJoin{token, valid});
     return;
   }
   Member& member = members_[join.rank];
-  if (member.present) {  // With this nonce: the same worker again.
-    if (phase_ == JobPhase::kRunning) {
-      member.heard = now;
-      out->push_back(AnswerJoin{token, MakeGrant(member)});
-      return;
-    }
-    if (member.token != 0) {
-      out->push_back(AnswerJoin{member.token, absl::AbortedError("this Join was sent again")});
-    }
-    member.token = token;
+  if (!member.present) {
+    TakeRank(token, std::move(join), now, out);
     return;
   }
+  if (member.join.nonce != join.nonce) {
+    AwaitRank(&member, token, std::move(join), out);
+    return;
+  }
+  if (phase_ == JobPhase::kRunning) {  // The same worker again.
+    member.heard = now;
+    out->push_back(AnswerJoin{token, MakeGrant(member)});
+    return;
+  }
+  if (member.token != 0) {
+    out->push_back(AnswerJoin{member.token, absl::AbortedError("this Join was sent again")});
+  }
+  member.token = token;
+}
+
+void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
+  Member& member = members_[join.rank];
   if (table_.empty()) {
     table_ = std::move(join.table);
     table_rank_ = join.rank;
@@ -61,15 +103,43 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
   }
 }
 
+// The rank is held: until it is known whether its holder is alive, the newcomer waits.
+void Coordinator::AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out) {
+  if (member->successor_token != 0) {
+    const bool same = member->successor.nonce == join.nonce;
+    RefuseSuccessor(member,
+                    same ? absl::AbortedError("this Join was sent again") : HeldByAnother(*member),
+                    out);
+  }
+  member->successor_token = token;
+  member->successor = std::move(join);
+}
+
+void Coordinator::RefuseSuccessor(Member* member, const absl::Status& why, Effects* out) {
+  if (member->successor_token == 0) return;
+  out->push_back(AnswerJoin{member->successor_token, why});
+  member->successor_token = 0;
+  member->successor = WorkerJoin();
+}
+
 void Coordinator::JoinCancelled(JoinToken token) {
   for (Member& member : members_) {
+    if (member.successor_token == token) {
+      member.successor_token = 0;
+      member.successor = WorkerJoin();
+      return;
+    }
     if (!member.present || member.token != token) continue;
     member.token = 0;
     if (announced_) return;  // Its lease decides.
+    const JoinToken successor_token = member.successor_token;
+    WorkerJoin successor = std::move(member.successor);
     member = Member();
+    member.successor_token = successor_token;  // Admitted by the next tick.
+    member.successor = std::move(successor);
     const bool nobody = std::none_of(members_.begin(), members_.end(),
                                      [](const Member& other) { return other.present; });
-    if (nobody) table_.clear();
+    if (nobody && term_ == 0) table_.clear();
     return;
   }
 }
@@ -82,7 +152,8 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
     return;
   }
   ShardSeat& seat = seats_[arrival.shard];
-  if (announced_ && arrival.server_incarnation != seat.arrival.server_incarnation) {
+  const bool another = seat.known && arrival.server_incarnation != seat.arrival.server_incarnation;
+  if (announced_ && another && !has_checkpoints()) {
     const std::string reason =
         absl::StrCat("shard ", arrival.shard, " (", arrival.address,
                      ") was started again; its part of the job is lost and the job cannot go on");
@@ -90,22 +161,41 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
     Fail(reason, out);
     return;
   }
-  if (seat.stream != 0) {  // The same process with a new connection.
+  if (seat.stream != 0) {  // The same process with a new connection, or one that takes its place.
     out->push_back(RefuseShard{seat.stream, absl::AbortedError("the shard attached again")});
   }
+  if (another) seat = ShardSeat();
   seat.known = true;
   seat.arrival = arrival;
   seat.stream = stream;
   seat.heard = now;
-  if (phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed) {
-    out->push_back(CommandShard{stream, kEndSequence, EndShard{phase_, failure_}});
-  } else if (announced_ && seat.acknowledged < kStartSequence) {
-    out->push_back(CommandShard{stream, kStartSequence, MakeStart()});
-  } else if (!announced_) {
+  if (announced_ && another && !ended()) {
+    RollBack(absl::StrCat(Describe(seat), " was started again"), now, out);
+  } else {
+    CommandAttached(&seat, now, out);
+  }
+}
+
+// Tells a shard that has just attached what it may have missed.
+void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out) {
+  if (ended()) {
+    out->push_back(CommandShard{seat->stream, end_sequence_, EndShard{phase_, failure_}});
+  } else if (announced_) {
+    if (seat->acknowledged < start_sequence_) {
+      out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart()});
+    }
+    if (seat->arrival.shard == 0 && book_.asked_minimum() > 0) {
+      AskForCheckpoint(book_.asked_minimum(), out);
+    }
+  } else {
+    if (seat->acknowledged < suspend_sequence_) {
+      out->push_back(
+          CommandShard{seat->stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+    }
     StartWhenComplete(now, out);
     if (!announced_) {
-      out->push_back(Notice{absl::StrCat("shard ", arrival.shard, " (", arrival.address,
-                                         ") is here; waiting for ", WhoIsMissing())});
+      out->push_back(
+          Notice{absl::StrCat(Describe(*seat), " is here; waiting for ", WhoIsMissing())});
     }
   }
 }
@@ -114,31 +204,37 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   const bool complete =
       std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.present; }) &&
       std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
-  if (!complete || announced_ || phase_ != JobPhase::kWaiting) return;
+  if (!complete || !gathering()) return;
   announced_ = true;
-  for (const Member& member : members_) {
-    parameters_agree_ =
-        parameters_agree_ && member.join.parameters_sha256 == members_[0].join.parameters_sha256;
-  }
+  // Restored parameters are equal whatever the workers began with.
+  parameters_agree_ = restore_step_ > 0 ||
+                      std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
+                        return member.join.parameters_sha256 == members_[0].join.parameters_sha256;
+                      });
   for (ShardSeat& seat : seats_) {
     seat.heard = now;
-    out->push_back(CommandShard{seat.stream, kStartSequence, MakeStart()});
+    out->push_back(CommandShard{seat.stream, start_sequence_, MakeStart()});
   }
 }
 
 void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now,
                                     Effects* out) {
   ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr) return;
+  if (seat == nullptr || sequence > sequence_) return;
   seat->acknowledged = std::max(seat->acknowledged, sequence);
   seat->heard = now;
   GrantWhenAcknowledged(now, out);
 }
 
 void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
-  if (!announced_ || phase_ != JobPhase::kWaiting) return;
+  if (!announced_ || ended() || phase_ == JobPhase::kRunning) return;
   for (const ShardSeat& seat : seats_) {
-    if (seat.acknowledged < kStartSequence) return;
+    if (seat.acknowledged < start_sequence_) return;
+  }
+  std::string how = "runs";
+  if (phase_ == JobPhase::kRecovering) {
+    how = absl::StrCat("goes on after step ", restore_step_);
+    if (furthest_step_ > restore_step_) absl::StrAppend(&how, " (was at ", furthest_step_, ")");
   }
   phase_ = JobPhase::kRunning;
   for (Member& member : members_) {
@@ -147,18 +243,28 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     member.token = 0;
   }
   out->push_back(Notice{absl::StrCat("all ", members_.size(), " workers and ", seats_.size(),
-                                     " shards are here; the job runs")});
+                                     " shards are here; the job ", how)});
+  if (!has_checkpoints()) return;
+  furthest_step_ = restore_step_;
+  for (ShardSeat& seat : seats_) {  // What was heard before is of an earlier term.
+    seat.health.highest_closed_step = restore_step_;
+    seat.health.highest_open_step = restore_step_ + 1;
+  }
+  AskForNextCheckpoint(out);
 }
 
 JoinGrant Coordinator::MakeGrant(const Member& member) const {
   JoinGrant grant{.job_uid = options_.job_uid,
+                  .term = term_,
                   .rank = member.join.rank,
                   .incarnation = member.incarnation,
                   .generation = kGeneration,
                   .world_size = options_.world_size,
+                  .first_step = restore_step_ + 1,
                   .layout = options_.layout,
                   .window_bytes = options_.window_bytes,
                   .parameters_agree = parameters_agree_,
+                  .restore_step = restore_step_,
                   .lease = options_.lease,
                   .heartbeat = options_.heartbeat,
                   .server_incarnation = options_.server_incarnation};
@@ -172,18 +278,22 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
 
 StartShard Coordinator::MakeStart() const {
   StartShard start{.job_uid = options_.job_uid,
+                   .term = term_,
+                   .first_step = restore_step_ + 1,
                    .table = table_,
                    .layout = options_.layout,
                    .generation = kGeneration,
                    .window_bytes = options_.window_bytes,
                    .coordinator_incarnation = options_.server_incarnation,
-                   .parameters_agree = parameters_agree_};
+                   .parameters_agree = parameters_agree_,
+                   .restore_step = restore_step_};
   for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
   return start;
 }
 
 absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat, absl::Time now,
                                                 Effects* out) {
+  if (OfEarlierTerm(heartbeat.sender)) return StateForEarlierTerm(heartbeat);
   absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
   if (!member.ok()) return member.status();
   Hear(heartbeat, *member, now, out);
@@ -192,6 +302,7 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
 
 absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time now,
                                             Effects* out) {
+  if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   absl::StatusOr<Member*> found = FindMember(leave.last.sender);
   if (!found.ok()) return found.status();
   Member& member = **found;
@@ -214,6 +325,8 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
                        Effects* out) {
   member->heard = now;
   member->progress = heartbeat.progress;
+  furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
+  RefuseSuccessor(member, HeldByAnother(*member), out);
   if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, out);
 }
 
@@ -240,8 +353,20 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* o
 }
 
 JobState Coordinator::StateFor(Member* member) const {
-  if (phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed) member->told_end = true;
-  return {.phase = phase_, .failure = failure_, .generation = announced_ ? kGeneration : 0};
+  if (ended()) member->told_end = true;
+  return {.phase = phase_,
+          .failure = failure_,
+          .generation = announced_ ? kGeneration : 0,
+          .term = term_};
+}
+
+bool Coordinator::OfEarlierTerm(const Sender& sender) const {
+  return sender.job_uid == options_.job_uid && sender.term < term_ && sender.rank < members_.size();
+}
+
+JobState Coordinator::StateForEarlierTerm(const WorkerHeartbeat& heartbeat) {
+  furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
+  return StateFor(&members_[heartbeat.sender.rank]);
 }
 
 Coordinator::ShardSeat* Coordinator::FindSeat(ControlStreamId stream) {
@@ -257,13 +382,13 @@ void Coordinator::ShardHealth(ControlStreamId stream, const ShardHealthReport& h
   if (seat == nullptr) return;
   seat->heard = now;
   seat->health = health;
+  furthest_step_ = std::max(furthest_step_, health.highest_closed_step);
 }
 
 void Coordinator::ShardFailed(ControlStreamId stream, absl::string_view reason, Effects* out) {
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr) return;
-  Fail(absl::StrCat("shard ", seat->arrival.shard, " (", seat->arrival.address, "): ", reason),
-       out);
+  Fail(absl::StrCat(Describe(*seat), ": ", reason), out);
 }
 
 void Coordinator::ShardDetached(ControlStreamId stream) {
@@ -276,37 +401,83 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   last_tick_ = now;
   if (gap > options_.lease / 4) {
     waiting_since_ += gap;
+    book_.Shift(gap);
     for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
     for (ShardSeat& seat : seats_) seat.heard = std::min(now, seat.heard + gap);
     out->push_back(Notice{absl::StrCat("stood still for ", absl::FormatDuration(gap),
                                        "; leases are extended by that")});
   }
-  CheckLeases(now, out);
+  if (ended()) return;
+  if (gathering()) {
+    CheckWaiting(now, out);
+  } else {
+    CheckLeases(now, out);
+  }
+  if (!has_checkpoints() || ended()) return;
+  AdmitSuccessors(now, out);
+  if (book_.Overdue(now)) {
+    AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
+                                   absl::FormatDuration(options_.wait_limit)),
+                      out);
+  }
+}
+
+void Coordinator::CheckWaiting(absl::Time now, Effects* out) {
+  const bool recovering = phase_ == JobPhase::kRecovering;
+  const absl::Duration limit = recovering ? options_.wait_limit : options_.join_timeout;
+  if (now - waiting_since_ < limit) return;
+  const std::string reason =
+      recovering ? absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
+                                " did not come back; start the job again with --resume, or wait "
+                                "longer with server.wait_limit")
+                 : absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
+                                " never came; start them, or give them longer with "
+                                "server.join_timeout");
+  End(JobPhase::kFailed, reason, absl::StatusCode::kDeadlineExceeded, out);
 }
 
 void Coordinator::CheckLeases(absl::Time now, Effects* out) {
-  if (phase_ == JobPhase::kWaiting && !announced_) {
-    if (now - waiting_since_ < options_.join_timeout) return;
-    const std::string reason =
-        absl::StrCat("waited ", absl::FormatDuration(options_.join_timeout), ": ", WhoIsMissing(),
-                     " never came; start them, or give them longer with server.join_timeout");
-    End(JobPhase::kFailed, reason, absl::StatusCode::kDeadlineExceeded, out);
-    return;
-  }
-  if (phase_ != JobPhase::kWaiting && phase_ != JobPhase::kRunning) return;
-  const std::string lost =
-      absl::StrCat(" was not heard of for ", absl::FormatDuration(options_.lease),
-                   " (server.lease); the job cannot go on without it");
-  for (const ShardSeat& seat : seats_) {
+  std::vector<std::string> lost;
+  for (ShardSeat& seat : seats_) {
     if (now - seat.heard < options_.lease) continue;
-    Fail(absl::StrCat("shard ", seat.arrival.shard, " (", seat.arrival.address, ")", lost), out);
-    return;
+    lost.push_back(Describe(seat));
+    if (!has_checkpoints() || seat.stream == 0) continue;
+    // If it lives after all it attaches again; until then it is not here.
+    out->push_back(RefuseShard{seat.stream, absl::AbortedError("nothing was heard of the shard")});
+    seat.stream = 0;
   }
-  if (phase_ != JobPhase::kRunning) return;  // Workers beat only once they are in.
   for (const Member& member : members_) {
-    if (member.left || now - member.heard < options_.lease) continue;
-    Fail(absl::StrCat(Describe(member), lost), out);
-    return;
+    if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
+    if (!member.left && now - member.heard >= options_.lease) lost.push_back(Describe(member));
+  }
+  if (lost.empty()) return;
+  if (!has_checkpoints()) lost.resize(1);
+  const std::string text = absl::StrCat(absl::StrJoin(lost, " and "), " was not heard of for ",
+                                        absl::FormatDuration(options_.lease), " (server.lease)");
+  if (has_checkpoints()) {
+    RollBack(text, now, out);
+  } else {
+    Fail(absl::StrCat(text, "; the job cannot go on without it"), out);
+  }
+}
+
+// Newcomers whose predecessors are gone.
+void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
+  const absl::Duration silence = kSilentHeartbeats * options_.heartbeat;
+  if (phase_ == JobPhase::kRunning) {
+    for (const Member& member : members_) {
+      if (member.successor_token == 0 || now - member.heard < silence) continue;
+      RollBack(absl::StrCat(Describe(member), " was replaced by ", member.successor.host, " pid ",
+                            member.successor.pid),
+               now, out);
+      break;
+    }
+  }
+  if (!gathering()) return;
+  for (Member& member : members_) {
+    if (member.present || member.successor_token == 0) continue;
+    const JoinToken token = std::exchange(member.successor_token, 0);
+    Join(token, std::exchange(member.successor, WorkerJoin()), now, out);
   }
 }
 
@@ -316,27 +487,44 @@ void Coordinator::Fail(absl::string_view reason, Effects* out) {
 
 void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
                       Effects* out) {
-  if (phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed) return;
+  if (ended()) return;
   phase_ = phase;
   failure_ = std::string(reason);
+  end_sequence_ = ++sequence_;
+  if (has_checkpoints() && phase == JobPhase::kFinished) {
+    out->push_back(PersistRun{Record(/*finished=*/true)});
+  }
+  const absl::Status answer(join_code,
+                            phase == JobPhase::kFinished ? "the job has finished" : reason);
   for (Member& member : members_) {
+    RefuseSuccessor(&member, answer, out);
     if (member.token == 0) continue;
-    out->push_back(AnswerJoin{member.token, absl::Status(join_code, reason)});
+    out->push_back(AnswerJoin{member.token, answer});
     member.token = 0;
     member.told_end = true;
   }
   for (const ShardSeat& seat : seats_) {
     if (seat.stream == 0) continue;
-    out->push_back(CommandShard{seat.stream, kEndSequence, EndShard{phase, failure_}});
+    out->push_back(CommandShard{seat.stream, end_sequence_, EndShard{phase, failure_}});
   }
+  AnswerRequests(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the job has ", phase == JobPhase::kFinished ? "finished" : "failed: ", reason)),
+      out);
 }
 
 bool Coordinator::Drained() const {
-  if (phase_ != JobPhase::kFinished && phase_ != JobPhase::kFailed) return false;
+  if (!ended()) return false;
+  // With checkpoints, a worker that is not here now may be on its way back, and one that left asks
+  // until it hears of the end.
+  const bool all_must_hear = has_checkpoints() && term_ > 0;
   return std::all_of(members_.begin(), members_.end(),
-                     [](const Member& m) { return !m.present || m.left || m.told_end; }) &&
-         std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) {
-           return s.stream == 0 || s.acknowledged >= kEndSequence;
+                     [this, all_must_hear](const Member& m) {
+                       return m.told_end || (!m.present && !all_must_hear) ||
+                              (m.left && !has_checkpoints());
+                     }) &&
+         std::all_of(seats_.begin(), seats_.end(), [this](const ShardSeat& s) {
+           return s.stream == 0 || s.acknowledged >= end_sequence_;
          });
 }
 

@@ -1,11 +1,13 @@
 // Coordinator: who is in the job and how it stands, for membership `fixed`. docs/protocol.md has
 // the rules. Generation 1 is made when every rank and shard is there, told to all shards, and
 // answered to the workers once all shards have acknowledged it. Whoever is then not heard of for a
-// lease ends the job. Pure: times and random numbers come in, effects go out as values. Not
-// thread-safe.
+// lease ends the job; in a job with checkpoints the term is raised, everybody comes again, and the
+// job goes on from the newest complete checkpoint. Pure: times and random numbers come in, effects
+// go out as values. Not thread-safe.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -18,6 +20,7 @@
 #include "job/layout.h"
 #include "job/snapshot.h"
 #include "job/tensor_table.h"
+#include "server/core/checkpoint_book.h"
 #include "server/core/job_status.h"
 #include "server/core/notice.h"
 
@@ -25,6 +28,7 @@ namespace sluice {
 
 using JoinToken = uint64_t;        // Names one Join call that waits for its answer; never 0.
 using ControlStreamId = uint64_t;  // Names one Attach stream of a shard; never 0.
+using CheckpointToken = uint64_t;  // Names one RequestCheckpoint call that waits; never 0.
 
 struct CoordinatorOptions {
   std::string job_name;
@@ -39,6 +43,15 @@ struct CoordinatorOptions {
   absl::Duration join_timeout = absl::Seconds(60);
   uint64_t job_uid = 0;  // Random per run.
   uint64_t server_incarnation = 0;
+  // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
+  uint64_t checkpoint_every = 0;
+  uint32_t checkpoint_keep = 2;
+  absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
+  // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
+  // goes on in the next term, with the record's job_uid. Absent: a new run.
+  std::optional<RunRecord> run{};
+  // Complete checkpoints of that run that were verified; by step, ascending.
+  std::vector<CheckpointManifest> checkpoints{};
 };
 
 struct WorkerJoin {
@@ -160,14 +173,21 @@ struct WriteCheckpoint {
 struct DropCheckpoint {
   uint64_t step = 0;
 };
+// The step after which there is a checkpoint that was complete after it was asked for.
+struct AnswerCheckpoint {
+  CheckpointToken token = 0;
+  absl::StatusOr<uint64_t> step;
+};
 using CoordinatorEffect = std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun,
-                                       WriteCheckpoint, DropCheckpoint, Notice>;
+                                       WriteCheckpoint, DropCheckpoint, AnswerCheckpoint, Notice>;
 
 // How the job stands, for a worker that asks.
 struct JobState {
   JobPhase phase = JobPhase::kWaiting;
   std::string failure;
   uint32_t generation = 0;
+  uint32_t term =
+      0;  // Above the worker's: the job was rolled back, and the worker is to join again.
 };
 
 class Coordinator {
@@ -176,12 +196,19 @@ class Coordinator {
 
   Coordinator(CoordinatorOptions options, absl::Time now);
 
+  // Called first: what is to be durable before anybody is told anything.
+  void Begin(Effects* out);
+
   // Answered now or later by an AnswerJoin. The same nonce again is the same member; an older call
-  // of it that still waits is answered ABORTED. Errors as the Join rpc documents them.
+  // of it that still waits is answered ABORTED. Another nonce waits, in a job with checkpoints,
+  // until the holder of the rank was silent for three heartbeats (then the job is rolled back and
+  // the newcomer takes its place) or beats again (ALREADY_EXISTS). Errors as the Join rpc documents
+  // them.
   void Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out);
   // The caller is gone; before generation 1 its rank is free again.
   void JoinCancelled(JoinToken token);
-  // FAILED_PRECONDITION: the sender is of another run or does not hold its rank.
+  // FAILED_PRECONDITION: the sender is of another run or does not hold its rank. A sender of an
+  // earlier term is told the term and otherwise ignored.
   absl::StatusOr<JobState> Heartbeat(const WorkerHeartbeat& heartbeat, absl::Time now,
                                      Effects* out);
   absl::StatusOr<JobState> Leave(const WorkerLeave& leave, absl::Time now, Effects* out);
@@ -194,6 +221,20 @@ class Coordinator {
   // The stream is gone. The shard may attach again; its lease runs.
   void ShardDetached(ControlStreamId stream);
 
+  // A part is durable, or has an error: it could not be written, and the checkpoint is given up; or
+  // it belongs to the checkpoint that the job is to go on from, and the one before is taken.
+  // INVALID_ARGUMENT: a part of somebody else. FAILED_PRECONDITION: as Heartbeat.
+  absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part, absl::Time now,
+                          Effects* out);
+  void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);
+  void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
+  // After WriteCheckpoint.
+  void CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now, Effects* out);
+  // As soon as can be; answered by an AnswerCheckpoint. FAILED_PRECONDITION: the job has no
+  // checkpoints, or ended. UNAVAILABLE: it does not run now, or this one did not become complete.
+  void RequestCheckpoint(CheckpointToken token, Effects* out);
+  void RequestCancelled(CheckpointToken token) { requests_.erase(token); }
+
   // Leases and the join timeout. When more than a quarter of the lease passed since the last tick,
   // this process was stopped, and all timers are shifted by that gap.
   void Tick(absl::Time now, Effects* out);
@@ -202,6 +243,7 @@ class Coordinator {
 
   JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
+  uint32_t term() const { return term_; }
   // The job has ended, and all shards and workers that are there know it.
   bool Drained() const;
   JobStatus Status(absl::Time now) const;
@@ -216,6 +258,9 @@ class Coordinator {
     bool told_end = false;
     absl::Time heard;
     MemberProgress progress;
+    // Another worker that wants the rank; waits for what becomes of this one.
+    JoinToken successor_token = 0;  // 0: there is none.
+    WorkerJoin successor;
   };
   struct ShardSeat {
     bool known = false;  // Said hello at least once.
@@ -231,12 +276,27 @@ class Coordinator {
     std::set<uint32_t> told;  // Ranks.
   };
 
+  bool has_checkpoints() const { return book_.enabled(); }
+  bool ended() const { return phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed; }
+  bool gathering() const {
+    return !announced_ && (phase_ == JobPhase::kWaiting || phase_ == JobPhase::kRecovering);
+  }
   absl::Status CheckJoin(const WorkerJoin& join) const;
+  absl::Status HeldByAnother(const Member& member) const;
   absl::Status CheckArrival(const ShardArrival& arrival) const;
+  absl::Status CheckSeatIsFree(const ShardArrival& arrival) const;
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
   absl::StatusOr<Member*> FindMember(const Sender& sender);
+  // A worker of a term that is over; told the term.
+  bool OfEarlierTerm(const Sender& sender) const;
+  JobState StateForEarlierTerm(const WorkerHeartbeat& heartbeat);
   ShardSeat* FindSeat(ControlStreamId stream);
+  void TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out);
+  void AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out);
+  void AdmitSuccessors(absl::Time now, Effects* out);
+  void RefuseSuccessor(Member* member, const absl::Status& why, Effects* out);
+  void CommandAttached(ShardSeat* seat, absl::Time now, Effects* out);
   void StartWhenComplete(absl::Time now, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   JoinGrant MakeGrant(const Member& member) const;
@@ -244,17 +304,29 @@ class Coordinator {
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
   void CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out);
   JobState StateFor(Member* member) const;
+  void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
   void End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code, Effects* out);
   std::string Describe(const Member& member) const;
+  std::string Describe(const ShardSeat& seat) const;
   std::string WhoIsMissing() const;
+
+  // coordinator_checkpoints.cc
+  void RollBack(absl::string_view cause, absl::Time now, Effects* out);
+  void ForgetMembers();
+  RunRecord Record(bool finished) const;
+  void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
+  void AbandonCheckpoint(absl::string_view why, Effects* out);
+  void AskForCheckpoint(uint64_t minimum_step, Effects* out);
+  void AskForNextCheckpoint(Effects* out);
+  void AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out);
 
   const CoordinatorOptions options_;
   const absl::Time created_;
   absl::Time waiting_since_;
   absl::Time last_tick_;
   JobPhase phase_ = JobPhase::kWaiting;
-  bool announced_ = false;  // Generation 1 was told to the shards.
+  bool announced_ = false;  // Generation 1 of this term was told to the shards.
   bool parameters_agree_ = true;
   std::string failure_;
   std::vector<Member> members_;   // By rank.
@@ -262,6 +334,21 @@ class Coordinator {
   TensorTable table_;             // Of the first to join; empty: nobody did.
   uint32_t table_rank_ = 0;
   std::map<uint64_t, ParameterHash> hashes_;  // By step; at most kHashSteps.
+  // Of commands. Those of a term are above all of the terms before, so that no acknowledgement of
+  // an earlier coordinator's is taken for one of ours.
+  uint64_t sequence_ = 0;
+  uint64_t suspend_sequence_ = 0;
+  uint64_t start_sequence_ = 0;
+  uint64_t end_sequence_ = 0;
+
+  CheckpointBook book_;
+  uint32_t term_ = 0;
+  uint64_t restore_step_ = 0;                       // What this term began with.
+  uint64_t furthest_step_ = 0;                      // That anybody told of, in this term or before.
+  absl::Time newest_since_ = absl::InfinitePast();  // When the newest checkpoint became complete.
+  uint32_t rollbacks_ = 0;
+  std::string last_rollback_;
+  std::set<CheckpointToken> requests_;
 };
 
 }  // namespace sluice

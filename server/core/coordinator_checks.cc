@@ -61,12 +61,9 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
                                                    members_.size() - 1));
   }
   const Member& member = members_[join.rank];
-  if (member.present && member.join.nonce != join.nonce) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        Describe(member), " holds the rank already; give this worker another --rank",
-        announced_ ? " (a worker that was started again cannot come back into a running job)"
-                   : ""));
-  }
+  const bool held = member.present && member.join.nonce != join.nonce;
+  const bool may_wait = has_checkpoints() && (announced_ || phase_ == JobPhase::kRecovering);
+  if (held && !may_wait) return HeldByAnother(member);
   const absl::Status table = ValidateTensorTable(join.table);
   if (!table.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
@@ -77,7 +74,21 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
                                                    table_rank_, ": ", difference, " (here: rank ",
                                                    join.rank, ", there: rank ", table_rank_, ")"));
   }
+  if (table_.empty() && restore_step_ > 0 && !options_.checkpoints.empty() &&
+      options_.checkpoints.back().table_hash != HashTensorTable(join.table)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " trains another model than the checkpoint after step ", restore_step_,
+                     " is of; start it with the program and job file that wrote it"));
+  }
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::HeldByAnother(const Member& member) const {
+  return absl::AlreadyExistsError(
+      absl::StrCat(Describe(member), " holds the rank already; give this worker another --rank",
+                   announced_ && !has_checkpoints()
+                       ? " (a worker that was started again cannot come back into a running job)"
+                       : ""));
 }
 
 absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
@@ -93,12 +104,24 @@ absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
   const absl::Status same =
       CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
   if (!same.ok()) return same;
-  if (seat.stream != 0) {
+  return CheckSeatIsFree(arrival);
+}
+
+absl::Status Coordinator::CheckSeatIsFree(const ShardArrival& arrival) const {
+  const ShardSeat& seat = seats_[arrival.shard];
+  if (!has_checkpoints()) {
+    if (seat.stream == 0) return absl::OkStatus();
     return absl::AlreadyExistsError(absl::StrCat("shard ", arrival.shard, " is served by ",
                                                  seat.arrival.address,
                                                  " already; give this server another --shard"));
   }
-  return absl::OkStatus();
+  // The process that was started last serves the shard, whatever is left of the one before.
+  if (!seat.known || arrival.server_incarnation > seat.arrival.server_incarnation) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("shard ", arrival.shard, " is served by ", seat.arrival.address,
+                   ", which was started later; this server is to end"));
 }
 
 absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sender) {
@@ -118,6 +141,10 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sende
 std::string Coordinator::Describe(const Member& member) const {
   return absl::StrCat("rank ", member.join.rank, " (host ", member.join.host, ", pid ",
                       member.join.pid, ")");
+}
+
+std::string Coordinator::Describe(const ShardSeat& seat) const {
+  return absl::StrCat("shard ", seat.arrival.shard, " (", seat.arrival.address, ")");
 }
 
 std::string Coordinator::WhoIsMissing() const {
@@ -141,9 +168,15 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .phase = phase_,
                    .failure = failure_,
                    .generation = announced_ ? 1u : 0u,
+                   .term = term_,
                    .world_size = options_.world_size,
                    .uptime = now - created_,
-                   .software_version = options_.software_version};
+                   .software_version = options_.software_version,
+                   .has_checkpoints = has_checkpoints(),
+                   .checkpoint_step = book_.newest(),
+                   .rollbacks = rollbacks_,
+                   .last_rollback = last_rollback_};
+  if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     const Member& member = members_[rank];
     status.members.push_back(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,9 +63,11 @@ struct JobStatus {
   std::vector<ShardStatus> shards{};
   absl::Duration uptime{};
   std::string software_version;
-  uint64_t checkpoint_step = 0;  // Of the newest complete one; 0: none.
-  uint32_t rollbacks = 0;        // Since this coordinator started.
-  std::string last_rollback{};   // What was lost and where the job went back to.
+  bool has_checkpoints = false;                    // The job writes some.
+  uint64_t checkpoint_step = 0;                    // Of the newest complete one; 0: none.
+  std::optional<absl::Duration> checkpoint_age{};  // Absent: none since this coordinator started.
+  uint32_t rollbacks = 0;                          // Since this coordinator started.
+  std::string last_rollback{};                     // What was lost and where the job went back to.
 };
 
 }  // namespace sluice

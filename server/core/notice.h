@@ -7,6 +7,7 @@ namespace sluice {
 
 struct Notice {
   std::string text;
+  bool warning = false;  // Somebody should look into it.
 };
 
 }  // namespace sluice

@@ -3,128 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
-#include <set>
+#include "tests/server/coordinator_fixture.h"
 
 namespace sluice {
 namespace {
 
 using ::testing::HasSubstr;
-
-WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
-  return {.job_name = "demo",
-          .job_hash = 9,
-          .nonce = nonce == 0 ? 1000 + rank : nonce,
-          .rank = rank,
-          .table = {{.name = "w", .shape = {4}, .strides = {}, .dtype = DType::kFloat32}},
-          .parameters_sha256 = "same",
-          .software_version = "1",
-          .host = "a",
-          .pid = 120 + rank};
-}
-
-ShardArrival ArrivalOf(uint32_t shard, uint64_t incarnation = 50) {
-  return {.job_name = "demo",
-          .job_hash = 9,
-          .shard = shard,
-          .address = absl::StrCat("h:", 7070 + shard),
-          .server_incarnation = incarnation,
-          .software_version = "1"};
-}
-
-// Two ranks (Join tokens 1 and 2) and two shards (streams 11 and 12) unless told otherwise;
-// remembers effects.
-class CoordinatorTest : public ::testing::Test {
- protected:
-  CoordinatorTest()
-      : coordinator_({.job_name = "demo",
-                      .job_hash = 9,
-                      .software_version = "1",
-                      .world_size = 2,
-                      .shards = 2,
-                      .layout = {},
-                      .job_uid = 77,
-                      .server_incarnation = 3},
-                     absl::UnixEpoch()) {}
-
-  void Join(JoinToken token, WorkerJoin join) {
-    coordinator_.Join(token, std::move(join), now_, &effects_);
-    Collect();
-  }
-  void Attach(ControlStreamId stream, const ShardArrival& arrival) {
-    coordinator_.AttachShard(stream, arrival, now_, &effects_);
-    Collect();
-  }
-  void Acknowledge(ControlStreamId stream, uint64_t sequence) {
-    coordinator_.ShardAcknowledged(stream, sequence, now_, &effects_);
-    Collect();
-  }
-  void Tick(absl::Duration by) {
-    now_ += by;
-    coordinator_.Tick(now_, &effects_);
-    Collect();
-  }
-  // In ticks that are no gap.
-  void Pass(absl::Duration time) {
-    for (absl::Duration done; done < time; done += absl::Milliseconds(500)) {
-      Tick(absl::Milliseconds(500));
-    }
-  }
-  void StartJob() {
-    Join(1, JoinOf(0));
-    Join(2, JoinOf(1));
-    Attach(11, ArrivalOf(0));
-    Attach(12, ArrivalOf(1));
-    Acknowledge(11, commands_.at(11).sequence);
-    Acknowledge(12, commands_.at(12).sequence);
-    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
-  }
-  WorkerHeartbeat BeatOf(uint32_t rank) {
-    const JoinGrant& grant = *answers_.at(rank + 1);
-    return {.sender = {.job_uid = grant.job_uid,
-                       .term = 0,
-                       .rank = rank,
-                       .incarnation = grant.incarnation,
-                       .generation = grant.generation},
-            .progress = {},
-            .parameters_hash_step = 0,
-            .parameters_sha256 = ""};
-  }
-  absl::StatusOr<JobState> Beat(const WorkerHeartbeat& heartbeat) {
-    absl::StatusOr<JobState> state = coordinator_.Heartbeat(heartbeat, now_, &effects_);
-    Collect();
-    return state;
-  }
-  absl::StatusOr<JobState> Leave(uint32_t rank, bool finished, std::string reason = "") {
-    absl::StatusOr<JobState> state =
-        coordinator_.Leave({BeatOf(rank), finished, std::move(reason)}, now_, &effects_);
-    Collect();
-    return state;
-  }
-  void Collect() {
-    for (CoordinatorEffect& effect : effects_) {
-      if (auto* join = std::get_if<AnswerJoin>(&effect)) {
-        EXPECT_FALSE(answers_.contains(join->token)) << "answered twice";
-        answers_.emplace(join->token, std::move(join->grant));
-      } else if (auto* command = std::get_if<CommandShard>(&effect)) {
-        commands_[command->stream] = std::move(*command);
-      } else if (auto* refusal = std::get_if<RefuseShard>(&effect)) {
-        refusals_[refusal->stream] = refusal->why;
-      }
-    }
-    effects_.clear();
-  }
-  std::string AnswerText(JoinToken token) {
-    return std::string(answers_.at(token).status().message());
-  }
-
-  absl::Time now_ = absl::UnixEpoch();
-  Coordinator coordinator_;
-  Coordinator::Effects effects_;
-  std::map<JoinToken, absl::StatusOr<JoinGrant>> answers_;
-  std::map<ControlStreamId, CommandShard> commands_;
-  std::map<ControlStreamId, absl::Status> refusals_;
-};
 
 TEST_F(CoordinatorTest, NobodyIsAnsweredBeforeAllShardsAcknowledgedThePlanOfTheJob) {
   Join(1, JoinOf(0));

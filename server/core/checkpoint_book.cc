@@ -1,0 +1,104 @@
+#include "server/core/checkpoint_book.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kPartsMax = 4096;  // Far more than ranks, shards and files for people together.
+
+}  // namespace
+
+CheckpointBook::CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete)
+    : options_(options), complete_(std::move(complete)), over_(newest()) {}
+
+void CheckpointBook::BeginTerm(uint32_t term) {
+  if (under_way_ != 0) Abandon();
+  Forget();
+  term_ = term;
+  over_ = newest();
+}
+
+void CheckpointBook::DiscardNewest() {
+  litter_.push_back(newest());
+  complete_.pop_back();
+}
+
+uint64_t CheckpointBook::NextRegular(uint64_t open_step) const {
+  const uint64_t before = std::max(over_, open_step > 0 ? open_step - 1 : 0);
+  return (before / options_.every + 1) * options_.every;
+}
+
+void CheckpointBook::Named(uint64_t step) {
+  if (step <= over_) return;
+  asked_minimum_ = 0;
+  if (under_way_ == 0) under_way_ = step;
+}
+
+CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::Time now) {
+  // A part may be here before shard 0's word that the checkpoint was named.
+  if (under_way_ == 0 && part.step > over_ && part.term == term_) under_way_ = part.step;
+  if (part.step != under_way_ || under_way_ == 0 || part.term != term_ || all_there_) {
+    return Progress::kIgnored;
+  }
+  if (!part.error.empty()) return Progress::kFailed;
+  if (parts_.empty()) first_part_ = now;
+  if (parts_.size() < kPartsMax) parts_.insert_or_assign(part.name, part);
+  all_there_ = MissingParts().empty();
+  return all_there_ ? Progress::kComplete : Progress::kTaken;
+}
+
+std::vector<CheckpointPart> CheckpointBook::parts() const {
+  std::vector<CheckpointPart> parts;
+  for (const auto& [name, part] : parts_) parts.push_back(part);
+  return parts;
+}
+
+std::string CheckpointBook::MissingParts() const {
+  std::vector<std::string> missing;
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    std::string name = ShardPartName(shard, term_);
+    if (!parts_.contains(name)) missing.push_back(std::move(name));
+  }
+  for (uint32_t rank = 0; rank < options_.world_size; ++rank) {
+    std::string name = WorkerPartName(rank, term_);
+    if (!parts_.contains(name)) missing.push_back(std::move(name));
+  }
+  return absl::StrJoin(missing, ", ");
+}
+
+bool CheckpointBook::Overdue(absl::Time now) const {
+  return !all_there_ && now - first_part_ > options_.patience;
+}
+
+std::vector<uint64_t> CheckpointBook::Written() {
+  std::erase(litter_, under_way_);
+  std::vector<uint64_t> remove = std::exchange(litter_, {});
+  complete_.push_back(under_way_);
+  while (complete_.size() > std::max(options_.keep, 1u)) {
+    remove.push_back(complete_.front());
+    complete_.erase(complete_.begin());
+  }
+  Forget();
+  return remove;
+}
+
+void CheckpointBook::Abandon() {
+  litter_.push_back(under_way_);
+  Forget();
+}
+
+void CheckpointBook::Forget() {
+  over_ = std::max(over_, under_way_);
+  asked_minimum_ = 0;
+  under_way_ = 0;
+  all_there_ = false;
+  first_part_ = absl::InfiniteFuture();
+  parts_.clear();
+}
+
+}  // namespace sluice

@@ -1,0 +1,82 @@
+// CheckpointBook: the coordinator's book of a job's checkpoints. One at a time is asked for, named
+// by shard 0, gathered part by part, and complete or given up. Pure; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "job/snapshot.h"
+
+namespace sluice {
+
+struct CheckpointBookOptions {
+  uint64_t every = 0;  // Steps from one checkpoint to the next; 0: the job has none.
+  uint32_t keep = 2;   // Complete ones; at least 1.
+  uint32_t world_size = 1;
+  uint32_t shards = 1;
+  absl::Duration patience = absl::Minutes(10);  // From the first part of a checkpoint to the last.
+};
+
+class CheckpointBook {
+ public:
+  enum class Progress { kIgnored, kTaken, kComplete, kFailed };
+
+  // `complete`: steps of the checkpoints that can be used, ascending.
+  CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete);
+
+  bool enabled() const { return options_.every > 0; }
+  // The step of the newest complete checkpoint; 0: there is none.
+  uint64_t newest() const { return complete_.empty() ? 0 : complete_.back(); }
+
+  // What is under way is given up; parts are of `term` from here on.
+  void BeginTerm(uint32_t term);
+  // The newest complete one turned out to be damaged.
+  void DiscardNewest();
+
+  // The least step for the next regular checkpoint: the first multiple of `every` that no
+  // checkpoint was named for and that is not before `open_step`.
+  uint64_t NextRegular(uint64_t open_step) const;
+  // Shard 0 was asked for one. It may be asked again, for an earlier step, until it has named it.
+  void Asked(uint64_t minimum_step) { asked_minimum_ = minimum_step; }
+  uint64_t asked_minimum() const { return asked_minimum_; }
+  void Named(uint64_t step);
+  // Named or known by a part of it; 0: none.
+  uint64_t under_way() const { return under_way_; }
+
+  // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
+  Progress Add(const CheckpointPart& part, absl::Time now);
+  std::vector<CheckpointPart> parts() const;  // By name.
+  std::string MissingParts() const;
+  // Waits for its last parts for longer than the patience.
+  bool Overdue(absl::Time now) const;
+  // The clock stood still for us.
+  void Shift(absl::Duration gap) { first_part_ += gap; }
+
+  // The one under way is complete on disk. Returns the steps of what is to be removed now.
+  std::vector<uint64_t> Written();
+  // It never will be. What lies on disk of its step is to be removed; late files of it are removed
+  // after the next complete one.
+  void Abandon();
+
+  // Steps of which something may lie on disk that belongs to no complete checkpoint.
+  const std::vector<uint64_t>& litter() const { return litter_; }
+
+ private:
+  void Forget();
+
+  const CheckpointBookOptions options_;
+  uint32_t term_ = 0;
+  std::vector<uint64_t> complete_;
+  std::vector<uint64_t> litter_;
+  uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
+  uint64_t under_way_ = 0;
+  uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
+  bool all_there_ = false;
+  absl::Time first_part_ = absl::InfiniteFuture();
+  std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
+};
+
+}  // namespace sluice

@@ -1,0 +1,211 @@
+// How a job with checkpoints survives: rollback to the newest complete checkpoint, and how the next
+// one comes about.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/core/coordinator.h"
+
+namespace sluice {
+namespace {
+
+std::string PlaceOf(uint64_t step) {
+  return step == 0 ? "its start" : absl::StrCat("step ", step);
+}
+
+}  // namespace
+
+RunRecord Coordinator::Record(bool finished) const {
+  return {.job_name = options_.job_name,
+          .job_uid = options_.job_uid,
+          .term = term_,
+          .finished = finished};
+}
+
+void Coordinator::Begin(Effects* out) {
+  if (!has_checkpoints()) return;
+  out->push_back(PersistRun{Record(/*finished=*/false)});
+  if (phase_ != JobPhase::kRecovering) return;
+  last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
+                                PlaceOf(restore_step_));
+  out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
+}
+
+void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
+  if (ended()) return;
+  const uint64_t was_at = std::max(furthest_step_, restore_step_);
+  term_ += 1;
+  out->push_back(PersistRun{Record(/*finished=*/false)});
+  restore_step_ = book_.newest();
+  rollbacks_ += 1;
+  last_rollback_ =
+      absl::StrCat(cause, "; the job goes back from step ", was_at, " to ", PlaceOf(restore_step_),
+                   ": ", was_at - std::min(was_at, restore_step_), " steps are lost");
+  out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
+  AnswerRequests(absl::UnavailableError(last_rollback_), out);
+  if (book_.under_way() != 0) out->push_back(DropCheckpoint{book_.under_way()});
+  book_.BeginTerm(term_);
+  phase_ = JobPhase::kRecovering;
+  announced_ = false;
+  waiting_since_ = now;
+  hashes_.clear();
+  ForgetMembers();
+  suspend_sequence_ = ++sequence_;
+  start_sequence_ = ++sequence_;
+  for (const ShardSeat& seat : seats_) {
+    if (seat.stream == 0) continue;
+    out->push_back(
+        CommandShard{seat.stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+  }
+  StartWhenComplete(now, out);
+}
+
+// Except those whose Join still waits: they have begun nothing yet.
+void Coordinator::ForgetMembers() {
+  for (Member& member : members_) {
+    if (member.token != 0) continue;
+    Member forgotten;
+    forgotten.successor_token = member.successor_token;
+    forgotten.successor = std::move(member.successor);
+    member = std::move(forgotten);
+  }
+}
+
+absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart& part,
+                                     absl::Time now, Effects* out) {
+  if (!has_checkpoints()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " has no checkpoints"));
+  }
+  if (OfEarlierTerm(sender)) return absl::OkStatus();  // Nobody waits for it any more.
+  const absl::StatusOr<Member*> member = FindMember(sender);
+  if (!member.ok()) return member.status();
+  const bool own = part.name == WorkerPartName(sender.rank, part.term);
+  // An error may be about any file of the checkpoint that was to be restored.
+  if (!own && part.error.empty() &&
+      (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(**member), " reported ", part.name, ", which is not its own"));
+  }
+  TakePart(part, Describe(**member), now, out);
+  return absl::OkStatus();
+}
+
+void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now,
+                            Effects* out) {
+  const ShardSeat* const seat = FindSeat(stream);
+  if (seat == nullptr || !has_checkpoints()) return;
+  if (part.error.empty() && part.name != ShardPartName(seat->arrival.shard, part.term)) {
+    out->push_back(Notice{absl::StrCat(Describe(*seat), " reported ", part.name,
+                                       ", which is not its own; ignored"),
+                          /*warning=*/true});
+    return;
+  }
+  TakePart(part, Describe(*seat), now, out);
+}
+
+void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
+                           Effects* out) {
+  if (ended() || !announced_) return;
+  if (!part.error.empty() && restore_step_ > 0 && part.step == restore_step_) {
+    if (book_.newest() == restore_step_) book_.DiscardNewest();
+    RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
+                          part.error, ")"),
+             now, out);
+    return;
+  }
+  switch (book_.Add(part, now)) {
+    case CheckpointBook::Progress::kFailed:
+      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), out);
+      break;
+    case CheckpointBook::Progress::kComplete: {
+      CheckpointManifest manifest{.job_name = options_.job_name,
+                                  .job_hash = options_.job_hash,
+                                  .job_uid = options_.job_uid,
+                                  .term = term_,
+                                  .step = part.step,
+                                  .world_size = options_.world_size,
+                                  .shards = options_.shards,
+                                  .table_hash = HashTensorTable(table_),
+                                  .layout = options_.layout,
+                                  .software_version = options_.software_version,
+                                  .parts = book_.parts()};
+      out->push_back(WriteCheckpoint{std::move(manifest)});
+      break;
+    }
+    case CheckpointBook::Progress::kIgnored:
+    case CheckpointBook::Progress::kTaken:
+      break;
+  }
+}
+
+void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
+                                    Effects* out) {
+  if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
+  if (!status.ok()) {
+    AbandonCheckpoint(status.message(), out);
+    return;
+  }
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  newest_since_ = now;
+  out->push_back(Notice{absl::StrCat("the checkpoint after step ", step, " is complete")});
+  AnswerRequests(step, out);
+  AskForNextCheckpoint(out);
+}
+
+void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
+  const uint64_t step = book_.under_way();
+  book_.Abandon();
+  const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
+  out->push_back(Notice{absl::StrCat(text, "; training goes on, the newest that can be used is ",
+                                     book_.newest() == 0 ? "none"
+                                                         : absl::StrCat("of step ", book_.newest())),
+                        /*warning=*/true});
+  out->push_back(DropCheckpoint{step});
+  AnswerRequests(absl::UnavailableError(text), out);
+  AskForNextCheckpoint(out);
+}
+
+void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
+  const ShardSeat* const seat = FindSeat(stream);
+  if (seat == nullptr || seat->arrival.shard != 0 || phase_ != JobPhase::kRunning) return;
+  book_.Named(step);
+}
+
+void Coordinator::AskForNextCheckpoint(Effects* out) {
+  if (phase_ != JobPhase::kRunning) return;
+  AskForCheckpoint(book_.NextRegular(seats_[0].health.highest_open_step), out);
+}
+
+void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
+  book_.Asked(minimum_step);
+  if (seats_[0].stream == 0) return;  // Asked when it is back.
+  out->push_back(CommandShard{seats_[0].stream, ++sequence_, NameCheckpoint{minimum_step}});
+}
+
+void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
+  absl::Status refused;
+  if (!has_checkpoints()) {
+    refused = absl::FailedPreconditionError(absl::StrCat(
+        "job ", options_.job_name, " has no checkpoints; its file needs a `checkpoint` section"));
+  } else if (ended()) {
+    refused = absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " is ", ToString(phase_)));
+  } else if (phase_ != JobPhase::kRunning) {
+    refused = absl::UnavailableError(absl::StrCat("job ", options_.job_name, " is ",
+                                                  ToString(phase_), "; it has nothing new to keep"));
+  }
+  if (!refused.ok()) {
+    out->emplace_back(AnswerCheckpoint{token, refused});
+    return;
+  }
+  requests_.insert(token);
+  if (book_.under_way() == 0) AskForCheckpoint(1, out);
+}
+
+void Coordinator::AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out) {
+  for (const CheckpointToken token : requests_) out->emplace_back(AnswerCheckpoint{token, step});
+  requests_.clear();
+}
+
+}  // namespace sluice
