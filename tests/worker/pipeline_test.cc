@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "compress/frame.h"
 
 namespace sluice {
@@ -21,7 +23,7 @@ constexpr size_t kSize = 64;  // Elements of each tensor; each is one bundle.
 class PipelineTest : public testing::Test {
  protected:
   void Make(absl::string_view uplink, uint64_t window_bytes = 1 << 20, uint32_t world_size = 1,
-            bool parameters_agree = true) {
+            bool parameters_agree = true, uint64_t first_step = 1) {
     CompressionSpec compression;
     compression.uplink = *ParseCodecSpec(uplink);
     compression.min_elements = 0;
@@ -35,6 +37,7 @@ class PipelineTest : public testing::Test {
     options.world_size = world_size;
     options.window_bytes = window_bytes;
     options.parameters_agree = parameters_agree;
+    options.first_step = first_step;
     encoder_.emplace(options.table, options.layout, compression, options.sender.rank);
     pipeline_.emplace(std::move(options));
     for (uint32_t tensor = 0; tensor < 3; ++tensor) {
@@ -366,6 +369,192 @@ TEST_F(PipelineTest, StepZeroIsLosslessAndLeavesNoResidual) {
   ASSERT_TRUE(pipeline_->DecodeMean(0, absl::MakeSpan(mean)).ok());
   EXPECT_EQ(mean, gradients_[0]);
 }
+
+TEST_F(PipelineTest, ACheckpointNamedByShardZeroIsSaidToAllAndDueOnce) {
+  Make("none");
+  StartWhole();
+  const auto first = TakeSends();
+  EXPECT_EQ(first[0]->checkpoint_step, 0u);
+  ExchangeAnswer named = ResultOf(*first[0]);
+  named.checkpoint_step = 3;
+  pipeline_->Answer(0, named, &effects_);
+  // One without the name: of a shard that was not told, or on the way since before.
+  pipeline_->Answer(0, ResultOf(*first[1]), &effects_);
+  pipeline_->Answer(0, ResultOf(*first[2]), &effects_);
+  EXPECT_FALSE(pipeline_->Result().checkpoint_due);
+  for (uint64_t step = 2; step <= 5; ++step) {
+    effects_.clear();
+    StartWhole();
+    const auto sends = TakeSends();
+    ASSERT_EQ(sends.size(), 3u);
+    for (const auto& exchange : sends) EXPECT_EQ(exchange->checkpoint_step, step <= 3 ? 3u : 0u);
+    AnswerAll(sends);
+    EXPECT_EQ(pipeline_->Result().checkpoint_due, step == 3) << "step " << step;
+  }
+}
+
+TEST_F(PipelineTest, ANameThatComesLateTakesNothingBack) {
+  Make("none");
+  StartWhole();
+  const auto sends = TakeSends();
+  ExchangeAnswer answer = ResultOf(*sends[0]);
+  answer.checkpoint_step = 9;
+  pipeline_->Answer(0, answer, &effects_);
+  answer.checkpoint_step = 4;  // A repeat, from before.
+  pipeline_->Answer(0, answer, &effects_);
+  pipeline_->Answer(0, ResultOf(*sends[1]), &effects_);
+  pipeline_->Answer(0, ResultOf(*sends[2]), &effects_);
+  StartWhole();
+  EXPECT_EQ(TakeSends()[0]->checkpoint_step, 9u);
+}
+
+TEST_F(PipelineTest, OnlyShardZeroNamesCheckpoints) {
+  PipelineOptions options;
+  for (const char* name : {"a", "b"}) {
+    options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
+  }
+  options.layout =
+      *BuildLayout(options.table, 2, {.chunk_elements = kSize, .bundle_elements = kSize});
+  Pipeline pipeline(options);
+  for (const uint32_t shard : {1, 0}) {
+    Pipeline::Effects effects;
+    pipeline.StartStep();
+    ASSERT_TRUE(pipeline.SkipStep(&effects).ok());
+    Pipeline::Effects ignored;
+    for (const PipelineEffect& effect : effects) {
+      const auto& send = std::get<SendExchange>(effect);
+      EXPECT_EQ(send.exchange->checkpoint_step, 0u);
+      ExchangeAnswer answer = ResultOf(*send.exchange);
+      answer.checkpoint_step = send.shard == shard ? 6 : 0;
+      pipeline.Answer(send.shard, answer, &ignored);
+    }
+    ASSERT_FALSE(pipeline.step_open());
+  }
+  Pipeline::Effects effects;
+  pipeline.StartStep();
+  ASSERT_TRUE(pipeline.SkipStep(&effects).ok());
+  for (const PipelineEffect& effect : effects) {
+    EXPECT_EQ(std::get<SendExchange>(effect).exchange->checkpoint_step, 6u);
+  }
+}
+
+TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
+  Make("intsum:8");
+  FinishStep();
+  const std::vector<Published> taken = pipeline_->TakePublished();
+  ASSERT_EQ(taken.size(), 3u);
+  EXPECT_EQ(taken[0].frames.size(), taken[0].chunks.size());
+  EXPECT_THAT(pipeline_->TakePublished(), IsEmpty());
+  // Results stay there to be applied.
+  std::vector<float> mean(kSize);
+  ASSERT_TRUE(pipeline_->DecodeMean(0, absl::MakeSpan(mean)).ok());
+  EXPECT_NE(mean, std::vector<float>(kSize));
+
+  const auto tasks_with_published = [&] {
+    int count = 0;
+    pipeline_->StartStep();
+    for (const uint32_t tensor : {2, 1, 0}) {
+      EXPECT_TRUE(pipeline_->TensorReady(tensor, gradients_[tensor]).ok());
+    }
+    while (std::optional<EncodeTask> task = pipeline_->NextEncoding()) {
+      count += task->published.empty() ? 0 : 1;
+      pipeline_->Encoded(encoder_->Encode(*task), &effects_);
+    }
+    return count;
+  };
+  EXPECT_EQ(tasks_with_published(), 0);
+  AnswerAll(TakeSends());
+  EXPECT_EQ(tasks_with_published(), 3);
+  // Nothing is published: what the tasks had does not come again.
+  for (const auto& exchange : TakeSends()) {
+    Exchange skip = *exchange;
+    skip.skip = true;
+    ExchangeAnswer answer = ResultOf(skip);
+    answer.results.clear();
+    answer.record.result_checksum = BundleChecksum({});
+    pipeline_->Answer(0, answer, &effects_);
+  }
+  ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();
+  EXPECT_THAT(pipeline_->TakePublished(), IsEmpty());
+}
+
+TEST_F(PipelineTest, StepZeroPublishesNothingToObserve) {
+  Make("intsum:8", 1 << 20, 1, /*parameters_agree=*/false);
+  FinishStep();
+  ASSERT_EQ(pipeline_->step(), 0u);
+  EXPECT_THAT(pipeline_->TakePublished(), IsEmpty());
+}
+
+TEST_F(PipelineTest, FencedWithAHigherTermIsARollback) {
+  Make("none");
+  StartWhole();
+  ExchangeAnswer answer;
+  answer.outcome = Outcome::kFenced;
+  answer.term = 1;
+  answer.message = "worker 2 was lost";
+  pipeline_->Answer(0, answer, &effects_);
+  EXPECT_TRUE(IsRollback(pipeline_->status()));
+  EXPECT_THAT(std::string(pipeline_->status().message()), HasSubstr("worker 2 was lost"));
+
+  Make("none");
+  StartWhole();
+  answer.term = 0;  // Its own: another holds the rank.
+  pipeline_->Answer(0, answer, &effects_);
+  ASSERT_FALSE(pipeline_->status().ok());
+  EXPECT_FALSE(IsRollback(pipeline_->status()));
+}
+
+class CheckpointedCodecTest : public PipelineTest, public testing::WithParamInterface<const char*> {
+ protected:
+  // The frames of the next `steps` steps.
+  std::vector<std::string> Frames(int steps) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < steps; ++i) {
+      // So that what one step publishes matters to the next.
+      for (std::vector<float>& gradient : gradients_) {
+        for (size_t at = 0; at < kSize; ++at) {
+          gradient[at] = std::ldexp(static_cast<float>(at) - 20.5f,
+                                    3 * static_cast<int>(pipeline_->next_step()));
+        }
+      }
+      StartWhole();
+      const auto sends = TakeSends();
+      for (const auto& exchange : sends) {
+        frames.insert(frames.end(), exchange->frames.begin(), exchange->frames.end());
+      }
+      AnswerAll(sends);
+      effects_.clear();
+    }
+    return frames;
+  }
+};
+
+// Step 2 is the checkpoint's. A run that takes none goes on with the same bytes, too.
+TEST_P(CheckpointedCodecTest, GoesOnWithTheSameBytes) {
+  Make(GetParam());
+  (void)Frames(2);
+  const std::vector<std::string> plain = Frames(3);
+
+  Make(GetParam());
+  (void)Frames(2);
+  for (const Published& bundle : pipeline_->TakePublished()) {
+    encoder_->Observe(bundle.chunks, bundle.frames);
+  }
+  const SavedCompressor saved = encoder_->Save();
+  const std::vector<std::string> undisturbed = Frames(3);
+
+  Make(GetParam(), 1 << 20, 1, true, /*first_step=*/3);
+  ASSERT_TRUE(encoder_->Restore(saved).ok());
+  EXPECT_EQ(Frames(3), undisturbed);
+  EXPECT_EQ(undisturbed, plain);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckpointedCodecTest,
+                         testing::Values("none", "topk:5%", "intsum:8", "intsum:2", "topk:10%/ef21",
+                                         "qsgd:4/diana"),
+                         [](const testing::TestParamInfo<const char*>& c) {
+                           return absl::StrCat("Spec", c.index);
+                         });
 
 struct WrongResult {
   const char* name;

@@ -34,9 +34,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.step = task.step;
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
-  for (size_t i = 0; i < task.published.size(); ++i) {
-    compressor_.Observe(task.chunks[i], Bytes(task.published[i]));
-  }
+  Observe(task.chunks, task.published);
   std::vector<std::vector<std::byte>> frames;
   if (EncodeFrames(task, &frames).ok()) {
     for (const std::vector<std::byte>& frame : frames) {
@@ -52,6 +50,13 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   }
   if (task.last_of_step && task.step > 0) compressor_.EndStep(task.step);
   return encoded;
+}
+
+void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
+                            absl::Span<const std::string> published) {
+  for (size_t i = 0; i < published.size(); ++i) {
+    compressor_.Observe(chunks[i], Bytes(published[i]));
+  }
 }
 
 bool BundleEncoder::IsFine(const EncodeTask& task, size_t position) const {

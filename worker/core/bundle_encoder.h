@@ -46,6 +46,15 @@ class BundleEncoder {
   // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
   EncodedBundle Encode(const EncodeTask& task);
 
+  // What was published for `chunks`, one string each, and is in no task: once for each result,
+  // between steps.
+  void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
+  // Between steps. What was published and not observed is not in it.
+  SavedCompressor Save() const { return compressor_.Save(); }
+  // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing changed:
+  // it was of another job, and how.
+  absl::Status Restore(const SavedCompressor& saved) { return compressor_.Restore(saved); }
+
   const Compressor& compressor() const { return compressor_; }
 
  private:

@@ -70,9 +70,10 @@ void Pipeline::StartStep() {
       Flight& flight = state.flights[bundle];
       std::vector<std::string> published =
           std::move(flight.results.empty() ? flight.published : flight.results);
+      const bool taken = flight.taken;
       flight = Flight();
       // What step 0 published are parameters.
-      if (step_ != options_.first_step || options_.parameters_agree) {
+      if (!taken && (step_ != options_.first_step || options_.parameters_agree)) {
         flight.published = std::move(published);
       }
       flight.chunks_missing =
@@ -160,6 +161,7 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   if (!status_.ok()) return;
   ShardState& state = shards_[encoded.shard];
   Check(encoded.step == step_ && encoded.bundle == state.next_encoding, "tasks come back as taken");
+  state.flights[encoded.bundle].published.clear();
   ++state.next_encoding;
   --bundles_to_encode_;
   if (encoded.skipped) {
@@ -184,6 +186,7 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->skip = skip;
   exchange->frames = std::move(frames);
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
+  exchange->checkpoint_step = checkpoint_step_ >= step_ ? checkpoint_step_ : 0;
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;
 }
@@ -229,11 +232,9 @@ void Pipeline::RetryDue(uint32_t shard, Effects* effects) {
 void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
   if (!status_.ok()) return;
   const std::string name = BundleName(shard, answer.bundle, answer.step);
-  if (answer.outcome == Outcome::kFenced) {
-    return Fail(absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
-                                                options_.sender.rank, ": ", answer.message)),
-                effects);
-  }
+  if (answer.outcome == Outcome::kFenced) return Fail(Fenced(shard, answer), effects);
+  // Names rise, so that a late answer takes nothing back.
+  if (shard == 0) checkpoint_step_ = std::max(checkpoint_step_, answer.checkpoint_step);
   // An answer to a repeat of something that was resolved long ago.
   if (answer.step < step_ || (answer.step == step_ && !open_)) return;
   ShardState& state = shards_[shard];
@@ -279,6 +280,15 @@ void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
       return;  // Above.
   }
   SendMore(shard, effects);
+}
+
+absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) const {
+  if (answer.term > options_.sender.term) {
+    return RollbackError(absl::StrCat("shard ", shard, " says that the job went back (term ",
+                                      answer.term, "): ", answer.message));
+  }
+  return absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
+                                         options_.sender.rank, ": ", answer.message));
 }
 
 void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
@@ -376,6 +386,7 @@ StepResult Pipeline::Result() const {
   result.bundles = static_cast<uint32_t>(bundles_);
   result.bundles_skipped_here = bundles_skipped_here_;
   result.first_skipped_tensor = first_skipped_tensor_;
+  result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
   bool first = true;
   for (const ShardState& state : shards_) {
     for (const Flight& flight : state.flights) {
@@ -406,6 +417,25 @@ absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const
     Check(added.ok(), "a result was validated when it came");
   }
   return absl::OkStatus();
+}
+
+std::vector<Published> Pipeline::TakePublished() {
+  Check(!open_ && !encoding_, "results are whole when the step is done");
+  std::vector<Published> taken;
+  // What step 0 published are parameters.
+  if (step_ == 0) return taken;
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
+      Flight& flight = shards_[shard].flights[bundle];
+      if (flight.taken) continue;
+      flight.taken = true;
+      const std::vector<std::string>& frames =
+          flight.results.empty() ? flight.published : flight.results;
+      if (frames.empty()) continue;
+      taken.push_back({options_.layout.bundles[shard][bundle].chunks, frames});
+    }
+  }
+  return taken;
 }
 
 const ClosingRecord& Pipeline::Record(uint32_t shard, uint32_t bundle) const {

@@ -56,6 +56,13 @@ struct PipelineFailed {
 };
 using PipelineEffect = std::variant<SendExchange, RetryLater, StepDone, PipelineFailed>;
 
+// What was published for a bundle's chunks, one string each. Owned by the Pipeline, until its next
+// step starts.
+struct Published {
+  absl::Span<const uint32_t> chunks;
+  absl::Span<const std::string> frames;
+};
+
 class Pipeline {
  public:
   using Effects = std::vector<PipelineEffect>;
@@ -72,7 +79,8 @@ class Pipeline {
   // One task at a time; none while one is out or no bundle is whole.
   std::optional<EncodeTask> NextEncoding();
   void Encoded(EncodedBundle encoded, Effects* effects);
-  // Repeated answers change nothing. One that is wrong, or refuses, fails the pipeline.
+  // Repeated answers change nothing. One that is wrong, or refuses, fails the pipeline; with a
+  // RollbackError if the job has gone back meanwhile.
   void Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects);
   // The shard's stream is a new one: whatever went over the old one may be lost.
   void StreamReset(uint32_t shard, Effects* effects);
@@ -91,6 +99,9 @@ class Pipeline {
   // The mean over what was included; 0 where nothing was. INVALID_ARGUMENT: no such tensor or
   // another size.
   absl::Status DecodeMean(uint32_t tensor, absl::Span<float> mean) const;
+  // What was published up to the last step and is in no task yet. It will be in none: whoever takes
+  // it has it observed.
+  std::vector<Published> TakePublished();
   const ClosingRecord& Record(uint32_t shard, uint32_t bundle) const;
   const Layout& layout() const { return options_.layout; }
 
@@ -111,7 +122,8 @@ class Pipeline {
     uint32_t checksum = 0;                     // Of its frames.
     ClosingRecord record;
     std::vector<std::string> results;
-    std::vector<std::string> published;  // Of the last step that had results.
+    std::vector<std::string> published;  // Of the last step that had results, until it is encoded.
+    bool taken = false;                  // What was published, by TakePublished.
   };
   struct ShardState {
     std::vector<Flight> flights;  // By bundle.
@@ -127,6 +139,7 @@ class Pipeline {
   void Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects);
   absl::Status CheckResult(uint32_t shard, const Flight& flight,
                            const ExchangeAnswer& answer) const;
+  absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
   absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
   void Fail(absl::Status status, Effects* effects);
 
@@ -144,6 +157,7 @@ class Pipeline {
   std::vector<absl::Span<const float>> gradients_;  // By tensor; the step's.
   std::vector<bool> ready_;                         // By tensor.
   std::vector<ShardState> shards_;
+  uint64_t checkpoint_step_ = 0;  // The last that shard 0 named; 0: none.
   uint32_t bundles_skipped_here_ = 0;
   std::string first_skipped_tensor_;
   absl::Status status_;
