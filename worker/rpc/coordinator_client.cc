@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {
@@ -23,13 +24,31 @@ CoordinatorClient::CoordinatorClient(Options options)
       stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
-                                                      absl::Duration timeout) {
-  return Call(request, timeout, timeout + kAnswerGrace, "join", &v1::Coordinator::Stub::Join);
+                                                      absl::Duration timeout,
+                                                      absl::Duration answer_timeout) {
+  return Call(request, timeout, answer_timeout + kAnswerGrace, "join",
+              &v1::Coordinator::Stub::Join);
 }
 
 absl::StatusOr<v1::LeaveReply> CoordinatorClient::Leave(const v1::LeaveRequest& request,
                                                         absl::Duration timeout) {
   return Call(request, timeout, timeout, "leave", &v1::Coordinator::Stub::Leave);
+}
+
+absl::Status CoordinatorClient::ReportCheckpoint(const Sender& sender, const CheckpointPart& part,
+                                                 absl::Duration timeout) {
+  v1::ReportCheckpointRequest request;
+  SetSender(sender, request.mutable_sender());
+  v1::CheckpointPart* message = request.mutable_part();
+  message->set_term(part.term);
+  message->set_step(part.step);
+  message->set_name(part.name);
+  message->set_bytes(part.bytes);
+  message->set_checksum(part.checksum);
+  message->set_error(part.error);
+  return Call(request, timeout, timeout, "report its part of a checkpoint",
+              &v1::Coordinator::Stub::ReportCheckpoint)
+      .status();
 }
 
 template <typename Request, typename Reply>
@@ -45,9 +64,9 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     Reply reply;
     if (!Begin(&context)) return Cancelled(what);
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    End();
+    const bool cancelled = !End(&context);
     if (status.ok()) return reply;
-    if (status.error_code() == grpc::StatusCode::CANCELLED) return Cancelled(what);
+    if (cancelled) return Cancelled(what);
     if (!MayPass(status)) {
       return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
                                            " did not let rank ", options_.rank, " ", what));
@@ -66,20 +85,21 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
 void CoordinatorClient::Cancel() {
   MutexLock lock(&mutex_);
   cancelled_ = true;
-  if (under_way_ != nullptr) under_way_->TryCancel();
+  for (grpc::ClientContext* context : under_way_) context->TryCancel();
   cancelled_changed_.SignalAll();
 }
 
 bool CoordinatorClient::Begin(grpc::ClientContext* context) {
   MutexLock lock(&mutex_);
   if (cancelled_) return false;
-  under_way_ = context;
+  under_way_.insert(context);
   return true;
 }
 
-void CoordinatorClient::End() {
+bool CoordinatorClient::End(grpc::ClientContext* context) {
   MutexLock lock(&mutex_);
-  under_way_ = nullptr;
+  under_way_.erase(context);
+  return !cancelled_;
 }
 
 bool CoordinatorClient::SleepFor(absl::Duration duration) {

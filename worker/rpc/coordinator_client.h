@@ -1,13 +1,17 @@
-// CoordinatorClient: the calls of a worker to its coordinator that it waits for: Join and Leave.
+// CoordinatorClient: the calls of a worker to its coordinator that it waits for: Join, Leave and
+// ReportCheckpoint.
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mutex.h"
+#include "job/exchange.h"
+#include "job/snapshot.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
 namespace sluice {
@@ -23,12 +27,17 @@ class CoordinatorClient {
   };
   explicit CoordinatorClient(Options options);
 
-  // Tries for `timeout` to reach the coordinator; then waits for its answer, which may take as long
-  // again, since it waits for the others. UNAVAILABLE: it cannot be reached.
-  absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, absl::Duration timeout);
+  // Tries for `timeout` to reach the coordinator; then waits for its answer, which may take
+  // `answer_timeout`, since it waits for the others. UNAVAILABLE: it cannot be reached.
+  absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, absl::Duration timeout,
+                                     absl::Duration answer_timeout);
   absl::StatusOr<v1::LeaveReply> Leave(const v1::LeaveRequest& request, absl::Duration timeout);
-  // Ends the call that is under way, and every later one, with CANCELLED. Thread-safe.
+  absl::Status ReportCheckpoint(const Sender& sender, const CheckpointPart& part,
+                                absl::Duration timeout);
+  // Ends the calls that are under way, and every later one, with CANCELLED. Thread-safe.
   void Cancel();
+  // False if Cancel was called before or meanwhile.
+  bool SleepFor(absl::Duration duration);
 
  private:
   template <typename Request, typename Reply>
@@ -38,15 +47,15 @@ class CoordinatorClient {
                                                                            const Request&, Reply*));
   // False if it was cancelled.
   bool Begin(grpc::ClientContext* context);
-  void End();
-  bool SleepFor(absl::Duration duration);
+  // False if it was cancelled meanwhile.
+  bool End(grpc::ClientContext* context);
 
   const Options options_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
   Mutex mutex_;
   CondVar cancelled_changed_;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::ClientContext* under_way_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

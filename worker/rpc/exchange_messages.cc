@@ -70,6 +70,7 @@ void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message) {
   message->set_plan_id(exchange.plan_id);
   message->set_base_version(exchange.base_version);
   message->set_acked_step(exchange.acked_step);
+  message->set_checkpoint_step(exchange.checkpoint_step);
   message->set_generation(exchange.sender.generation);
 }
 
@@ -88,6 +89,8 @@ absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
   answer.need_from = message->need_from();
   answer.retry_after_ms = message->retry_after_ms();
   answer.message = message->message();
+  answer.checkpoint_step = message->checkpoint_step();
+  answer.term = message->term();
   return answer;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/core/session.h"
 #include "worker/rpc/connection.h"
 
 namespace sluice {
@@ -95,6 +96,10 @@ absl::Status Heartbeat::Beat() {
   }
   if (reply.phase() == v1::JOB_PHASE_FAILED) {
     return absl::AbortedError(reply.failure().empty() ? "the job has failed" : reply.failure());
+  }
+  if (reply.term() > options_.term) {
+    return RollbackError(
+        absl::StrCat("the coordinator says that the job went back (term ", reply.term(), ")"));
   }
   if (reply.server_incarnation() < options_.server_incarnation) {
     return Missed(absl::StrCat("an older instance, ", reply.server_incarnation(), " before ",

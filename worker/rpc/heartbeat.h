@@ -1,5 +1,5 @@
 // Heartbeat: renews a worker's lease from a thread and a connection of its own, and hears there
-// that the job has failed.
+// that the job has failed or gone back.
 #pragma once
 
 #include <deque>
@@ -23,9 +23,11 @@ class Heartbeat {
     absl::Duration interval;
     absl::Duration lease;
     uint64_t server_incarnation = 0;  // An answer from a lower one does not count.
+    uint32_t term = 0;                // In an answer a higher one means that the job went back.
     const Clock* clock = nullptr;
     std::function<v1::HeartbeatRequest()> compose;
-    // The job has failed, or no heartbeat got through for a whole lease. Called once.
+    // The job has failed or gone back (RollbackError), or no heartbeat got through for a whole
+    // lease (UNAVAILABLE). Called once.
     std::function<void(absl::Status)> on_failure;
   };
   explicit Heartbeat(Options options);

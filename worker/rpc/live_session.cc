@@ -22,6 +22,20 @@ PipelineOptions MakePipelineOptions(const TensorTable& table, const Membership& 
   return options;
 }
 
+std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options,
+                                             const Membership& membership) {
+  if (!options.checkpoint.enabled()) return nullptr;
+  return std::make_unique<CheckpointWriter>(
+      CheckpointWriter::Options{.coordinator = options.coordinator,
+                                .dir = options.checkpoint.dir,
+                                .sender = membership.sender,
+                                .report_timeout = options.connect_timeout,
+                                .backoff_min = options.backoff_min,
+                                .backoff_max = options.backoff_max,
+                                .clock = options.clock,
+                                .logger = options.logger});
+}
+
 }  // namespace
 
 LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
@@ -31,7 +45,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       table_(table),
       membership_(membership),
       encoder_(table, membership.layout, options.compression, options.rank),
-      pipeline_(MakePipelineOptions(table, membership)) {
+      pipeline_(MakePipelineOptions(table, membership)),
+      writer_(MakeWriter(options, membership)) {
   const absl::Time now = clock_.Now();
   last_progress_ = now;
   last_heartbeat_ = now;
@@ -53,9 +68,13 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
                          .interval = membership.heartbeat,
                          .lease = membership.lease,
                          .server_incarnation = membership.sender.server_incarnation,
+                         .term = membership.sender.term,
                          .clock = options.clock,
                          .compose = [this] { return ComposeHeartbeat(); },
-                         .on_failure = [this](absl::Status status) { Fail(std::move(status)); }});
+                         .on_failure =
+                             [this](absl::Status status) {
+                               Fail(absl::IsUnavailable(status) ? Lost(std::move(status)) : status);
+                             }});
 }
 
 LiveSession::~LiveSession() {
@@ -115,10 +134,15 @@ absl::Status LiveSession::FailLocked(absl::Status status) {
   return status_;
 }
 
+absl::Status LiveSession::Lost(absl::Status status) const {
+  return options_.checkpoint.enabled() ? RollbackError(status.message()) : std::move(status);
+}
+
 absl::Status LiveSession::BeginStep() {
   if (!status_.ok()) return status_;
   if (leaving_) return absl::FailedPreconditionError("this worker has left the job");
   if (!begun_) {
+    if (save_due_) ReportNotSaved("the program went on without SaveCheckpoint");
     pipeline_.StartStep();
     begun_ = true;
     has_result_ = false;
@@ -167,6 +191,12 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
   begun_ = false;
   has_result_ = true;
   const StepResult result = pipeline_.Result();
+  if (result.checkpoint_due && writer_ == nullptr) {
+    return FailLocked(absl::FailedPreconditionError(
+        "the servers take checkpoints, but this worker's job file has no checkpoint.dir: give all "
+        "servers and workers of a job the same one"));
+  }
+  save_due_ = result.checkpoint_due;
   skipped_bundles_ += result.bundles_skipped_here;
   if (result.step > 0) {
     ++counters_.steps;
@@ -188,6 +218,43 @@ absl::Status LiveSession::Apply(uint32_t tensor, absl::Span<float> mean) {
     counters_.decode_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
   }
   return absl::OkStatus();
+}
+
+absl::Status LiveSession::SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) {
+  WorkerSnapshot snapshot;
+  std::vector<Published> published;
+  {
+    MutexLock lock(&mutex_);
+    if (!status_.ok()) return status_;
+    if (!save_due_) {
+      return FailLocked(absl::FailedPreconditionError(
+          absl::StrCat("SaveCheckpoint was called after step ", pipeline_.step(),
+                       ", but no checkpoint is due: call it once, after the step whose result says "
+                       "checkpoint_due, before the next")));
+    }
+    save_due_ = false;
+    snapshot = {.job_uid = membership_.sender.job_uid,
+                .term = membership_.sender.term,
+                .step = pipeline_.step(),
+                .rank = membership_.sender.rank,
+                .uplink = {},
+                .trainer = std::move(state)};
+    published = pipeline_.TakePublished();
+  }
+  // No step is open, so the strand leaves the encoder alone.
+  for (const Published& bundle : published) encoder_.Observe(bundle.chunks, bundle.frames);
+  snapshot.uplink = encoder_.Save();
+  writer_->Write(std::move(snapshot), std::move(files));
+  return absl::OkStatus();
+}
+
+void LiveSession::ReportNotSaved(absl::string_view why) {
+  save_due_ = false;
+  writer_->ReportFailure(pipeline_.step(), why);
+}
+
+void LiveSession::FinishCheckpoints() {
+  if (writer_ != nullptr) writer_->Finish();
 }
 
 void LiveSession::Report(const Progress& progress) {

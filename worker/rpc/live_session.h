@@ -12,6 +12,7 @@
 #include "base/mutex.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
+#include "worker/rpc/checkpoint_writer.h"
 #include "worker/rpc/heartbeat.h"
 #include "worker/rpc/membership.h"
 #include "worker/rpc/remote_session.h"
@@ -19,7 +20,8 @@
 
 namespace sluice {
 
-// Methods as in Session. The first error is kept and every later call returns it.
+// Methods as in Session. The first error is kept and every later call returns it. In a job with
+// checkpoints, having lost a shard or the coordinator is a RollbackError.
 class LiveSession final : public ShardStream::Events {
  public:
   // `options.clock` is set. Opens the streams and starts both threads.
@@ -31,6 +33,11 @@ class LiveSession final : public ShardStream::Events {
   absl::Status Skip();
   absl::StatusOr<StepResult> Wait();
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
+  absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
+  // Before the first step.
+  absl::Status Restore(const SavedCompressor& uplink) { return encoder_.Restore(uplink); }
+  // Until what SaveCheckpoint took is written and reported.
+  void FinishCheckpoints();
   void Report(const Progress& progress);
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
@@ -63,6 +70,8 @@ class LiveSession final : public ShardStream::Events {
   void Flush(const Pipeline::Effects& effects);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Lost(absl::Status status) const;
+  void ReportNotSaved(absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Unreachable(uint32_t shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeStrand() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -79,7 +88,7 @@ class LiveSession final : public ShardStream::Events {
   const Clock& clock_;
   const TensorTable table_;
   const Membership membership_;
-  BundleEncoder encoder_;  // The strand's.
+  BundleEncoder encoder_;  // The strand's while a step is open, else the caller's.
   // By shard. The streams are set once; the rest is guarded by mutex_.
   std::vector<ShardLink> links_;
 
@@ -91,6 +100,7 @@ class LiveSession final : public ShardStream::Events {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;  // A step, not waited for yet.
   bool has_result_ ABSL_GUARDED_BY(mutex_) = false;
+  bool save_due_ ABSL_GUARDED_BY(mutex_) = false;      // Until SaveCheckpoint.
   bool strand_asked_ ABSL_GUARDED_BY(mutex_) = false;  // To look for work again.
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
@@ -106,6 +116,7 @@ class LiveSession final : public ShardStream::Events {
 
   std::thread strand_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  const std::unique_ptr<CheckpointWriter> writer_;
 };
 
 }  // namespace sluice

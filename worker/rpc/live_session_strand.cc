@@ -77,11 +77,11 @@ bool LiveSession::Over() const { return !status_.ok() || leaving_ || stopping_; 
 
 absl::Status LiveSession::Unreachable(uint32_t shard) const {
   const ShardLink& link = links_[shard];
-  return absl::UnavailableError(
+  return Lost(absl::UnavailableError(
       absl::StrCat("shard ", shard, " at ", link.stream->address(), " cannot be reached for ",
                    absl::FormatDuration(options_.connect_timeout), " (", link.trouble,
                    "): is sluice-server running there with --shard ", shard,
-                   ", and may this machine connect to it?"));
+                   ", and may this machine connect to it?")));
 }
 
 void LiveSession::RunStrand() {

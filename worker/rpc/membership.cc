@@ -57,6 +57,12 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
                                " bytes, lease ", reply.lease_ms(), " ms, heartbeat ",
                                reply.heartbeat_ms(), " ms; none of them may be 0"));
   }
+  if (reply.restore_step() > 0 &&
+      (reply.first_step() != reply.restore_step() + 1 || !reply.parameters_agree())) {
+    return Refuse(absl::StrCat("it restores the checkpoint after step ", reply.restore_step(),
+                               " and begins with step ",
+                               reply.parameters_agree() ? reply.first_step() : 0));
+  }
   Membership membership;
   const absl::Status seats = ReadShards(reply, shards, &membership.shards);
   if (!seats.ok()) return seats;
@@ -75,6 +81,7 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   membership.world_size = reply.world_size();
   membership.first_step = reply.first_step();
   membership.parameters_agree = reply.parameters_agree();
+  membership.restore_step = reply.restore_step();
   membership.window_bytes = reply.window_bytes();
   membership.lease = absl::Milliseconds(reply.lease_ms());
   membership.heartbeat = absl::Milliseconds(reply.heartbeat_ms());

@@ -25,6 +25,7 @@ struct Membership {
   uint32_t world_size = 0;
   uint64_t first_step = 1;
   bool parameters_agree = true;
+  uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
   uint64_t window_bytes = 0;
   absl::Duration lease;
   absl::Duration heartbeat;

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/live_session.h"
 #include "worker/rpc/membership.h"
+#include "worker/rpc/own_snapshot.h"
 
 namespace sluice {
 namespace {
@@ -53,7 +55,10 @@ class RemoteSession final : public Session {
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
     return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
   }
-  absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override;
+  absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
+    if (live_ == nullptr) return NotJoined();
+    return live_->SaveCheckpoint(std::move(state), std::move(files));
+  }
   void Report(const Progress& progress) override {
     if (live_ != nullptr) live_->Report(progress);
   }
@@ -73,6 +78,9 @@ class RemoteSession final : public Session {
                             : not_joined_;
   }
   absl::Status FailJoin(absl::Status status) { return not_joined_ = std::move(status); }
+  absl::Status Restore(const Membership& membership);
+  absl::Status RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot);
+  absl::Status Lost(const absl::Status& status) const;
   absl::Status CheckValues(absl::Span<const absl::Span<float>> parameters) const;
   v1::JoinRequest MakeJoinRequest(const TensorTable& table,
                                   absl::string_view parameters_sha256) const;
@@ -90,6 +98,8 @@ class RemoteSession final : public Session {
   absl::Status not_joined_;  // Why Join failed.
   TensorTable table_;
   JoinInfo info_;
+  Sender sender_;
+  absl::Duration heartbeat_;
   bool agreed_ = false;
   // Once joined. Only Join sets it, under the lock, since Abandon may come from another thread.
   std::unique_ptr<LiveSession> live_;
@@ -118,22 +128,72 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
   if (live_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
   const absl::Status valid = ValidateTensorTable(table);
   if (!valid.ok()) return FailJoin(valid);
-  const absl::StatusOr<v1::JoinReply> reply =
-      coordinator_.Join(MakeJoinRequest(table, parameters_sha256), options_.join_timeout);
+  const bool patient = options_.checkpoint.enabled();
+  const absl::StatusOr<v1::JoinReply> reply = coordinator_.Join(
+      MakeJoinRequest(table, parameters_sha256),
+      patient && options_.rejoining ? options_.wait_limit : options_.join_timeout,
+      patient ? std::max(options_.join_timeout, options_.wait_limit) : options_.join_timeout);
   if (!reply.ok()) return FailJoin(reply.status());
   const absl::StatusOr<Membership> membership =
       ReadJoinReply(*reply, table, options_.rank, options_.shards, options_.compression);
   if (!membership.ok()) return FailJoin(membership.status());
   table_ = table;
+  sender_ = membership->sender;
+  heartbeat_ = membership->heartbeat;
   info_ = {.rank = options_.rank,
            .world_size = membership->world_size,
            .first_step = membership->first_step,
            .parameters_agree = membership->parameters_agree};
   auto live = std::make_unique<LiveSession>(options_, table, *membership);
-  MutexLock lock(&mutex_);
-  if (abandoned_) return FailJoin(absl::CancelledError("this worker gave up while it joined"));
-  live_ = std::move(live);
+  {
+    MutexLock lock(&mutex_);
+    if (abandoned_) return FailJoin(absl::CancelledError("this worker gave up while it joined"));
+    live_ = std::move(live);
+  }
+  // Heartbeats go on meanwhile: reading may take longer than a lease.
+  if (membership->restore_step > 0) {
+    if (absl::Status status = Restore(*membership); !status.ok()) return status;
+  }
   return info_;
+}
+
+absl::Status RemoteSession::Restore(const Membership& membership) {
+  const absl::Status status = RestoreFrom(
+      ReadOwnSnapshot(options_.checkpoint.dir, membership.restore_step, membership.sender));
+  if (status.ok()) {
+    info_.restored_step = membership.restore_step;
+    return status;
+  }
+  const std::string message = absl::StrCat("the checkpoint after step ", membership.restore_step,
+                                           " cannot be restored: ", status.message());
+  if (!absl::IsDataLoss(status)) {
+    // The one before would do no better.
+    live_->Fail(absl::Status(status.code(), message));
+    Abandon(message);
+    return live_->status();
+  }
+  options_.logger.Warning(message);
+  const absl::Status told = coordinator_.ReportCheckpoint(
+      membership.sender,
+      {.term = membership.sender.term,
+       .step = membership.restore_step,
+       .name = WorkerPartName(membership.sender.rank, membership.sender.term),
+       .error = std::string(status.message())},
+      options_.connect_timeout);
+  live_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
+  return live_->status();
+}
+
+absl::Status RemoteSession::RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot) {
+  if (!snapshot.ok()) return snapshot.status();
+  if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
+  info_.restored = std::move(snapshot->trainer);
+  return absl::OkStatus();
+}
+
+absl::Status RemoteSession::Lost(const absl::Status& status) const {
+  const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  return lost && options_.checkpoint.enabled() ? RollbackError(status.message()) : status;
 }
 
 absl::Status RemoteSession::CheckValues(absl::Span<const absl::Span<float>> parameters) const {
@@ -194,20 +254,29 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
   return request;
 }
 
-absl::Status RemoteSession::SaveCheckpoint(std::string /*state*/,
-                                           std::vector<CheckpointFile> /*files*/) {
-  return absl::FailedPreconditionError("no checkpoint is due");
-}
-
 absl::Status RemoteSession::Leave() {
   if (live_ == nullptr) return NotJoined();
+  live_->FinishCheckpoints();
   const absl::Status status = live_->BeginLeaving();
   if (!status.ok()) return status;
-  const absl::StatusOr<v1::LeaveReply> reply =
-      coordinator_.Leave(MakeLeaveRequest(/*finished=*/true, ""), options_.connect_timeout);
-  if (!reply.ok()) return reply.status();
-  if (reply->phase() != v1::JOB_PHASE_FAILED) return absl::OkStatus();
-  return absl::AbortedError(reply->failure().empty() ? "the job has failed" : reply->failure());
+  const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
+  do {
+    const absl::StatusOr<v1::LeaveReply> reply =
+        coordinator_.Leave(request, options_.connect_timeout);
+    if (!reply.ok()) return Lost(reply.status());
+    if (reply->phase() == v1::JOB_PHASE_FAILED) {
+      return absl::AbortedError(reply->failure().empty() ? "the job has failed" : reply->failure());
+    }
+    if (reply->term() > sender_.term) {
+      return RollbackError(
+          absl::StrCat("the job went back while this worker waited for the others to finish (term ",
+                       reply->term(), ")"));
+    }
+    if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
+      return absl::OkStatus();
+    }
+  } while (coordinator_.SleepFor(heartbeat_));
+  return absl::CancelledError("this worker gave up while it waited for the others to finish");
 }
 
 void RemoteSession::Abandon(absl::string_view reason) {
@@ -220,6 +289,7 @@ void RemoteSession::Abandon(absl::string_view reason) {
   if (live == nullptr) return coordinator_.Cancel();
   (void)coordinator_.Leave(MakeLeaveRequest(/*finished=*/false, reason), kAbandonTimeout);
   live->Fail(absl::CancelledError(absl::StrCat("this worker gave up: ", reason)));
+  coordinator_.Cancel();  // It may be leaving.
 }
 
 }  // namespace
@@ -233,6 +303,8 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.rank = rank;
   options.shards = spec.shards;
   options.compression = spec.compression;
+  options.checkpoint = spec.checkpoint;
+  options.wait_limit = spec.server.wait_limit;
   options.join_timeout = spec.server.join_timeout;
   options.connect_timeout = spec.server.connect_timeout;
   options.software_version = SLUICE_VERSION;

@@ -23,12 +23,18 @@ struct RemoteSessionOptions {
   uint32_t rank = 0;
   uint32_t shards = 1;
   CompressionSpec compression;
+  // With a folder: the session saves and restores, and losing a server ends it with a
+  // RollbackError.
+  CheckpointSpec checkpoint;
   std::string software_version;
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.
   absl::Duration join_timeout =
       absl::Seconds(60);  // To reach the coordinator, since workers may start first.
   absl::Duration connect_timeout =
       absl::Seconds(20);  // For a shard to be reached, at first and again.
+  // With checkpoints: for the coordinator to be reached if `rejoining`, and for others to come.
+  absl::Duration wait_limit = absl::Minutes(10);
+  bool rejoining = false;  // After a rollback: the coordinator may be coming up again.
   absl::Duration backoff_min = absl::Milliseconds(50);  // Between two tries; doubles.
   absl::Duration backoff_max = absl::Seconds(1);
   const Clock* clock = nullptr;  // Not owned. nullptr: a steady clock.

@@ -1,0 +1,109 @@
+#include "worker/rpc/checkpoint_writer.h"
+
+#include <utility>
+
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
+
+namespace sluice {
+
+CheckpointWriter::CheckpointWriter(Options options)
+    : options_(std::move(options)),
+      coordinator_({.address = options_.coordinator,
+                    .rank = options_.sender.rank,
+                    .backoff_min = options_.backoff_min,
+                    .backoff_max = options_.backoff_max,
+                    .clock = options_.clock}),
+      thread_([this] { Run(); }) {}
+
+CheckpointWriter::~CheckpointWriter() {
+  coordinator_.Cancel();
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void CheckpointWriter::Write(WorkerSnapshot snapshot, std::vector<CheckpointFile> files) {
+  Work work{.step = snapshot.step};
+  MutexLock lock(&mutex_);
+  if (working_ || !waiting_.empty()) {
+    work.error =
+        "the checkpoint before it is still being written: raise checkpoint.every, or use a faster "
+        "disk";
+  } else {
+    work.snapshot = std::move(snapshot);
+    work.files = std::move(files);
+  }
+  waiting_.push_back(std::move(work));
+  changed_.SignalAll();
+}
+
+void CheckpointWriter::ReportFailure(uint64_t step, absl::string_view why) {
+  MutexLock lock(&mutex_);
+  waiting_.push_back({.step = step, .error = std::string(why)});
+  changed_.SignalAll();
+}
+
+void CheckpointWriter::Finish() {
+  MutexLock lock(&mutex_);
+  while (working_ || !waiting_.empty()) changed_.Wait(&mutex_);
+}
+
+void CheckpointWriter::Run() {
+  while (true) {
+    Work work;
+    {
+      MutexLock lock(&mutex_);
+      working_ = false;
+      changed_.SignalAll();
+      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      work = std::move(waiting_.front());
+      waiting_.pop_front();
+      working_ = true;
+    }
+    Do(std::move(work));
+  }
+}
+
+void CheckpointWriter::Do(Work work) {
+  const std::string name = WorkerPartName(options_.sender.rank, options_.sender.term);
+  if (!work.snapshot.has_value()) return Tell(Failed(work.step, name, work.error));
+  // Files first: once every rank's state is there, the checkpoint is complete without them.
+  for (CheckpointFile& file : work.files) {
+    if (!WriteOne(work.step, file.name, file.bytes)) return;
+    file = CheckpointFile();
+  }
+  const std::string bytes = FormatWorkerSnapshot(*work.snapshot);
+  work.snapshot.reset();
+  (void)WriteOne(work.step, name, bytes);
+}
+
+bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::string_view bytes) {
+  absl::StatusOr<CheckpointPart> part =
+      WritePart(options_.dir, options_.sender.term, step, name, bytes);
+  Tell(part.ok() ? *part : Failed(step, name, part.status().message()));
+  return part.ok();
+}
+
+CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
+                                        absl::string_view why) const {
+  options_.logger.Warning("no checkpoint after step ", step, ": ", why);
+  return {.term = options_.sender.term,
+          .step = step,
+          .name = std::move(name),
+          .error = std::string(why)};
+}
+
+void CheckpointWriter::Tell(const CheckpointPart& part) {
+  const absl::Status status =
+      coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
+  if (status.ok() || absl::IsCancelled(status)) return;
+  options_.logger.Warning("the checkpoint after step ", part.step, " will not be complete: ",
+                          status.message());
+}
+
+}  // namespace sluice
