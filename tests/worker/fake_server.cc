@@ -62,7 +62,9 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
     reply->set_incarnation(request->nonce());
     reply->set_generation(1);
     reply->set_world_size(script.world_size);
-    reply->set_first_step(1);
+    reply->set_term(script.term);
+    reply->set_restore_step(script.restore_step);
+    reply->set_first_step(script.restore_step + 1);
     reply->mutable_layout()->set_chunk_elements(64);
     reply->mutable_layout()->set_bundle_elements(64);
     for (uint32_t shard = 0; shard < owner_->shards_.size(); ++shard) {
@@ -88,6 +90,7 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
     reply->set_server_incarnation(kIncarnation);
     reply->set_phase(script.failure.empty() ? v1::JOB_PHASE_RUNNING : v1::JOB_PHASE_FAILED);
     reply->set_failure(script.failure);
+    reply->set_term(script.term_now);
     return script.heartbeat;
   }
 
@@ -95,7 +98,18 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
                      v1::LeaveReply* reply) override {
     MutexLock lock(&owner_->mutex_);
     owner_->leaves_.push_back(*request);
-    reply->set_phase(v1::JOB_PHASE_FINISHED);
+    owner_->heard_.SignalAll();
+    const bool early = static_cast<int>(owner_->leaves_.size()) <= owner_->script_.leaves_early;
+    reply->set_phase(early ? v1::JOB_PHASE_RUNNING : v1::JOB_PHASE_FINISHED);
+    reply->set_term(owner_->script_.term_now);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ReportCheckpoint(grpc::ServerContext*, const v1::ReportCheckpointRequest* request,
+                                v1::ReportCheckpointReply*) override {
+    MutexLock lock(&owner_->mutex_);
+    owner_->parts_.push_back(request->part());
+    owner_->heard_.SignalAll();
     return grpc::Status::OK;
   }
 
@@ -133,8 +147,16 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
           reply.set_step(request.step());
           reply.set_bundle(request.bundle());
           reply.set_retry_after_ms(1);
+        } else if (script.fence_term > 0) {
+          reply.set_outcome(v1::OUTCOME_FENCED);
+          reply.set_term(script.fence_term);
+          reply.set_message("worker 1 was lost");
         } else {
           reply = ResultOf(request, script.values, script.world_size);
+          reply.mutable_record()->set_term(script.term);
+          const bool named =
+              request.step() >= script.name_at_step && request.step() <= script.checkpoint_step;
+          if (named) reply.set_checkpoint_step(script.checkpoint_step);
         }
         owner_->bytes_written_ += reply.ByteSizeLong() + kPrefix;
       }
@@ -195,6 +217,26 @@ uint64_t FakeServer::bytes_read() const {
 uint64_t FakeServer::bytes_written() const {
   MutexLock lock(&mutex_);
   return bytes_written_;
+}
+
+std::vector<v1::CheckpointPart> FakeServer::parts() const {
+  MutexLock lock(&mutex_);
+  return parts_;
+}
+
+void FakeServer::RaiseTerm(uint32_t term) {
+  MutexLock lock(&mutex_);
+  script_.term_now = term;
+}
+
+void FakeServer::AwaitParts(size_t count) {
+  MutexLock lock(&mutex_);
+  while (parts_.size() < count) heard_.Wait(&mutex_);
+}
+
+void FakeServer::AwaitLeaves(size_t count) {
+  MutexLock lock(&mutex_);
+  while (leaves_.size() < count) heard_.Wait(&mutex_);
 }
 
 void FakeServer::AwaitHeartbeat() {

@@ -31,6 +31,13 @@ class FakeServer {
     std::vector<std::string> values{};  // Frames of step 0, when the worker is not rank 0.
     uint32_t lease_ms = 60000;
     uint32_t heartbeat_ms = 20;
+    uint32_t term = 0;          // As Join tells it.
+    uint64_t restore_step = 0;  // As Join tells it.
+    uint32_t term_now = 0;      // As Heartbeat and Leave tell it.
+    uint64_t name_at_step = 0;  // Results of this step and later say so, up to `checkpoint_step`.
+    uint64_t checkpoint_step = 0;
+    uint32_t fence_term = 0;  // Not 0: all is FENCED, and this is the job's term.
+    int leaves_early = 0;     // So many Leaves are answered RUNNING.
   };
 
   explicit FakeServer(Script script);
@@ -44,7 +51,13 @@ class FakeServer {
   std::vector<v1::HeartbeatRequest> heartbeats() const;
   std::vector<v1::LeaveRequest> leaves() const;
   std::vector<v1::ExchangeRequest> exchanges() const;  // Of all streams, as they came.
-  uint64_t bytes_read() const;                         // Of exchanges, with gRPC's prefix.
+  std::vector<v1::CheckpointPart> parts() const;
+  void RaiseTerm(uint32_t term);  // Sets term_now.
+  // Returns when so many parts were reported.
+  void AwaitParts(size_t count);
+  // Returns when so many Leaves have come.
+  void AwaitLeaves(size_t count);
+  uint64_t bytes_read() const;  // Of exchanges, with gRPC's prefix.
   uint64_t bytes_written() const;
   // Returns when a heartbeat has come since.
   void AwaitHeartbeat();
@@ -64,6 +77,7 @@ class FakeServer {
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::ExchangeRequest> exchanges_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_read_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;

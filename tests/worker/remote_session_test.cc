@@ -1,10 +1,7 @@
 #include "worker/rpc/remote_session.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <limits>
@@ -13,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "compress/codec_table.h"
 #include "compress/frame.h"
+#include "tests/worker/deaf_port.h"
 #include "tests/worker/fake_server.h"
 
 namespace sluice {
@@ -45,26 +43,6 @@ std::vector<float> Gradient(float at) {
   for (size_t i = 0; i < kSize; ++i) gradient[i] = at + static_cast<float>(i);
   return gradient;
 }
-
-// A loopback port that is taken but where nobody listens: connecting to it is refused.
-class DeafPort {
- public:
-  DeafPort() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(socket_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  ~DeafPort() { close(socket_); }
-  const std::string& address() const { return address_; }
-
- private:
-  const int socket_;
-  std::string address_;
-};
 
 // One step with the same gradient for both tensors; the mean must be it.
 void DoStep(Session* session, const std::vector<float>& gradient) {

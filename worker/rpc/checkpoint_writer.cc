@@ -102,8 +102,8 @@ void CheckpointWriter::Tell(const CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
-  options_.logger.Warning("the checkpoint after step ", part.step, " will not be complete: ",
-                          status.message());
+  options_.logger.Warning("the checkpoint after step ", part.step,
+                          " will not be complete: ", status.message());
 }
 
 }  // namespace sluice

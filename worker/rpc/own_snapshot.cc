@@ -15,9 +15,10 @@ absl::StatusOr<WorkerSnapshot> ReadOwnSnapshot(const std::string& dir, uint64_t 
   }
   const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, step);
   if (absl::IsNotFound(manifest.status())) {
-    return absl::NotFoundError(absl::StrCat(
-        manifest.status().message(), "; the coordinator found it there: checkpoint.dir must be one "
-        "folder that all servers and workers see"));
+    return absl::NotFoundError(
+        absl::StrCat(manifest.status().message(),
+                     "; the coordinator found it there: checkpoint.dir must be one "
+                     "folder that all servers and workers see"));
   }
   if (!manifest.ok()) return manifest.status();
   if (manifest->job_uid != sender.job_uid) {
