@@ -199,7 +199,10 @@ void GrpcServer::StartAgent() {
                               .coordinator = here ? address_ : options_.coordinator,
                               .heartbeat = options_.job.server.heartbeat,
                               .lease = options_.job.server.lease,
-                              .join_timeout = options_.job.server.join_timeout};
+                              .join_timeout = options_.job.server.join_timeout,
+                              .wait_limit = options_.job.checkpoint.enabled()
+                                                ? options_.job.server.wait_limit
+                                                : absl::ZeroDuration()};
   std::shared_ptr<grpc::Channel> channel =
       here ? server_->InProcessChannel({}) : ControlChannel(options_.coordinator);
   MutexLock lock(&mutex_);

@@ -37,8 +37,10 @@ ShardAgent::ShardAgent(Options options, std::shared_ptr<grpc::Channel> channel, 
       host_(host),
       clock_(clock),
       logger_(std::move(logger)),
-      last_contact_(clock->Now()),
-      thread_([this] { Run(); }) {}
+      last_contact_(clock->Now()) {
+  host_->ReportTo([this](const ShardHost::News& news) { Tell(news); });
+  thread_ = std::thread([this] { Run(); });
+}
 
 ShardAgent::~ShardAgent() {
   {
@@ -48,6 +50,33 @@ ShardAgent::~ShardAgent() {
     changed_.SignalAll();
   }
   thread_.join();
+  host_->ReportTo(nullptr);
+}
+
+void ShardAgent::Tell(const ShardHost::News& news) {
+  v1::ShardReport report;
+  const auto* const part = std::get_if<CheckpointPart>(&news);
+  if (part != nullptr) {
+    PartToProto(*part, report.mutable_part());
+  } else {
+    report.set_checkpoint_named(std::get<CheckpointNamed>(news).step);
+  }
+  MutexLock lock(&mutex_);
+  (part != nullptr ? part_ : named_) = report;
+  outbox_.push_back(std::move(report));
+  changed_.SignalAll();
+}
+
+// News of an earlier term is none.
+void ShardAgent::BeginTerm(uint32_t term) {
+  MutexLock lock(&mutex_);
+  if (term <= term_) return;
+  term_ = term;
+  named_.reset();
+  part_.reset();
+  std::erase_if(outbox_, [](const v1::ShardReport& report) {
+    return report.has_part() || report.report_case() == v1::ShardReport::kCheckpointNamed;
+  });
 }
 
 void ShardAgent::ReportFailure(std::string reason) {
@@ -93,7 +122,7 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
   absl::Duration patience;
   {
     MutexLock lock(&mutex_);
-    patience = heard_ ? options_.lease : options_.join_timeout;
+    patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.wait_limit);
     if (clock_->Now() - last_contact_ <= patience) return false;
   }
   EndWith(JobPhase::kFailed,
@@ -109,6 +138,12 @@ grpc::Status ShardAgent::Attach() {
     if (stopping_) return grpc::Status::CANCELLED;
     context_ = &context;
     reading_ = true;
+    for (const std::optional<v1::ShardReport>* news : {&named_, &part_}) {
+      const bool waits = std::any_of(outbox_.begin(), outbox_.end(), [&](const auto& report) {
+        return news->has_value() && report.report_case() == (*news)->report_case();
+      });
+      if (news->has_value() && !waits) outbox_.push_back(**news);
+    }
   }
   const std::unique_ptr<v1::ShardControl::Stub> stub = v1::ShardControl::NewStub(channel_);
   const std::unique_ptr<Stream> stream = stub->Attach(&context);
@@ -180,28 +215,11 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
     heard_ = true;
     last_contact_ = clock_->Now();
   }
-  absl::Status done;
-  switch (command.command_case()) {
-    case v1::ShardCommand::kStart:
-      done = ObeyStart(command.start());
-      break;
-    case v1::ShardCommand::kMembership: {
-      std::vector<uint64_t> incarnations;
-      for (const v1::Member& member : command.membership().members()) {
-        incarnations.push_back(member.incarnation());
-      }
-      done = host_->SetMembership(command.membership().generation(), std::move(incarnations));
-      break;
-    }
-    case v1::ShardCommand::kEnd:
-      EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
-      break;
-    case v1::ShardCommand::kPlan:
-    case v1::ShardCommand::kNameCheckpoint:
-    case v1::ShardCommand::kSuspend:
-    case v1::ShardCommand::COMMAND_NOT_SET:
-      done = absl::UnimplementedError("the coordinator sent a command that this version has not");
-      break;
+  const absl::Status done = Do(command);
+  // The coordinator has been told which checkpoint is damaged, and goes further back.
+  if (absl::IsDataLoss(done)) {
+    logger_.Warning("cannot begin: ", done.message());
+    return;
   }
   if (!done.ok()) {
     logger_.Error("the coordinator's command ", command.sequence(), ": ", done.message());
@@ -215,9 +233,37 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
   changed_.SignalAll();
 }
 
+absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
+  switch (command.command_case()) {
+    case v1::ShardCommand::kStart:
+      return ObeyStart(command.start());
+    case v1::ShardCommand::kMembership: {
+      std::vector<uint64_t> incarnations;
+      for (const v1::Member& member : command.membership().members()) {
+        incarnations.push_back(member.incarnation());
+      }
+      return host_->SetMembership(command.membership().generation(), std::move(incarnations));
+    }
+    case v1::ShardCommand::kEnd:
+      EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
+      return absl::OkStatus();
+    case v1::ShardCommand::kNameCheckpoint:
+      return host_->NameCheckpoint(command.name_checkpoint().minimum_step());
+    case v1::ShardCommand::kSuspend:
+      BeginTerm(command.suspend().term());
+      host_->Suspend(command.suspend().term(), command.suspend().reason());
+      return absl::OkStatus();
+    case v1::ShardCommand::kPlan:
+    case v1::ShardCommand::COMMAND_NOT_SET:
+      break;
+  }
+  return absl::UnimplementedError("the coordinator sent a command that this version has not");
+}
+
 absl::Status ShardAgent::ObeyStart(const v1::StartJob& job) {
   const absl::StatusOr<StartShard> start = StartFromProto(job);
   if (!start.ok()) return start.status();
+  BeginTerm(start->term);
   return host_->Start(*start);
 }
 

@@ -1,10 +1,12 @@
-// ShardAgent: a shard's side of ShardControl. Dials the coordinator, says hello, reports health,
-// obeys commands, and dials again when the connection breaks. Runs two threads of its own.
+// ShardAgent: a shard's side of ShardControl. Dials the coordinator, says hello, reports health and
+// parts of checkpoints, obeys commands, and dials again when the connection breaks or the
+// coordinator itself was restarted. Runs two threads of its own.
 #pragma once
 
 #include <grpcpp/channel.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +28,8 @@ class ShardAgent {
     absl::Duration heartbeat = absl::Seconds(1);
     absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
     absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.
+    // At least so long in either case: a coordinator that was lost may come back.
+    absl::Duration wait_limit = absl::ZeroDuration();
   };
   // How it ended.
   struct End {
@@ -51,7 +55,10 @@ class ShardAgent {
   void ReadCommands(Stream* stream);
   void Talk(Stream* stream);
   void Obey(const v1::ShardCommand& command);
+  absl::Status Do(const v1::ShardCommand& command);
   absl::Status ObeyStart(const v1::StartJob& job);
+  void Tell(const ShardHost::News& news);
+  void BeginTerm(uint32_t term);
   void EndWith(JobPhase phase, std::string reason);
   bool ShouldStop() const;
 
@@ -64,7 +71,12 @@ class ShardAgent {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<v1::ShardReport> outbox_
-      ABSL_GUARDED_BY(mutex_);                    // A few; acknowledgements and one failure.
+      ABSL_GUARDED_BY(mutex_);  // A few; acknowledgements, news, one failure.
+  // The last of each in this term. Sent again on a new stream, since what was written to the one
+  // before may have been lost with it; the coordinator knows repeats.
+  std::optional<v1::ShardReport> named_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ShardReport> part_ ABSL_GUARDED_BY(mutex_);
+  uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // The stream's commands are being read.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.

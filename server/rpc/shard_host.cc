@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -26,7 +28,22 @@ std::shared_ptr<const grpc::ByteBuffer> Serialize(const ExchangeAnswer& answer,
 }  // namespace
 
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
-    : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {}
+    : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {
+  if (!options_.job.checkpoint.enabled()) return;
+  writer_ = std::make_unique<SnapshotWriter>(
+      options_.job.checkpoint.dir, [this](const CheckpointPart& part) { Report(part); }, clock_,
+      logger_);
+}
+
+void ShardHost::ReportTo(std::function<void(const News&)> listener) {
+  MutexLock lock(&listener_mutex_);
+  listener_ = std::move(listener);
+}
+
+void ShardHost::Report(const News& news) {
+  MutexLock lock(&listener_mutex_);
+  if (listener_) listener_(news);
+}
 
 absl::Status ShardHost::Start(const StartShard& start) {
   if (start.incarnations.size() != options_.job.workers) {
@@ -37,31 +54,140 @@ absl::Status ShardHost::Start(const StartShard& start) {
   absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout,
                                               WholeRows(options_.job.compression, start.table));
   if (!layout.ok()) return layout.status();
-  ShardOptions options{.shard = options_.shard,
-                       .table = start.table,
-                       .layout = *std::move(layout),
-                       .compression = options_.job.compression,
-                       .job_uid = start.job_uid,
-                       .term = start.term,
-                       .generation = start.generation,
-                       .server_incarnation = options_.server_incarnation,
-                       .incarnations = start.incarnations,
-                       .first_step = start.first_step,
-                       .parameters_agree = start.parameters_agree,
-                       .window_bytes = start.window_bytes,
-                       .max_memory = options_.job.server.max_memory,
-                       .log = {},
-                       .restore = nullptr};
+  bool is_running = false;
+  const absl::Status begun = BeginTerm(start, &is_running);
+  if (!begun.ok() || is_running) return begun;
+  std::shared_ptr<const ShardSnapshot> snapshot;
+  if (start.restore_step > 0) {
+    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = ReadOwnSnapshot(start);
+    if (!read.ok()) return ReportUnusable(start, read.status());
+    snapshot = *std::move(read);
+  }
+  // Without the lock: restoring may take a while, and there is no core that anybody could need.
+  absl::StatusOr<std::unique_ptr<Shard>> shard =
+      Shard::Create({.shard = options_.shard,
+                     .table = start.table,
+                     .layout = *std::move(layout),
+                     .compression = options_.job.compression,
+                     .job_uid = start.job_uid,
+                     .term = start.term,
+                     .generation = start.generation,
+                     .server_incarnation = options_.server_incarnation,
+                     .incarnations = start.incarnations,
+                     .first_step = start.first_step,
+                     .parameters_agree = start.parameters_agree,
+                     .window_bytes = start.window_bytes,
+                     .max_memory = options_.job.server.max_memory,
+                     .log = {},
+                     .restore = std::move(snapshot)});
+  if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
-  if (shard_ != nullptr) {
-    if (shard_->options().job_uid == start.job_uid) return absl::OkStatus();
+  shard_ = *std::move(shard);
+  job_uid_ = start.job_uid;
+  if (!ended_.empty()) Deliver(shard_->End(ended_));
+  logger_.Info("job ", options_.job.name, ": ", shard_->Stats().elements, " elements in ",
+               shard_->bundles(), " bundles, ", options_.job.workers, " workers",
+               start.restore_step == 0 ? ""
+                                       : absl::StrCat(", from the checkpoint after step ",
+                                                      start.restore_step, ", term ", start.term));
+  return absl::OkStatus();
+}
+
+// Makes room for the core of start.term, or refuses it.
+absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
+  MutexLock lock(&mutex_);
+  if (job_uid_ != 0 && job_uid_ != start.job_uid) {
     return absl::FailedPreconditionError("this server already works for another run");
   }
-  absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(std::move(options));
-  if (!shard.ok()) return shard.status();
-  shard_ = *std::move(shard);
-  logger_.Info("job ", options_.job.name, ": ", shard_->Stats().elements, " elements in ",
-               shard_->bundles(), " bundles, ", options_.job.workers, " workers");
+  if (start.term < term_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the job is in term ", term_,
+                     " here; a coordinator that was replaced asks for term ", start.term));
+  }
+  if (shard_ != nullptr && shard_->options().term == start.term) {
+    if (coordinator_incarnation_ != start.coordinator_incarnation) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "term ", start.term, " was begun by another coordinator (", coordinator_incarnation_,
+          ", not ", start.coordinator_incarnation, "); end one of them"));
+    }
+    *is_running = true;
+    return absl::OkStatus();
+  }
+  if (shard_ != nullptr) {
+    Deliver(shard_->Suspend(start.term, ""));
+    shard_.reset();
+  }
+  term_ = start.term;
+  coordinator_incarnation_ = start.coordinator_incarnation;
+  return absl::OkStatus();
+}
+
+absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
+  // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
+  if (absl::IsFailedPrecondition(why)) return why;
+  Report(CheckpointPart{.term = start.term,
+                        .step = start.restore_step,
+                        .name = ShardPartName(options_.shard, start.term),
+                        .error = std::string(why.message())});
+  return absl::DataLossError(why.message());
+}
+
+// The part is of the term in which it was written, which only the manifest knows.
+absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
+    const StartShard& start) const {
+  const std::string& dir = options_.job.checkpoint.dir;
+  if (dir.empty()) {
+    return absl::FailedPreconditionError(
+        "the coordinator begins with a checkpoint, but this server's job file has no "
+        "checkpoint.dir");
+  }
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, start.restore_step);
+  if (!manifest.ok()) return manifest.status();
+  const std::string name = ShardPartName(options_.shard, manifest->term);
+  const absl::StatusOr<std::string> bytes = ReadPart(dir, *manifest, name);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  if (!snapshot.ok()) {
+    return absl::Status(snapshot.status().code(),
+                        absl::StrCat(StepFolder(dir, start.restore_step), "/", name, ": ",
+                                     snapshot.status().message()));
+  }
+  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+}
+
+void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  // Told again, after its Start: that core has the right term.
+  if (term < term_ || (shard_ != nullptr && shard_->options().term >= term)) return;
+  term_ = term;
+  suspended_ = std::string(reason);
+  if (shard_ == nullptr) return;
+  Deliver(shard_->Suspend(term, reason));
+  shard_.reset();
+}
+
+absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
+  if (writer_ == nullptr) {
+    return absl::FailedPreconditionError(
+        "the coordinator asks for a checkpoint, but this server's job file has no checkpoint.dir");
+  }
+  auto empty = std::make_shared<ShardSnapshot>();
+  {
+    MutexLock lock(&mutex_);
+    if (shard_ == nullptr) return absl::FailedPreconditionError("no job was started here");
+    if (shard_->bundles() > 0) {
+      if (options_.shard != 0) {
+        return absl::InvalidArgumentError("only shard 0 names checkpoints");
+      }
+      shard_->NameCheckpoint(minimum_step);
+      return absl::OkStatus();
+    }
+    empty->job_uid = shard_->options().job_uid;
+    empty->term = shard_->options().term;
+    empty->step = minimum_step;
+    empty->shard = options_.shard;
+  }
+  writer_->Write(std::move(empty));
   return absl::OkStatus();
 }
 
@@ -100,13 +226,25 @@ void ShardHost::Handle(StreamId stream, Exchange exchange) {
     Deliver(shard_->Handle(stream, std::move(exchange), clock_->Now()));
     return;
   }
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = ended_.empty() ? Outcome::kBusy : Outcome::kFenced;
-  answer->step = exchange.step;
-  answer->bundle = exchange.bundle;
-  answer->retry_after_ms = kNotStartedRetryMs;
-  answer->message = ended_;
-  Send(stream, answer);
+  Send(stream, std::make_shared<const ExchangeAnswer>(AnswerWithoutCore(exchange)));
+}
+
+ExchangeAnswer ShardHost::AnswerWithoutCore(const Exchange& exchange) const {
+  ExchangeAnswer answer;
+  answer.step = exchange.step;
+  answer.bundle = exchange.bundle;
+  if (!ended_.empty()) {
+    answer.outcome = Outcome::kFenced;
+    answer.message = ended_;
+  } else if (exchange.sender.term < term_) {
+    answer.outcome = Outcome::kFenced;
+    answer.term = term_;
+    answer.message = suspended_;
+  } else {
+    answer.outcome = Outcome::kBusy;
+    answer.retry_after_ms = kNotStartedRetryMs;
+  }
+  return answer;
 }
 
 void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why) {
@@ -134,6 +272,10 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       Send(reply->stream, reply->answer);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
       logger_.Warning(notice->text);
+    } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+      Report(*named);
+    } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+      if (writer_ != nullptr) writer_->Write(taken->snapshot);
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
       logger_.Error(alarm->text);
       options_.on_alarm(alarm->text);

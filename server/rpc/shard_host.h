@@ -1,4 +1,5 @@
-// ShardHost: a shard's core behind one lock, with the streams that its effects go to. Thread-safe.
+// ShardHost: a shard's core behind one lock, with the streams that its effects go to, and its part
+// of job checkpoints. A rollback replaces the core by one that is restored. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
@@ -9,6 +10,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,6 +20,7 @@
 #include "server/core/coordinator.h"
 #include "server/core/shard.h"
 #include "server/rpc/queued_stream.h"
+#include "server/rpc/snapshot_writer.h"
 
 namespace sluice {
 
@@ -34,8 +38,22 @@ class ShardHost {
 
   ShardHost(Options options, const Clock* clock, Logger logger);
 
-  // Cuts the table and makes the core. The same job again is OK and changes nothing.
+  // For the coordinator: a checkpoint that is announced to the workers, a part that is durable or
+  // is not, or one that cannot be restored.
+  using News = std::variant<CheckpointNamed, CheckpointPart>;
+  // Null: nobody. May be called with the host's lock held, so it must not call back. After this
+  // returns the listener before is no longer called.
+  void ReportTo(std::function<void(const News&)> listener);
+
+  // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
+  // term again is OK and changes nothing; a higher one of the same run replaces the core. One call
+  // at a time. DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
   absl::Status Start(const StartShard& start);
+  // Lets go of the core: senders of earlier terms than `term` are answered FENCED with it, others
+  // BUSY until the Start of `term`.
+  void Suspend(uint32_t term, absl::string_view reason);
+  // As Shard::NameCheckpoint. A shard without a bundle has nothing to wait for and writes its part.
+  absl::Status NameCheckpoint(uint64_t minimum_step);
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
@@ -58,6 +76,13 @@ class ShardHost {
   uint64_t server_incarnation() const { return options_.server_incarnation; }
 
  private:
+  absl::Status BeginTerm(const StartShard& start, bool* is_running);
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
+      const StartShard& start) const;
+  absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
+  void Report(const News& news);
+  ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -66,13 +91,22 @@ class ShardHost {
   const Clock* const clock_;
   const Logger logger_;
   mutable Mutex mutex_;
-  std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);  // Null before Start.
-  std::string ended_ ABSL_GUARDED_BY(mutex_);  // For who comes when nothing ever started.
+  // Null before Start, and from Suspend to the next.
+  std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
+  uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the run it works for; 0: none yet.
+  uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest told.
+  uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // Who began the term.
+  std::string suspended_ ABSL_GUARDED_BY(mutex_);                 // Why.
+  std::string ended_ ABSL_GUARDED_BY(mutex_);  // For who comes when there is no core.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
+
+  Mutex listener_mutex_;  // Taken after mutex_.
+  std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
 };
 
 }  // namespace sluice

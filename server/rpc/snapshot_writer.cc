@@ -1,0 +1,88 @@
+#include "server/rpc/snapshot_writer.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
+
+namespace sluice {
+
+SnapshotWriter::SnapshotWriter(std::string dir, Listener listener, const Clock* clock,
+                               Logger logger)
+    : dir_(std::move(dir)),
+      listener_(std::move(listener)),
+      clock_(clock),
+      logger_(std::move(logger)),
+      thread_([this] { Run(); }) {}
+
+SnapshotWriter::~SnapshotWriter() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
+  {
+    MutexLock lock(&mutex_);
+    if (!busy_) {
+      busy_ = true;
+      waiting_ = std::move(snapshot);
+      changed_.SignalAll();
+      return;
+    }
+  }
+  listener_(Failed(*snapshot,
+                   "the one before it is still being written; raise checkpoint.every, or use a "
+                   "faster disk"));
+}
+
+void SnapshotWriter::Run() {
+  for (;;) {
+    std::shared_ptr<const ShardSnapshot> snapshot;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && waiting_ == nullptr) changed_.Wait(&mutex_);
+      if (stopping_) return;
+      snapshot = std::move(waiting_);
+      waiting_ = nullptr;
+    }
+    listener_(WriteOne(std::move(snapshot)));
+    MutexLock lock(&mutex_);
+    busy_ = false;
+  }
+}
+
+CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) const {
+  const absl::Time begin = clock_->Now();
+  const ShardSnapshot identity{.job_uid = snapshot->job_uid,
+                               .term = snapshot->term,
+                               .step = snapshot->step,
+                               .shard = snapshot->shard,
+                               .versions = {},
+                               .downlink = {},
+                               .aggregators = {}};
+  const std::string bytes = FormatShardSnapshot(*snapshot);
+  snapshot.reset();  // The bytes are enough.
+  absl::StatusOr<CheckpointPart> part =
+      WritePart(dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term),
+                bytes);
+  if (!part.ok()) return Failed(identity, part.status().message());
+  logger_.Info("wrote ", part->name, " of the checkpoint after step ", part->step, ": ",
+               part->bytes, " bytes in ",
+               absl::FormatDuration(absl::Trunc(clock_->Now() - begin, absl::Milliseconds(1))));
+  return *std::move(part);
+}
+
+CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::string_view why) const {
+  logger_.Warning("no part of the checkpoint after step ", snapshot.step, ": ", why);
+  return {.term = snapshot.term,
+          .step = snapshot.step,
+          .name = ShardPartName(snapshot.shard, snapshot.term),
+          .error = std::string(why)};
+}
+
+}  // namespace sluice

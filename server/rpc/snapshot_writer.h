@@ -1,0 +1,47 @@
+// SnapshotWriter: writes a shard's parts of job checkpoints on a thread of its own, so that steps
+// go on meanwhile. Holds one snapshot at a time, in memory beside the shard's own state and once
+// more as bytes. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "job/snapshot.h"
+
+namespace sluice {
+
+class SnapshotWriter {
+ public:
+  // Told what became of each snapshot, on the writer's thread or the caller's of Write.
+  using Listener = std::function<void(const CheckpointPart&)>;
+
+  SnapshotWriter(std::string dir, Listener listener, const Clock* clock, Logger logger);
+  // What is being written is finished; what is not begun is left.
+  ~SnapshotWriter();
+
+  // Does not wait. While one is being written, the next counts as failed.
+  void Write(std::shared_ptr<const ShardSnapshot> snapshot);
+
+ private:
+  void Run();
+  CheckpointPart WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) const;
+  CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why) const;
+
+  const std::string dir_;
+  const Listener listener_;
+  const Clock* const clock_;
+  const Logger logger_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::shared_ptr<const ShardSnapshot> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace sluice
