@@ -2,10 +2,8 @@
 
 #include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -15,11 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "cli/free_port.h"
 #include "cli/launch_plan.h"
 #include "cli/link_pacer.h"
 #include "cli/process_set.h"
@@ -28,9 +24,9 @@
 #include "cli/report.h"
 #include "cli/restart_policy.h"
 #include "cli/run_folder.h"
+#include "cli/run_setup.h"
 #include "cli/status_client.h"
 #include "cli/stop_signals.h"
-#include "job/file/job_file.h"
 
 namespace sluice {
 namespace {
@@ -83,9 +79,6 @@ class JobRun {
   int Run();
 
  private:
-  absl::Status Prepare();
-  absl::Status PreparePorts();
-  absl::Status PreparePage();
   absl::Status StartProcesses();
   void Watch();
   void OnEnded(const ChildProcess& child);
@@ -106,15 +99,7 @@ class JobRun {
   const RunOptions& options_;
   const SteadyClock clock_;
   Console console_;
-  JobSpec spec_;
-  RunStart start_;
-  LaunchOptions launch_;
-  std::string page_url_;
-  bool keep_logs_ = true;
-  std::optional<double> bits_per_second_;
-  // Of the shards, then of the page. Held until the processes start; in a job with checkpoints
-  // until the end, so that a shard that is started again finds its own.
-  std::vector<FreePort> ports_;
+  RunSetup setup_;
   std::optional<StopSignals> signals_;
   std::unique_ptr<LinkPacer> pacer_;
   ProcessSet processes_;
@@ -135,19 +120,12 @@ class JobRun {
 };
 
 int JobRun::Run() {
-  absl::StatusOr<JobSpec> job = LoadJob({options_.job_path, options_.sets, options_.dense});
-  if (!job.ok()) {
-    console_.Error(job.status().message());
-    return 2;
+  absl::StatusOr<RunSetup> setup = PrepareRun(options_, &console_);
+  if (!setup.ok()) {
+    console_.Error(setup.status().message());
+    return setup.status().code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
   }
-  spec_ = *std::move(job);
-  if (!options_.quiet) {
-    for (const std::string& warning : JobWarnings(spec_)) console_.Warning(warning);
-  }
-  if (absl::Status status = Prepare(); !status.ok()) {
-    console_.Error(status.message());
-    return status.code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
-  }
+  setup_ = *std::move(setup);
   absl::StatusOr<StopSignals> signals = StopSignals::Catch();
   if (!signals.ok()) {
     console_.Error(signals.status().message());
@@ -158,112 +136,34 @@ int JobRun::Run() {
     Fail(std::string(status.message()));
   } else if (!options_.quiet) {
     console_.Say(absl::StrCat(
-        spec_.name, options_.dense ? " (dense)" : "", ": ", spec_.workers, " workers, ",
-        spec_.shards, " shards",
-        start_.continues ? absl::StrCat(", continued after step ", start_.checkpoint_step) : "",
-        bits_per_second_.has_value() ? absl::StrCat(", links of ", options_.link_rate) : "",
-        page_url_.empty() ? "" : absl::StrCat(", page ", page_url_), ", logs in ",
-        launch_.log_folder));
+        setup_.spec.name, options_.dense ? " (dense)" : "", ": ", setup_.spec.workers, " workers, ",
+        setup_.spec.shards, " shards",
+        setup_.start.continues
+            ? absl::StrCat(", continued after step ", setup_.start.checkpoint_step)
+            : "",
+        setup_.bits_per_second.has_value() ? absl::StrCat(", links of ", options_.link_rate) : "",
+        setup_.page_url.empty() ? "" : absl::StrCat(", page ", setup_.page_url), ", logs in ",
+        setup_.launch.log_folder));
   }
   Watch();
   return Finish();
 }
 
-absl::Status JobRun::Prepare() {
-  absl::StatusOr<RunStart> start = FindRunStart(spec_, options_.resume);
-  if (!start.ok()) return start.status();
-  start_ = *start;
-  if (!options_.link_rate.empty()) {
-    absl::StatusOr<double> rate = ParseBitRate(options_.link_rate);
-    if (!rate.ok()) {
-      return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
-    }
-    bits_per_second_ = *rate;
-  }
-  for (const absl::string_view program : {"sluice-server", "sluice-worker"}) {
-    const std::string path = absl::StrCat(options_.program_folder, "/", program);
-    if (::access(path.c_str(), X_OK) != 0) {
-      return absl::NotFoundError(absl::StrCat(
-          "there is no ", path, ": it belongs beside this program. Build it (scripts/build.sh); ",
-          "sluice-worker needs LibTorch (-DSLUICE_TORCH=ON)"));
-    }
-  }
-  // Better now than after the training.
-  if (!options_.json_path.empty() && !std::ofstream(options_.json_path, std::ios::app)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--json: cannot write ", options_.json_path, ": is its folder there?"));
-  }
-  launch_.program_folder = options_.program_folder;
-  launch_.job_path = options_.job_path;
-  launch_.sets = options_.sets;
-  launch_.dense = options_.dense;
-  launch_.threads = options_.threads;
-  launch_.environment = options_.environment;
-  launch_.workers = spec_.workers;
-  launch_.append_logs = start_.continues;
-  launch_.log_folder = options_.log_folder;
-  if (launch_.log_folder.empty()) {
-    std::string folder = options_.temporary_folder + "/sluice-XXXXXX";
-    if (::mkdtemp(folder.data()) == nullptr) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make a folder for logs: ", folder));
-    }
-    launch_.log_folder = folder;
-    keep_logs_ = false;
-    return PreparePorts();
-  }
-  std::error_code error;
-  std::filesystem::create_directories(launch_.log_folder, error);
-  if (error) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--log-dir: cannot make ", launch_.log_folder, ": ", error.message()));
-  }
-  return PreparePorts();
-}
-
-absl::Status JobRun::PreparePorts() {
-  for (uint32_t shard = 0; shard < spec_.shards; ++shard) {
-    absl::StatusOr<FreePort> port = FreePort::Reserve();
-    if (!port.ok()) return port.status();
-    launch_.shard_ports.push_back(port->port());
-    ports_.push_back(*std::move(port));
-  }
-  return PreparePage();
-}
-
-absl::Status JobRun::PreparePage() {
-  launch_.http_listen = options_.http_listen;
-  if (launch_.http_listen == "off") return absl::OkStatus();
-  if (launch_.http_listen.empty()) {
-    const uint16_t usual = spec_.server.http_port;
-    absl::StatusOr<FreePort> wanted = FreePort::Reserve(usual);
-    absl::StatusOr<FreePort> port = wanted.ok() ? std::move(wanted) : FreePort::Reserve();
-    if (!port.ok()) return port.status();
-    if (port->port() != usual && !options_.quiet) {
-      console_.Say(absl::StrCat("Port ", usual, " is taken; the page of this run is on port ",
-                                port->port(), "."));
-    }
-    launch_.http_listen = absl::StrCat("127.0.0.1:", port->port());
-    ports_.push_back(*std::move(port));
-  }
-  page_url_ = absl::StrCat("http://", launch_.http_listen, "/");
-  return absl::OkStatus();
-}
-
 absl::Status JobRun::StartProcesses() {
-  if (bits_per_second_.has_value()) {
-    std::vector<uint16_t> listens_on = launch_.shard_ports;
-    listens_on.resize(listens_on.size() + spec_.workers, 0);
+  if (setup_.bits_per_second.has_value()) {
+    std::vector<uint16_t> listens_on = setup_.launch.shard_ports;
+    listens_on.resize(listens_on.size() + setup_.spec.workers, 0);
     absl::StatusOr<std::unique_ptr<LinkPacer>> pacer =
-        LinkPacer::Start(*bits_per_second_, listens_on, &clock_);
+        LinkPacer::Start(*setup_.bits_per_second, listens_on, &clock_);
     if (!pacer.ok()) return pacer.status();
     pacer_ = *std::move(pacer);
     for (size_t i = 0; i < listens_on.size(); ++i) {
-      launch_.proxy_ports.push_back(pacer_->proxy_port(i));
+      setup_.launch.proxy_ports.push_back(pacer_->proxy_port(i));
     }
   }
-  const LaunchPlan plan = MakeLaunchPlan(launch_);
-  if (!spec_.checkpoint.enabled()) ports_.clear();
-  for (FreePort& port : ports_) {
+  const LaunchPlan plan = MakeLaunchPlan(setup_.launch);
+  if (!setup_.spec.checkpoint.enabled()) setup_.ports.clear();
+  for (FreePort& port : setup_.ports) {
     if (absl::Status status = port.Share(); !status.ok()) return status;
   }
   started_ = clock_.Now();
@@ -308,7 +208,7 @@ std::string JobRun::DescribeDeath(const ChildProcess& child) const {
 
 // What the run goes on after, by itself.
 bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
-  if (!spec_.checkpoint.enabled()) return false;
+  if (!setup_.spec.checkpoint.enabled()) return false;
   if (processes_.AllEndedWell(Role::kWorker)) {
     if (!options_.quiet) {
       console_.Warning(absl::StrCat(death, " All workers had ended well: nothing is lost."));
@@ -341,7 +241,7 @@ void JobRun::OnEnded(const ChildProcess& child) {
   if (processes_.ending() || ExitCode(wait_status) == 0) return;
   std::string text = DescribeDeath(child);
   if (IsSurvivable(child, text)) return;
-  if (spec_.checkpoint.enabled() && CallsForRestart(wait_status)) {
+  if (setup_.spec.checkpoint.enabled() && CallsForRestart(wait_status)) {
     const RestartLimits& limits = restarts_.limits();
     absl::StrAppend(&text, " It was started again ", limits.restarts_max,
                     " times, the last less than ", absl::FormatDuration(limits.forget_after),
@@ -369,12 +269,12 @@ void JobRun::OnStopSignal(int signal) {
     return;
   }
   stop_signal_ = signal;
-  if (spec_.checkpoint.enabled() && client_ != nullptr && !processes_.ending() &&
+  if (setup_.spec.checkpoint.enabled() && client_ != nullptr && !processes_.ending() &&
       status_.phase() == v1::JOB_PHASE_RUNNING) {
     console_.Say(absl::StrCat("Stopping the run after a checkpoint, for which it waits ",
                               absl::FormatDuration(kCheckpointWait),
                               " at most; Ctrl-C again kills it."));
-    client_->AskCheckpoint(spec_.name, kCheckpointWait);
+    client_->AskCheckpoint(setup_.spec.name, kCheckpointWait);
     awaiting_checkpoint_ = true;
     return;
   }
@@ -427,8 +327,8 @@ void JobRun::ShowProgress() {
   ask_at_ = now + kAskEvery;
   client_->Ask(kAskTimeout);
   if (options_.quiet || status_.world_size() == 0) return;
-  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps), page_url_,
-                            restarts_.total(), last_death_};
+  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps),
+                            setup_.page_url, restarts_.total(), last_death_};
   if (options_.console.terminal) {
     const int width = TerminalWidth(options_.console.out);
     console_.DrawBlock(ProgressTable(status_, frame, std::max(width - 1, 20)));
@@ -440,10 +340,10 @@ void JobRun::ShowProgress() {
 
 RunFacts JobRun::Facts() const {
   RunFacts facts;
-  facts.job_name = spec_.name;
-  facts.workers = spec_.workers;
-  facts.shards = spec_.shards;
-  facts.seed = spec_.seed;
+  facts.job_name = setup_.spec.name;
+  facts.workers = setup_.spec.workers;
+  facts.shards = setup_.spec.shards;
+  facts.seed = setup_.spec.seed;
   facts.dense = options_.dense;
   facts.link_rate = options_.link_rate;
   facts.wall_seconds = absl::ToDoubleSeconds(wall_);
@@ -452,16 +352,17 @@ RunFacts JobRun::Facts() const {
       facts.exit_codes[child->name()] = ExitCode(*child->wait_status());
     }
   }
-  if (spec_.checkpoint.enabled()) {
-    facts.survival = SurvivalFacts{restarts_.restarts(), RollbacksSince(spec_, start_.term)};
+  if (setup_.spec.checkpoint.enabled()) {
+    facts.survival =
+        SurvivalFacts{restarts_.restarts(), RollbacksSince(setup_.spec, setup_.start.term)};
   }
   return facts;
 }
 
 absl::StatusOr<RunReport> JobRun::Collect() {
   std::vector<WorkerReport> reports;
-  for (uint32_t rank = 0; rank < spec_.workers; ++rank) {
-    const std::string path = ReportPath(launch_, rank);
+  for (uint32_t rank = 0; rank < setup_.spec.workers; ++rank) {
+    const std::string path = ReportPath(setup_.launch, rank);
     std::ifstream file(path);
     std::ostringstream text;
     text << file.rdbuf();
@@ -490,8 +391,8 @@ void JobRun::WriteJson(absl::string_view text) {
 }
 
 void JobRun::SayHowToContinue() {
-  if (!spec_.checkpoint.enabled()) return;
-  const absl::StatusOr<RunStart> next = FindRunStart(spec_, /*resume=*/true);
+  if (!setup_.spec.checkpoint.enabled()) return;
+  const absl::StatusOr<RunStart> next = FindRunStart(setup_.spec, /*resume=*/true);
   if (!next.ok()) return;  // It never began, or had just finished.
   console_.Say(absl::StrCat("Continue after step ", next->checkpoint_step, " with ",
                             ResumeCommand(options_)));
@@ -512,15 +413,15 @@ int JobRun::Finish() {
   if (stop_signal_ != 0 && failure_.empty())
     failure_ = absl::StrCat("stopped by signal ", stop_signal_);
   if (failure_.empty()) {
-    if (!keep_logs_) {
+    if (!setup_.keep_logs) {
       std::error_code ignored;  // A temporary folder: nothing is lost if it stays.
-      std::filesystem::remove_all(launch_.log_folder, ignored);
+      std::filesystem::remove_all(setup_.launch.log_folder, ignored);
     }
     return 0;
   }
   WriteJson(FailureJson(Facts(), failure_));
   console_.Say(absl::StrCat("All processes of the run have ended. Their logs are in ",
-                            launch_.log_folder, "."));
+                            setup_.launch.log_folder, "."));
   SayHowToContinue();
   return stop_signal_ != 0 ? 128 + stop_signal_ : 1;
 }

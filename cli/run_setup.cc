@@ -1,0 +1,126 @@
+#include "cli/run_setup.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "cli/quantity.h"
+#include "job/file/job_file.h"
+
+namespace sluice {
+namespace {
+
+absl::Status CheckPrograms(const std::string& folder) {
+  for (const absl::string_view program : {"sluice-server", "sluice-worker"}) {
+    const std::string path = absl::StrCat(folder, "/", program);
+    if (::access(path.c_str(), X_OK) != 0) {
+      return absl::NotFoundError(absl::StrCat(
+          "there is no ", path, ": it belongs beside this program. Build it (scripts/build.sh); ",
+          "sluice-worker needs LibTorch (-DSLUICE_TORCH=ON)"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MakeLogFolder(const RunOptions& options, RunSetup* setup) {
+  std::string& folder = setup->launch.log_folder;
+  if (options.log_folder.empty()) {
+    folder = options.temporary_folder + "/sluice-XXXXXX";
+    if (::mkdtemp(folder.data()) == nullptr) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make a folder for logs: ", folder));
+    }
+    setup->keep_logs = false;
+    return absl::OkStatus();
+  }
+  folder = options.log_folder;
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--log-dir: cannot make ", folder, ": ", error.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PreparePage(const RunOptions& options, Console* console, RunSetup* setup) {
+  std::string& listen = setup->launch.http_listen;
+  listen = options.http_listen;
+  if (listen == "off") return absl::OkStatus();
+  if (listen.empty()) {
+    const uint16_t usual = setup->spec.server.http_port;
+    absl::StatusOr<FreePort> wanted = FreePort::Reserve(usual);
+    absl::StatusOr<FreePort> port = wanted.ok() ? std::move(wanted) : FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    if (port->port() != usual && !options.quiet) {
+      console->Say(absl::StrCat("Port ", usual, " is taken; the page of this run is on port ",
+                                port->port(), "."));
+    }
+    listen = absl::StrCat("127.0.0.1:", port->port());
+    setup->ports.push_back(*std::move(port));
+  }
+  setup->page_url = absl::StrCat("http://", listen, "/");
+  return absl::OkStatus();
+}
+
+absl::Status PreparePorts(const RunOptions& options, Console* console, RunSetup* setup) {
+  for (uint32_t shard = 0; shard < setup->spec.shards; ++shard) {
+    absl::StatusOr<FreePort> port = FreePort::Reserve();
+    if (!port.ok()) return port.status();
+    setup->launch.shard_ports.push_back(port->port());
+    setup->ports.push_back(*std::move(port));
+  }
+  return PreparePage(options, console, setup);
+}
+
+// Whatever could fail after the training is better found now.
+absl::Status CheckFlags(const RunOptions& options, RunSetup* setup) {
+  if (!options.link_rate.empty()) {
+    absl::StatusOr<double> rate = ParseBitRate(options.link_rate);
+    if (!rate.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
+    }
+    setup->bits_per_second = *rate;
+  }
+  if (absl::Status status = CheckPrograms(options.program_folder); !status.ok()) return status;
+  if (!options.json_path.empty() && !std::ofstream(options.json_path, std::ios::app)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--json: cannot write ", options.json_path, ": is its folder there?"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console) {
+  RunSetup setup;
+  absl::StatusOr<JobSpec> job = LoadJob({options.job_path, options.sets, options.dense});
+  if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
+  setup.spec = *std::move(job);
+  if (!options.quiet) {
+    for (const std::string& warning : JobWarnings(setup.spec)) console->Warning(warning);
+  }
+  absl::StatusOr<RunStart> start = FindRunStart(setup.spec, options.resume);
+  if (!start.ok()) return start.status();
+  setup.start = *start;
+  if (absl::Status status = CheckFlags(options, &setup); !status.ok()) return status;
+  setup.launch.program_folder = options.program_folder;
+  setup.launch.job_path = options.job_path;
+  setup.launch.sets = options.sets;
+  setup.launch.dense = options.dense;
+  setup.launch.threads = options.threads;
+  setup.launch.environment = options.environment;
+  setup.launch.workers = setup.spec.workers;
+  setup.launch.append_logs = setup.start.continues;
+  if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
+  if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;
+  return setup;
+}
+
+}  // namespace sluice

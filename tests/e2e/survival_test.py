@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Real processes that are killed with -9 while they train: whatever is lost, the run ends with the parameters of the
+undisturbed one.
+
+usage: survival_test.py FOLDER_OF_PROGRAMS [unittest arguments]
+SLUICE_SURVIVAL_SEED=N       the moments and victims of another run (they are printed)
+SLUICE_SURVIVAL_SECONDS=180  keep killing for so long
+"""
+import collections
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "survival.yaml")
+BIN = pathlib.Path()
+LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+STEPS = 1500
+EVERY = 25
+NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
+SEED = int(os.environ.get("SLUICE_SURVIVAL_SEED") or random.SystemRandom().randrange(1 << 32))
+SECONDS = float(os.environ.get("SLUICE_SURVIVAL_SECONDS") or 0)
+
+
+def program(name):
+    return str(BIN / name)
+
+
+def command_line(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return [""]
+
+
+def is_running(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.02)
+    raise AssertionError(f"in {LIMIT} s not: {what}")
+
+
+def complete_checkpoints(folder):
+    return sorted(path.parent for path in folder.glob("step-*/manifest.json"))
+
+
+class Run:
+    """`sluice run` in the background. Several of them, one after the other, may share a folder."""
+
+    def __init__(self, folder, *arguments):
+        self.folder = folder
+        self.report_path = folder / "report.json"
+        self.report_path.unlink(missing_ok=True)
+        self.output = open(folder / "output", "a+")
+        self.output_start = self.output.seek(0, os.SEEK_END)
+        self.process = subprocess.Popen(
+            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http", "off", "--json",
+             str(self.report_path), "--set", f"steps={STEPS}", "--set", f"checkpoint.dir={folder}/checkpoints",
+             "--set", f"checkpoint.every={EVERY}", *arguments],
+            stdout=self.output, stderr=subprocess.STDOUT)
+
+    def text(self):
+        return (self.folder / "output").read_text()[self.output_start:]
+
+    def logs(self):
+        return "".join(f"--- {path.name}\n" + "".join(path.read_text(errors="replace").splitlines(True)[-40:])
+                       for path in sorted((self.folder / "logs").glob("*.log")))
+
+    def children(self):
+        """By role, those that are up now."""
+        found, pid = {}, self.process.pid
+        try:
+            listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return found
+        for child in map(int, listed):
+            line = command_line(child)
+            if not is_running(child):
+                continue
+            if os.path.basename(line[0]) == "sluice-server":
+                found[f"shard {line[line.index('--shard') + 1]}"] = child
+                if line[line.index("--shard") + 1] == "0":
+                    self.coordinator = line[line.index("--listen") + 1]
+            elif os.path.basename(line[0]) == "sluice-worker":
+                found[f"worker {line[line.index('--rank') + 1]}"] = child
+        return found
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def step(self):
+        """The slowest worker's; 0: not known."""
+        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
+                              capture_output=True, text=True, timeout=LIMIT)
+        if done.returncode != 0:
+            return 0
+        members = json.loads(done.stdout)["members"]
+        return min((int(m.get("progress", {}).get("step", 0)) for m in members), default=0)
+
+    def wait_until_step(self, step):
+        def is_there():
+            if self.ended():
+                raise AssertionError("ended early: " + self.text() + self.logs())
+            return self.step() >= step
+        wait_until(lambda: len(self.children()) == len(NAMES) or self.ended(), "all processes started")
+        wait_until(is_there, f"step {step}")
+
+    def kill(self, names):
+        """Those that are up, all at once."""
+        children = self.children()
+        for name in names:
+            if name in children:
+                os.kill(children[name], signal.SIGKILL)
+
+    def kill_all(self):
+        self.process.kill()
+        self.wait()
+
+    def wait(self):
+        try:
+            return self.process.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end in {LIMIT} s: " + self.text() + self.logs()) from None
+
+    def stop(self):
+        if not self.ended():
+            self.process.kill()
+            self.process.wait()
+        self.output.close()
+
+
+class Survival(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        print(f"SLUICE_SURVIVAL_SEED={SEED}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "report.json"
+            subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http", "off", "--json", str(report), "--set",
+                            f"steps={STEPS}"], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
+            cls.expected = json.loads(report.read_text())["parameters_sha256"]
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        # Of the test's name too, so that one test alone does the same as among the others.
+        self.random = random.Random(f"{SEED} {self.id().rpartition('.')[2]}")
+
+    def start(self, *arguments):
+        run = Run(self.folder, *arguments)
+        self.addCleanup(run.stop)
+        return run
+
+    def left(self):
+        """Processes of any run in the test's folder."""
+        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+        return {pid: line for pid in pids
+                if any(str(self.folder) in word for word in (line := command_line(pid))) and is_running(pid)}
+
+    def finish(self, run):
+        """To the end, which must be that of the undisturbed run."""
+        code = run.wait()
+        self.assertEqual(code, 0, run.text() + run.logs())
+        report = json.loads(run.report_path.read_text())
+        self.assertEqual(report["parameters_sha256"], self.expected, run.text() + run.logs())
+        self.assertEqual(report["steps"], STEPS)
+        self.assertEqual(self.left(), {})
+        self.assertTrue(json.loads((self.folder / "checkpoints" / "run.json").read_text())["finished"])
+        return report
+
+    def wait_for_random_moment(self, run):
+        """Anywhere in training but its end, which must not come first. Steps are reported every 200 ms."""
+        step = self.random.randrange(1, STEPS * 6 // 10)
+        run.wait_until_step(step)
+        time.sleep(self.random.uniform(0, 0.2))
+        return step
+
+    def kill_and_finish(self, *names):
+        run = self.start()
+        step = self.wait_for_random_moment(run)
+        print(f"{self.id()}: killing {', '.join(names)} after step {step}", flush=True)
+        run.kill(names)
+        report = self.finish(run)
+        self.assertEqual(set(report["restarts"]), set(names), run.text())
+        self.assertGreaterEqual(report["rollbacks"], 1, run.text())
+        for name in names:
+            self.assertRegex(run.text(), rf"{name} \(process \d+\) was killed by signal 9")
+        self.assertRegex(run.text(), r"step")
+        return run
+
+    def test_undisturbed(self):
+        report = self.finish(self.start())
+        self.assertEqual((report["restarts"], report["rollbacks"]), ({}, 0))
+        self.assertEqual(len(complete_checkpoints(self.folder / "checkpoints")), 2)
+
+    def test_killed_worker(self):
+        self.kill_and_finish(self.random.choice(["worker 0", "worker 1"]))
+
+    def test_killed_shard(self):
+        self.kill_and_finish("shard 1")
+
+    def test_killed_coordinator(self):
+        self.kill_and_finish("shard 0")
+
+    def test_two_killed_at_once(self):
+        self.kill_and_finish(*self.random.sample(NAMES, 2))
+
+    def test_killed_run_is_resumed(self):
+        run = self.start()
+        step = self.wait_for_random_moment(run)
+        print(f"{self.id()}: killing all after step {step}", flush=True)
+        run.kill_all()
+        wait_until(lambda: not self.left(), "all gone")
+        refused = self.start()
+        self.assertEqual(refused.wait(), 2, refused.text())
+        self.assertIn("--resume", refused.text())
+        self.finish(self.start("--resume"))
+        again = self.start("--resume")
+        self.assertEqual(again.wait(), 2, again.text())
+        self.assertIn("finished run", again.text())
+
+    def test_damaged_newest_checkpoint(self):
+        checkpoints = self.folder / "checkpoints"
+        run = self.start()
+        self.wait_for_random_moment(run)
+        wait_until(lambda: len(complete_checkpoints(checkpoints)) >= 2, "two checkpoints")
+        run.kill_all()
+        wait_until(lambda: not self.left(), "all gone")
+        before, newest = complete_checkpoints(checkpoints)[-2:]
+        victim = self.random.choice(sorted(newest.glob("*.state")))
+        print(f"{self.id()}: damaging {victim.name} of {newest.name}", flush=True)
+        content = bytearray(victim.read_bytes())
+        content[self.random.randrange(len(content))] ^= 1 << self.random.randrange(8)
+        victim.write_bytes(content)
+        resumed = self.start("--resume")
+        self.finish(resumed)
+        log = (self.folder / "logs" / "shard-0.log").read_text()
+        self.assertIn(victim.name, log)
+        self.assertRegex(log, rf"step {int(before.name.partition('-')[2])}\b")
+
+    def test_ctrl_c_leaves_a_checkpoint(self):
+        # Only the one that is asked for.
+        seldom = ["--set", f"checkpoint.every={STEPS * 10}"]
+        run = self.start(*seldom)
+        step = self.wait_for_random_moment(run)
+        run.process.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(), 130, run.text())
+        self.assertIn("sluice run --resume " + JOB, run.text())
+        self.assertEqual(self.left(), {})
+        newest = complete_checkpoints(self.folder / "checkpoints")[-1]
+        self.assertGreaterEqual(int(newest.name.partition("-")[2]), step, run.text() + run.logs())
+        self.finish(self.start("--resume", *seldom))
+
+    @unittest.skipUnless(SECONDS, "SLUICE_SURVIVAL_SECONDS is not set")
+    def test_kills_for_a_long_time(self):
+        """One run after the other, and in each of them everything is killed again and again, at any moment."""
+        end = time.monotonic() + SECONDS
+        kills = collections.Counter()
+        while time.monotonic() < end:
+            with tempfile.TemporaryDirectory() as folder:
+                self.folder = pathlib.Path(folder)
+                self.kill_until(end, kills)
+        print(f"{self.id()}: {dict(kills)}", flush=True)
+
+    def kill_until(self, end, kills):
+        run = self.start()
+        while True:
+            # The launcher among them, so that nobody is started again too often by one launcher.
+            for victim in self.random.sample(NAMES + ["two", "all"], len(NAMES) + 2):
+                moment = time.monotonic() + self.random.uniform(0, 4)
+                while time.monotonic() < moment and not run.ended():
+                    time.sleep(0.02)
+                if run.ended() or time.monotonic() > end or ("shard 0" in run.children() and
+                                                             run.step() > STEPS * 0.7):
+                    self.finish(run)
+                    return
+                kills[victim] += 1
+                print(f"{self.id()}: killing {victim}", flush=True)
+                if victim == "all":
+                    run.kill_all()
+                    wait_until(lambda: not self.left(), "all gone")
+                    begun = (self.folder / "checkpoints" / "run.json").exists()
+                    run = self.start(*(["--resume"] if begun else []))
+                else:
+                    run.kill(self.random.sample(NAMES, 2) if victim == "two" else [victim])
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()
