@@ -112,8 +112,8 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.precision = job.precision();
   spec.device = job.device();
   spec.seed = job.seed();
-  spec.compression.seed = job.seed();
   spec.compression = Convert(job.compression());
+  spec.compression.seed = job.seed();
   spec.membership = job.membership();
   spec.output = job.output();
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());

@@ -88,6 +88,7 @@ TEST(JobFile, ReadsEverySection) {
   EXPECT_EQ(job.optimizer.weight_decay, 1e-4);
   EXPECT_EQ(job.lr_schedule.warmup_steps, 10u);
   EXPECT_EQ(job.seed, 7u);
+  EXPECT_EQ(job.compression.seed, 7u);
   EXPECT_EQ(ToString(job.compression.uplink), "topk:1%+int4");
   EXPECT_EQ(ToString(job.compression.downlink), "topk:3%+int4");
   ASSERT_EQ(job.compression.overrides.size(), 2u);
