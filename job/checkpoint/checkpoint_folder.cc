@@ -293,9 +293,9 @@ absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& mani
   if (!fits.ok()) return fits;
   fits = MakeFolder(StepFolder(dir, manifest.step));
   if (!fits.ok()) return fits;
-  return WriteDurably(PathOf(dir, manifest.step, kManifestName),
-                      RecordText(ManifestRecord(manifest)))
-      .status();
+  const std::string path = PathOf(dir, manifest.step, kManifestName);
+  RemoveUnfinished(path);  // One process at a time writes this file.
+  return WriteDurably(path, RecordText(ManifestRecord(manifest))).status();
 }
 
 absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step) {
@@ -328,9 +328,13 @@ absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t 
 absl::Status VerifyCheckpoint(absl::string_view dir, const CheckpointManifest& manifest) {
   for (const CheckpointPart& part : manifest.parts) {
     const std::string path = PathOf(dir, manifest.step, part.name);
+    const absl::StatusOr<FileFacts> size = StatFile(path);
+    if (!size.ok()) return PartStatus(size.status());
+    absl::Status fits = CheckSize(path, size->bytes, part);  // Before it is read through.
+    if (!fits.ok()) return fits;
     const absl::StatusOr<FileFacts> found = ChecksumFile(path);
     if (!found.ok()) return PartStatus(found.status());
-    absl::Status fits = CheckSize(path, found->bytes, part);
+    fits = CheckSize(path, found->bytes, part);
     if (!fits.ok()) return fits;
     fits = CheckChecksum(path, found->checksum, part);
     if (!fits.ok()) return fits;
@@ -370,7 +374,9 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
                                        {"job_uid", Hex(record.job_uid)},
                                        {"term", record.term},
                                        {"finished", record.finished}});
-  return WriteDurably(absl::StrCat(dir, "/", kRunRecordName), text).status();
+  const std::string path = absl::StrCat(dir, "/", kRunRecordName);
+  RemoveUnfinished(path);  // One process at a time writes this file.
+  return WriteDurably(path, text).status();
 }
 
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {

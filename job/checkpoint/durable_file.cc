@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/crc32c.h"
@@ -122,10 +123,10 @@ absl::Status WriteFile(int descriptor, absl::string_view bytes, const std::strin
 
 // Calls `take(span)` for each piece read.
 template <typename Take>
-absl::Status ReadThrough(const std::string& path, const Take& take) {
+absl::Status ReadThrough(const std::string& path, uint64_t expected_size, const Take& take) {
   File file(OpenRetrying(path, O_RDONLY));
   if (!file.ok()) return FileError(errno, "open", path);
-  std::vector<std::byte> buffer(kPiece);
+  std::vector<std::byte> buffer(std::clamp<uint64_t>(expected_size, 1, kPiece));
   while (true) {
     const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
@@ -189,8 +190,8 @@ absl::StatusOr<FileFacts> StatFile(const std::string& path) {
 absl::StatusOr<FileFacts> ChecksumFile(const std::string& path) {
   absl::StatusOr<FileFacts> facts = StatFile(path);
   if (!facts.ok()) return facts;
-  facts->bytes = 0;
-  const absl::Status read = ReadThrough(path, [&](absl::Span<const std::byte> piece) {
+  const uint64_t expected = std::exchange(facts->bytes, 0);
+  const absl::Status read = ReadThrough(path, expected, [&](absl::Span<const std::byte> piece) {
     facts->bytes += piece.size();
     facts->checksum = ExtendCrc32c(facts->checksum, piece);
     return absl::OkStatus();
@@ -207,7 +208,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limi
   if (facts->bytes > limit) return too_large;
   std::string bytes;
   bytes.reserve(facts->bytes);
-  const absl::Status read = ReadThrough(path, [&](absl::Span<const std::byte> piece) {
+  const absl::Status read = ReadThrough(path, facts->bytes, [&](absl::Span<const std::byte> piece) {
     if (piece.size() > limit - bytes.size()) return too_large;
     bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     return absl::OkStatus();
@@ -226,6 +227,16 @@ absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path) {
   }
   if (error) return FileError(error.value(), "list the folder", path);
   return names;
+}
+
+void RemoveUnfinished(const std::string& path) {
+  const std::string start = std::filesystem::path(path).filename().string() + ".";
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(FolderOf(path));
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    if (!absl::StartsWith(name, start) || !absl::EndsWith(name, kUnfinishedSuffix)) continue;
+    static_cast<void>(::unlink(absl::StrCat(FolderOf(path), "/", name).c_str()));
+  }
 }
 
 absl::Status RemoveDurably(const std::string& path) {

@@ -39,6 +39,9 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limi
 // Names of what lies in it, in no order.
 absl::StatusOr<std::vector<std::string>> ListFolder(const std::string& path);
 
+// What writers of `path` that were killed left beside it. Only where no other may be writing now.
+void RemoveUnfinished(const std::string& path);
+
 // OK if it is not there.
 absl::Status RemoveDurably(const std::string& path);
 // With all that is in it; links are not followed.

@@ -3,10 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/escaping.h"
+#include "base/random.h"
+#include "tests/checkpoint/snapshot_property.h"
 #include "tests/checkpoint/snapshot_samples.h"
 
 namespace sluice {
 namespace {
+
+using ::testing::HasSubstr;
+
+template <typename T>
+void Put(T value, size_t at, std::string* file) {
+  std::memcpy(file->data() + at, &value, sizeof(T));
+}
 
 TEST(SnapshotFormat, ReadsWhatItWrote) {
   const ShardSnapshot shard = SampleShard();
@@ -24,6 +37,187 @@ TEST(SnapshotFormat, ReadsWhatItWrote) {
 TEST(SnapshotFormat, NothingIsSomethingToo) {
   EXPECT_EQ(ParseShardSnapshot(FormatShardSnapshot({})).value(), ShardSnapshot());
   EXPECT_EQ(ParseWorkerSnapshot(FormatWorkerSnapshot({})).value(), WorkerSnapshot());
+}
+
+TEST(SnapshotFormat, RestoresTheCompressorThatWasSaved) {
+  const WorkerSnapshot read = ParseWorkerSnapshot(FormatWorkerSnapshot(SampleWorker())).value();
+  std::vector<ChunkConfig> chunks;
+  for (const SavedCompressor::Chunk& chunk : read.uplink.chunks) chunks.push_back(chunk.config);
+  Compressor compressor(chunks, {.seed = 3, .sender = 1});
+  const absl::Status restored = compressor.Restore(read.uplink);
+  ASSERT_TRUE(restored.ok()) << restored;
+  EXPECT_EQ(compressor.Save(), SampleCompressor());
+}
+
+TEST(SnapshotFormat, KeepsEveryBitOfANumber) {
+  ShardSnapshot shard;
+  shard.aggregators = {{{"a",
+                         {-0.0f, std::numeric_limits<float>::denorm_min(),
+                          std::numeric_limits<float>::infinity(), std::nanf("0x5a5a")}}}};
+  const std::string file = FormatShardSnapshot(shard);
+  const ShardSnapshot again = ParseShardSnapshot(file).value();
+  EXPECT_EQ(std::memcmp(again.aggregators[0].at("a").data(), shard.aggregators[0].at("a").data(),
+                        4 * sizeof(float)),
+            0);
+  EXPECT_EQ(FormatShardSnapshot(again), file);
+}
+
+// The layout of version 1, byte for byte: files that exist must stay readable.
+TEST(SnapshotFormat, LooksAsItAlwaysDid) {
+  ShardSnapshot shard;
+  shard.job_uid = 0x0102030405060708;
+  shard.term = 2;
+  shard.step = 1000;
+  shard.shard = 1;
+  shard.versions = {1000};
+  shard.downlink.chunks = {{SampleChunk("topk:1%", 2, 3, 0), {{"r", {1.0f, -2.0f}}}}};
+  shard.downlink.groups = {{{"t", {0.5f}}}};
+  shard.aggregators = {{}};
+  const std::string file = FormatShardSnapshot(shard);
+  // clang-format off
+  const std::string text =
+      // magic, version, kind, sections, size, checksum
+      "534c554943454350" "0100" "0100" "04000000" "e700000000000000" "540d132c"
+      // identity: job_uid, step, term, shard
+      "01000000" "e5151874" "1800000000000000"
+      "0807060504030201" "e803000000000000" "02000000" "01000000"
+      // versions
+      "02000000" "2edf9882" "0800000000000000" "e803000000000000"
+      // compressor: codecs; chunks with count, codec, id, tensor, rows, lists; groups
+      "03000000" "9a087e09" "5f00000000000000"
+      "01000000" "0700" "746f706b3a3125" "0100000000000000"
+      "0200000000000000" "00000000" "03000000" "01000000" "00000000"
+      "01000000" "0100" "72" "0200000000000000" "0000803f" "000000c0"
+      "0100000000000000" "01000000" "0100" "74" "0100000000000000" "0000003f"
+      // aggregators
+      "04000000" "e9ca9135" "0c00000000000000" "0100000000000000" "00000000";
+  // clang-format on
+  EXPECT_EQ(absl::BytesToHexString(file), text);
+  EXPECT_EQ(ParseShardSnapshot(file).value(), shard);
+}
+
+TEST(SnapshotFormat, EveryFlippedBitIsSeen) {
+  for (const std::string& file :
+       {FormatShardSnapshot(SampleShard()), FormatWorkerSnapshot(SampleWorker())}) {
+    std::string flipped = file;
+    for (size_t bit = 0; bit < 8 * file.size(); ++bit) {
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ (1 << bit % 8));
+      EXPECT_FALSE(CheckAnySnapshot(flipped)) << "bit " << bit;
+      const absl::StatusCode code = ParseShardSnapshot(flipped).status().code();
+      if (bit >= 64 && file == FormatShardSnapshot(SampleShard())) {
+        EXPECT_EQ(code, absl::StatusCode::kDataLoss) << "bit " << bit;
+      }
+      flipped[bit / 8] = file[bit / 8];
+    }
+  }
+}
+
+TEST(SnapshotFormat, EveryLengthButItsOwnIsSeen) {
+  for (const std::string& file :
+       {FormatShardSnapshot(SampleShard()), FormatWorkerSnapshot(SampleWorker())}) {
+    for (size_t size = 0; size < file.size(); ++size) {
+      EXPECT_FALSE(CheckAnySnapshot(absl::string_view(file).substr(0, size))) << size;
+    }
+    EXPECT_FALSE(CheckAnySnapshot(file + '\0'));
+    EXPECT_FALSE(CheckAnySnapshot(file + file));
+    // As a power cut may leave it: the right length, the end never written.
+    std::string holed = file;
+    std::memset(holed.data() + holed.size() / 2, 0, holed.size() - holed.size() / 2);
+    EXPECT_FALSE(CheckAnySnapshot(holed));
+  }
+}
+
+TEST(SnapshotFormat, NamesTheDamagedSection) {
+  std::string file = FormatWorkerSnapshot(SampleWorker());
+  file.back() = static_cast<char>(~file.back());
+  const absl::Status status = ParseWorkerSnapshot(file).status();
+  EXPECT_TRUE(absl::IsDataLoss(status));
+  EXPECT_THAT(status.message(), HasSubstr("section trainer"));
+}
+
+TEST(SnapshotFormat, TellsOtherVersionsKindsAndFilesApart) {
+  std::string file = FormatShardSnapshot(SampleShard());
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseWorkerSnapshot(file).status()));
+  EXPECT_THAT(ParseWorkerSnapshot(file).status().message(), HasSubstr("not a worker's snapshot"));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("").status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("PK\3\4 something else").status()));
+  Put<uint16_t>(2, 8, &file);
+  SealHeader(&file);
+  const absl::Status newer = ParseShardSnapshot(file).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(newer));
+  EXPECT_THAT(newer.message(), HasSubstr("version 2"));
+}
+
+TEST(SnapshotFormat, ACodecOfAnotherProgramIsNamed) {
+  std::string file = FormatShardSnapshot(SampleShard());
+  const size_t at = file.find("powersgd");
+  ASSERT_NE(at, file.npos);
+  file.replace(at, 8, "powersgx");
+  SealSnapshot(&file);
+  const absl::Status status = ParseShardSnapshot(file).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status));
+  EXPECT_THAT(status.message(), HasSubstr("powersgx"));
+}
+
+// Counts are believed only as far as there are bytes: no memory is asked for that is not there.
+TEST(SnapshotFormat, LyingCountsAskForNoMemory) {
+  ShardSnapshot shard;
+  shard.downlink.chunks = {{SampleChunk("topk:1%", 2, 3, 0), {{"r", {1.0f, -2.0f}}}}};
+  shard.aggregators = {{}};
+  const std::string file = FormatShardSnapshot(shard);
+  size_t refused = 0;
+  for (size_t at = 28; at + 8 <= file.size(); ++at) {
+    for (const uint64_t lie : {uint64_t{1} << 62, ~uint64_t{0}, uint64_t{1} << 33}) {
+      std::string lying = file;
+      Put(lie, at, &lying);
+      SealSnapshot(&lying);
+      if (!CheckAnySnapshot(lying)) ++refused;
+    }
+  }
+  EXPECT_GT(refused, file.size());
+}
+
+// Changes of any kind, with checksums that fit.
+TEST(SnapshotFormat, SealedDamageIsRefusedOrMeansWhatItSays) {
+  const std::string files[] = {FormatShardSnapshot(SampleShard()),
+                               FormatWorkerSnapshot(SampleWorker())};
+  CounterRandom random(20);
+  size_t read = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string file = files[random.Next() % 2];
+    for (uint64_t change = random.Next() % 4; change-- > 0;) {
+      const size_t at = 12 + random.Next() % (file.size() - 12);
+      switch (random.Next() % 4) {
+        case 0:
+          file[at] = static_cast<char>(random.Next());
+          break;
+        case 1:
+          file[at] = static_cast<char>(random.Next() % 3);
+          break;
+        case 2:
+          file.erase(at, 1 + random.Next() % 16);
+          break;
+        case 3:
+          file.insert(at, 1 + random.Next() % 16, static_cast<char>(random.Next() % 2));
+          break;
+      }
+      if (file.size() < 40) break;
+    }
+    SealSnapshot(&file);
+    if (CheckAnySnapshot(file)) ++read;
+  }
+  EXPECT_GT(read, 2000u);   // Changed numbers are numbers.
+  EXPECT_LT(read, 18000u);  // Changed counts are not.
+}
+
+TEST(SnapshotFormat, NoiseIsRefused) {
+  CounterRandom random(21);
+  for (int round = 0; round < 20000; ++round) {
+    std::string noise(random.Next() % 200, '\0');
+    for (char& c : noise) c = static_cast<char>(random.Next());
+    if (round % 2 == 1) SealSnapshot(&noise);
+    EXPECT_FALSE(CheckAnySnapshot(noise));
+  }
 }
 
 }  // namespace
