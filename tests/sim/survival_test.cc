@@ -1,0 +1,149 @@
+// Schedules by name first, then seeds by the hundred. To run one again: SLUICE_SIM_SEED=<seed>; for
+// more: SLUICE_SIM_SEEDS=<count>.
+#include "tests/sim/survival.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kSeeds = 1500;
+
+uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  uint64_t value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+uint64_t FirstSeed() { return FromEnvironment("SLUICE_SIM_SEED", 1); }
+uint64_t SeedCount() {
+  return FromEnvironment("SLUICE_SIM_SEEDS",
+                         std::getenv("SLUICE_SIM_SEED") == nullptr ? kSeeds : 1);
+}
+
+std::string Failure(const SurvivalOptions& options, const SurvivalReport& report) {
+  return absl::StrCat("SLUICE_SIM_SEED=", options.data_seed, " (", Describe(options), ")\n  ",
+                      absl::StrJoin(report.violations, "\n  "));
+}
+
+// The same job with nothing in its way.
+uint32_t UndisturbedHash(SurvivalOptions options) {
+  options.faults.clear();
+  options.bug = SurvivalBug::kNone;
+  const SurvivalReport report = RunSurvival(options);
+  EXPECT_TRUE(report.violations.empty()) << Failure(options, report);
+  EXPECT_EQ(report.rollbacks, 0);
+  return report.parameters_hash;
+}
+
+SurvivalReport RunAndCompare(const SurvivalOptions& options) {
+  SurvivalReport report = RunSurvival(options);
+  if (report.violations.empty() && report.parameters_hash != UndisturbedHash(options)) {
+    report.violations.push_back("other parameters than the undisturbed run has");
+  }
+  return report;
+}
+
+SurvivalOptions Usual(uint64_t seed) {
+  SurvivalOptions options;
+  options.data_seed = seed;
+  options.fault_seed = seed;
+  options.compression.uplink = *ParseCodecSpec("topk:5%+int4");
+  options.compression.downlink = *ParseCodecSpec("topk:10%");
+  options.compression.min_elements = 0;
+  options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
+  return options;
+}
+
+struct Schedule {
+  const char* name;
+  std::vector<Fault> faults;
+  bool rolls_back = true;  // In some seed, at least.
+};
+
+class ScheduleTest : public testing::TestWithParam<Schedule> {};
+
+TEST_P(ScheduleTest, EndsAsIfNothingHadHappened) {
+  uint64_t rollbacks = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SurvivalOptions options = Usual(seed);
+    options.faults = GetParam().faults;
+    const SurvivalReport report = RunAndCompare(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    rollbacks += report.rollbacks;
+  }
+  EXPECT_EQ(rollbacks > 0, GetParam().rolls_back);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ScheduleTest,
+    testing::Values(
+        Schedule{"Nothing", {}, false},
+        Schedule{"WorkerKilled", {Fault::kKillWorker}},
+        Schedule{"ShardKilled", {Fault::kKillShard}},
+        Schedule{"CoordinatorKilled", {Fault::kKillCoordinator}},
+        Schedule{"WorkerAndShardKilledTogether", {Fault::kKillTwo}},
+        Schedule{"PowerCutOfEverything", {Fault::kPowerCut}},
+        Schedule{"PowerCutTwice", {Fault::kPowerCut, Fault::kPowerCut}},
+        Schedule{"NewestSnapshotCorrupt", {Fault::kDamage, Fault::kPowerCut}},
+        Schedule{"NewestSnapshotCorruptAndAWorkerKilled", {Fault::kDamage, Fault::kKillWorker}},
+        Schedule{"PausedBeyondTheLease", {Fault::kPause, Fault::kPause, Fault::kPause}},
+        Schedule{"DiskFullWhenAWorkerDies", {Fault::kDiskFull, Fault::kKillWorker}},
+        Schedule{"HeartbeatsLost", {Fault::kMute, Fault::kMute}},
+        Schedule{"ConnectionsBreak", {Fault::kBreak, Fault::kBreak, Fault::kBreak}, false},
+        Schedule{"KilledAgainWhileItRecovers",
+                 {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
+                  Fault::kKillWorker}}),
+    [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
+
+TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
+  SurvivalReport total;
+  uint64_t faults = 0;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(); ++seed) {
+    const SurvivalOptions options = RandomSurvivalOptions(seed);
+    const SurvivalReport report = RunAndCompare(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    for (const auto& [fault, count] : report.faults) {
+      total.faults[fault] += count;
+      faults += count;
+    }
+    total.delivered += report.delivered;
+    total.rollbacks += report.rollbacks;
+    total.checkpoints += report.checkpoints;
+    total.damaged_refused += report.damaged_refused;
+  }
+  RecordProperty("rollbacks", static_cast<int>(total.rollbacks));
+  if (SeedCount() < 100) return;
+  // The faults were really there.
+  EXPECT_GT(total.delivered, 200 * SeedCount());
+  EXPECT_GT(faults, 3 * SeedCount());
+  EXPECT_GT(total.rollbacks, SeedCount());
+  EXPECT_GT(total.checkpoints, SeedCount());
+  for (const Fault fault : kFaults) EXPECT_GT(total.faults[fault], SeedCount() / 10);
+}
+
+TEST(SurvivalTest, OneSeedGivesOneRun) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 20; ++seed) {
+    const SurvivalOptions options = RandomSurvivalOptions(seed);
+    const SurvivalReport first = RunSurvival(options);
+    const SurvivalReport second = RunSurvival(options);
+    ASSERT_EQ(first.trace_hash, second.trace_hash) << Describe(options);
+    ASSERT_EQ(first.parameters_hash, second.parameters_hash) << Describe(options);
+  }
+}
+
+TEST(SurvivalTest, OtherDataGivesOtherParameters) {
+  SurvivalOptions options = Usual(1);
+  const uint32_t first = UndisturbedHash(options);
+  ++options.data_seed;
+  EXPECT_NE(first, UndisturbedHash(options));
+}
+
+}  // namespace
+}  // namespace sluice
