@@ -35,15 +35,14 @@ void SurvivalRun::StartCoordinator() {
   options.checkpoint_every = options_.checkpoint_every;
   options.checkpoint_keep = 2;
   options.job_uid = kJobUid;
-  if (disk_.record.has_value()) {
-    options.resumed = true;
-    options.term = disk_.record->term + 1;
-    for (const CheckpointManifest& manifest : UsableCheckpoints()) {
-      options.checkpoints.push_back(manifest);
-    }
+  options.run = disk_.record;
+  options.checkpoints = UsableCheckpoints();
+  if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
+    options.checkpoints.pop_back();
   }
   Coordinator::Effects effects;
-  coordinator_ = std::make_unique<Coordinator>(std::move(options), Now(), &effects);
+  coordinator_ = std::make_unique<Coordinator>(std::move(options), Now());
+  coordinator_->Begin(&effects);
   CarryOut(effects);
   At(kTick, 0, [this] { TickCoordinator(); });
 }
@@ -206,7 +205,7 @@ void SurvivalRun::Obey(uint32_t shard, const CommandShard& command) {
     const uint64_t step = server.core->NameCheckpoint(name->minimum_step);
     Tell(shard, [this, step](ControlStreamId stream) {
       Coordinator::Effects effects;
-      coordinator_->CheckpointNamed(stream, step, Now(), &effects);
+      coordinator_->ShardNamedCheckpoint(stream, step, &effects);
       CarryOut(effects);
     });
   } else if (server.core != nullptr) {
@@ -223,6 +222,9 @@ void SurvivalRun::Obey(uint32_t shard, const CommandShard& command) {
 bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
   SimServer& server = servers_[shard];
   if (server.core != nullptr && server.core->options().term >= start.term) return true;
+  if (server.core != nullptr && !HasBug(SurvivalBug::kOldTermAccepted)) {
+    CarryOut(shard, server.core->Suspend(start.term, "rolled back"));
+  }
   absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.shards, start.layout,
                                               WholeRows(options_.compression, start.table));
   Check(layout.ok(), layout.status().message());
@@ -266,9 +268,12 @@ bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
 
 void SurvivalRun::Suspend(uint32_t shard, const SuspendShard& suspend) {
   SimServer& server = servers_[shard];
-  if (server.core != nullptr && server.core->options().term >= suspend.term) return;
+  if (server.core != nullptr) {
+    if (server.core->options().term >= suspend.term) return;
+    CarryOut(shard, server.core->Suspend(suspend.term, suspend.reason));
+    return;
+  }
   server.suspended_term = suspend.term;
-  server.core.reset();
   for (StreamId id = 1; id <= links_.size(); ++id) {
     const SimLink& link = links_[id - 1];
     if (link.shard != shard || link.server_life != processes_[shard].life) continue;

@@ -348,8 +348,8 @@ void SurvivalRun::FinishStep(uint32_t index) {
 void SurvivalRun::SaveCheckpoint(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
-    for (const PublishedBundle& published : rank.pipeline->TakePublished()) {
-      rank.encoder->Observe(published.chunks, published.results);
+    for (const Published& published : rank.pipeline->TakePublished()) {
+      rank.encoder->Observe(published.chunks, published.frames);
     }
   }
   WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
