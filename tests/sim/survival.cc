@@ -14,11 +14,11 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kEventsMax = 400'000;      // A run that takes more does not end.
-constexpr Micros kTimeMax = 120'000'000;      // Nor does one that takes longer.
-constexpr Micros kRestartMin = 2'000;         // A supervisor needs so long.
+constexpr uint64_t kEventsMax = 400'000;  // A run that takes more does not end.
+constexpr Micros kTimeMax = 120'000'000;  // Nor does one that takes longer.
+constexpr Micros kRestartMin = 2'000;     // A supervisor needs so long.
 constexpr Micros kRestartSpread = 40'000;
-constexpr Micros kFaultSpread = 40'000;       // From one fault to the next, and from the start.
+constexpr Micros kFaultSpread = 25'000;  // From one fault to the next, and from the start.
 
 ClusterOptions DataOptions(const SurvivalOptions& options) {
   ClusterOptions data;
@@ -71,18 +71,6 @@ SurvivalReport SurvivalRun::Run() {
       }
     }
     event.what();
-  }
-  for (const SimRank& rank : ranks_) {
-    for (const std::vector<float>& tensor : rank.parameters) {
-      report_.parameters_hash = ExtendCrc32c(
-          report_.parameters_hash, {reinterpret_cast<const std::byte*>(tensor.data()),
-                                    tensor.size() * sizeof(float)});
-    }
-  }
-  for (uint32_t rank = 1; rank < options_.ranks && report_.violations.empty(); ++rank) {
-    if (ranks_[rank].parameters != ranks_[0].parameters) {
-      Violate(absl::StrCat("rank ", rank, " has other parameters than rank 0"));
-    }
   }
   if (report_.violations.empty() && (!disk_.record.has_value() || !disk_.record->finished)) {
     Violate("the job has ended, but its record does not say so");
@@ -159,15 +147,9 @@ void SurvivalRun::Kill(ProcessId process) {
     coordinator_.reset();
     tokens_.clear();
     controls_.clear();
-    for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-      servers_[shard].control = 0;
-      if (shard > 0) At(Delay(), shard, [this, shard] { Dial(shard); });
-    }
-  } else if (server.control != 0) {
-    At(Delay(), 0, [this, control = server.control] {
-      if (coordinator_ != nullptr) coordinator_->ShardDetached(control);
-      controls_.erase(control);
-    });
+    for (uint32_t shard = 0; shard < options_.shards; ++shard) LoseControl(shard);
+  } else {
+    LoseControl(process);
   }
   server = SimServer();
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
@@ -221,6 +203,8 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kMute:
       ranks_[rank].muted_until = now_ + static_cast<Micros>(random_.Below(200'000));
       return;
+    case Fault::kPartition:
+      return CutOff(some(processes_.size()));
     case Fault::kDamage: {
       if (disk_.manifests.empty()) return;
       auto& [step, manifest] = *disk_.manifests.rbegin();
@@ -237,9 +221,30 @@ void SurvivalRun::Strike(Fault fault) {
   }
 }
 
+bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
+  const SimProcess& a = processes_[from];
+  const SimProcess& b = processes_[to];
+  return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
+}
+
+void SurvivalRun::CutOff(ProcessId process) {
+  processes_[process].cut_off_until = now_ + static_cast<Micros>(random_.Below(200'000));
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    for (uint32_t shard = 0; shard < ranks_[rank].links.size(); ++shard) {
+      if (process == shard || process == WorkerProcess(rank)) BreakLink(rank, shard);
+    }
+  }
+  for (uint32_t shard = 1; shard < options_.shards; ++shard) {
+    if (process == 0 || process == shard) LoseControl(shard);
+  }
+}
+
 CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::string& name,
                                       std::string bytes) {
-  CheckpointPart part{.term = term, .step = step, .name = name};
+  CheckpointPart part;
+  part.term = term;
+  part.step = step;
+  part.name = name;
   if (disk_full()) {
     part.error = "no space is left";
     return part;
@@ -261,7 +266,7 @@ absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::stri
   for (const CheckpointPart& part : manifest.parts) {
     if (part.name != name) continue;
     const std::string& bytes = disk_.parts.at(step).at(name);
-    if (Crc32c(Bytes(bytes)) == part.checksum || HasBug(SurvivalBug::kDamageIgnored)) return bytes;
+    if (Crc32c(Bytes(bytes)) == part.checksum) return bytes;
     ++report_.damaged_refused;
     return absl::DataLossError(absl::StrCat(name, " is damaged"));
   }
@@ -272,7 +277,7 @@ absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::stri
 std::vector<CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
   std::vector<CheckpointManifest> usable;
   for (const auto& [step, manifest] : disk_.manifests) {
-    if (IsWhole(manifest) || HasBug(SurvivalBug::kDamageIgnored)) usable.push_back(manifest);
+    if (IsWhole(manifest)) usable.push_back(manifest);
   }
   return usable;
 }

@@ -17,32 +17,35 @@ enum class Fault {
   kKillShard,        // Any but shard 0.
   kKillCoordinator,  // And shard 0 with it.
   kKillTwo,
-  kPowerCut,    // Everything at once.
-  kPause,       // A process stands still for a while.
-  kBreak,       // A connection of a worker and a shard.
-  kMute,        // A worker's heartbeats are lost for a while.
-  kDamage,      // A file of the newest checkpoint changes on disk.
-  kDiskFull,    // Nothing can be written for a while.
+  kPowerCut,   // Everything at once.
+  kPause,      // A process stands still for a while.
+  kBreak,      // A connection of a worker and a shard.
+  kMute,       // A worker's heartbeats are lost for a while.
+  kPartition,  // A process is cut off from all others for a while.
+  kDamage,     // A file of the newest checkpoint changes on disk.
+  kDiskFull,   // Nothing can be written for a while.
 };
 inline constexpr Fault kFaults[] = {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
                                     Fault::kKillTwo,    Fault::kPowerCut,  Fault::kPause,
-                                    Fault::kBreak,      Fault::kMute,      Fault::kDamage,
-                                    Fault::kDiskFull};
+                                    Fault::kBreak,      Fault::kMute,      Fault::kPartition,
+                                    Fault::kDamage,     Fault::kDiskFull};
 std::string ToString(Fault fault);
 
 // Mistakes that the simulation must find.
 enum class SurvivalBug {
   kNone,
-  kSnapshotStepLate,         // A shard's part is the state one bundle too late.
-  kResidualNotRestored,      // A restored worker begins with empty residuals.
-  kPublishedNotObserved,     // What was published and not yet observed is left out.
-  kTermNotPersisted,         // A rollback is announced before it is on disk.
-  kManifestWithoutAPart,     // Complete without the last rank's part.
-  kOldTermAccepted,          // A shard does not fence the term before.
-  kOptimizerNotRestored,     // Momentum begins at zero.
-  kRestoresOlderCheckpoint,  // The one before the newest, though that is good.
-  kDamageIgnored,            // A part that does not match its checksum is used.
+  kStaleSnapshot,            // A shard writes what it owed at the checkpoint before.
   kDownlinkNotRestored,      // A restored shard begins without what it owes.
+  kSurvivorKeepsItsState,    // A shard that was not lost does not go back.
+  kResidualNotRestored,      // A restored worker begins with empty residuals.
+  kOptimizerNotRestored,     // Momentum begins at zero.
+  kCursorNotRestored,        // A restored worker begins with the data of the first step.
+  kPublishedNotObserved,     // What was published and not yet observed is left out.
+  kSavedBeforeApplied,       // A worker's part is of before the step.
+  kReportedBeforeDurable,    // A part is reported before it is written.
+  kTermNotPersisted,         // A rollback is announced before it is on disk.
+  kRestoresOlderCheckpoint,  // The one before the newest, though that is good.
+  kLeavesWithoutWaiting,     // A worker is gone when it has finished, whatever the others do.
 };
 
 struct SurvivalOptions {

@@ -39,6 +39,7 @@ struct SimProcess {
   bool up = false;
   uint64_t life = 0;  // Rises at each start and each end.
   Micros stands_still_until = 0;
+  Micros cut_off_until = 0;
 };
 
 // A worker's connection to a shard. Messages of each direction stay in order.
@@ -57,6 +58,7 @@ struct SimServer {
   std::unique_ptr<Shard> core;
   uint32_t suspended_term = 0;  // Senders of terms below it are fenced; 0: not suspended.
   ControlStreamId control = 0;  // To the coordinator; 0: none.
+  std::shared_ptr<const ShardSnapshot> last_owed;  // For planted bugs.
   Micros last_report = 0;
   Micros last_command = 0;
 };
@@ -73,7 +75,8 @@ struct SimRank {
   std::vector<std::vector<float>> values;      // Of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
-  uint64_t step = 0;  // Finished ones.
+  uint64_t step = 0;      // Finished ones.
+  uint64_t restored = 0;  // The step it went on from.
   Micros muted_until = 0;
 };
 
@@ -108,6 +111,9 @@ class SurvivalRun {
   void KillAndRestart(ProcessId process);
   void ScheduleFaults();
   void Strike(Fault fault);
+  void CutOff(ProcessId process);
+  // Both are up and nothing lies between them.
+  bool Reaches(ProcessId from, ProcessId to) const;
   bool JobIsOver() const;
   ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
   bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
@@ -131,6 +137,7 @@ class SurvivalRun {
   // Servers.
   void StartServer(uint32_t shard);
   void Dial(uint32_t shard);
+  void LoseControl(uint32_t shard);
   void Beat(uint32_t shard);
   void Tell(uint32_t shard, std::function<void(ControlStreamId)> what);
   void Obey(uint32_t shard, const CommandShard& command);
@@ -144,6 +151,7 @@ class SurvivalRun {
   // Workers.
   void BeginSession(uint32_t rank);
   void SendJoin(uint32_t rank);
+  void WatchJoin(uint32_t rank, JoinToken token, uint64_t server_life);
   void Joined(uint32_t rank, const absl::StatusOr<JoinGrant>& grant);
   absl::Status Restore(uint32_t rank, const JoinGrant& grant);
   void EndSession(uint32_t rank);
@@ -155,7 +163,8 @@ class SurvivalRun {
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
   void FinishStep(uint32_t rank);
-  void SaveCheckpoint(uint32_t rank);
+  void CheckEnd(uint32_t rank);
+  void SaveCheckpoint(uint32_t rank, std::string trainer);
   void TellWorkerPart(uint32_t rank, CheckpointPart part);
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
@@ -180,8 +189,8 @@ class SurvivalRun {
 
   std::unique_ptr<Coordinator> coordinator_;
   uint64_t last_incarnation_ = 0;
-  uint64_t last_id_ = 0;                            // Of tokens and control streams.
-  std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;        // Rank, session.
+  uint64_t last_id_ = 0;                                       // Of tokens and control streams.
+  std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
   std::map<ControlStreamId, std::pair<uint32_t, uint64_t>> controls_;  // Shard, its life.
 
   std::map<std::tuple<uint64_t, uint32_t, uint32_t, uint32_t>, uint32_t> sent_;  // Checksums, by

@@ -11,6 +11,7 @@ namespace {
 
 constexpr Micros kHeartbeat = 5'000;
 constexpr Micros kTick = 2'000;
+constexpr int kLeaseBeats = 6;
 constexpr Micros kRedial = 5'000;
 constexpr Micros kWriteMax = 8'000;  // Of a part.
 constexpr uint64_t kJobUid = 77;
@@ -22,12 +23,12 @@ absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
 
 void SurvivalRun::StartCoordinator() {
   CoordinatorOptions options;
-  options.job_name = "sim";
-  options.software_version = "1";
+  options.job_name = std::string("sim");
+  options.software_version = std::string("1");
   options.world_size = options_.ranks;
   options.shards = options_.shards;
   options.layout = options_.compression.layout;
-  options.lease = Of(20 * kHeartbeat);
+  options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
   options.wait_limit = absl::Seconds(60);
@@ -35,6 +36,11 @@ void SurvivalRun::StartCoordinator() {
   options.checkpoint_every = options_.checkpoint_every;
   options.checkpoint_keep = 2;
   options.job_uid = kJobUid;
+  if (disk_.record.has_value() && disk_.record->finished) {
+    // The program would say so and end: nothing is left to do.
+    for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
+    return;
+  }
   options.run = disk_.record;
   options.checkpoints = UsableCheckpoints();
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
@@ -113,8 +119,7 @@ void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
   for (const CheckpointPart& part : manifest.parts) {
     const auto& parts = disk_.parts[manifest.step];
     const auto found = parts.find(part.name);
-    if (part.term != manifest.term || found == parts.end() ||
-        found->second.size() != part.bytes) {
+    if (part.term != manifest.term || found == parts.end() || found->second.size() != part.bytes) {
       Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
                            " of term ", part.term, ", which is not there"));
     }
@@ -148,6 +153,7 @@ void SurvivalRun::StartServer(uint32_t shard) {
   server = SimServer();
   server.incarnation = ++last_incarnation_;
   if (shard == 0) StartCoordinator();
+  if (shard == 0 && coordinator_ == nullptr) return;
   At(Delay(), shard, [this, shard] { Dial(shard); });
   At(kHeartbeat, shard, [this, shard] { Beat(shard); });
 }
@@ -155,7 +161,7 @@ void SurvivalRun::StartServer(uint32_t shard) {
 void SurvivalRun::Dial(uint32_t shard) {
   SimServer& server = servers_[shard];
   if (server.control != 0) return;
-  if (!processes_[0].up) {
+  if (!Reaches(shard, 0)) {
     At(kRedial, shard, [this, shard] { Dial(shard); });
     return;
   }
@@ -174,6 +180,17 @@ void SurvivalRun::Dial(uint32_t shard) {
                               Now(), &effects);
     CarryOut(effects);
   });
+}
+
+// Both ends see it, each in its time.
+void SurvivalRun::LoseControl(uint32_t shard) {
+  SimServer& server = servers_[shard];
+  if (server.control == 0) return;
+  At(Delay(), 0, [this, control = server.control] {
+    if (controls_.erase(control) > 0) coordinator_->ShardDetached(control);
+  });
+  server.control = 0;
+  At(kRedial, shard, [this, shard] { Dial(shard); });
 }
 
 // On the control stream, in order; lost with it.
@@ -201,13 +218,7 @@ void SurvivalRun::Obey(uint32_t shard, const CommandShard& command) {
   } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
     Suspend(shard, *suspend);
   } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
-    if (server.core == nullptr) return;
-    const uint64_t step = server.core->NameCheckpoint(name->minimum_step);
-    Tell(shard, [this, step](ControlStreamId stream) {
-      Coordinator::Effects effects;
-      coordinator_->ShardNamedCheckpoint(stream, step, &effects);
-      CarryOut(effects);
-    });
+    if (server.core != nullptr) (void)server.core->NameCheckpoint(name->minimum_step);
   } else if (server.core != nullptr) {
     CarryOut(shard, server.core->End("the job has ended"));
   }
@@ -222,9 +233,8 @@ void SurvivalRun::Obey(uint32_t shard, const CommandShard& command) {
 bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
   SimServer& server = servers_[shard];
   if (server.core != nullptr && server.core->options().term >= start.term) return true;
-  if (server.core != nullptr && !HasBug(SurvivalBug::kOldTermAccepted)) {
-    CarryOut(shard, server.core->Suspend(start.term, "rolled back"));
-  }
+  const bool survived = server.core != nullptr;
+  if (survived) CarryOut(shard, server.core->Suspend(start.term, "rolled back"));
   absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.shards, start.layout,
                                               WholeRows(options_.compression, start.table));
   Check(layout.ok(), layout.status().message());
@@ -248,14 +258,19 @@ bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
     absl::StatusOr<ShardSnapshot> snapshot =
         bytes.ok() ? ParseShardSnapshot(*bytes) : bytes.status();
     if (!snapshot.ok()) {
-      TellPart(shard, {.term = start.term,
-                       .step = start.restore_step,
-                       .name = name,
-                       .error = std::string(snapshot.status().message())});
+      CheckpointPart part;
+      part.term = start.term;
+      part.step = start.restore_step;
+      part.name = name;
+      part.error = std::string(snapshot.status().message());
+      TellPart(shard, std::move(part));
       return false;
     }
     if (HasBug(SurvivalBug::kDownlinkNotRestored)) {
       for (SavedCompressor::Chunk& chunk : snapshot->downlink.chunks) chunk.state.clear();
+    }
+    if (HasBug(SurvivalBug::kSurvivorKeepsItsState) && survived && server.last_owed != nullptr) {
+      snapshot->downlink = server.last_owed->downlink;
     }
     options.restore = std::make_shared<const ShardSnapshot>(*std::move(snapshot));
   }
@@ -298,12 +313,21 @@ void SurvivalRun::CarryOut(uint32_t shard, const std::vector<ShardEffect>& effec
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       if (reply->answer->outcome == Outcome::kResult) CheckResult(shard, *reply->answer);
       Answer(reply->stream, reply->answer);
+    } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+      Tell(shard, [this, step = named->step](ControlStreamId stream) {
+        coordinator_->ShardNamedCheckpoint(stream, step);
+      });
     } else if (const auto* take = std::get_if<TakeSnapshot>(&effect)) {
+      auto snapshot = std::make_shared<ShardSnapshot>(*take->snapshot);
+      if (HasBug(SurvivalBug::kStaleSnapshot) && servers_[shard].last_owed != nullptr) {
+        snapshot->downlink = servers_[shard].last_owed->downlink;
+      }
+      servers_[shard].last_owed = take->snapshot;
       At(static_cast<Micros>(random_.Below(kWriteMax)), shard,
-         [this, shard, snapshot = take->snapshot] {
-           TellPart(shard, WritePart(snapshot->term, snapshot->step,
-                                     ShardPartName(shard, snapshot->term),
-                                     FormatShardSnapshot(*snapshot)));
+         [this, shard, snapshot = std::move(snapshot)] {
+           TellPart(shard,
+                    WritePart(snapshot->term, snapshot->step, ShardPartName(shard, snapshot->term),
+                              FormatShardSnapshot(*snapshot)));
          });
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
       Violate(absl::StrCat("shard ", shard, ": ", alarm->text));

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,7 +14,12 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSeeds = 1500;
+// Sanitizers are some ten times as slow.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kSeeds = 1000;
+#else
+constexpr uint64_t kSeeds = 10'000;
+#endif
 
 uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);
@@ -54,6 +60,7 @@ SurvivalOptions Usual(uint64_t seed) {
   SurvivalOptions options;
   options.data_seed = seed;
   options.fault_seed = seed;
+  options.steps = 30;
   options.compression.uplink = *ParseCodecSpec("topk:5%+int4");
   options.compression.downlink = *ParseCodecSpec("topk:10%");
   options.compression.min_elements = 0;
@@ -84,8 +91,7 @@ TEST_P(ScheduleTest, EndsAsIfNothingHadHappened) {
 INSTANTIATE_TEST_SUITE_P(
     All, ScheduleTest,
     testing::Values(
-        Schedule{"Nothing", {}, false},
-        Schedule{"WorkerKilled", {Fault::kKillWorker}},
+        Schedule{"Nothing", {}, false}, Schedule{"WorkerKilled", {Fault::kKillWorker}},
         Schedule{"ShardKilled", {Fault::kKillShard}},
         Schedule{"CoordinatorKilled", {Fault::kKillCoordinator}},
         Schedule{"WorkerAndShardKilledTogether", {Fault::kKillTwo}},
@@ -96,11 +102,55 @@ INSTANTIATE_TEST_SUITE_P(
         Schedule{"PausedBeyondTheLease", {Fault::kPause, Fault::kPause, Fault::kPause}},
         Schedule{"DiskFullWhenAWorkerDies", {Fault::kDiskFull, Fault::kKillWorker}},
         Schedule{"HeartbeatsLost", {Fault::kMute, Fault::kMute}},
+        Schedule{"CutOffBeyondTheLease", {Fault::kPartition, Fault::kPartition}},
         Schedule{"ConnectionsBreak", {Fault::kBreak, Fault::kBreak, Fault::kBreak}, false},
-        Schedule{"KilledAgainWhileItRecovers",
-                 {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
-                  Fault::kKillWorker}}),
+        Schedule{
+            "KilledAgainWhileItRecovers",
+            {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator, Fault::kKillWorker}}),
     [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
+
+struct BugCase {
+  SurvivalBug bug;
+  const char* name;
+  const char* symptom;  // What a violation must say.
+};
+
+class SurvivalBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(SurvivalBugTest, IsFound) {
+  constexpr uint64_t kSeedsToFind = 300;
+  std::string seen;
+  for (uint64_t seed = 1; seed <= kSeedsToFind; ++seed) {
+    SurvivalOptions options = RandomSurvivalOptions(seed);
+    options.bug = GetParam().bug;
+    const SurvivalReport report = RunAndCompare(options);
+    for (const std::string& violation : report.violations) {
+      if (absl::StrContains(violation, GetParam().symptom)) {
+        RecordProperty("seeds", static_cast<int>(seed));
+        return;
+      }
+      seen = violation;
+    }
+  }
+  FAIL() << "not found within " << kSeedsToFind << " seeds; seen: " << seen;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, SurvivalBugTest,
+    testing::Values(
+        BugCase{SurvivalBug::kStaleSnapshot, "StaleSnapshot", "another result"},
+        BugCase{SurvivalBug::kDownlinkNotRestored, "DownlinkNotRestored", "another result"},
+        BugCase{SurvivalBug::kSurvivorKeepsItsState, "SurvivorKeepsItsState", "another result"},
+        BugCase{SurvivalBug::kResidualNotRestored, "ResidualNotRestored", "other bytes"},
+        BugCase{SurvivalBug::kOptimizerNotRestored, "OptimizerNotRestored", "other parameters"},
+        BugCase{SurvivalBug::kCursorNotRestored, "CursorNotRestored", "other bytes"},
+        BugCase{SurvivalBug::kPublishedNotObserved, "PublishedNotObserved", "other bytes"},
+        BugCase{SurvivalBug::kSavedBeforeApplied, "SavedBeforeApplied", "other parameters"},
+        BugCase{SurvivalBug::kReportedBeforeDurable, "ReportedBeforeDurable", "not there"},
+        BugCase{SurvivalBug::kTermNotPersisted, "TermNotPersisted", "before it was on disk"},
+        BugCase{SurvivalBug::kRestoresOlderCheckpoint, "RestoresOlderCheckpoint", "is good"},
+        BugCase{SurvivalBug::kLeavesWithoutWaiting, "LeavesWithoutWaiting", "its record"}),
+    [](const testing::TestParamInfo<BugCase>& c) { return std::string(c.param.name); });
 
 TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
   SurvivalReport total;
@@ -118,7 +168,14 @@ TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
     total.checkpoints += report.checkpoints;
     total.damaged_refused += report.damaged_refused;
   }
+  RecordProperty("delivered", static_cast<int>(total.delivered / SeedCount()));
+  RecordProperty("faults", static_cast<int>(faults));
   RecordProperty("rollbacks", static_cast<int>(total.rollbacks));
+  RecordProperty("checkpoints", static_cast<int>(total.checkpoints));
+  RecordProperty("damaged_refused", static_cast<int>(total.damaged_refused));
+  for (const auto& [fault, count] : total.faults) {
+    RecordProperty(ToString(fault), static_cast<int>(count));
+  }
   if (SeedCount() < 100) return;
   // The faults were really there.
   EXPECT_GT(total.delivered, 200 * SeedCount());

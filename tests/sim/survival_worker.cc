@@ -60,8 +60,8 @@ void SurvivalRun::BeginSession(uint32_t index) {
                .nonce = random_.Next() | 1,
                .rank = index,
                .table = table_,
-               .parameters_sha256 = std::string(32, static_cast<char>(
-                                                        options_.parameters_agree ? 1 : 1 + index)),
+               .parameters_sha256 =
+                   std::string(32, static_cast<char>(options_.parameters_agree ? 1 : 1 + index)),
                .software_version = "1",
                .host = "sim",
                .pid = index};
@@ -70,42 +70,56 @@ void SurvivalRun::BeginSession(uint32_t index) {
 
 // Something of this session; nothing if it is over by then.
 void SurvivalRun::InSession(uint32_t rank, Micros delay, std::function<void()> what) {
-  At(delay, WorkerProcess(rank), [this, rank, session = ranks_[rank].session,
-                                  what = std::move(what)] {
-    if (ranks_[rank].session == session) what();
-  });
+  At(delay, WorkerProcess(rank),
+     [this, rank, session = ranks_[rank].session, what = std::move(what)] {
+       if (ranks_[rank].session == session) what();
+     });
 }
 
 void SurvivalRun::SendJoin(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kJoining) return;
   const uint64_t server_life = processes_[0].life;
-  if (processes_[0].up) {
-    const JoinToken token = ++last_id_;
-    At(Delay(), 0, [this, index, token, session = rank.session] {
-      const SimRank& caller = ranks_[index];
-      if (caller.session != session || caller.state != SimRank::State::kJoining) return;
-      tokens_[token] = {index, session};
-      Coordinator::Effects effects;
-      coordinator_->Join(token, caller.join, Now(), &effects);
-      CarryOut(effects);
-    });
+  if (!Reaches(WorkerProcess(index), 0)) {
+    return InSession(index, kRetry, [this, index] { SendJoin(index); });
   }
-  // A call ends with the server that it was made to.
-  const auto watch = [this, index, server_life](auto&& self) -> void {
-    InSession(index, kRetry, [this, index, server_life, self] {
-      if (ranks_[index].state != SimRank::State::kJoining) return;
-      if (processes_[0].up && processes_[0].life == server_life) return self(self);
-      SendJoin(index);
-    });
-  };
-  watch(watch);
+  const JoinToken token = ++last_id_;
+  At(Delay(), 0, [this, index, token, session = rank.session] {
+    const SimRank& caller = ranks_[index];
+    if (caller.session != session || caller.state != SimRank::State::kJoining) return;
+    tokens_[token] = {index, session};
+    Coordinator::Effects effects;
+    coordinator_->Join(token, caller.join, Now(), &effects);
+    CarryOut(effects);
+  });
+  WatchJoin(index, token, server_life);
+}
+
+// A call ends with its server, or when that cannot be reached; then it is made again.
+void SurvivalRun::WatchJoin(uint32_t index, JoinToken token, uint64_t server_life) {
+  InSession(index, kRetry, [this, index, token, server_life] {
+    if (ranks_[index].state != SimRank::State::kJoining) return;
+    if (Reaches(WorkerProcess(index), 0) && processes_[0].life == server_life) {
+      return WatchJoin(index, token, server_life);
+    }
+    if (processes_[0].life == server_life) {
+      At(Delay(), 0, [this, token] {
+        if (tokens_.erase(token) > 0) coordinator_->JoinCancelled(token);
+      });
+    }
+    SendJoin(index);
+  });
 }
 
 void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kJoining) return;
   if (!grant.ok()) {
+    if (disk_.record.has_value() && disk_.record->finished) {
+      // It died when all had finished and it had not heard of it.
+      rank.state = SimRank::State::kDone;
+      return;
+    }
     // Its predecessor is still alive, or another call of the same.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
         grant.status().code() != absl::StatusCode::kAborted) {
@@ -115,10 +129,12 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
   }
   const absl::Status restored = Restore(index, *grant);
   if (!restored.ok()) {
-    TellWorkerPart(index, {.term = grant->term,
-                           .step = grant->restore_step,
-                           .name = "worker",
-                           .error = std::string(restored.message())});
+    CheckpointPart part;
+    part.term = grant->term;
+    part.step = grant->restore_step;
+    part.name = WorkerPartName(index, grant->term);
+    part.error = std::string(restored.message());
+    TellWorkerPart(index, std::move(part));
     return EndSession(index);
   }
   rank.state = SimRank::State::kTraining;
@@ -130,15 +146,15 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
 
 absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   SimRank& rank = ranks_[index];
-  absl::StatusOr<Layout> layout = BuildLayout(table_, options_.shards, grant.layout,
-                                              WholeRows(options_.compression, table_));
+  absl::StatusOr<Layout> layout =
+      BuildLayout(table_, options_.shards, grant.layout, WholeRows(options_.compression, table_));
   Check(layout.ok(), layout.status().message());
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
                  .rank = index,
                  .incarnation = grant.incarnation,
                  .generation = grant.generation,
-                 .server_incarnation = grant.server_incarnation};
+                 .server_incarnation = 0};
   PipelineOptions options;
   options.table = table_;
   options.layout = *layout;
@@ -147,9 +163,9 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   options.first_step = grant.first_step;
   options.parameters_agree = grant.parameters_agree;
   rank.pipeline = std::make_unique<Pipeline>(std::move(options));
-  rank.encoder =
-      std::make_unique<BundleEncoder>(table_, *layout, options_.compression, index);
+  rank.encoder = std::make_unique<BundleEncoder>(table_, *layout, options_.compression, index);
   rank.step = grant.restore_step;
+  rank.restored = grant.restore_step;
   if (grant.restore_step == 0) return absl::OkStatus();
   const CheckpointManifest& manifest = disk_.manifests.at(grant.restore_step);
   const absl::StatusOr<std::string> bytes =
@@ -204,7 +220,7 @@ void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
   const auto reopen = [this, index, shard, since = now_](auto&& self) -> void {
     InSession(index, kRetry, [this, index, shard, since, self] {
       if (ranks_[index].links[shard] != 0) return;
-      if (!processes_[shard].up) {
+      if (!Reaches(WorkerProcess(index), shard)) {
         if (now_ - since > kUnreachable) return EndSession(index);
         return self(self);
       }
@@ -227,8 +243,8 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
 }
 
 void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
-  const auto [at, first] = results_.try_emplace({answer.step, shard, answer.bundle},
-                                                answer.record.result_checksum);
+  const auto [at, first] =
+      results_.try_emplace({answer.step, shard, answer.bundle}, answer.record.result_checksum);
   if (first || at->second == answer.record.result_checksum) return;
   Violate(absl::StrCat("step ", answer.step, ", shard ", shard, ", bundle ", answer.bundle,
                        ": another result in term ", answer.record.term));
@@ -289,9 +305,15 @@ void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
 void SurvivalRun::BeginStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
+  if (rank.step == options_.steps) {
+    rank.state = SimRank::State::kLeaving;
+    CheckEnd(index);
+    return Leave(index);
+  }
   rank.pipeline->StartStep();
   const uint64_t step = rank.pipeline->step();
-  rank.values = step == 0 ? rank.parameters : SimValues(data_, table_, index, step);
+  const uint64_t cursor = HasBug(SurvivalBug::kCursorNotRestored) ? step - rank.restored : step;
+  rank.values = step == 0 ? rank.parameters : SimValues(data_, table_, index, cursor);
   if (step == 0 ? index != 0 : SkipsStep(data_, index, step)) {
     Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
@@ -323,6 +345,7 @@ void SurvivalRun::FinishStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
   const uint64_t step = rank.pipeline->step();
+  const std::string before = TrainerState(rank);
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     std::vector<float> mean(table_[tensor].elements());
     Check(rank.pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
@@ -337,15 +360,24 @@ void SurvivalRun::FinishStep(uint32_t index) {
     }
   }
   rank.step = step;
-  if (rank.pipeline->Result().checkpoint_due) SaveCheckpoint(index);
-  if (step == options_.steps) {
-    rank.state = SimRank::State::kLeaving;
-    return Leave(index);
+  if (rank.pipeline->Result().checkpoint_due) {
+    SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));
   }
   InSession(index, Delay(), [this, index] { BeginStep(index); });
 }
 
-void SurvivalRun::SaveCheckpoint(uint32_t index) {
+void SurvivalRun::CheckEnd(uint32_t index) {
+  uint32_t hash = 0;
+  for (const std::vector<float>& tensor : ranks_[index].parameters) {
+    hash = ExtendCrc32c(
+        hash, {reinterpret_cast<const std::byte*>(tensor.data()), tensor.size() * sizeof(float)});
+  }
+  if (report_.parameters_hash == 0) report_.parameters_hash = hash;
+  if (report_.parameters_hash == hash) return;
+  Violate(absl::StrCat("rank ", index, " ends with other parameters than another did"));
+}
+
+void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   SimRank& rank = ranks_[index];
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
     for (const Published& published : rank.pipeline->TakePublished()) {
@@ -357,14 +389,22 @@ void SurvivalRun::SaveCheckpoint(uint32_t index) {
                           .step = rank.step,
                           .rank = index,
                           .uplink = rank.encoder->Save(),
-                          .trainer = TrainerState(rank)};
+                          .trainer = std::move(trainer)};
+  if (HasBug(SurvivalBug::kReportedBeforeDurable)) {
+    CheckpointPart part;
+    part.term = snapshot.term;
+    part.step = snapshot.step;
+    part.name = WorkerPartName(index, snapshot.term);
+    part.bytes = FormatWorkerSnapshot(snapshot).size();
+    TellWorkerPart(index, std::move(part));
+  }
   // The writer outlives a session, as a thread of the process does.
   At(static_cast<Micros>(random_.Below(kWriteMax)), WorkerProcess(index),
      [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
        CheckpointPart part =
            WritePart(snapshot.term, snapshot.step, WorkerPartName(index, snapshot.term),
                      FormatWorkerSnapshot(snapshot));
-       if (!processes_[0].up) return;
+       if (!Reaches(WorkerProcess(index), 0)) return;
        At(Delay(), 0, [this, sender, part] {
          Coordinator::Effects effects;
          (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
@@ -374,7 +414,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index) {
 }
 
 void SurvivalRun::TellWorkerPart(uint32_t index, CheckpointPart part) {
-  if (!processes_[0].up) return;
+  if (!Reaches(WorkerProcess(index), 0)) return;
   At(Delay(), 0, [this, sender = ranks_[index].sender, part = std::move(part)] {
     Coordinator::Effects effects;
     (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
@@ -385,7 +425,7 @@ void SurvivalRun::TellWorkerPart(uint32_t index, CheckpointPart part) {
 void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state == SimRank::State::kDone || rank.state == SimRank::State::kOut) return;
-  if (processes_[0].up && now_ >= rank.muted_until) {
+  if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until) {
     At(Delay(), 0, [this, index, sender = rank.sender, session = rank.session] {
       Coordinator::Effects effects;
       WorkerHeartbeat heartbeat;
@@ -403,7 +443,7 @@ void SurvivalRun::Heartbeat(uint32_t index) {
 void SurvivalRun::Leave(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kLeaving) return;
-  if (processes_[0].up) {
+  if (Reaches(WorkerProcess(index), 0)) {
     At(Delay(), 0, [this, index, sender = rank.sender, session = rank.session] {
       Coordinator::Effects effects;
       WorkerLeave leave;
@@ -423,7 +463,9 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   SimRank& rank = ranks_[index];
   // Unknown to a coordinator of this run: it was forgotten by a rollback.
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
-  if (state->phase == JobPhase::kFinished && rank.state == SimRank::State::kLeaving) {
+  const bool may_go =
+      state->phase == JobPhase::kFinished || HasBug(SurvivalBug::kLeavesWithoutWaiting);
+  if (may_go && rank.state == SimRank::State::kLeaving) {
     rank.state = SimRank::State::kDone;
   }
 }
