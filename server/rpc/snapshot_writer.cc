@@ -67,9 +67,8 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
                                .aggregators = {}};
   const std::string bytes = FormatShardSnapshot(*snapshot);
   snapshot.reset();  // The bytes are enough.
-  absl::StatusOr<CheckpointPart> part =
-      WritePart(dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term),
-                bytes);
+  absl::StatusOr<CheckpointPart> part = WritePart(
+      dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term), bytes);
   if (!part.ok()) return Failed(identity, part.status().message());
   logger_.Info("wrote ", part->name, " of the checkpoint after step ", part->step, ": ",
                part->bytes, " bytes in ",

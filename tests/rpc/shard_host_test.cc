@@ -1,0 +1,167 @@
+#include "server/rpc/shard_host.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/rpc/host_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ShardHostTest : public HostFixture {
+ protected:
+  // One that has run `steps` steps of term 0 and named a checkpoint after step 3.
+  std::unique_ptr<ShardHost> SavedAfterThree(uint64_t steps) {
+    std::unique_ptr<ShardHost> host = MakeHost();
+    Check(host->Start(StartOf(0, 0)).ok(), "a job starts");
+    Check(host->NameCheckpoint(3).ok(), "shard 0 names a checkpoint");
+    for (uint64_t step = 1; step <= steps; ++step) RunStep(host.get(), 0, step);
+    return host;
+  }
+};
+
+TEST_F(ShardHostTest, WritesItsPartAndGoesOnFromItBitForBit) {
+  const std::unique_ptr<ShardHost> undisturbed = MakeHost();
+  ASSERT_TRUE(undisturbed->Start(StartOf(0, 0)).ok());
+  std::vector<std::string> expected(1);
+  for (uint64_t step = 1; step <= 6; ++step) {
+    expected.push_back(RunStep(undisturbed.get(), 0, step));
+  }
+
+  std::unique_ptr<ShardHost> host = SavedAfterThree(5);
+  EXPECT_THAT(named(), ElementsAre(3));
+  const CheckpointPart part = AwaitPart();
+  EXPECT_EQ(part.error, "");
+  EXPECT_EQ(part.name, "shard-0-term-0.state");
+  EXPECT_EQ(part.step, 3u);
+  EXPECT_EQ(part.bytes, std::filesystem::file_size(PathOf(part)));
+  Complete(part);
+
+  // In the same process after a rollback, in the same process that missed the word of it, and in a
+  // new one.
+  host->Suspend(1, "rank 0 was lost");
+  EXPECT_FALSE(host->started());
+  EXPECT_EQ(host->Pull(SenderOf(0), 0, {}).status().code(), absl::StatusCode::kUnavailable);
+  for (const uint32_t term : {1u, 2u, 3u}) {
+    if (term == 3) host = MakeHost();
+    const absl::Status started = host->Start(StartOf(term, 3));
+    ASSERT_TRUE(started.ok()) << started;
+    EXPECT_EQ(host->Health().highest_closed_step, 3u);
+    EXPECT_EQ(host->Health().highest_open_step, 4u);
+    for (uint64_t step = 4; step <= 6; ++step) {
+      EXPECT_EQ(RunStep(host.get(), term, step), expected[step]) << term << ", step " << step;
+    }
+  }
+}
+
+TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  const std::string fourth = RunStep(host.get(), 0, 4);
+  const std::unique_ptr<ShardHost> fresh = MakeHost();
+  StartShard start = StartOf(0, 0);
+  start.first_step = 4;
+  ASSERT_TRUE(fresh->Start(start).ok());
+  EXPECT_NE(RunStep(fresh.get(), 0, 4), fourth);
+}
+
+TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
+  std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  const CheckpointPart third = AwaitPart();
+  Complete(third);
+  ASSERT_TRUE(host->NameCheckpoint(0).ok());
+  for (uint64_t step = 4; step <= 6; ++step) RunStep(host.get(), 0, step);
+  const CheckpointPart sixth = AwaitPart();
+  EXPECT_EQ(sixth.step, 6u);
+  Complete(sixth);
+  Damage(sixth);
+  EXPECT_EQ(host->Start(StartOf(1, 6)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_FALSE(host->started());
+  const CheckpointPart report = AwaitPart();
+  EXPECT_EQ(report.term, 1u);
+  EXPECT_EQ(report.step, 6u);
+  EXPECT_EQ(report.name, "shard-0-term-1.state") << "its own, as the coordinator knows it";
+  EXPECT_THAT(report.error, HasSubstr(PathOf(sixth)));
+  EXPECT_TRUE(host->Start(StartOf(2, 3)).ok());
+
+  std::filesystem::remove(PathOf(third));
+  EXPECT_EQ(host->Start(StartOf(3, 3)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(AwaitPart().error, HasSubstr(PathOf(third)));
+  EXPECT_EQ(host->Start(StartOf(4, 9)).code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(AwaitPart().error, HasSubstr("step-000000000009"));
+  EXPECT_TRUE(host->Start(StartOf(5, 0)).ok()) << "from the beginning";
+}
+
+TEST_F(ShardHostTest, AnotherCodecIsRefusedRatherThanTakenForDamage) {
+  const std::unique_ptr<ShardHost> first = SavedAfterThree(3);
+  Complete(AwaitPart());
+  job_.compression.downlink = *ParseCodecSpec("topk:50%/ef");
+  const absl::Status refused = MakeHost()->Start(StartOf(1, 3));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot go on from the checkpoint"));
+  EXPECT_EQ(untold_parts(), 0u);
+  job_.checkpoint.dir.clear();
+  EXPECT_EQ(MakeHost()->Start(StartOf(1, 3)).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShardHostTest, TermsOnlyRiseAndEachHasOneCoordinator) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  ASSERT_TRUE(host->Start(StartOf(2, 0)).ok());
+  RunStep(host.get(), 2, 1);
+  EXPECT_TRUE(host->Start(StartOf(2, 0)).ok()) << "told again";
+  host->Suspend(2, "told again too");
+  host->Suspend(1, "long over");
+  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "nothing changed";
+  EXPECT_EQ(host->Start(StartOf(1, 0)).code(), absl::StatusCode::kFailedPrecondition);
+  StartShard usurper = StartOf(2, 0);
+  usurper.coordinator_incarnation = 4;
+  EXPECT_EQ(host->Start(usurper).code(), absl::StatusCode::kFailedPrecondition);
+  usurper.term = 3;
+  EXPECT_TRUE(host->Start(usurper).ok()) << "a coordinator that was restarted";
+  usurper.term = 4;
+  usurper.job_uid = 1;
+  EXPECT_EQ(host->Start(usurper).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
+  std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  const CheckpointPart part = AwaitPart();
+  EXPECT_EQ(part.step, 3u);
+  EXPECT_EQ(part.name, "shard-0-term-0.state");
+  EXPECT_THAT(part.error, HasSubstr(job_.checkpoint.dir));
+  RunStep(host.get(), 0, 4);
+}
+
+TEST_F(ShardHostTest, AShardWithoutABundleWritesItsPartWhenAsked) {
+  job_.shards = 2;  // One chunk: shard 0 has it.
+  ShardHost host({.shard = 1,
+                  .job = job_,
+                  .server_incarnation = 5,
+                  .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
+                 &clock_, Logger("test"));
+  host.ReportTo([this](const ShardHost::News& news) {
+    MutexLock lock(&mutex_);
+    parts_.push_back(std::get<CheckpointPart>(news));
+    told_.SignalAll();
+  });
+  ASSERT_TRUE(host.Start(StartOf(0, 0)).ok());
+  ASSERT_TRUE(host.NameCheckpoint(40).ok());
+  const CheckpointPart part = AwaitPart();
+  EXPECT_EQ(part.error, "");
+  EXPECT_EQ(part.step, 40u);
+  Complete(part);
+  const absl::Status restored = host.Start(StartOf(1, 40));
+  EXPECT_TRUE(restored.ok()) << restored;
+}
+
+TEST_F(ShardHostTest, WithoutAFolderNoCheckpointIsNamed) {
+  job_.checkpoint.dir.clear();
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  EXPECT_EQ(host->NameCheckpoint(3).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace sluice
