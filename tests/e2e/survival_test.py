@@ -21,7 +21,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
 STEPS = 1500
 EVERY = 25
 NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
@@ -173,9 +173,8 @@ class Survival(unittest.TestCase):
 
     def left(self):
         """Processes of any run in the test's folder."""
-        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
-        return {pid: line for pid in pids
-                if any(str(self.folder) in word for word in (line := command_line(pid))) and is_running(pid)}
+        lines = {int(entry): " ".join(command_line(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
+        return {pid: line for pid, line in lines.items() if str(self.folder) in line and is_running(pid)}
 
     def finish(self, run):
         """To the end, which must be that of the undisturbed run."""
