@@ -9,9 +9,7 @@
 namespace sluice {
 namespace {
 
-std::string PlaceOf(uint64_t step) {
-  return step == 0 ? "its start" : absl::StrCat("step ", step);
-}
+std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
 
 }  // namespace
 
@@ -96,9 +94,9 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || !has_checkpoints()) return;
   if (part.error.empty() && part.name != ShardPartName(seat->arrival.shard, part.term)) {
-    out->push_back(Notice{absl::StrCat(Describe(*seat), " reported ", part.name,
-                                       ", which is not its own; ignored"),
-                          /*warning=*/true});
+    out->push_back(Notice{
+        absl::StrCat(Describe(*seat), " reported ", part.name, ", which is not its own; ignored"),
+        /*warning=*/true});
     return;
   }
   TakePart(part, Describe(*seat), now, out);
@@ -157,10 +155,10 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
   const uint64_t step = book_.under_way();
   book_.Abandon();
   const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
-  out->push_back(Notice{absl::StrCat(text, "; training goes on, the newest that can be used is ",
-                                     book_.newest() == 0 ? "none"
-                                                         : absl::StrCat("of step ", book_.newest())),
-                        /*warning=*/true});
+  out->push_back(
+      Notice{absl::StrCat(text, "; training goes on, the newest that can be used is ",
+                          book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
+             /*warning=*/true});
   out->push_back(DropCheckpoint{step});
   AnswerRequests(absl::UnavailableError(text), out);
   AskForNextCheckpoint(out);
@@ -192,8 +190,8 @@ void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
     refused = absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " is ", ToString(phase_)));
   } else if (phase_ != JobPhase::kRunning) {
-    refused = absl::UnavailableError(absl::StrCat("job ", options_.job_name, " is ",
-                                                  ToString(phase_), "; it has nothing new to keep"));
+    refused = absl::UnavailableError(absl::StrCat(
+        "job ", options_.job_name, " is ", ToString(phase_), "; it has nothing new to keep"));
   }
   if (!refused.ok()) {
     out->emplace_back(AnswerCheckpoint{token, refused});

@@ -107,13 +107,12 @@ class Run:
         return self.process.poll() is not None
 
     def step(self):
-        """The slowest worker's; 0: not known."""
+        """That all shards have closed, as of their last report; 0: not known."""
         done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
                               capture_output=True, text=True, timeout=LIMIT)
         if done.returncode != 0:
             return 0
-        members = json.loads(done.stdout)["members"]
-        return min((int(m.get("progress", {}).get("step", 0)) for m in members), default=0)
+        return min((int(shard["highest_closed_step"]) for shard in json.loads(done.stdout)["shards"]), default=0)
 
     def wait_until_step(self, step):
         def is_there():
@@ -188,7 +187,7 @@ class Survival(unittest.TestCase):
         return report
 
     def wait_for_random_moment(self, run):
-        """Anywhere in training but its end, which must not come first. Steps are reported every 200 ms."""
+        """Anywhere in training but its end, which must not come first. Shards report every 200 ms."""
         step = self.random.randrange(1, STEPS * 6 // 10)
         run.wait_until_step(step)
         time.sleep(self.random.uniform(0, 0.2))

@@ -13,7 +13,8 @@ using Progress = CheckpointBook::Progress;
 constexpr absl::Time kStart = absl::UnixEpoch();
 
 CheckpointPart PartOf(std::string name, uint64_t step, uint32_t term = 0) {
-  return {.term = term, .step = step, .name = std::move(name), .bytes = 3, .checksum = 4, .error = ""};
+  return {
+      .term = term, .step = step, .name = std::move(name), .bytes = 3, .checksum = 4, .error = ""};
 }
 
 // One shard, one rank; a checkpoint every 10 steps.

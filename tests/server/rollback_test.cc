@@ -31,7 +31,11 @@ class RollbackTest : public CoordinatorTest {
     return command == commands_.end() ? nullptr : std::get_if<Command>(&command->second.command);
   }
   CheckpointPart PartOf(std::string name, uint64_t step) const {
-    return {.term = coordinator_.term(), .step = step, .name = std::move(name), .bytes = 1, .error = ""};
+    return {.term = coordinator_.term(),
+            .step = step,
+            .name = std::move(name),
+            .bytes = 1,
+            .error = ""};
   }
   absl::Status WorkerPart(uint32_t rank, CheckpointPart part) {
     absl::Status status = coordinator_.WorkerPart(BeatOf(rank).sender, part, now_, &effects_);
