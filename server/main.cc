@@ -27,7 +27,8 @@ constexpr int kExitSignal = 128;  // Plus the signal's number, as shells do.
 
 constexpr char kFooter[] = R"(
 Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
-128 + N stopped by signal N (130 Ctrl-C, 143 SIGTERM): the whole job is told and ends.
+128 + N stopped by signal N (130 Ctrl-C, 143 SIGTERM): the whole job is told and ends, in a job with
+checkpoints after a last one or 10 s; a second signal ends this process at once.
 
 A job of two shards on one host:
   sluice-server --job job.yaml

@@ -13,8 +13,12 @@ constexpr size_t kPartsMax = 4096;  // Far more than ranks, shards and files for
 
 }  // namespace
 
-CheckpointBook::CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete)
-    : options_(options), complete_(std::move(complete)), over_(newest()) {}
+CheckpointBook::CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete,
+                               std::vector<uint64_t> litter)
+    : options_(options),
+      complete_(std::move(complete)),
+      litter_(std::move(litter)),
+      over_(newest()) {}
 
 void CheckpointBook::BeginTerm(uint32_t term) {
   if (under_way_ != 0) Abandon();

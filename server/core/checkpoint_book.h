@@ -24,8 +24,10 @@ class CheckpointBook {
  public:
   enum class Progress { kIgnored, kTaken, kComplete, kFailed };
 
-  // `complete`: steps of the checkpoints that can be used, ascending.
-  CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete);
+  // `complete`: steps of the checkpoints that can be used, ascending. `litter`: of those that
+  // cannot; removed after the next complete one.
+  CheckpointBook(const CheckpointBookOptions& options, std::vector<uint64_t> complete,
+                 std::vector<uint64_t> litter = {});
 
   bool enabled() const { return options_.every > 0; }
   // The step of the newest complete checkpoint; 0: there is none.
@@ -61,15 +63,13 @@ class CheckpointBook {
   // after the next complete one.
   void Abandon();
 
-  // Steps of which something may lie on disk that belongs to no complete checkpoint.
-  const std::vector<uint64_t>& litter() const { return litter_; }
-
  private:
   void Forget();
 
   const CheckpointBookOptions options_;
   uint32_t term_ = 0;
   std::vector<uint64_t> complete_;
+  // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
   uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;

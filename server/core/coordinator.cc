@@ -45,7 +45,7 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       last_tick_(now),
       members_(options_.world_size),
       seats_(options_.shards),
-      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints)) {
+      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints) {
   if (has_checkpoints() && options_.run.has_value()) {
     phase_ = JobPhase::kRecovering;
     term_ = options_.run->term + 1;

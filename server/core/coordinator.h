@@ -50,8 +50,10 @@ struct CoordinatorOptions {
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on in the next term, with the record's job_uid. Absent: a new run.
   std::optional<RunRecord> run{};
-  // Complete checkpoints of that run that were verified; by step, ascending.
+  // Complete checkpoints of that run, the newest verified; by step, ascending.
   std::vector<CheckpointManifest> checkpoints{};
+  // Steps of those that cannot be used; removed after the next complete one.
+  std::vector<uint64_t> damaged_checkpoints{};
 };
 
 struct WorkerJoin {

@@ -270,6 +270,7 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   }
   reply->set_window_bytes(grant.window_bytes);
   reply->set_parameters_agree(grant.parameters_agree);
+  reply->set_restore_step(grant.restore_step);
   reply->set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.lease)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.heartbeat)));
   reply->set_server_incarnation(grant.server_incarnation);
@@ -357,6 +358,12 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
   }
   reply->set_uptime_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(status.uptime)));
   reply->set_software_version(status.software_version);
+  reply->set_checkpoint_step(status.checkpoint_step);
+  if (status.checkpoint_age.has_value()) {
+    reply->set_seconds_since_checkpoint(absl::ToDoubleSeconds(*status.checkpoint_age));
+  }
+  reply->set_rollbacks(status.rollbacks);
+  reply->set_last_rollback(status.last_rollback);
 }
 
 v1::ShardHello HelloToProto(const ShardArrival& arrival) {

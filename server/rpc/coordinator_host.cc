@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
 
-CoordinatorHost::CoordinatorHost(CoordinatorOptions options, const Clock* clock, Logger logger)
+CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
+                                 const Clock* clock, Logger logger)
     : server_incarnation_(options.server_incarnation),
       tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       clock_(clock),
       logger_(std::move(logger)),
-      coordinator_(std::move(options), clock->Now()),
-      ticker_([this] { RunTicks(); }) {}
+      folder_(std::move(folder)),
+      coordinator_(std::move(options), clock->Now()) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.Begin(&effects);
+  Deliver(effects);
+  ticker_ = std::thread([this] { RunTicks(); });
+}
 
 CoordinatorHost::~CoordinatorHost() {
   {
@@ -67,6 +75,30 @@ absl::StatusOr<JobState> CoordinatorHost::Leave(const WorkerLeave& leave) {
   return state;
 }
 
+absl::Status CoordinatorHost::WorkerPart(const Sender& sender, const CheckpointPart& part) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  absl::Status status = coordinator_.WorkerPart(sender, part, clock_->Now(), &effects);
+  Deliver(effects);
+  return status;
+}
+
+CheckpointToken CoordinatorHost::RequestCheckpoint(CheckpointAnswer answer) {
+  MutexLock lock(&mutex_);
+  const CheckpointToken token = ++last_id_;
+  requests_.emplace(token, std::move(answer));
+  Coordinator::Effects effects;
+  coordinator_.RequestCheckpoint(token, &effects);
+  Deliver(effects);
+  return token;
+}
+
+bool CoordinatorHost::RequestCancelled(CheckpointToken token) {
+  MutexLock lock(&mutex_);
+  coordinator_.RequestCancelled(token);
+  return requests_.erase(token) > 0;
+}
+
 ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
   MutexLock lock(&mutex_);
   outputs_.emplace(++last_id_, output);
@@ -99,6 +131,18 @@ void CoordinatorHost::ShardFailed(ControlStreamId stream, absl::string_view reas
   Deliver(effects);
 }
 
+void CoordinatorHost::ShardPart(ControlStreamId stream, const CheckpointPart& part) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.ShardPart(stream, part, clock_->Now(), &effects);
+  Deliver(effects);
+}
+
+void CoordinatorHost::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
+  MutexLock lock(&mutex_);
+  coordinator_.ShardNamedCheckpoint(stream, step);
+}
+
 void CoordinatorHost::ShardGone(ControlStreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);
@@ -124,23 +168,73 @@ JobStatus CoordinatorHost::Status() const {
 
 void CoordinatorHost::Deliver(const Coordinator::Effects& effects) {
   for (const CoordinatorEffect& effect : effects) {
-    if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
-      const auto waiter = waiters_.find(join->token);
-      if (waiter == waiters_.end()) continue;
-      waiter->second->Answer(join->grant);
-      waiters_.erase(waiter);
-    } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
-      const auto output = outputs_.find(command->stream);
-      if (output == outputs_.end()) continue;
-      output->second->Send(std::make_shared<const v1::ShardCommand>(CommandToProto(*command)));
-    } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
-      logger_.Warning("a shard was refused: ", refusal->why.message());
-      const auto output = outputs_.find(refusal->stream);
-      if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
+    if (!CarryOut(effect)) break;
+  }
+  LogEnd();
+}
+
+bool CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
+  if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
+    const auto waiter = waiters_.find(join->token);
+    if (waiter == waiters_.end()) return true;
+    waiter->second->Answer(join->grant);
+    waiters_.erase(waiter);
+  } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
+    const auto output = outputs_.find(command->stream);
+    if (output == outputs_.end()) return true;
+    output->second->Send(std::make_shared<const v1::ShardCommand>(CommandToProto(*command)));
+  } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
+    logger_.Warning("a shard was refused: ", refusal->why.message());
+    const auto output = outputs_.find(refusal->stream);
+    if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
+  } else if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+    return Persist(persist->record);
+  } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+    Write(write->manifest);
+  } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
+    const absl::Status dropped = folder_->Drop(drop->step);
+    if (!dropped.ok()) logger_.Warning(dropped.message());  // It only takes room.
+  } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
+    const auto request = requests_.find(answer->token);
+    if (request == requests_.end()) return true;
+    request->second(answer->step);
+    requests_.erase(request);
+  } else {
+    const Notice& notice = std::get<Notice>(effect);
+    if (notice.warning) {
+      logger_.Warning(notice.text);
     } else {
-      logger_.Info(std::get<Notice>(effect).text);
+      logger_.Info(notice.text);
     }
   }
+  return true;
+}
+
+bool CoordinatorHost::Persist(const RunRecord& record) {
+  const absl::Status persisted = folder_->Persist(record);
+  if (persisted.ok()) return true;
+  if (record.finished) {  // Then only a later start does not know it.
+    logger_.Warning(persisted.message());
+    return true;
+  }
+  const std::string reason =
+      absl::StrCat("term ", record.term, " of the job cannot be recorded: ", persisted.message());
+  for (const auto& [token, answer] : requests_) answer(absl::UnavailableError(reason));
+  requests_.clear();
+  Coordinator::Effects effects;
+  coordinator_.Fail(reason, &effects);
+  Deliver(effects);
+  return false;
+}
+
+void CoordinatorHost::Write(const CheckpointManifest& manifest) {
+  const absl::Status written = folder_->Write(manifest);
+  Coordinator::Effects effects;
+  coordinator_.CheckpointWritten(manifest.step, written, clock_->Now(), &effects);
+  Deliver(effects);
+}
+
+void CoordinatorHost::LogEnd() {
   const JobPhase phase = coordinator_.phase();
   if (end_logged_ || (phase != JobPhase::kFinished && phase != JobPhase::kFailed)) return;
   end_logged_ = true;

@@ -1,9 +1,12 @@
 // CoordinatorHost: the coordinator's core behind one lock, with the calls that wait for it, the
-// shards' control streams and the thread that ticks. Thread-safe.
+// shards' control streams and the thread that ticks. What the core wants on disk is written with
+// the lock held, in the order of its effects, so that nothing is announced that is not there.
+// Thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,6 +17,7 @@
 #include "base/mutex.h"
 #include "server/core/coordinator.h"
 #include "server/rpc/queued_stream.h"
+#include "server/rpc/run_folder.h"
 #include "sluice/v1/shard_control.pb.h"
 
 namespace sluice {
@@ -27,9 +31,15 @@ class JoinWaiter {
   virtual void Answer(const absl::StatusOr<JoinGrant>& grant) = 0;
 };
 
+// The step of a checkpoint that is durable, or why there is none. Called at most once, with the
+// host's lock held.
+using CheckpointAnswer = std::function<void(const absl::StatusOr<uint64_t>&)>;
+
 class CoordinatorHost {
  public:
-  CoordinatorHost(CoordinatorOptions options, const Clock* clock, Logger logger);
+  // `folder`: of a job with checkpoints, else null.
+  CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock,
+                  Logger logger);
   ~CoordinatorHost();
 
   // `waiter` must stay until it was answered or its token was given to JoinCancelled.
@@ -38,6 +48,10 @@ class CoordinatorHost {
   bool JoinCancelled(JoinToken token);
   absl::StatusOr<JobState> Heartbeat(const WorkerHeartbeat& heartbeat);
   absl::StatusOr<JobState> Leave(const WorkerLeave& leave);
+  absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part);
+  CheckpointToken RequestCheckpoint(CheckpointAnswer answer);
+  // True: the answer is forgotten. False: it was given before.
+  bool RequestCancelled(CheckpointToken token);
 
   // `output` must stay until ShardGone.
   ControlStreamId Open(ControlOutput* output);
@@ -45,6 +59,8 @@ class CoordinatorHost {
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health);
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
   void ShardFailed(ControlStreamId stream, absl::string_view reason);
+  void ShardPart(ControlStreamId stream, const CheckpointPart& part);
+  void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   void ShardGone(ControlStreamId stream);
 
   void Fail(absl::string_view reason);
@@ -56,17 +72,24 @@ class CoordinatorHost {
  private:
   void RunTicks();
   void Deliver(const Coordinator::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False: the job has failed by it, and what was to follow is void.
+  bool CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Persist(const RunRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Write(const CheckpointManifest& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t server_incarnation_;
   const absl::Duration tick_;
   const Clock* const clock_;
   const Logger logger_;
+  const std::unique_ptr<RunFolder> folder_;
   mutable Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool end_logged_ ABSL_GUARDED_BY(mutex_) = false;
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
+  std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<ControlStreamId, ControlOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread ticker_;

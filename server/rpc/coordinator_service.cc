@@ -10,48 +10,79 @@ namespace {
 
 constexpr size_t kCommandQueueMax = 64;
 
-// Answered when everybody is there. Deletes itself.
-class JoinCall final : public grpc::ServerUnaryReactor, public JoinWaiter {
+// A call that waits for the coordinator. Deletes itself.
+class WaitingCall : public grpc::ServerUnaryReactor {
+ protected:
+  // Once the token is known.
+  void Constructed() {
+    MutexLock lock(&mutex_);
+    constructed_ = true;
+    if (resolved_) Finish(status_);
+  }
+  void Resolve(const grpc::Status& status) {
+    MutexLock lock(&mutex_);
+    status_ = status;
+    resolved_ = true;
+    if (constructed_) Finish(status_);
+  }
+  // Nobody waits any more. False: it was answered, or is being answered on another thread; then
+  // that is over.
+  virtual bool Forget() = 0;
+
+ private:
+  void OnCancel() override {
+    // The reactor is bound to its call after the constructor returned, so the token is there.
+    if (Forget()) Resolve(grpc::Status::CANCELLED);
+  }
+  void OnDone() override {
+    Forget();  // Returns after an answer that is still on its way out.
+    delete this;
+  }
+
+  Mutex mutex_;
+  bool constructed_ ABSL_GUARDED_BY(mutex_) = false;
+  bool resolved_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Answered when everybody is there.
+class JoinCall final : public WaitingCall, public JoinWaiter {
  public:
   JoinCall(CoordinatorHost* host, WorkerJoin join, v1::JoinReply* reply)
       : host_(host), reply_(reply) {
     token_ = host_->Join(this, std::move(join));
-    MutexLock lock(&mutex_);
-    constructed_ = true;
-    if (answered_ || cancelled_) FinishLocked();
+    Constructed();
   }
 
   void Answer(const absl::StatusOr<JoinGrant>& grant) override {
-    MutexLock lock(&mutex_);
     if (grant.ok()) GrantToProto(*grant, reply_);
-    status_ = ToGrpc(grant.status());
-    answered_ = true;
-    if (constructed_) FinishLocked();
+    Resolve(ToGrpc(grant.status()));
   }
 
  private:
-  void FinishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Finish(status_); }
-  void OnCancel() override {
-    // The reactor is bound to its call after the constructor returned, so the token is there.
-    if (!host_->JoinCancelled(token_)) return;
-    MutexLock lock(&mutex_);
-    cancelled_ = true;
-    status_ = grpc::Status::CANCELLED;
-    if (constructed_) FinishLocked();
-  }
-  void OnDone() override {
-    host_->JoinCancelled(token_);  // Returns after an Answer that is still on its way out.
-    delete this;
-  }
+  bool Forget() override { return host_->JoinCancelled(token_); }
 
   CoordinatorHost* const host_;
   v1::JoinReply* const reply_;
   JoinToken token_ = 0;
-  Mutex mutex_;
-  bool constructed_ ABSL_GUARDED_BY(mutex_) = false;
-  bool answered_ ABSL_GUARDED_BY(mutex_) = false;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Answered when a checkpoint is durable.
+class CheckpointCall final : public WaitingCall {
+ public:
+  CheckpointCall(CoordinatorHost* host, v1::RequestCheckpointReply* reply) : host_(host) {
+    token_ = host_->RequestCheckpoint([this, reply](const absl::StatusOr<uint64_t>& step) {
+      if (step.ok()) reply->set_step(*step);
+      Resolve(ToGrpc(step.status()));
+    });
+    Constructed();
+  }
+
+ private:
+  bool Forget() override { return host_->RequestCancelled(token_); }
+
+  CoordinatorHost* const host_;
+  CheckpointToken token_ = 0;
 };
 
 // One shard's Attach stream.
@@ -83,7 +114,11 @@ class AttachCall final : public ControlOutput {
         host_->ShardFailed(id_, report->failed());
         break;
       case v1::ShardReport::kPart:
+        host_->ShardPart(id_, PartFromProto(report->part()));
+        break;
       case v1::ShardReport::kCheckpointNamed:
+        host_->ShardNamedCheckpoint(id_, report->checkpoint_named());
+        break;
       case v1::ShardReport::REPORT_NOT_SET:
         break;
     }
@@ -100,6 +135,7 @@ grpc::Status SetState(const absl::StatusOr<JobState>& state, Reply* reply) {
   if (!state.ok()) return ToGrpc(state.status());
   reply->set_phase(PhaseToProto(state->phase));
   reply->set_failure(state->failure);
+  reply->set_term(state->term);
   return grpc::Status::OK;
 }
 
@@ -142,18 +178,38 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext*
   return reactor;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ReportCheckpointRequest* request,
+    v1::ReportCheckpointReply* /*reply*/) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(
+      host_->WorkerPart(SenderFromProto(request->sender()), PartFromProto(request->part()))));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::RequestCheckpoint(
+    grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest* request,
+    v1::RequestCheckpointReply* reply) {
+  const absl::Status here = CheckJobName(request->job_name());
+  if (here.ok()) return new CheckpointCall(host_, reply);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(here));
+  return reactor;
+}
+
+absl::Status CoordinatorService::CheckJobName(absl::string_view asked) const {
+  const std::string here = host_->Status().job_name;
+  if (asked.empty() || asked == here) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("job ", here, " runs here, not ", asked));
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerContext* context,
                                                         const v1::GetStatusRequest* request,
                                                         v1::GetStatusReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  const JobStatus status = host_->Status();
-  if (!request->job_name().empty() && request->job_name() != status.job_name) {
-    reactor->Finish(ToGrpc(absl::NotFoundError(
-        absl::StrCat("job ", status.job_name, " runs here, not ", request->job_name()))));
-    return reactor;
-  }
-  StatusToProto(status, reply);
-  reactor->Finish(grpc::Status::OK);
+  const absl::Status here = CheckJobName(request->job_name());
+  if (here.ok()) StatusToProto(host_->Status(), reply);
+  reactor->Finish(ToGrpc(here));
   return reactor;
 }
 

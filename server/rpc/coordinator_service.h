@@ -19,11 +19,19 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
                                       v1::HeartbeatReply* reply) override;
   grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context,
                                   const v1::LeaveRequest* request, v1::LeaveReply* reply) override;
+  grpc::ServerUnaryReactor* ReportCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::ReportCheckpointRequest* request,
+                                             v1::ReportCheckpointReply* reply) override;
+  grpc::ServerUnaryReactor* RequestCheckpoint(grpc::CallbackServerContext* context,
+                                              const v1::RequestCheckpointRequest* request,
+                                              v1::RequestCheckpointReply* reply) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
                                       const v1::GetStatusRequest* request,
                                       v1::GetStatusReply* reply) override;
 
  private:
+  absl::Status CheckJobName(absl::string_view asked) const;
+
   CoordinatorHost* const host_;
 };
 

@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <utility>
 
@@ -22,6 +23,8 @@ constexpr int kMessageBytesMax = 64 << 20;
 constexpr size_t kAnswerQueueMax = 1 << 16;
 constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
 constexpr std::chrono::milliseconds kCallsPatience{1000};  // For open calls to end by themselves.
+// For a last checkpoint when a server is to stop: less than what supervisors give before they kill.
+constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
 
 // Once switched on, by anybody in the process, gRPC's reflection adds itself to every server.
 class WithoutReflection final : public grpc::ServerBuilderOption {
@@ -50,20 +53,28 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, colon), ":", port);
 }
 
-CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options) {
+CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunFolder* folder) {
   const JobSpec& job = options.job;
-  return {.job_name = job.name,
-          .job_hash = job.hash,
-          .software_version = options.software_version,
-          .world_size = job.workers,
-          .shards = job.shards,
-          .layout = job.compression.layout,
-          .window_bytes = job.server.window_bytes,
-          .lease = job.server.lease,
-          .heartbeat = job.server.heartbeat,
-          .join_timeout = job.server.join_timeout,
-          .job_uid = options.job_uid,
-          .server_incarnation = options.server_incarnation};
+  CoordinatorOptions out{.job_name = job.name,
+                         .job_hash = job.hash,
+                         .software_version = options.software_version,
+                         .world_size = job.workers,
+                         .shards = job.shards,
+                         .layout = job.compression.layout,
+                         .window_bytes = job.server.window_bytes,
+                         .lease = job.server.lease,
+                         .heartbeat = job.server.heartbeat,
+                         .join_timeout = job.server.join_timeout,
+                         .job_uid = options.job_uid,
+                         .server_incarnation = options.server_incarnation};
+  if (folder == nullptr) return out;
+  out.checkpoint_every = job.checkpoint.every;
+  out.checkpoint_keep = job.checkpoint.keep;
+  out.wait_limit = job.server.wait_limit;
+  out.run = folder->run();
+  out.checkpoints = folder->checkpoints();
+  out.damaged_checkpoints = folder->damaged();
+  return out;
 }
 
 // A connection of its own, so that bulk data cannot starve the shard's lease.
@@ -81,9 +92,49 @@ std::shared_ptr<grpc::Channel> ControlChannel(const std::string& address) {
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
+// A checkpoint that a server which is to stop waits for. Shared with the call that asks for it,
+// which may outlive the server.
+struct LastCheckpoint {
+  explicit LastCheckpoint(Logger log) : logger(std::move(log)) {}
+  void Answer(const absl::StatusOr<uint64_t>& step) {
+    if (step.ok()) {
+      logger.Info("the checkpoint after step ", *step,
+                  " is complete; start the job again with "
+                  "--resume to go on from there");
+    } else {
+      logger.Warning("no new checkpoint: ", step.status().message());
+    }
+    answered = true;
+  }
+
+  const Logger logger;
+  std::atomic<bool> answered = false;
+  grpc::ClientContext context;  // Of a coordinator elsewhere, and so are the rest.
+  v1::RequestCheckpointRequest request;
+  v1::RequestCheckpointReply reply;
+  std::unique_ptr<v1::Coordinator::Stub> stub;
+};
+
+// Asks the coordinator at `address`.
+void RequestFrom(const std::string& address, const std::shared_ptr<LastCheckpoint>& last) {
+  last->stub = v1::Coordinator::NewStub(ControlChannel(address));
+  last->context.set_deadline(std::chrono::system_clock::now() +
+                             absl::ToChronoMilliseconds(kCheckpointPatience));
+  last->stub->async()->RequestCheckpoint(
+      &last->context, &last->request, &last->reply, [last](const grpc::Status& status) {
+        if (status.ok()) {
+          last->Answer(last->reply.step());
+        } else {
+          last->Answer(absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                                    status.error_message()));
+        }
+      });
+}
+
 class GrpcServer final : public Server {
  public:
-  GrpcServer(ServerOptions options, const Clock* clock)
+  // `folder`: of shard 0 of a job with checkpoints, else null.
+  GrpcServer(ServerOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock)
       : options_(std::move(options)),
         clock_(clock),
         logger_(absl::StrCat("shard-", options_.shard)),
@@ -95,8 +146,9 @@ class GrpcServer final : public Server {
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {
     if (options_.shard == 0) {
-      coordinator_ =
-          std::make_unique<CoordinatorHost>(CoordinatorOptionsOf(options_), clock, logger_);
+      CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
+      coordinator_ = std::make_unique<CoordinatorHost>(std::move(coordinator), std::move(folder),
+                                                       clock, logger_);
       coordinator_service_ = std::make_unique<CoordinatorService>(coordinator_.get());
       control_service_ = std::make_unique<ControlService>(coordinator_.get());
     }
@@ -119,6 +171,7 @@ class GrpcServer final : public Server {
 
  private:
   void StartAgent();
+  void StopNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Alarmed(const std::string& text) {
     MutexLock lock(&mutex_);
     if (agent_ != nullptr) agent_->ReportFailure(text);
@@ -140,6 +193,9 @@ class GrpcServer final : public Server {
   // When the end, or the wish for it, was first seen.
   std::optional<absl::Time> ending_since_ ABSL_GUARDED_BY(mutex_);
   std::string stop_reason_ ABSL_GUARDED_BY(mutex_);
+  // Before the end, in a job with checkpoints: what is waited for, and until when.
+  std::shared_ptr<LastCheckpoint> last_checkpoint_ ABSL_GUARDED_BY(mutex_);
+  absl::Time stop_at_ ABSL_GUARDED_BY(mutex_);
 };
 
 GrpcServer::~GrpcServer() {
@@ -213,6 +269,10 @@ void GrpcServer::StartAgent() {
 std::optional<absl::Status> GrpcServer::Outcome() {
   MutexLock lock(&mutex_);
   const ShardAgent::End end = agent_->end();
+  if (last_checkpoint_ != nullptr && !ending_since_.has_value()) {
+    if (!end.ended && !last_checkpoint_->answered && clock_->Now() < stop_at_) return std::nullopt;
+    StopNow();
+  }
   if (!end.ended && !ending_since_.has_value()) return std::nullopt;
   if (!ending_since_.has_value()) {
     ending_since_ = clock_->Now();
@@ -227,12 +287,28 @@ std::optional<absl::Status> GrpcServer::Outcome() {
 
 void GrpcServer::Stop(absl::string_view reason) {
   MutexLock lock(&mutex_);
-  if (ending_since_.has_value()) return;
-  ending_since_ = clock_->Now();
+  if (ending_since_.has_value() || last_checkpoint_ != nullptr) return;
   stop_reason_ = std::string(reason);
+  if (!options_.job.checkpoint.enabled()) {
+    StopNow();
+    return;
+  }
+  stop_at_ = clock_->Now() + kCheckpointPatience;
+  last_checkpoint_ = std::make_shared<LastCheckpoint>(logger_);
+  if (coordinator_ == nullptr) {
+    RequestFrom(options_.coordinator, last_checkpoint_);
+    return;
+  }
+  const CheckpointToken token = coordinator_->RequestCheckpoint(
+      [last = last_checkpoint_](const absl::StatusOr<uint64_t>& step) { last->Answer(step); });
+  (void)token;  // Never taken back: the coordinator ends first.
+}
+
+void GrpcServer::StopNow() {
+  ending_since_ = clock_->Now();
   server_->GetHealthCheckService()->SetServingStatus(false);
   if (coordinator_ != nullptr) {
-    coordinator_->Fail(absl::StrCat("shard 0 (", address_, "): ", reason));
+    coordinator_->Fail(absl::StrCat("shard 0 (", address_, "): ", stop_reason_));
   } else {
     agent_->ReportFailure(stop_reason_);
   }
@@ -263,7 +339,14 @@ absl::Status CheckOptions(const ServerOptions& options) {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Clock* clock) {
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return valid;
-  auto server = std::make_unique<GrpcServer>(std::move(options), clock);
+  std::unique_ptr<RunFolder> folder;
+  if (options.shard == 0 && options.job.checkpoint.enabled()) {
+    absl::StatusOr<std::unique_ptr<RunFolder>> opened =
+        RunFolder::Open(options.job, Logger("shard-0"));
+    if (!opened.ok()) return opened.status();
+    folder = *std::move(opened);
+  }
+  auto server = std::make_unique<GrpcServer>(std::move(options), std::move(folder), clock);
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
   return server;

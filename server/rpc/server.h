@@ -30,7 +30,9 @@ struct ServerOptions {
 
 class Server {
  public:
-  // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: options that do not fit together.
+  // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: options that do not fit together. Shard 0
+  // of a job with checkpoints goes on with the unfinished run that is in checkpoint.dir;
+  // FAILED_PRECONDITION, DATA_LOSS: it cannot, or another coordinator has the folder.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Clock* clock);
   // Ends calls that are still open at once.
   virtual ~Server() = default;
@@ -41,7 +43,8 @@ class Server {
   // Empty while it runs; then OK (the job finished) or why it failed. On shard 0 not before workers
   // and shards know it, or had a few seconds to.
   virtual std::optional<absl::Status> Outcome() = 0;
-  // Ends the job with `reason`, on all processes; then Outcome follows.
+  // Ends the job with `reason`, on all processes; then Outcome follows. In a job with checkpoints
+  // it asks for a last one before and waits for it a few seconds.
   virtual void Stop(absl::string_view reason) = 0;
 
   virtual bool ready() const = 0;  // The shard has its part of the job.

@@ -1,0 +1,146 @@
+#include "server/rpc/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+
+namespace sluice {
+namespace {
+
+// The descriptor that holds the lock; the kernel gives it back however the process ends.
+absl::StatusOr<int> Lock(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
+    return absl::UnavailableError(
+        absl::StrCat("checkpoint.dir ", dir, " cannot be made: ", error.message()));
+  }
+  const std::string path = absl::StrCat(dir, "/lock");
+  const int lock_fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_fd < 0) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " cannot be opened: ", std::strerror(errno),
+                     "; the servers need a checkpoint.dir that they can write to"));
+  }
+  if (::flock(lock_fd, LOCK_EX | LOCK_NB) == 0) return lock_fd;
+  const int problem = errno;
+  ::close(lock_fd);
+  if (problem != EWOULDBLOCK) {
+    return absl::UnavailableError(
+        absl::StrCat(path, " cannot be locked: ", std::strerror(problem)));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("another coordinator uses checkpoint.dir ", dir,
+                   "; end it first, or give this job a folder of its own"));
+}
+
+}  // namespace
+
+RunFolder::~RunFolder() { ::close(lock_fd_); }
+
+absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const JobSpec& job,
+                                                           const Logger& logger) {
+  const absl::StatusOr<int> lock_fd = Lock(job.checkpoint.dir);
+  if (!lock_fd.ok()) return lock_fd.status();
+  auto folder = std::unique_ptr<RunFolder>(new RunFolder(job.checkpoint.dir, *lock_fd, logger));
+  const absl::Status looked = folder->Look(job);
+  if (!looked.ok()) return looked;
+  return folder;
+}
+
+absl::Status RunFolder::Look(const JobSpec& job) {
+  absl::Status status = LookAtRun(job);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir_);
+  if (!steps.ok()) return steps.status();
+  std::reverse(steps->begin(), steps->end());
+  for (const uint64_t step : *steps) {
+    status = LookAtCheckpoint(job, step);
+    if (!status.ok()) return status;
+  }
+  std::reverse(checkpoints_.begin(), checkpoints_.end());
+  if (!checkpoints_.empty() || damaged_.empty()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("none of the checkpoints in ", dir_,
+                                          " can be used (the log says why of each); ",
+                                          "bring them back, or remove the folder to begin anew"));
+}
+
+absl::Status RunFolder::LookAtRun(const JobSpec& job) {
+  absl::StatusOr<RunRecord> record = ReadRunRecord(dir_);
+  if (absl::IsNotFound(record.status())) return absl::OkStatus();
+  if (!record.ok()) return record.status();
+  if (record->job_name != job.name) {
+    return absl::FailedPreconditionError(absl::StrCat(dir_, " holds a run of job ",
+                                                      record->job_name, ", not of ", job.name,
+                                                      "; give this job another checkpoint.dir"));
+  }
+  if (record->finished) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir_, " holds a finished run of job ", job.name,
+                     "; give another checkpoint.dir, or remove it"));
+  }
+  run_ = *std::move(record);
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
+  absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir_, step);
+  if (absl::IsNotFound(manifest.status())) {
+    logger_.Info("the checkpoint after step ", step, " was never complete; it is removed");
+    return Drop(step);
+  }
+  if (manifest.ok() && !run_.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(dir_,
+                     " holds checkpoints, but no run.json says of which run; give another "
+                     "checkpoint.dir, or remove it"));
+  }
+  absl::Status usable = manifest.status();
+  if (usable.ok() && manifest->job_uid != run_->job_uid) {
+    usable = absl::FailedPreconditionError("it is of another run");
+  }
+  // Older ones are read in full when they are needed.
+  if (usable.ok() && checkpoints_.empty()) usable = VerifyCheckpoint(dir_, *manifest);
+  if (!usable.ok()) {
+    logger_.Warning("the checkpoint after step ", step, " cannot be used: ", usable.message());
+    damaged_.push_back(step);
+    return absl::OkStatus();
+  }
+  if (manifest->world_size != job.workers || manifest->shards != job.shards ||
+      manifest->layout != job.compression.layout) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run in ", dir_, " has ", manifest->world_size, " workers and ",
+                     manifest->shards, " shards, this job ", job.workers, " and ", job.shards,
+                     manifest->layout != job.compression.layout
+                         ? " and other compression.chunk_bytes or bundle_bytes"
+                         : "",
+                     "; this version goes on only with the same"));
+  }
+  if (checkpoints_.empty() && manifest->job_hash != job.hash) {
+    logger_.Warning("the job file is not the one that the checkpoint after step ", step,
+                    " was written under; the run goes on with the new one");
+  }
+  checkpoints_.push_back(*std::move(manifest));
+  return absl::OkStatus();
+}
+
+absl::Status RunFolder::Persist(const RunRecord& record) const {
+  return WriteRunRecord(dir_, record);
+}
+
+absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
+  return WriteManifest(dir_, manifest);
+}
+
+absl::Status RunFolder::Drop(uint64_t step) const { return RemoveCheckpoint(dir_, step); }
+
+}  // namespace sluice

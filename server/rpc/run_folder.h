@@ -1,0 +1,56 @@
+// RunFolder: checkpoint.dir as the coordinator of a job has it: held against a second coordinator
+// for as long as this lives, with what an earlier one left there. Blocks on the disk. Not
+// thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "job/job_spec.h"
+#include "job/snapshot.h"
+
+namespace sluice {
+
+class RunFolder {
+ public:
+  // Makes the folder, locks it, and looks what is there: says in the log what is damaged and what
+  // of unfinished checkpoints was removed. FAILED_PRECONDITION: another coordinator has it, or it
+  // holds a run that this job cannot go on with. Other errors: trouble with the disk.
+  static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const JobSpec& job, const Logger& logger);
+  ~RunFolder();
+  RunFolder(const RunFolder&) = delete;
+  RunFolder& operator=(const RunFolder&) = delete;
+
+  // Of an unfinished run that is to go on; none: a new run begins here.
+  const std::optional<RunRecord>& run() const { return run_; }
+  // The newest that is whole, and older ones; ascending.
+  const std::vector<CheckpointManifest>& checkpoints() const { return checkpoints_; }
+  // Steps of what cannot be used and was left for a person to look at.
+  const std::vector<uint64_t>& damaged() const { return damaged_; }
+
+  absl::Status Persist(const RunRecord& record) const;
+  absl::Status Write(const CheckpointManifest& manifest) const;
+  absl::Status Drop(uint64_t step) const;
+
+ private:
+  RunFolder(std::string dir, int lock_fd, Logger logger)
+      : dir_(std::move(dir)), lock_fd_(lock_fd), logger_(std::move(logger)) {}
+
+  absl::Status Look(const JobSpec& job);
+  absl::Status LookAtRun(const JobSpec& job);
+  absl::Status LookAtCheckpoint(const JobSpec& job, uint64_t step);
+
+  const std::string dir_;
+  const int lock_fd_;
+  const Logger logger_;
+  std::optional<RunRecord> run_;
+  std::vector<CheckpointManifest> checkpoints_;
+  std::vector<uint64_t> damaged_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,279 @@
+// A job with checkpoints through real servers: what is on disk when, and how it goes on after
+// losses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "job/checkpoint/checkpoint_folder.h"
+#include "server/rpc/server.h"
+#include "tests/rpc/fake_worker.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr uint32_t kShards = 2;
+constexpr uint32_t kWorkers = 2;
+
+// Two fake workers, which keep only their parts of checkpoints, and two servers.
+class RecoveryTest : public ::testing::Test {
+ protected:
+  RecoveryTest() {
+    job_.name = "test";
+    job_.hash = 9;
+    job_.workers = kWorkers;
+    job_.shards = kShards;
+    job_.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
+    job_.compression.min_elements = 0;
+    job_.server.heartbeat = absl::Milliseconds(50);
+    job_.checkpoint.every = 3;
+    job_.checkpoint.dir =
+        absl::StrCat(::testing::TempDir(), "/recovery/",
+                     ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(job_.checkpoint.dir);
+    servers_.resize(kShards);
+  }
+  // Shard 0 last: it waits a while for streams that are still open.
+  void TearDown() override {
+    streams_.clear();
+    while (!servers_.empty()) servers_.pop_back();
+  }
+  const std::string& dir() const { return job_.checkpoint.dir; }
+
+  absl::Status StartServer(uint32_t shard) {
+    // On a fixed port after the first time, as in a real job: those who were there find it again.
+    ServerOptions options{.job = job_,
+                          .shard = shard,
+                          .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
+                          .advertise = "",
+                          .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                          .software_version = "1",
+                          .job_uid = 77,
+                          .server_incarnation = ++incarnation_};
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options), &clock_);
+    if (!server.ok()) return server.status();
+    servers_[shard] = *std::move(server);
+    ports_[shard] = servers_[shard]->port();
+    return absl::OkStatus();
+  }
+  void StartServers() {
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      const absl::Status started = StartServer(shard);
+      ASSERT_TRUE(started.ok()) << started;
+    }
+  }
+  // New sessions of both workers, each with a stream to every shard.
+  void JoinAll() {
+    streams_.clear();
+    workers_.clear();
+    std::vector<std::thread> joins;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      workers_.push_back(std::make_unique<FakeWorker>(servers_[0]->address(), rank));
+      workers_[rank]->request().set_nonce(++nonce_);
+    }
+    for (auto& worker : workers_) {
+      joins.emplace_back([&worker] {
+        const grpc::Status status = worker->Join();
+        EXPECT_TRUE(status.ok()) << status.error_message();
+      });
+    }
+    for (std::thread& join : joins) join.join();
+    checkpoint_step_ = 0;
+    for (auto& worker : workers_) {
+      for (uint32_t shard = 0; shard < kShards; ++shard) streams_.push_back(worker->Open(shard));
+    }
+  }
+  FakeWorker::OpenStream& StreamOf(uint32_t rank, uint32_t shard) {
+    return streams_[rank * kShards + shard];
+  }
+  void ExchangeStep(uint64_t step) {
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      v1::ExchangeReply reply;
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+        v1::ExchangeRequest request = workers_[rank]->Contribution(step, 1);
+        request.set_checkpoint_step(checkpoint_step_);
+        reply = Ask(&StreamOf(rank, shard), request);
+      }
+      ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
+      ASSERT_TRUE(StreamOf(0, shard).stream->Read(&reply));
+      if (shard == 0 && reply.checkpoint_step() != 0) checkpoint_step_ = reply.checkpoint_step();
+    }
+    if (checkpoint_step_ == step) ReportParts();
+  }
+  void ReportParts() {
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      const uint32_t term = workers_[rank]->grant().term();
+      const auto part = WritePart(dir(), term, checkpoint_step_, WorkerPartName(rank, term), "here");
+      ASSERT_TRUE(part.ok()) << part.status();
+      v1::ReportCheckpointRequest request;
+      *request.mutable_sender() = workers_[rank]->Sender();
+      request.mutable_part()->set_term(term);
+      request.mutable_part()->set_step(checkpoint_step_);
+      request.mutable_part()->set_name(part->name);
+      request.mutable_part()->set_bytes(part->bytes);
+      request.mutable_part()->set_checksum(part->checksum);
+      v1::ReportCheckpointReply reply;
+      grpc::ClientContext context;
+      context.set_deadline(TestDeadline());
+      const auto stub = v1::Coordinator::NewStub(TestChannel(servers_[0]->address()));
+      const grpc::Status status = stub->ReportCheckpoint(&context, request, &reply);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+    }
+    checkpoint_step_ = 0;
+  }
+  void ExchangeSteps(uint64_t first, uint64_t last) {
+    for (uint64_t step = first; step <= last; ++step) ExchangeStep(step);
+  }
+  void AwaitCheckpoint(uint64_t step) {
+    while (servers_[0]->Status()->checkpoint_step != step) std::this_thread::yield();
+  }
+  void AwaitTerm(uint32_t term) {
+    while (workers_[0]->Beat().term() != term) std::this_thread::yield();
+  }
+  void LeaveUntilFinished() {
+    EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
+    EXPECT_EQ(workers_[1]->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
+    EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
+    streams_.clear();
+    while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
+    EXPECT_TRUE(servers_[0]->Outcome()->ok());
+  }
+
+  SteadyClock clock_;
+  JobSpec job_;
+  int ports_[kShards] = {};
+  uint64_t incarnation_ = 0;
+  uint64_t nonce_ = 0;
+  uint64_t checkpoint_step_ = 0;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<FakeWorker>> workers_;
+  std::vector<FakeWorker::OpenStream> streams_;  // By rank and shard.
+};
+
+TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
+  StartServers();
+  EXPECT_EQ(ReadRunRecord(dir())->job_uid, 77u);
+  JoinAll();
+  ExchangeSteps(1, 4);
+  AwaitCheckpoint(3);
+  const auto manifest = ReadManifest(dir(), 3);
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->parts.size(), 4u);
+  EXPECT_TRUE(VerifyCheckpoint(dir(), *manifest).ok());
+  ExchangeSteps(5, 10);
+  AwaitCheckpoint(9);
+  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(6, 9)) << "the last two are kept";
+  const v1::GetStatusReply status = workers_[0]->Status();
+  EXPECT_EQ(status.checkpoint_step(), 9u);
+  EXPECT_GT(status.seconds_since_checkpoint(), 0);
+  LeaveUntilFinished();
+  EXPECT_TRUE(ReadRunRecord(dir())->finished);
+  servers_[0].reset();
+  EXPECT_THAT(std::string(StartServer(0).message()), HasSubstr("holds a finished run of job test"));
+}
+
+TEST_F(RecoveryTest, ARestartedShardBringsTheJobBackToTheCheckpoint) {
+  StartServers();
+  JoinAll();
+  ExchangeSteps(1, 5);
+  AwaitCheckpoint(3);
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  AwaitTerm(1);
+  EXPECT_EQ(workers_[1]->Beat().phase(), v1::JOB_PHASE_RECOVERING);
+  EXPECT_EQ(ReadRunRecord(dir())->term, 1u);
+  const v1::ExchangeReply fenced = Ask(&StreamOf(0, 0), workers_[0]->Contribution(6, 1));
+  EXPECT_EQ(fenced.outcome(), v1::OUTCOME_FENCED);
+  EXPECT_EQ(fenced.term(), 1u);
+  JoinAll();
+  EXPECT_EQ(workers_[0]->grant().term(), 1u);
+  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
+  EXPECT_EQ(workers_[0]->grant().first_step(), 4u);
+  ExchangeSteps(4, 7);
+  AwaitCheckpoint(6);
+  EXPECT_EQ(workers_[0]->Status().rollbacks(), 1u);
+  EXPECT_THAT(workers_[0]->Status().last_rollback(), HasSubstr("was started again"));
+  LeaveUntilFinished();
+}
+
+TEST_F(RecoveryTest, ADamagedPartOfAShardMakesWayForTheCheckpointBefore) {
+  StartServers();
+  JoinAll();
+  ExchangeSteps(1, 8);
+  AwaitCheckpoint(6);
+  std::ofstream(StepFolder(dir(), 6) + "/" + ShardPartName(1, 0), std::ios::app) << "x";
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  AwaitTerm(1);
+  JoinAll();
+  EXPECT_EQ(workers_[0]->grant().term(), 2u);
+  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
+  EXPECT_THAT(workers_[0]->Status().last_rollback(),
+              HasSubstr("the checkpoint after step 6 cannot be used (shard 1"));
+  ExchangeSteps(4, 7);
+  AwaitCheckpoint(6);
+  EXPECT_TRUE(VerifyCheckpoint(dir(), *ReadManifest(dir(), 6)).ok());
+}
+
+TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
+  StartServers();
+  JoinAll();
+  ExchangeSteps(1, 5);
+  AwaitCheckpoint(3);
+  EXPECT_THAT(std::string(StartServer(0).message()), HasSubstr("another coordinator uses"));
+  servers_[0].reset();
+  const absl::Status started = StartServer(0);
+  ASSERT_TRUE(started.ok()) << started;
+  EXPECT_EQ(ReadRunRecord(dir())->term, 1u);
+  // Shard 1 has lived on; it dials again and is told the term.
+  JoinAll();
+  EXPECT_EQ(workers_[0]->grant().job_uid(), 77u);
+  EXPECT_EQ(workers_[0]->grant().term(), 1u);
+  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
+  ExchangeSteps(4, 7);
+  AwaitCheckpoint(6);
+  LeaveUntilFinished();
+}
+
+TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
+  job_.checkpoint.every = 1000;
+  for (uint32_t stopped : {0u, 1u}) {
+    StartServers();
+    JoinAll();
+    const uint64_t first = workers_[0]->grant().first_step();
+    ExchangeSteps(first, first + 1);
+    servers_[stopped]->Stop("was stopped by SIGTERM");
+    uint64_t step = first + 2;
+    EXPECT_FALSE(servers_[stopped]->Outcome().has_value());
+    while (servers_[0]->Status()->checkpoint_step < first) ExchangeStep(step++);
+    streams_.clear();
+    std::optional<absl::Status> outcome;
+    while (!(outcome = servers_[stopped]->Outcome()).has_value()) std::this_thread::yield();
+    EXPECT_THAT(std::string(outcome->message()), HasSubstr("was stopped by SIGTERM"));
+    EXPECT_FALSE(ReadRunRecord(dir())->finished);
+    servers_[1].reset();
+    servers_[0].reset();
+  }
+}
+
+TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfIt) {
+  StartServers();
+  JoinAll();
+  ExchangeSteps(1, 5);
+  AwaitCheckpoint(3);
+  // A folder in the record's place, which no rename replaces.
+  std::filesystem::remove(dir() + "/run.json");
+  std::filesystem::create_directories(dir() + "/run.json/in-the-way");
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  while (servers_[0]->Status()->phase != JobPhase::kFailed) std::this_thread::yield();
+  EXPECT_THAT(servers_[0]->Status()->failure, HasSubstr("term 1 of the job cannot be recorded"));
+}
+
+}  // namespace
+}  // namespace sluice
