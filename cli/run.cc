@@ -23,8 +23,8 @@
 #include "cli/quantity.h"
 #include "cli/report.h"
 #include "cli/restart_policy.h"
-#include "cli/run_folder.h"
 #include "cli/run_setup.h"
+#include "cli/run_start.h"
 #include "cli/status_client.h"
 #include "cli/stop_signals.h"
 

@@ -10,7 +10,7 @@
 #include "cli/free_port.h"
 #include "cli/launch_plan.h"
 #include "cli/run.h"
-#include "cli/run_folder.h"
+#include "cli/run_start.h"
 #include "job/job_spec.h"
 
 namespace sluice {

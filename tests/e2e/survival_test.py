@@ -21,7 +21,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
 STEPS = 1500
 EVERY = 25
 NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
@@ -107,13 +107,12 @@ class Run:
         return self.process.poll() is not None
 
     def step(self):
-        """The slowest worker's; 0: not known."""
+        """That all shards have closed, as of their last report; 0: not known."""
         done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
                               capture_output=True, text=True, timeout=LIMIT)
         if done.returncode != 0:
             return 0
-        members = json.loads(done.stdout)["members"]
-        return min((int(m.get("progress", {}).get("step", 0)) for m in members), default=0)
+        return min((int(shard["highest_closed_step"]) for shard in json.loads(done.stdout)["shards"]), default=0)
 
     def wait_until_step(self, step):
         def is_there():
@@ -173,9 +172,8 @@ class Survival(unittest.TestCase):
 
     def left(self):
         """Processes of any run in the test's folder."""
-        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
-        return {pid: line for pid in pids
-                if any(str(self.folder) in word for word in (line := command_line(pid))) and is_running(pid)}
+        lines = {int(entry): " ".join(command_line(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
+        return {pid: line for pid, line in lines.items() if str(self.folder) in line and is_running(pid)}
 
     def finish(self, run):
         """To the end, which must be that of the undisturbed run."""
@@ -189,7 +187,7 @@ class Survival(unittest.TestCase):
         return report
 
     def wait_for_random_moment(self, run):
-        """Anywhere in training but its end, which must not come first. Steps are reported every 200 ms."""
+        """Anywhere in training but its end, which must not come first. Shards report every 200 ms."""
         step = self.random.randrange(1, STEPS * 6 // 10)
         run.wait_until_step(step)
         time.sleep(self.random.uniform(0, 0.2))

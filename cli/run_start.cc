@@ -1,4 +1,4 @@
-#include "cli/run_folder.h"
+#include "cli/run_start.h"
 
 #include <vector>
 

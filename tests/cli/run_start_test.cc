@@ -1,4 +1,4 @@
-#include "cli/run_folder.h"
+#include "cli/run_start.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,14 +15,14 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-class RunFolderTest : public ::testing::Test {
+class RunStartTest : public ::testing::Test {
  protected:
-  RunFolderTest() {
+  RunStartTest() {
     std::string folder = ::testing::TempDir() + "/folder-XXXXXX";
     spec_.checkpoint.dir = ::mkdtemp(folder.data());
     spec_.name = "mnist";
   }
-  ~RunFolderTest() override { std::filesystem::remove_all(spec_.checkpoint.dir); }
+  ~RunStartTest() override { std::filesystem::remove_all(spec_.checkpoint.dir); }
 
   void Record(uint32_t term, bool finished = false, const std::string& name = "mnist") {
     const RunRecord record{.job_name = name, .job_uid = 7, .term = term, .finished = finished};
@@ -49,7 +49,7 @@ class RunFolderTest : public ::testing::Test {
   JobSpec spec_;
 };
 
-TEST_F(RunFolderTest, WithoutCheckpointsThereIsNothingToResume) {
+TEST_F(RunStartTest, WithoutCheckpointsThereIsNothingToResume) {
   spec_.checkpoint.dir.clear();
   const absl::StatusOr<RunStart> start = FindRunStart(spec_, false);
   ASSERT_TRUE(start.ok()) << start.status();
@@ -59,7 +59,7 @@ TEST_F(RunFolderTest, WithoutCheckpointsThereIsNothingToResume) {
   EXPECT_EQ(RollbacksSince(spec_, 0), 0u);
 }
 
-TEST_F(RunFolderTest, AnEmptyFolderIsForANewRun) {
+TEST_F(RunStartTest, AnEmptyFolderIsForANewRun) {
   const absl::StatusOr<RunStart> start = FindRunStart(spec_, false);
   ASSERT_TRUE(start.ok()) << start.status();
   EXPECT_FALSE(start->continues);
@@ -67,7 +67,7 @@ TEST_F(RunFolderTest, AnEmptyFolderIsForANewRun) {
   EXPECT_THAT(Refusal(true), AllOf(HasSubstr("no run was in"), HasSubstr(spec_.checkpoint.dir)));
 }
 
-TEST_F(RunFolderTest, AnUnfinishedRunIsContinuedOnlyIfAskedTo) {
+TEST_F(RunStartTest, AnUnfinishedRunIsContinuedOnlyIfAskedTo) {
   Record(3);
   Checkpoint(20);
   Checkpoint(40);
@@ -81,7 +81,7 @@ TEST_F(RunFolderTest, AnUnfinishedRunIsContinuedOnlyIfAskedTo) {
   EXPECT_EQ(start->checkpoint_step, 40u);
 }
 
-TEST_F(RunFolderTest, ARunWithoutCheckpointsYetCanBeContinued) {
+TEST_F(RunStartTest, ARunWithoutCheckpointsYetCanBeContinued) {
   Record(0);
   const absl::StatusOr<RunStart> start = FindRunStart(spec_, true);
   ASSERT_TRUE(start.ok()) << start.status();
@@ -89,7 +89,7 @@ TEST_F(RunFolderTest, ARunWithoutCheckpointsYetCanBeContinued) {
   EXPECT_THAT(Refusal(false), HasSubstr("no complete checkpoint yet"));
 }
 
-TEST_F(RunFolderTest, AFinishedOrForeignRunIsRefused) {
+TEST_F(RunStartTest, AFinishedOrForeignRunIsRefused) {
   Record(2, /*finished=*/true);
   for (const bool resume : {false, true}) {
     EXPECT_THAT(Refusal(resume), HasSubstr("holds a finished run of job mnist; give another "
@@ -99,7 +99,7 @@ TEST_F(RunFolderTest, AFinishedOrForeignRunIsRefused) {
   EXPECT_THAT(Refusal(true), AllOf(HasSubstr("cifar"), HasSubstr("mnist")));
 }
 
-TEST_F(RunFolderTest, ADamagedRecordIsNamed) {
+TEST_F(RunStartTest, ADamagedRecordIsNamed) {
   Record(2);
   std::ofstream(spec_.checkpoint.dir + "/run.json") << "{\"job";
   const absl::Status status = FindRunStart(spec_, true).status();
@@ -107,7 +107,7 @@ TEST_F(RunFolderTest, ADamagedRecordIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("run.json"));
 }
 
-TEST_F(RunFolderTest, CountsRollbacksByTheTerm) {
+TEST_F(RunStartTest, CountsRollbacksByTheTerm) {
   EXPECT_EQ(RollbacksSince(spec_, 0), 0u);
   Record(5);
   EXPECT_EQ(RollbacksSince(spec_, 0), 5u);
