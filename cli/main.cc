@@ -8,10 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <memory>
 #include <string>
 
 #include "absl/strings/str_join.h"
+#include "cli/checkpoint.h"
 #include "cli/codec_report.h"
 #include "cli/codecs.h"
 #include "cli/run.h"
@@ -195,6 +197,23 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
+void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {
+  CLI::App* checkpoint = app->add_subcommand("checkpoint", "Look into a folder of checkpoints");
+  checkpoint->require_subcommand(1);
+  using Command = int (*)(const CheckpointCommand&, std::ostream&, std::ostream&);
+  const auto add = [&](const char* name, const char* what, Command command) {
+    CLI::App* sub = checkpoint->add_subcommand(name, what);
+    auto flags = std::make_shared<CheckpointCommand>();
+    sub->add_option("dir", flags->dir, "The job's checkpoint.dir")->required()->type_name("DIR");
+    sub->add_option("--step", flags->step, "Only the checkpoint after this step")->type_name("N");
+    sub->callback([flags, command, chosen] {
+      *chosen = [flags, command] { return command(*flags, std::cout, std::cerr); };
+    });
+  };
+  add("inspect", "Say what is there; with --step, part by part", &InspectCheckpoints);
+  add("verify", "Read all of it and say whether a run could go on from it", &VerifyCheckpoints);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Sluice: a sharded parameter server that compresses gradients", "sluice");
   app.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -207,6 +226,7 @@ int Main(int argc, char** argv) {
   AddRun(&app, &run_options, &chosen);
   AddValidate(&app, &chosen);
   AddStatus(&app, &chosen);
+  AddCheckpoint(&app, &chosen);
   AddCodecs(&app, &chosen);
   AddBench(&app, &chosen);
   try {

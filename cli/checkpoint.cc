@@ -1,0 +1,234 @@
+#include "cli/checkpoint.h"
+
+#include <algorithm>
+#include <ostream>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/quantity.h"
+#include "compress/codec_spec.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
+
+namespace sluice {
+namespace {
+
+// Of an ostream: Abseil's string_view has no << for it everywhere.
+std::string Text(absl::string_view text) { return std::string(text); }
+
+uint64_t BytesOf(const CheckpointManifest& manifest) {
+  uint64_t bytes = 0;
+  for (const CheckpointPart& part : manifest.parts) bytes += part.bytes;
+  return bytes;
+}
+
+std::string Amount(const CheckpointManifest& manifest) {
+  return absl::StrCat(manifest.parts.size(), " parts, ",
+                      FormatBytes(static_cast<double>(BytesOf(manifest))));
+}
+
+absl::StatusOr<std::vector<uint64_t>> StepsOf(const CheckpointCommand& command) {
+  absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(command.dir);
+  if (!steps.ok() || !command.step.has_value()) return steps;
+  if (std::count(steps->begin(), steps->end(), *command.step) > 0) {
+    return std::vector<uint64_t>{*command.step};
+  }
+  return absl::NotFoundError(
+      absl::StrCat(command.dir, " has no checkpoint of step ", *command.step,
+                   steps->empty() ? "; it has none" : absl::StrCat("; it has: ", absl::StrJoin(*steps, ", "))));
+}
+
+std::string DescribeRun(const RunRecord& run) {
+  return absl::StrFormat("run %016x of job %s: %s, term %d", run.job_uid,
+                         absl::CHexEscape(run.job_name), run.finished ? "finished" : "unfinished",
+                         run.term);
+}
+
+std::string DescribeCompressor(const SavedCompressor& saved) {
+  std::set<std::string> specs;
+  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
+    specs.insert(ToString(chunk.config.spec));
+  }
+  return absl::StrCat(saved.chunks.size(), " chunks",
+                      specs.empty() ? "" : absl::StrCat(" as ", absl::StrJoin(specs, ", ")));
+}
+
+absl::Status Expect(absl::string_view what, uint64_t found, uint64_t wanted) {
+  if (found == wanted) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("it is of ", what, " ", found, ", should be of ", wanted));
+}
+
+template <typename Snapshot>
+absl::Status CheckIdentity(const Snapshot& snapshot, absl::string_view place, uint32_t found,
+                           uint32_t wanted, const CheckpointManifest& manifest) {
+  absl::Status same = Expect("job_uid", snapshot.job_uid, manifest.job_uid);
+  if (same.ok()) same = Expect("term", snapshot.term, manifest.term);
+  if (same.ok()) same = Expect("step", snapshot.step, manifest.step);
+  if (same.ok()) same = Expect(place, found, wanted);
+  return same;
+}
+
+// What a state holds, in words, once everything about it was seen to be right.
+absl::StatusOr<std::string> ReadShardState(absl::string_view dir,
+                                           const CheckpointManifest& manifest, uint32_t shard) {
+  const absl::StatusOr<std::string> bytes =
+      ReadPart(dir, manifest, ShardPartName(shard, manifest.term));
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::Status same = CheckIdentity(*snapshot, "shard", snapshot->shard, shard, manifest);
+  if (!same.ok()) return same;
+  return absl::StrCat(snapshot->versions.size(), " bundles, ",
+                      DescribeCompressor(snapshot->downlink));
+}
+
+absl::StatusOr<std::string> ReadWorkerState(absl::string_view dir,
+                                            const CheckpointManifest& manifest, uint32_t rank) {
+  const absl::StatusOr<std::string> bytes =
+      ReadPart(dir, manifest, WorkerPartName(rank, manifest.term));
+  if (!bytes.ok()) return bytes.status();
+  const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
+  if (!snapshot.ok()) return snapshot.status();
+  absl::Status same = CheckIdentity(*snapshot, "rank", snapshot->rank, rank, manifest);
+  if (!same.ok()) return same;
+  return absl::StrCat("trainer's state of ",
+                      FormatBytes(static_cast<double>(snapshot->trainer.size())), ", ",
+                      DescribeCompressor(snapshot->uplink));
+}
+
+absl::Status AtPart(const std::string& name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
+}
+
+absl::Status VerifyStates(absl::string_view dir, const CheckpointManifest& manifest) {
+  for (uint32_t shard = 0; shard < manifest.shards; ++shard) {
+    const absl::Status good = AtPart(ShardPartName(shard, manifest.term),
+                                     ReadShardState(dir, manifest, shard).status());
+    if (!good.ok()) return good;
+  }
+  for (uint32_t rank = 0; rank < manifest.world_size; ++rank) {
+    const absl::Status good = AtPart(WorkerPartName(rank, manifest.term),
+                                     ReadWorkerState(dir, manifest, rank).status());
+    if (!good.ok()) return good;
+  }
+  return absl::OkStatus();
+}
+
+void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::ostream& out) {
+  out << absl::StrFormat("  job hash %016x, tensor table %016x, %d workers, %d shards\n",
+                         manifest.job_hash, manifest.table_hash, manifest.world_size,
+                         manifest.shards);
+  out << absl::StrFormat("  chunks of %d, bundles of %d elements; written by version %s\n",
+                         manifest.layout.chunk_elements, manifest.layout.bundle_elements,
+                         absl::CHexEscape(manifest.software_version));
+  const size_t parts = manifest.parts.size();
+  for (const CheckpointPart& part : manifest.parts) {
+    out << absl::StrFormat("  %-28s %10s  %08x\n", part.name,
+                           FormatBytes(static_cast<double>(part.bytes)), part.checksum);
+    const auto show = [&](const absl::StatusOr<std::string>& state) {
+      out << "    " << (state.ok() ? *state : "DAMAGED: " + Text(state.status().message())) << "\n";
+    };
+    // No more states than parts, whatever the manifest says of shards and workers.
+    for (uint32_t shard = 0; shard < std::min<size_t>(manifest.shards, parts); ++shard) {
+      if (part.name == ShardPartName(shard, manifest.term)) {
+        show(ReadShardState(dir, manifest, shard));
+      }
+    }
+    for (uint32_t rank = 0; rank < std::min<size_t>(manifest.world_size, parts); ++rank) {
+      if (part.name == WorkerPartName(rank, manifest.term)) {
+        show(ReadWorkerState(dir, manifest, rank));
+      }
+    }
+  }
+}
+
+int Complain(const absl::Status& status, std::ostream& err) {
+  err << "error: " << Text(status.message()) << "\n";
+  return 1;
+}
+
+// The run that the folder is of, if its record can be read; 1 if it is there and cannot.
+int ShowRun(const std::string& dir, std::optional<RunRecord>* run, std::ostream& out,
+            std::ostream& err) {
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(dir);
+  if (record.ok()) {
+    out << DescribeRun(*record) << "\n";
+    *run = *record;
+    return 0;
+  }
+  if (!absl::IsNotFound(record.status())) return Complain(record.status(), err);
+  out << "no run.json: no run has begun here\n";
+  return 0;
+}
+
+absl::Status CheckRun(const std::optional<RunRecord>& run, const CheckpointManifest& manifest) {
+  if (!run.has_value() || run->job_uid == manifest.job_uid) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("it is of another run, %016x", manifest.job_uid));
+}
+
+}  // namespace
+
+int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
+  if (!steps.ok()) return Complain(steps.status(), err);
+  std::optional<RunRecord> run;
+  int code = ShowRun(command.dir, &run, out, err);
+  for (const uint64_t step : *steps) {
+    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(command.dir, step);
+    if (manifest.ok()) {
+      out << "step " << step << ", term " << manifest->term << ": complete, " << Amount(*manifest)
+          << "\n";
+      if (command.step.has_value()) ShowParts(command.dir, *manifest, out);
+    } else if (absl::IsNotFound(manifest.status())) {
+      out << "step " << step << ": incomplete, it has no manifest\n";
+    } else {
+      out << "step " << step << ": DAMAGED: " << Text(manifest.status().message()) << "\n";
+      code = 1;
+    }
+  }
+  if (!steps->empty()) return code;
+  if (run.has_value()) {
+    out << "no checkpoint\n";
+    return code;
+  }
+  return Complain(absl::NotFoundError(absl::StrCat(command.dir, " holds no checkpoints")), err);
+}
+
+int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
+  if (!steps.ok()) return Complain(steps.status(), err);
+  std::optional<RunRecord> run;
+  bool damage = ShowRun(command.dir, &run, out, err) != 0;
+  size_t good = 0;
+  for (const uint64_t step : *steps) {
+    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(command.dir, step);
+    absl::Status status = manifest.status();
+    if (absl::IsNotFound(status)) {
+      out << "step " << step << ": incomplete, it has no manifest\n";
+      continue;
+    }
+    if (status.ok()) status = CheckRun(run, *manifest);
+    if (status.ok()) status = VerifyCheckpoint(command.dir, *manifest);
+    if (status.ok()) status = VerifyStates(command.dir, *manifest);
+    if (status.ok()) {
+      ++good;
+      out << "step " << step << ": good, " << Amount(*manifest) << "\n";
+    } else {
+      damage = true;
+      out << "step " << step << ": DAMAGED: " << Text(status.message()) << "\n";
+    }
+  }
+  if (damage) return 1;
+  if (good > 0) return 0;
+  return Complain(
+      absl::NotFoundError(absl::StrCat(command.dir, " holds no complete checkpoint")), err);
+}
+
+}  // namespace sluice

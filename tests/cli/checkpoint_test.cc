@@ -1,0 +1,150 @@
+#include "cli/checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
+#include "tests/checkpoint/snapshot_samples.h"
+#include "tests/checkpoint/temporary_folder.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Answer {
+  int code = 0;
+  std::string text;  // Both streams.
+};
+
+Answer Ask(int (*command)(const CheckpointCommand&, std::ostream&, std::ostream&),
+           const std::string& dir, std::optional<uint64_t> step = std::nullopt) {
+  std::ostringstream text;
+  Answer answer;
+  answer.code = command({dir, step}, text, text);
+  answer.text = text.str();
+  return answer;
+}
+
+class CheckpointCommands : public ::testing::Test {
+ protected:
+  const std::string& dir() const { return folder_.path(); }
+
+  // One shard and two workers.
+  void Write(uint64_t step, uint64_t job_uid = 7) {
+    CheckpointManifest manifest;
+    manifest.job_name = "sample";
+    manifest.job_uid = job_uid;
+    manifest.term = 1;
+    manifest.step = step;
+    manifest.world_size = 2;
+    manifest.shards = 1;
+    manifest.software_version = "0.1";
+    ShardSnapshot shard = SampleShard();
+    shard.job_uid = job_uid;
+    shard.term = 1;
+    shard.step = step;
+    shard.shard = 0;
+    manifest.parts.push_back(
+        WritePart(dir(), 1, step, ShardPartName(0, 1), FormatShardSnapshot(shard)).value());
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      WorkerSnapshot worker = SampleWorker();
+      worker.job_uid = job_uid;
+      worker.term = 1;
+      worker.step = step;
+      worker.rank = same_rank_ ? 0 : rank;
+      manifest.parts.push_back(
+          WritePart(dir(), 1, step, WorkerPartName(rank, 1), FormatWorkerSnapshot(worker)).value());
+    }
+    if (forget_last_) manifest.parts.pop_back();
+    ASSERT_TRUE(WriteManifest(dir(), manifest).ok());
+  }
+  void Begin() { ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 3, false}).ok()); }
+
+  bool same_rank_ = false;
+  bool forget_last_ = false;
+  TemporaryFolder folder_;
+};
+
+TEST_F(CheckpointCommands, SayThatNothingIsThere) {
+  for (const auto command : {&InspectCheckpoints, &VerifyCheckpoints}) {
+    for (const std::string& nothing : {dir(), dir() + "/no/such"}) {
+      const Answer answer = Ask(command, nothing);
+      EXPECT_EQ(answer.code, 1);
+      EXPECT_THAT(answer.text, AllOf(HasSubstr("error: "), HasSubstr(nothing)));
+    }
+    EXPECT_THAT(Ask(command, dir(), 5).text, HasSubstr("no checkpoint of step 5; it has none"));
+  }
+}
+
+TEST_F(CheckpointCommands, ShowARunThatHasNoneYet) {
+  Begin();
+  const Answer answer = Ask(&InspectCheckpoints, dir());
+  EXPECT_EQ(answer.code, 0);
+  EXPECT_THAT(answer.text, AllOf(HasSubstr("run 0000000000000007 of job sample: unfinished, term 3"),
+                                 HasSubstr("no checkpoint")));
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
+}
+
+TEST_F(CheckpointCommands, ShowWhatIsThere) {
+  Begin();
+  Write(100);
+  Write(200);
+  ASSERT_TRUE(WritePart(dir(), 1, 300, "shard-0-term-1.state", "x").ok());
+  const Answer all = Ask(&InspectCheckpoints, dir());
+  EXPECT_EQ(all.code, 0);
+  EXPECT_THAT(all.text, AllOf(HasSubstr("step 100, term 1: complete, 3 parts, "),
+                              HasSubstr("step 300: incomplete, it has no manifest")));
+  const Answer one = Ask(&InspectCheckpoints, dir(), 200);
+  EXPECT_EQ(one.code, 0);
+  EXPECT_THAT(one.text,
+              AllOf(HasSubstr("2 workers, 1 shards"), HasSubstr("worker-1-term-1.state"),
+                    HasSubstr("3 bundles, 7 chunks as int8/ef21, none, powersgd:1, topk:25%+int4"),
+                    HasSubstr("trainer's state of 21 B"), Not(HasSubstr("100"))));
+  EXPECT_THAT(Ask(&InspectCheckpoints, dir(), 150).text, HasSubstr("it has: 100, 200, 300"));
+  const Answer verified = Ask(&VerifyCheckpoints, dir());
+  EXPECT_EQ(verified.code, 0);
+  EXPECT_THAT(verified.text, AllOf(HasSubstr("step 100: good, 3 parts"),
+                                   HasSubstr("step 200: good"), HasSubstr("step 300: incomplete")));
+}
+
+TEST_F(CheckpointCommands, NameWhatIsDamaged) {
+  Begin();
+  Write(100);
+  Write(200);
+  const std::string path = dir() + "/step-000000000200/worker-1-term-1.state";
+  std::string bytes = ReadText(path);
+  bytes[bytes.size() / 2] = static_cast<char>(~bytes[bytes.size() / 2]);
+  WriteText(path, bytes);
+  const Answer answer = Ask(&VerifyCheckpoints, dir());
+  EXPECT_EQ(answer.code, 1);
+  EXPECT_THAT(answer.text, AllOf(HasSubstr("step 100: good"), HasSubstr("step 200: DAMAGED: "),
+                                 HasSubstr("worker-1-term-1.state is damaged: its checksum is")));
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir(), 100).code, 0);
+  EXPECT_THAT(Ask(&InspectCheckpoints, dir(), 200).text, HasSubstr("    DAMAGED: "));
+  WriteText(dir() + "/run.json", "{}");
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir(), 100).code, 1);
+  EXPECT_EQ(Ask(&InspectCheckpoints, dir()).code, 1);
+}
+
+TEST_F(CheckpointCommands, NameWhatDoesNotBelong) {
+  Begin();
+  Write(100, /*job_uid=*/8);
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("of another run, 0000000000000008"));
+  same_rank_ = true;
+  Write(100);
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text,
+              HasSubstr("worker-1-term-1.state: it is of rank 0, should be of 1"));
+  forget_last_ = true;
+  Write(100);
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("worker-1-term-1.state"));
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
+}
+
+}  // namespace
+}  // namespace sluice
