@@ -27,6 +27,17 @@ std::string Printable(std::string text) {
   return text;
 }
 
+std::string CheckpointLine(const v1::GetStatusReply& status) {
+  std::string line = status.checkpoint_step() == 0
+                         ? "no checkpoint"
+                         : absl::StrCat("checkpoint after step ", status.checkpoint_step());
+  if (status.seconds_since_checkpoint() > 0) {
+    absl::StrAppendFormat(&line, ", %.0f s ago", status.seconds_since_checkpoint());
+  }
+  absl::StrAppend(&line, "  term ", status.term(), "  rollbacks ", status.rollbacks());
+  return line;
+}
+
 }  // namespace
 
 std::string FormatStatus(const v1::GetStatusReply& status) {
@@ -42,6 +53,9 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
     } else {
       absl::StrAppend(&text, "not here yet");
     }
+  }
+  if (status.checkpoint_step() > 0 || status.term() > 0) {
+    absl::StrAppend(&text, "\n", CheckpointLine(status));
   }
   if (!status.failure().empty()) absl::StrAppend(&text, "\nfailure: ", status.failure());
   return Printable(text);

@@ -98,8 +98,10 @@ void AddWaiting(const ShardStats& stats, Families* out) {
 
 void AddMembers(const JobStatus& job, Families* out) {
   out->Start("sluice_job_phase", "1 for the phase the job is in.", prometheus::MetricType::Gauge);
-  for (const JobPhase phase :
-       {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished, JobPhase::kFailed}) {
+  std::vector<JobPhase> phases = {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
+                                  JobPhase::kFailed};
+  if (job.has_checkpoints) phases.push_back(JobPhase::kRecovering);
+  for (const JobPhase phase : phases) {
     out->AddSample({{"phase", std::string(ToString(phase))}}).gauge.value = phase == job.phase;
   }
   out->Start("sluice_worker_step", "Step that a worker is at.", prometheus::MetricType::Gauge);
@@ -112,6 +114,19 @@ void AddMembers(const JobStatus& job, Families* out) {
   for (const MemberStatus& member : job.members) {
     out->AddSample({{"rank", absl::StrCat(member.rank)}}).gauge.value = member.progress.loss;
   }
+}
+
+void AddSurvival(const JobStatus& job, Families* out) {
+  out->Gauge("sluice_checkpoint_step", "Step of the newest complete job checkpoint; 0: none.",
+             static_cast<double>(job.checkpoint_step));
+  if (job.checkpoint_age.has_value()) {
+    out->Gauge("sluice_checkpoint_age_seconds", "Since the newest job checkpoint became complete.",
+               absl::ToDoubleSeconds(*job.checkpoint_age));
+  }
+  out->Gauge("sluice_term", "Raised by each rollback and restart of the coordinator.", job.term);
+  out->Counter("sluice_rollbacks_total",
+               "Times the job went back to a checkpoint since this coordinator started.",
+               job.rollbacks);
 }
 
 }  // namespace
@@ -133,6 +148,7 @@ std::string MetricsText(const HttpView& view) {
   out.Gauge("sluice_result_log_bytes", "Results kept until all ranks acknowledged them.",
             static_cast<double>(view.stats.log_bytes));
   if (view.job.has_value()) AddMembers(*view.job, &out);
+  if (view.job.has_value() && view.job->has_checkpoints) AddSurvival(*view.job, &out);
   return out.Text();
 }
 

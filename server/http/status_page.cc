@@ -59,6 +59,26 @@ void AddMembers(const JobStatus& job, std::string* out) {
   absl::StrAppend(out, "</table>\n");
 }
 
+void AddSurvival(const JobStatus& job, std::string* out) {
+  absl::StrAppend(out, "<p>");
+  if (job.checkpoint_step == 0) {
+    absl::StrAppend(out, "No checkpoint yet");
+  } else {
+    absl::StrAppend(out, "Newest checkpoint: after step ", job.checkpoint_step);
+    if (job.checkpoint_age.has_value()) {
+      absl::StrAppend(out, ", ",
+                      absl::FormatDuration(absl::Floor(*job.checkpoint_age, absl::Seconds(1))),
+                      " ago");
+    }
+  }
+  absl::StrAppend(out, "; term ", job.term, "; ", job.rollbacks,
+                  job.rollbacks == 1 ? " rollback" : " rollbacks",
+                  " since this coordinator started.</p>\n");
+  if (!job.last_rollback.empty()) {
+    absl::StrAppend(out, "<p>Last: ", EscapeHtml(job.last_rollback), ".</p>\n");
+  }
+}
+
 void AddShards(const JobStatus& job, std::string* out) {
   absl::StrAppend(out,
                   "<h2>Shards</h2><table><tr><th>shard</th><th>address</th><th>state</th>"
@@ -103,6 +123,7 @@ std::string StatusPage(const HttpView& view) {
     if (!view.job->failure.empty()) {
       absl::StrAppend(&out, "<p class=\"failed\">", EscapeHtml(view.job->failure), "</p>\n");
     }
+    if (view.job->has_checkpoints) AddSurvival(*view.job, &out);
     AddMembers(*view.job, &out);
     AddShards(*view.job, &out);
   } else {

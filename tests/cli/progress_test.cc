@@ -173,5 +173,16 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
+  v1::GetStatusReply status = Running(1);
+  EXPECT_THAT(FormatStatus(status), Not(HasSubstr("term")));
+  status.set_term(2);
+  status.set_rollbacks(1);
+  EXPECT_THAT(FormatStatus(status), HasSubstr("no checkpoint  term 2  rollbacks 1"));
+  status.set_checkpoint_step(1000);
+  status.set_seconds_since_checkpoint(61.4);
+  EXPECT_THAT(FormatStatus(status), HasSubstr("checkpoint after step 1000, 61 s ago  term 2"));
+}
+
 }  // namespace
 }  // namespace sluice

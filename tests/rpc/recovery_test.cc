@@ -108,7 +108,8 @@ class RecoveryTest : public ::testing::Test {
   void ReportParts() {
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
       const uint32_t term = workers_[rank]->grant().term();
-      const auto part = WritePart(dir(), term, checkpoint_step_, WorkerPartName(rank, term), "here");
+      const auto part =
+          WritePart(dir(), term, checkpoint_step_, WorkerPartName(rank, term), "here");
       ASSERT_TRUE(part.ok()) << part.status();
       v1::ReportCheckpointRequest request;
       *request.mutable_sender() = workers_[rank]->Sender();

@@ -35,7 +35,8 @@ class RunFolderTest : public ::testing::Test {
     return folder.ok() ? "opened" : std::string(folder.status().message());
   }
   void WriteRun(bool finished = false) {
-    ASSERT_TRUE(WriteRunRecord(dir(), {.job_name = "demo", .job_uid = 7, .finished = finished}).ok());
+    ASSERT_TRUE(
+        WriteRunRecord(dir(), {.job_name = "demo", .job_uid = 7, .finished = finished}).ok());
   }
   void WriteComplete(uint64_t step) {
     CheckpointManifest manifest;
@@ -105,8 +106,9 @@ TEST_F(RunFolderTest, WhenNoneCanBeUsedAPersonDecides) {
 
 TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   WriteRun(/*finished=*/true);
-  EXPECT_EQ(WhyNot(), dir() + " holds a finished run of job demo; give another checkpoint.dir, or "
-                              "remove it");
+  EXPECT_EQ(WhyNot(), dir() +
+                          " holds a finished run of job demo; give another checkpoint.dir, or "
+                          "remove it");
   WriteRun();
   job_.name = "other";
   EXPECT_THAT(WhyNot(), HasSubstr("holds a run of job demo, not of other"));

@@ -70,6 +70,41 @@ TEST(MetricsText, NamesCarryJobAndShard) {
   EXPECT_THAT(text, HasSubstr("phase=\"failed\"} 1"));
 }
 
+HttpView ViewWithCheckpoints() {
+  HttpView view = ExampleView();
+  view.job->has_checkpoints = true;
+  view.job->phase = JobPhase::kRecovering;
+  view.job->term = 3;
+  view.job->checkpoint_step = 1000;
+  view.job->checkpoint_age = absl::Milliseconds(61500);
+  view.job->rollbacks = 1;
+  view.job->last_rollback = "rank 1 (host <b>) was not heard of";
+  return view;
+}
+
+TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
+  const std::string text = MetricsText(ViewWithCheckpoints());
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("sluice_checkpoint_step" + labels + "} 1000"));
+  EXPECT_THAT(text, HasSubstr("sluice_checkpoint_age_seconds" + labels + "} 61.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_term" + labels + "} 3"));
+  EXPECT_THAT(text, HasSubstr("sluice_rollbacks_total" + labels + "} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_job_phase" + labels + ",phase=\"recovering\"} 1"));
+  const std::string without = MetricsText(ExampleView());
+  EXPECT_THAT(without, Not(HasSubstr("sluice_checkpoint")));
+  EXPECT_THAT(without, Not(HasSubstr("recovering")));
+}
+
+TEST(StatusPage, ShowsCheckpointsAndTheLastRollback) {
+  const std::string page = StatusPage(ViewWithCheckpoints());
+  EXPECT_THAT(page, HasSubstr("Newest checkpoint: after step 1000, 1m1s ago; term 3; 1 rollback "));
+  EXPECT_THAT(page, HasSubstr("Last: rank 1 (host &lt;b&gt;) was not heard of."));
+  EXPECT_THAT(StatusPage(ExampleView()), Not(HasSubstr("heckpoint")));
+  HttpView none = ViewWithCheckpoints();
+  none.job->checkpoint_step = 0;
+  EXPECT_THAT(StatusPage(none), HasSubstr("No checkpoint yet; term 3"));
+}
+
 TEST(StatusPage, EscapesWhatOthersWrote) {
   const std::string page = StatusPage(ExampleView());
   EXPECT_THAT(page, HasSubstr("de&lt;m&gt;o"));
