@@ -39,9 +39,9 @@ absl::StatusOr<std::vector<uint64_t>> StepsOf(const CheckpointCommand& command) 
   if (std::count(steps->begin(), steps->end(), *command.step) > 0) {
     return std::vector<uint64_t>{*command.step};
   }
-  return absl::NotFoundError(
-      absl::StrCat(command.dir, " has no checkpoint of step ", *command.step,
-                   steps->empty() ? "; it has none" : absl::StrCat("; it has: ", absl::StrJoin(*steps, ", "))));
+  return absl::NotFoundError(absl::StrCat(
+      command.dir, " has no checkpoint of step ", *command.step,
+      steps->empty() ? "; it has none" : absl::StrCat("; it has: ", absl::StrJoin(*steps, ", "))));
 }
 
 std::string DescribeRun(const RunRecord& run) {
@@ -61,7 +61,8 @@ std::string DescribeCompressor(const SavedCompressor& saved) {
 
 absl::Status Expect(absl::string_view what, uint64_t found, uint64_t wanted) {
   if (found == wanted) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("it is of ", what, " ", found, ", should be of ", wanted));
+  return absl::DataLossError(
+      absl::StrCat("it is of ", what, " ", found, ", should be of ", wanted));
 }
 
 template <typename Snapshot>
@@ -109,13 +110,13 @@ absl::Status AtPart(const std::string& name, const absl::Status& status) {
 
 absl::Status VerifyStates(absl::string_view dir, const CheckpointManifest& manifest) {
   for (uint32_t shard = 0; shard < manifest.shards; ++shard) {
-    const absl::Status good = AtPart(ShardPartName(shard, manifest.term),
-                                     ReadShardState(dir, manifest, shard).status());
+    const absl::Status good =
+        AtPart(ShardPartName(shard, manifest.term), ReadShardState(dir, manifest, shard).status());
     if (!good.ok()) return good;
   }
   for (uint32_t rank = 0; rank < manifest.world_size; ++rank) {
-    const absl::Status good = AtPart(WorkerPartName(rank, manifest.term),
-                                     ReadWorkerState(dir, manifest, rank).status());
+    const absl::Status good =
+        AtPart(WorkerPartName(rank, manifest.term), ReadWorkerState(dir, manifest, rank).status());
     if (!good.ok()) return good;
   }
   return absl::OkStatus();
@@ -227,8 +228,8 @@ int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::
   }
   if (damage) return 1;
   if (good > 0) return 0;
-  return Complain(
-      absl::NotFoundError(absl::StrCat(command.dir, " holds no complete checkpoint")), err);
+  return Complain(absl::NotFoundError(absl::StrCat(command.dir, " holds no complete checkpoint")),
+                  err);
 }
 
 }  // namespace sluice

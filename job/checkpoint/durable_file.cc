@@ -41,6 +41,13 @@ absl::Status FileError(int error, absl::string_view doing, absl::string_view pat
   }
 }
 
+// For writers: what is not there any more was taken from under them.
+absl::Status WriteError(int error, absl::string_view doing, absl::string_view path) {
+  const absl::Status status = FileError(error, doing, path);
+  if (!absl::IsNotFound(status)) return status;
+  return absl::UnavailableError(absl::StrCat(status.message(), "; was its folder removed?"));
+}
+
 class File {
  public:
   explicit File(int descriptor) : descriptor_(descriptor) {}
@@ -76,17 +83,17 @@ std::string FolderOf(const std::string& path) {
 
 absl::Status SyncFolder(const std::string& path) {
   File folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
-  if (!folder.ok()) return FileError(errno, "open the folder", path);
+  if (!folder.ok()) return WriteError(errno, "open the folder", path);
   // Some network file systems have no such thing and make names durable at once.
   if (::fsync(folder.get()) == 0 || errno == EINVAL || errno == ENOTSUP) return absl::OkStatus();
-  return FileError(errno, "make durable the folder", path);
+  return WriteError(errno, "make durable the folder", path);
 }
 
 absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), std::min(bytes.size(), kPiece));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return FileError(errno, "write", path);
+    if (written < 0) return WriteError(errno, "write", path);
     bytes.remove_prefix(static_cast<size_t>(written));
     // Lets the disk begin, so that the sync at the end does not find everything still to do.
     static_cast<void>(::sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE));
@@ -104,7 +111,7 @@ absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descripto
         absl::StrCat(path, ".", ::getpid(), "-", counter.fetch_add(1), kUnfinishedSuffix);
     *descriptor = OpenRetrying(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (*descriptor >= 0) return name;
-    if (errno != EEXIST) return FileError(errno, "create", name);
+    if (errno != EEXIST) return WriteError(errno, "create", name);
   }
   return absl::UnavailableError(absl::StrCat("cannot create a file beside ", path, ": ", kAttempts,
                                              " unfinished ones are there; remove them"));
@@ -114,11 +121,11 @@ absl::Status WriteFile(int descriptor, absl::string_view bytes, const std::strin
   File file(descriptor);
   absl::Status written = WriteAll(file.get(), bytes, path);
   if (!written.ok()) return written;
-  if (::fsync(file.get()) != 0) return FileError(errno, "make durable", path);
+  if (::fsync(file.get()) != 0) return WriteError(errno, "make durable", path);
   // What is read back should come from the device; and training has better use for the memory.
   static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
   const int error = file.Close();
-  return error == 0 ? absl::OkStatus() : FileError(error, "close", path);
+  return error == 0 ? absl::OkStatus() : WriteError(error, "close", path);
 }
 
 // Calls `take(span)` for each piece read.
@@ -153,7 +160,7 @@ absl::Status MakeFolder(const std::string& path) {
     static_cast<void>(SyncFolder(FolderOf(path)));
     return absl::OkStatus();
   }
-  return FileError(error, "make the folder", path);
+  return WriteError(error, "make the folder", path);
 }
 
 absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes) {
@@ -162,7 +169,7 @@ absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view
   if (!unfinished.ok()) return unfinished.status();
   absl::Status done = WriteFile(descriptor, bytes, *unfinished);
   if (done.ok() && ::rename(unfinished->c_str(), path.c_str()) != 0) {
-    done = FileError(errno, "rename to its name", *unfinished);
+    done = WriteError(errno, "rename to its name", *unfinished);
   }
   if (!done.ok()) {
     static_cast<void>(::unlink(unfinished->c_str()));
@@ -173,9 +180,10 @@ absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view
   const uint32_t checksum =
       Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
   const absl::StatusOr<FileFacts> found = ChecksumFile(path);
-  if (!found.ok()) return found.status();
-  if (found->bytes == bytes.size() && found->checksum == checksum) return checksum;
+  if (found.ok() && found->bytes == bytes.size() && found->checksum == checksum) return checksum;
   static_cast<void>(::unlink(path.c_str()));
+  if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", path);
+  if (!found.ok()) return found.status();
   return absl::DataLossError(
       absl::StrCat("what was written to ", path, " reads back different; is its disk sound?"));
 }
@@ -241,13 +249,13 @@ void RemoveUnfinished(const std::string& path) {
 
 absl::Status RemoveDurably(const std::string& path) {
   if (::unlink(path.c_str()) == 0) return SyncFolder(FolderOf(path));
-  return errno == ENOENT ? absl::OkStatus() : FileError(errno, "remove", path);
+  return errno == ENOENT ? absl::OkStatus() : WriteError(errno, "remove", path);
 }
 
 absl::Status RemoveFolder(const std::string& path) {
   std::error_code error;
   const auto removed = std::filesystem::remove_all(path, error);
-  if (error) return FileError(error.value(), "remove the folder", path);
+  if (error) return WriteError(error.value(), "remove the folder", path);
   return removed == 0 ? absl::OkStatus() : SyncFolder(FolderOf(path));
 }
 

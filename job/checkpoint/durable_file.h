@@ -1,6 +1,7 @@
 // Files that are whole or absent, whatever happens in between: power cuts, full disks, kill -9.
-// Errors name the file. RESOURCE_EXHAUSTED: the disk or a quota is full; NOT_FOUND: not there;
-// DATA_LOSS: the device cannot give back what it was given; UNAVAILABLE: any other trouble.
+// Errors name the file. RESOURCE_EXHAUSTED: the disk or a quota is full; NOT_FOUND: what was to be
+// read is not there; DATA_LOSS: the device cannot give back what it was given; UNAVAILABLE: any
+// other trouble.
 // Thread-safe, but for two writers of one path.
 #pragma once
 

@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "base/crc32c.h"
 #include "base/random.h"
 #include "tests/checkpoint/temporary_folder.h"
@@ -127,6 +129,22 @@ TEST_F(CheckpointFolder, ReadsWhatItWrote) {
   EXPECT_THAT(AllFiles(dir()),
               UnorderedElementsAre("manifest.json", "parameters.pt", "shard-0-term-1.state",
                                    "worker-0-term-1.state"));
+}
+
+TEST_F(CheckpointFolder, EveryKeyIsDocumented) {
+  WriteSample(1000);
+  ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 0, false}).ok());
+  const std::string page = ReadText(SLUICE_CHECKPOINTS_PAGE);
+  for (const std::string& file : {dir() + kManifest, dir() + "/run.json"}) {
+    int keys = 0;
+    for (const absl::string_view line : absl::StrSplit(ReadText(file), '\n')) {
+      if (!absl::StartsWith(line, "  \"")) continue;
+      const std::string key(line.substr(3, line.find('"', 3) - 3));
+      EXPECT_THAT(page, HasSubstr(absl::StrCat("`", key, "`")));
+      ++keys;
+    }
+    EXPECT_GE(keys, 7) << file;
+  }
 }
 
 TEST_F(CheckpointFolder, ListsAndRemoves) {

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "tests/checkpoint/snapshot_property.h"
 #include "tests/checkpoint/snapshot_samples.h"
+#include "tests/checkpoint/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -94,6 +95,20 @@ TEST(SnapshotFormat, LooksAsItAlwaysDid) {
   // clang-format on
   EXPECT_EQ(absl::BytesToHexString(file), text);
   EXPECT_EQ(ParseShardSnapshot(file).value(), shard);
+}
+
+// The seeds are made from the description, by another program (tests/fuzz/make_corpus.py).
+TEST(SnapshotFormat, ReadsWhatOthersWrote) {
+  const std::string seeds = SLUICE_SNAPSHOT_SEEDS;
+  const ShardSnapshot shard = ParseShardSnapshot(ReadText(seeds + "/shard")).value();
+  EXPECT_EQ(shard.step, 1000u);
+  EXPECT_EQ(shard.versions.size(), 2u);
+  EXPECT_EQ(ToString(shard.downlink.chunks[1].config.spec), "int8/ef21");
+  EXPECT_EQ(shard.downlink.chunks[2].state.at("r"), std::vector<float>{0.5f});
+  EXPECT_EQ(ParseWorkerSnapshot(ReadText(seeds + "/worker")).value().trainer, "trainer");
+  for (const char* name : {"/shard", "/worker", "/shard_empty", "/worker_empty"}) {
+    EXPECT_TRUE(CheckAnySnapshot(ReadText(seeds + name))) << name;
+  }
 }
 
 TEST(SnapshotFormat, EveryFlippedBitIsSeen) {

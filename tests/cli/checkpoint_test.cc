@@ -86,8 +86,9 @@ TEST_F(CheckpointCommands, ShowARunThatHasNoneYet) {
   Begin();
   const Answer answer = Ask(&InspectCheckpoints, dir());
   EXPECT_EQ(answer.code, 0);
-  EXPECT_THAT(answer.text, AllOf(HasSubstr("run 0000000000000007 of job sample: unfinished, term 3"),
-                                 HasSubstr("no checkpoint")));
+  EXPECT_THAT(answer.text,
+              AllOf(HasSubstr("run 0000000000000007 of job sample: unfinished, term 3"),
+                    HasSubstr("no checkpoint")));
   EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
 }
 

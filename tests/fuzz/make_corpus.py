@@ -46,7 +46,55 @@ def table_examples():
     return sorted(set(examples + re.findall(r'"([^"]+)"', text)))
 
 
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def snapshot(kind, sections):
+    """A state of a checkpoint as docs/checkpoints.md has it, made without Sluice's own code."""
+    body = b""
+    for number, payload in sections:
+        rest = struct.pack("<Q", len(payload)) + payload
+        body += struct.pack("<II", number, crc32c(struct.pack("<I", number) + rest)) + rest
+    header = b"SLUICECP" + struct.pack("<HHIQ", 1, kind, len(sections), 28 + len(body))
+    return header + struct.pack("<I", crc32c(header)) + body
+
+
+def state(lists):
+    data = struct.pack("<I", len(lists))
+    for name, values in lists:
+        data += struct.pack("<H", len(name)) + name + struct.pack("<Q%df" % len(values), len(values), *values)
+    return data
+
+
+def states(all_states):
+    return struct.pack("<Q", len(all_states)) + b"".join(map(state, all_states))
+
+
+def write_snapshots():
+    specs = [b"topk:1%", b"int8/ef21"]
+    compressor = struct.pack("<I", len(specs)) + b"".join(struct.pack("<H", len(s)) + s for s in specs)
+    chunks = [(2, 0, 3, 1, 0, [(b"r", [1, -2])]), (6, 1, 4, 1, 2, []), (2, 0, 5, 2, 0, [(b"a", []), (b"r", [0.5])])]
+    compressor += struct.pack("<Q", len(chunks))
+    for count, spec, number, tensor, rows, lists in chunks:
+        compressor += struct.pack("<QIIII", count, spec, number, tensor, rows) + state(lists)
+    compressor += states([[(b"t", [0.5])], []])
+    identity = struct.pack("<QQII", 7, 1000, 2, 1)
+    empty = struct.pack("<IQQ", 0, 0, 0)
+    write("snapshot", "shard", snapshot(1, [(1, identity), (2, struct.pack("<2Q", 1000, 999)), (3, compressor),
+                                            (4, states([[], [(b"m", [1, 2])]]))]))
+    write("snapshot", "worker", snapshot(2, [(1, identity), (3, compressor), (5, b"trainer")]))
+    write("snapshot", "shard_empty", snapshot(1, [(1, identity), (2, b""), (3, empty), (4, struct.pack("<Q", 0))]))
+    write("snapshot", "worker_empty", snapshot(2, [(1, identity), (3, empty), (5, b"")]))
+
+
 def main():
+    write_snapshots()
     previous = b""
     for path in sorted((TESTS / "golden" / "frames").glob("*.txt")):
         entries = golden(path)
