@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "job/file/job_file.h"
 #include "worker/launch_environment.h"
 #include "worker/rpc/remote_session.h"
@@ -27,6 +28,9 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr int kExitBySignal = 128;
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
+// Sessions in a row that end in a rollback before a step is done. Losses in quick succession may
+// cause a few; more are a shard that everybody but this worker reaches, or the like.
+constexpr int kFruitlessSessionsMax = 20;
 
 constexpr char kDescription[] =
     "Trains the model of a Sluice job as one of its workers. `sluice run JOB.yaml` starts the "
@@ -108,6 +112,52 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   return exit_code;
 }
 
+// The session of now, for the thread that hears of signals.
+class CurrentSession {
+ public:
+  Session* Replace(std::unique_ptr<Session> session) {
+    MutexLock lock(&mutex_);
+    session_ = std::move(session);
+    return session_.get();
+  }
+  void Abandon(absl::string_view reason) {
+    MutexLock lock(&mutex_);
+    if (session_ != nullptr) session_->Abandon(reason);
+  }
+
+ private:
+  Mutex mutex_;
+  std::unique_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Trains to the end, through as many sessions as the job's rollbacks make of it.
+absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions session_options,
+                                  CurrentSession* session, TrainOptions options,
+                                  const Logger& logger) {
+  const uint32_t rank = session_options.rank;
+  if (spec.checkpoint.enabled()) {
+    absl::StatusOr<std::shared_ptr<const TrainingData>> data = LoadTrainingData(spec, rank);
+    if (!data.ok()) return data.status();
+    options.data = *std::move(data);
+  }
+  bool progressed = false;
+  options.on_progress = [&progressed](const Progress&) { progressed = true; };
+  for (int fruitless = 0;;) {
+    Session* const current = session->Replace(MakeRemoteSession(session_options));
+    absl::StatusOr<TrainReport> report = RunTraining(spec, rank, current, options, logger);
+    if (!IsRollback(report.status()) || options.stop->load()) return report;
+    fruitless = progressed ? 1 : fruitless + 1;
+    progressed = false;
+    if (fruitless == kFruitlessSessionsMax) {
+      return absl::AbortedError(absl::StrCat(report.status().message(), "; no step was done in ",
+                                             fruitless,
+                                             " tries in a row, so this worker gives up"));
+    }
+    logger.Warning(report.status().message(), "; joining again");
+    session_options.rejoining = true;
+  }
+}
+
 int Run(const Flags& flags) {
   const absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
   if (!spec.ok()) {
@@ -124,8 +174,7 @@ int Run(const Flags& flags) {
   if (*rank == 0) {
     for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
   }
-  const std::unique_ptr<Session> session =
-      MakeRemoteSession(OptionsFromJob(*spec, flags.coordinator, *rank));
+  CurrentSession session;
   std::atomic<bool> stop = false;
   TrainOptions options;
   options.threads = flags.threads;
@@ -134,11 +183,11 @@ int Run(const Flags& flags) {
       [&](int signal) {
         logger.Info("stopping: signal ", signal);
         stop = true;
-        session->Abandon("stopped by a signal");
+        session.Abandon("stopped by a signal");
       },
       kStopGrace);
   const absl::StatusOr<TrainReport> report =
-      RunTraining(*spec, *rank, session.get(), options, logger);
+      Train(*spec, OptionsFromJob(*spec, flags.coordinator, *rank), &session, options, logger);
   return Conclude(*spec, *rank, flags, report, watch.received(), logger);
 }
 

@@ -37,7 +37,12 @@ absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const TensorTable& table,
   MutexLock lock(&job_->mutex_);
   const bool agree = std::all_of(job_->hashes_.begin(), job_->hashes_.end(),
                                  [&](const std::string& hash) { return hash == job_->hashes_[0]; });
-  return JoinInfo{.rank = rank_, .world_size = job_->ranks_, .parameters_agree = agree};
+  return JoinInfo{.rank = rank_,
+                  .world_size = job_->ranks_,
+                  .first_step = step_ + 1,
+                  .parameters_agree = agree,
+                  .restored_step = step_,
+                  .restored = restored_};
 }
 
 absl::Status MemoryJob::RankSession::AgreeOnParameters(
@@ -108,6 +113,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
   result.step = ++step_;
   result.n_min = result.n_max = n;
   result.bundles = 1;
+  result.checkpoint_due = checkpoint_every_ > 0 && step_ % checkpoint_every_ == 0;
   if (!non_finite_tensor_.empty()) {
     result.bundles_skipped_here = 1;
     result.first_skipped_tensor = non_finite_tensor_;

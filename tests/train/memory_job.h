@@ -48,7 +48,7 @@ class MemoryJob::RankSession final : public Session {
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
-    saved_ = std::move(state);
+    saved_[step_] = std::move(state);
     saved_files_ = std::move(files);
     return absl::OkStatus();
   }
@@ -72,7 +72,14 @@ class MemoryJob::RankSession final : public Session {
   }
   bool left() const { return left_; }
   const std::string& abandoned() const { return abandoned_; }
-  const std::string& saved() const { return saved_; }  // By SaveCheckpoint, the last.
+  const std::map<uint64_t, std::string>& saved() const { return saved_; }          // By step.
+  const std::vector<CheckpointFile>& saved_files() const { return saved_files_; }  // The last.
+  // Before Join.
+  void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
+  void RestoreAfter(uint64_t step, std::string state) {
+    step_ = step;
+    restored_ = std::move(state);
+  }
   uint64_t skips() const { return skips_; }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
   void FailNextSubmit(absl::Status status) { submit_failure_ = std::move(status); }
@@ -88,7 +95,9 @@ class MemoryJob::RankSession final : public Session {
   std::vector<Progress> progress_;
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
-  std::string saved_;
+  uint64_t checkpoint_every_ = 0;
+  std::string restored_;
+  std::map<uint64_t, std::string> saved_;
   std::vector<CheckpointFile> saved_files_;
   std::string non_finite_tensor_;
   absl::Status submit_failure_;

@@ -29,7 +29,7 @@ c10::Dict<std::string, at::Tensor> StateDict(const torch::nn::Module& module) {
 
 // As torch::pickle_save does, but with no TorchScript type tags: those are globals that torch.load
 // refuses to look up in its safe mode (weights_only), which is the default of newer PyTorch.
-std::vector<char> PickleUntagged(const c10::IValue& value) {
+std::string PickleUntagged(const c10::IValue& value) {
   std::vector<char> pickled;
   torch::jit::Pickler pickler(
       [&](const char* bytes, size_t size) { pickled.insert(pickled.end(), bytes, bytes + size); },
@@ -38,10 +38,9 @@ std::vector<char> PickleUntagged(const c10::IValue& value) {
   pickler.protocol();
   pickler.pushIValue(value);
   pickler.stop();
-  std::vector<char> file;
+  std::string file;
   caffe2::serialize::PyTorchStreamWriter writer([&](const void* bytes, size_t size) {
-    const char* from = static_cast<const char*>(bytes);
-    file.insert(file.end(), from, from + size);
+    file.append(static_cast<const char*>(bytes), size);
     return size;
   });
   writer.writeRecord("data.pkl", pickled.data(), pickled.size());
@@ -54,7 +53,7 @@ std::vector<char> PickleUntagged(const c10::IValue& value) {
   return file;
 }
 
-absl::Status WriteThenRename(const std::vector<char>& bytes, const std::string& path) {
+absl::Status WriteThenRename(const std::string& bytes, const std::string& path) {
   const std::string unfinished = absl::StrCat(path, ".unfinished");
   {
     std::ofstream file(unfinished, std::ios::binary);
@@ -74,6 +73,10 @@ absl::Status WriteThenRename(const std::vector<char>& bytes, const std::string& 
 
 }  // namespace
 
+std::string FormatParameters(const torch::nn::Module& module) {
+  return PickleUntagged(StateDict(module));
+}
+
 absl::Status SaveParameters(const torch::nn::Module& module, const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -81,7 +84,7 @@ absl::Status SaveParameters(const torch::nn::Module& module, const std::string& 
     return absl::UnavailableError(
         absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
   }
-  return WriteThenRename(PickleUntagged(StateDict(module)), absl::StrCat(folder, "/parameters.pt"));
+  return WriteThenRename(FormatParameters(module), absl::StrCat(folder, "/parameters.pt"));
 }
 
 }  // namespace sluice

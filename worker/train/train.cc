@@ -23,8 +23,16 @@
 #include "worker/train/parameters_file.h"
 #include "worker/train/shard_sampler.h"
 #include "worker/train/step_times.h"
+#include "worker/train/training_state.h"
 
 namespace sluice {
+
+struct TrainingData {
+  LabelledImages training;
+  LabelledImages test;  // Empty on ranks that do not evaluate.
+  Normalization normalization;
+};
+
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
@@ -42,12 +50,6 @@ struct LossMean {
     ++count;
   }
   double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
-};
-
-struct TrainingData {
-  LabelledImages training;
-  LabelledImages test;  // Empty on ranks that do not evaluate.
-  Normalization normalization;
 };
 
 absl::StatusOr<TrainingData> LoadData(const DataSpec& spec, bool evaluates) {
@@ -81,6 +83,8 @@ class TrainingRun {
 
   absl::Status Prepare();
   absl::Status Join();
+  // From what the join said.
+  absl::Status Restore();
   absl::Status Train();
   absl::StatusOr<TrainReport> Finish();
 
@@ -88,6 +92,7 @@ class TrainingRun {
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
   absl::StatusOr<StepResult> RunPasses(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
+  absl::Status SaveCheckpoint();
   absl::Status WatchForNonFinite(const StepResult& result);
   absl::Status EvaluateNow();
   void Report(absl::Time now, bool always);
@@ -99,7 +104,8 @@ class TrainingRun {
   const Logger& logger_;
   const SteadyClock clock_;
 
-  TrainingData data_;
+  std::shared_ptr<const TrainingData> data_;
+  JoinInfo joined_;
   torch::nn::Sequential model_ = nullptr;
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
@@ -117,6 +123,7 @@ class TrainingRun {
   absl::Time started_;
   absl::Time last_report_;
   absl::Time last_log_;
+  uint64_t samples_at_start_ = 0;
   uint64_t samples_at_report_ = 0;
   std::optional<Evaluation> evaluation_;
   TrainReport report_;
@@ -128,12 +135,15 @@ absl::Status TrainingRun::Prepare() {
   } else if (spec_.workers > 1) {
     at::set_num_threads(1);
   }
-  absl::StatusOr<TrainingData> data = LoadData(spec_.data, rank_ == 0 && HasTestData(spec_.data));
-  if (!data.ok()) return data.status();
-  data_ = *std::move(data);
+  data_ = options_.data;
+  if (data_ == nullptr) {
+    absl::StatusOr<std::shared_ptr<const TrainingData>> data = LoadTrainingData(spec_, rank_);
+    if (!data.ok()) return data.status();
+    data_ = *std::move(data);
+  }
   torch::manual_seed(spec_.seed);
   absl::StatusOr<torch::nn::Sequential> model =
-      MakeModel(spec_.model, ImageShape{data_.training.height, data_.training.width});
+      MakeModel(spec_.model, ImageShape{data_->training.height, data_->training.width});
   if (!model.ok()) return model.status();
   model_ = *model;
   absl::StatusOr<std::unique_ptr<DataParallel>> parallel = DataParallel::Create(
@@ -145,7 +155,7 @@ absl::Status TrainingRun::Prepare() {
   if (!optimizer.ok()) return optimizer.status();
   optimizer_ = *std::move(optimizer);
   sampler_ = std::make_unique<ShardSampler>(
-      ShardSamplerOptions{.samples = data_.training.count,
+      ShardSamplerOptions{.samples = data_->training.count,
                           .ranks = spec_.workers,
                           .rank = rank_,
                           .batch_size = spec_.batch_size_per_worker,
@@ -154,7 +164,7 @@ absl::Status TrainingRun::Prepare() {
   total_steps_ = spec_.steps > 0 ? spec_.steps : spec_.epochs * sampler_->steps_per_epoch();
   report_.parameters = TotalElements(parallel_->table());
   logger_.Info("model ", spec_.model.name, " with ", report_.parameters, " parameters; ",
-               data_.training.count, " training samples, ", sampler_->steps_per_epoch(),
+               data_->training.count, " training samples, ", sampler_->steps_per_epoch(),
                " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
                at::get_num_threads() == 1 ? " thread" : " threads");
   return absl::OkStatus();
@@ -166,15 +176,61 @@ absl::Status TrainingRun::Join() {
   if (!info->parameters_agree) {
     logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
   }
+  joined_ = *info;
   return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Restore() {
+  if (joined_.restored_step == 0) return absl::OkStatus();
+  TrainingCursor cursor;
+  const absl::Status status =
+      RestoreTrainingState(joined_.restored, model_.get(), optimizer_.get(), &cursor);
+  if (!status.ok()) return status;
+  joined_.restored = std::string();
+  if (cursor.step != joined_.restored_step || cursor.step > total_steps_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint after step ", joined_.restored_step,
+                     " holds training as it was after step ", cursor.step, " of ", total_steps_,
+                     " in all: was the job made shorter since?"));
+  }
+  step_ = cursor.step;
+  epoch_ = cursor.epoch;
+  samples_ = samples_at_start_ = samples_at_report_ = cursor.samples;
+  report_.skipped = cursor.skipped;
+  skipped_in_a_row_ = cursor.skipped_in_a_row;
+  last_loss_ = cursor.last_loss;
+  epoch_loss_ = {.sum = cursor.epoch_loss_sum, .count = cursor.epoch_loss_count};
+  evaluation_ = cursor.evaluation;
+  logger_.Info("going on from the checkpoint after step ", step_, " of ", total_steps_);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::SaveCheckpoint() {
+  const TrainingCursor cursor = {.step = step_,
+                                 .epoch = epoch_,
+                                 .samples = samples_,
+                                 .skipped = report_.skipped,
+                                 .skipped_in_a_row = skipped_in_a_row_,
+                                 .last_loss = last_loss_,
+                                 .epoch_loss_sum = epoch_loss_.sum,
+                                 .epoch_loss_count = epoch_loss_.count,
+                                 .evaluation = evaluation_};
+  std::vector<CheckpointFile> files;
+  if (rank_ == 0) files.push_back({"parameters.pt", FormatParameters(*model_)});
+  return session_->SaveCheckpoint(SaveTrainingState(*model_, *optimizer_, cursor),
+                                  std::move(files));
 }
 
 absl::Status TrainingRun::Train() {
   started_ = last_report_ = last_log_ = clock_.Now();
-  while (step_ < total_steps_) {
+  const uint64_t per_epoch = sampler_->steps_per_epoch();
+  // A checkpoint after an epoch's last step comes before its end.
+  bool within_epoch = joined_.restored_step > 0;
+  while (step_ < total_steps_ || within_epoch) {
     const std::vector<uint32_t> dealt = sampler_->Deal(epoch_);
-    epoch_loss_ = LossMean{};
-    for (uint64_t i = 0; i < sampler_->steps_per_epoch() && step_ < total_steps_; ++i) {
+    if (!within_epoch) epoch_loss_ = LossMean{};
+    within_epoch = false;
+    for (uint64_t i = step_ - epoch_ * per_epoch; i < per_epoch && step_ < total_steps_; ++i) {
       if (stopped()) return absl::CancelledError("stopped");
       if (absl::Status status = TrainStep(dealt, i); !status.ok()) return status;
     }
@@ -196,6 +252,9 @@ absl::Status TrainingRun::TrainStep(absl::Span<const uint32_t> dealt, uint64_t s
   SetLearningRate(optimizer_.get(),
                   LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_, total_steps_));
   optimizer_->step();
+  if (result->checkpoint_due) {
+    if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
+  }
   const absl::Time now = clock_.Now();
   step_times_.Add(now - begin);
   if (step_ % kCompareParametersEvery == 0 && step_ != total_steps_) {
@@ -213,7 +272,7 @@ absl::StatusOr<StepResult> TrainingRun::RunPasses(absl::Span<const uint32_t> dea
   for (uint32_t pass = 0; pass < spec_.gradient_accumulation_steps; ++pass) {
     const absl::Span<const uint32_t> samples = sampler_->Batch(dealt, step_of_epoch, pass);
     if (samples.empty()) break;
-    const ImageBatch batch = MakeBatch(data_.training, data_.normalization, samples);
+    const ImageBatch batch = MakeBatch(data_->training, data_->normalization, samples);
     const at::Tensor pass_loss =
         torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
     pass_loss.backward();
@@ -251,9 +310,9 @@ absl::Status TrainingRun::WatchForNonFinite(const StepResult& result) {
 }
 
 absl::Status TrainingRun::EvaluateNow() {
-  if (data_.test.count == 0) return absl::OkStatus();
+  if (data_->test.count == 0) return absl::OkStatus();
   absl::StatusOr<Evaluation> evaluation =
-      Evaluate(model_, data_.test, data_.normalization, options_.stop);
+      Evaluate(model_, data_->test, data_->normalization, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   evaluation_ = *evaluation;
   logger_.Info(absl::StrFormat("epoch %d, step %d of %d: test accuracy %.2f %%, test loss %.4f",
@@ -264,7 +323,8 @@ absl::Status TrainingRun::EvaluateNow() {
 
 void TrainingRun::Report(absl::Time now, bool always) {
   const absl::Duration since = now - last_report_;
-  if (!always && step_ > 1 && since < kReportEvery) return;
+  const bool first = step_ == joined_.restored_step + 1;
+  if (!always && !first && since < kReportEvery) return;
   Progress progress;
   progress.step = step_;
   progress.total_steps = total_steps_;
@@ -308,7 +368,8 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   report_.step_ms_p50 = step_times_.PercentileMs(50);
   report_.step_ms_p95 = step_times_.PercentileMs(95);
   if (report_.wall_seconds > 0) {
-    report_.samples_per_second = static_cast<double>(samples_) / report_.wall_seconds;
+    report_.samples_per_second =
+        static_cast<double>(samples_ - samples_at_start_) / report_.wall_seconds;
   }
   if (absl::Status status = session_->Leave(); !status.ok()) return status;
   report_.traffic = session_->traffic();
@@ -316,6 +377,15 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
 }
 
 }  // namespace
+
+absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
+                                                                     uint32_t rank) {
+  return TorchStatus("LibTorch", [&]() -> absl::StatusOr<std::shared_ptr<const TrainingData>> {
+    absl::StatusOr<TrainingData> data = LoadData(spec.data, rank == 0 && HasTestData(spec.data));
+    if (!data.ok()) return data.status();
+    return std::make_shared<const TrainingData>(*std::move(data));
+  });
+}
 
 absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger) {
@@ -328,10 +398,11 @@ absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Sess
     if (!status.ok()) return status;
     absl::StatusOr<TrainReport> report =
         TorchStatus("LibTorch", [&]() -> absl::StatusOr<TrainReport> {
+          if (absl::Status restored = run.Restore(); !restored.ok()) return restored;
           if (absl::Status trained = run.Train(); !trained.ok()) return trained;
           return run.Finish();
         });
-    if (!report.ok()) session->Abandon(report.status().message());
+    if (!report.ok() && !IsRollback(report.status())) session->Abandon(report.status().message());
     return report;
   });
 }

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,13 @@
 
 namespace sluice {
 
+// What a rank reads once, for as many runs as it takes.
+struct TrainingData;
+absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
+                                                                     uint32_t rank);
+
 struct TrainOptions {
+  std::shared_ptr<const TrainingData> data;  // None: the run loads it.
   // Threads inside LibTorch's operations. Results depend on it. 0: one if the job has several
   // workers, which may share a machine; else LibTorch's choice.
   int threads = 0;
@@ -27,11 +34,11 @@ struct TrainOptions {
 };
 
 struct TrainReport {
-  uint64_t steps = 0;
+  uint64_t steps = 0;    // Since the job's start, as are those below that say nothing else.
   uint64_t skipped = 0;  // Steps of which this rank held a bundle back: a gradient was not finite.
   uint64_t parameters = 0;  // Elements that were trained.
   double wall_seconds =
-      0;  // From the first step to the end of the last; evaluations between them included.
+      0;  // From this run's first step to the end of its last; evaluations between them included.
   double train_loss = 0;  // This rank's mean over the last epoch, or what it saw of it.
   std::optional<double>
       test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.
@@ -39,14 +46,17 @@ struct TrainReport {
   std::string parameters_sha256;  // Hexadecimal.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
-  double samples_per_second = 0;  // Of this rank.
+  double samples_per_second = 0;  // Of this rank in this run.
   TrafficCounters traffic;
 };
 
 // Runs `spec` as `rank`. Loads data, builds the model, joins, trains, evaluates (rank 0: at each
 // epoch's end and after the last step), saves the parameters if the job has an `output` (rank 0),
-// and leaves. A failure after the join is told to the session with Abandon. Same inputs and
-// threads, same parameters, bit for bit.
+// and leaves. Where the job wants a checkpoint it saves what it needs to go on, and rank 0 adds
+// parameters.pt; told at the join to restore one, it goes on from there. A failure after the join
+// is told to the session with Abandon, unless it is a rollback (IsRollback): then another run with
+// a new session goes on. Same inputs and threads, same parameters, bit for bit, whether or not it
+// went on from checkpoints.
 absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger);
 

@@ -1,0 +1,163 @@
+// RunTraining from checkpoints: a run that was stopped ends as the one that was not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <thread>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "tests/train/memory_job.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// 16 steps an epoch, 32 in all.
+JobSpec SmallJob(const std::string& optimizer) {
+  JobSpec spec;
+  spec.name = "small";
+  spec.model.name = "mlp";
+  spec.model.hidden = {16};
+  spec.data.format = "synthetic";
+  spec.data.limit = 512;
+  spec.data.test_limit = 128;
+  spec.batch_size_per_worker = 32;
+  spec.epochs = 2;
+  spec.optimizer.name = optimizer;
+  spec.optimizer.lr = optimizer == "sgd" ? 0.05 : 0.002;
+  spec.optimizer.momentum = optimizer == "sgd" ? 0.9 : 0;
+  spec.lr_schedule.name = "cosine";
+  spec.seed = 11;
+  return spec;
+}
+
+class ResumeTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
+  const JobSpec spec = SmallJob(GetParam());
+  const Logger logger("worker-0");
+  TrainOptions options;
+  const auto data = LoadTrainingData(spec, 0);
+  ASSERT_TRUE(data.ok()) << data.status();
+  options.data = *data;
+  MemoryJob plain_job(1);
+  const auto plain = RunTraining(spec, 0, plain_job.MakeSession(0).get(), options, logger);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->CheckpointEvery(1);
+  const auto undisturbed = RunTraining(spec, 0, session.get(), options, logger);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  EXPECT_EQ(undisturbed->parameters_sha256, plain->parameters_sha256);
+  ASSERT_THAT(session->saved(), SizeIs(32));
+
+  for (const uint64_t step : {1, 7, 15, 16, 17, 31, 32}) {
+    MemoryJob again(1);
+    const auto restored = again.MakeSession(0);
+    restored->RestoreAfter(step, session->saved().at(step));
+    const auto report = RunTraining(spec, 0, restored.get(), options, logger);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->parameters_sha256, plain->parameters_sha256) << "after step " << step;
+    EXPECT_EQ(report->train_loss, plain->train_loss) << "after step " << step;
+    EXPECT_EQ(report->test_accuracy, plain->test_accuracy) << "after step " << step;
+    EXPECT_EQ(report->steps, 32u);
+    EXPECT_EQ(restored->progress().back().epoch, 2u) << "after step " << step;
+    EXPECT_TRUE(restored->left());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
+                         ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
+
+// 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
+TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
+  JobSpec spec = SmallJob("sgd");
+  spec.workers = 2;
+  spec.data.limit = 65;
+  spec.batch_size_per_worker = 16;
+  spec.gradient_accumulation_steps = 1;
+  // By rank; restored after `step` unless it is 0.
+  const auto run = [&](uint64_t step, std::map<uint64_t, std::string> (&saved)[2]) {
+    MemoryJob job(2);
+    std::unique_ptr<MemoryJob::RankSession> sessions[2];
+    absl::StatusOr<TrainReport> reports[2];
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      sessions[rank] = job.MakeSession(rank);
+      sessions[rank]->CheckpointEvery(1);
+      if (step > 0) sessions[rank]->RestoreAfter(step, saved[rank].at(step));
+    }
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        reports[rank] = RunTraining(spec, rank, sessions[rank].get(), {},
+                                    Logger(absl::StrCat("worker-", rank)));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      EXPECT_TRUE(reports[rank].ok()) << reports[rank].status();
+      if (step == 0) saved[rank] = sessions[rank]->saved();
+    }
+    return reports[0]->parameters_sha256 + " " + reports[1]->parameters_sha256;
+  };
+  std::map<uint64_t, std::string> saved[2];
+  const std::string undisturbed = run(0, saved);
+  for (const uint64_t step : {2, 3, 4}) EXPECT_EQ(run(step, saved), undisturbed) << step;
+}
+
+TEST(ResumeErrorsTest, RankZeroAddsParametersThatPyTorchReads) {
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->CheckpointEvery(32);
+  const auto report = RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  ASSERT_THAT(session->saved_files(), SizeIs(1));
+  EXPECT_EQ(session->saved_files()[0].name, "parameters.pt");
+  const std::string& bytes = session->saved_files()[0].bytes;
+  const auto dict =
+      torch::pickle_load(std::vector<char>(bytes.begin(), bytes.end())).toGenericDict();
+  EXPECT_EQ(dict.size(), 4u);
+  EXPECT_EQ(dict.at("fc1.weight").toTensor().sizes(), at::IntArrayRef({16, 784}));
+}
+
+TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->CheckpointEvery(4);
+  ASSERT_TRUE(RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0")).ok());
+  const auto fails_with = [&](const JobSpec& spec, uint64_t step, std::string state) {
+    MemoryJob again(1);
+    const auto restored = again.MakeSession(0);
+    restored->RestoreAfter(step, std::move(state));
+    const auto report = RunTraining(spec, 0, restored.get(), {}, Logger("worker-0"));
+    EXPECT_FALSE(report.ok());
+    EXPECT_EQ(restored->abandoned(), report.status().message());
+    return std::string(report.status().message());
+  };
+  EXPECT_THAT(fails_with(SmallJob("sgd"), 8, session->saved().at(4)), HasSubstr("after step 4"));
+  EXPECT_THAT(fails_with(SmallJob("sgd"), 8, "no archive"), HasSubstr("LibTorch"));
+  JobSpec wider = SmallJob("sgd");
+  wider.model.hidden = {17};
+  EXPECT_THAT(fails_with(wider, 4, session->saved().at(4)), HasSubstr("fc1.weight"));
+  JobSpec shorter = SmallJob("sgd");
+  shorter.epochs = 1;
+  EXPECT_THAT(fails_with(shorter, 32, session->saved().at(32)), HasSubstr("made shorter"));
+}
+
+TEST(ResumeErrorsTest, ARollbackIsNobodysFailure) {
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->FailNextSubmit(RollbackError("the job went back"));
+  const auto report = RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0"));
+  EXPECT_TRUE(IsRollback(report.status())) << report.status();
+  EXPECT_THAT(session->abandoned(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice

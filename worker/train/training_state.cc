@@ -1,0 +1,178 @@
+#include "worker/train/training_state.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/serialize.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kVersion = 1;
+
+// Whole numbers and fractions of a cursor, in this order in the bytes.
+constexpr size_t kIntegers = 7;
+constexpr size_t kFractions = 4;
+
+at::Tensor BytesTensor(absl::string_view bytes) {
+  at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
+  std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+std::string SaveOptimizer(const torch::optim::Optimizer& optimizer) {
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  std::string bytes;
+  archive.save_to([&](const void* data, size_t size) {
+    bytes.append(static_cast<const char*>(data), size);
+    return size;
+  });
+  return bytes;
+}
+
+at::Tensor RandomState() {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void SetRandomState(const at::Tensor& state) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(state);
+}
+
+std::vector<std::pair<std::string, at::Tensor>> TensorsOf(const torch::nn::Module& module) {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;
+  for (const auto& entry : module.named_parameters()) {
+    tensors.emplace_back(entry.key(), entry.value());
+  }
+  for (const auto& entry : module.named_buffers()) {
+    tensors.emplace_back(entry.key(), entry.value());
+  }
+  return tensors;
+}
+
+std::string ShapeAndType(const at::Tensor& tensor) {
+  return absl::StrCat("[", absl::StrJoin(tensor.sizes().vec(), ", "), "] of ",
+                      c10::toString(tensor.scalar_type()));
+}
+
+absl::Status RestoreModule(const c10::impl::GenericDict& saved, torch::nn::Module* module) {
+  const at::NoGradGuard no_grad;
+  const std::vector<std::pair<std::string, at::Tensor>> tensors = TensorsOf(*module);
+  for (const auto& [name, tensor] : tensors) {
+    const auto found = saved.find(name);
+    if (found == saved.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the saved training state has no ", name, ", which the model has"));
+    }
+    const at::Tensor value = found->value().toTensor();
+    if (value.sizes() != tensor.sizes() || value.scalar_type() != tensor.scalar_type()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " is ", ShapeAndType(value), " in the saved training state, and ",
+                       ShapeAndType(tensor), " in the model"));
+    }
+    // In place: hooks, spans and the optimizer hold on to the tensor and its storage.
+    tensor.detach().copy_(value);
+  }
+  if (saved.size() == tensors.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the saved training state has ", saved.size(),
+                                                 " parameters and buffers, the model ",
+                                                 tensors.size()));
+}
+
+at::Tensor Integers(const TrainingCursor& cursor) {
+  const std::vector<int64_t> values = {static_cast<int64_t>(cursor.step),
+                                       static_cast<int64_t>(cursor.epoch),
+                                       static_cast<int64_t>(cursor.samples),
+                                       static_cast<int64_t>(cursor.skipped),
+                                       int64_t{cursor.skipped_in_a_row},
+                                       static_cast<int64_t>(cursor.epoch_loss_count),
+                                       cursor.evaluation.has_value() ? 1 : 0};
+  return at::tensor(values, at::kLong);
+}
+
+at::Tensor Fractions(const TrainingCursor& cursor) {
+  const Evaluation evaluation = cursor.evaluation.value_or(Evaluation{});
+  return at::tensor(std::vector<double>{cursor.last_loss, cursor.epoch_loss_sum,
+                                        evaluation.accuracy, evaluation.loss},
+                    at::kDouble);
+}
+
+absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractions,
+                           TrainingCursor* cursor) {
+  if (integers.numel() != int64_t{kIntegers} || fractions.numel() != int64_t{kFractions} ||
+      integers.scalar_type() != at::kLong || fractions.scalar_type() != at::kDouble) {
+    return absl::InvalidArgumentError("the saved training state's counters are not as written");
+  }
+  const auto* whole = integers.const_data_ptr<int64_t>();
+  const auto* part = fractions.const_data_ptr<double>();
+  cursor->step = static_cast<uint64_t>(whole[0]);
+  cursor->epoch = static_cast<uint64_t>(whole[1]);
+  cursor->samples = static_cast<uint64_t>(whole[2]);
+  cursor->skipped = static_cast<uint64_t>(whole[3]);
+  cursor->skipped_in_a_row = static_cast<uint32_t>(whole[4]);
+  cursor->epoch_loss_count = static_cast<uint64_t>(whole[5]);
+  cursor->last_loss = part[0];
+  cursor->epoch_loss_sum = part[1];
+  cursor->evaluation.reset();
+  if (whole[6] != 0) {
+    cursor->evaluation.emplace();
+    cursor->evaluation->accuracy = part[2];
+    cursor->evaluation->loss = part[3];
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string SaveTrainingState(const torch::nn::Module& module,
+                              const torch::optim::Optimizer& optimizer,
+                              const TrainingCursor& cursor) {
+  c10::impl::GenericDict model(c10::StringType::get(), c10::TensorType::get());
+  for (const auto& [name, tensor] : TensorsOf(module)) model.insert(name, tensor.detach());
+  c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
+  state.insert("version", kVersion);
+  state.insert("model", model);
+  state.insert("optimizer", BytesTensor(SaveOptimizer(optimizer)));
+  state.insert("random", RandomState());
+  state.insert("integers", Integers(cursor));
+  state.insert("fractions", Fractions(cursor));
+  const std::vector<char> bytes = torch::pickle_save(state);
+  return {bytes.data(), bytes.size()};
+}
+
+absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* module,
+                                  torch::optim::Optimizer* optimizer, TrainingCursor* cursor) {
+  const c10::impl::GenericDict state =
+      torch::pickle_load(std::vector<char>(bytes.begin(), bytes.end())).toGenericDict();
+  const int64_t version = state.at("version").toInt();
+  if (version != kVersion) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the saved training state is of version ", version, ", this program reads ",
+                     kVersion, ": continue with the version of Sluice that saved it"));
+  }
+  absl::Status status = RestoreModule(state.at("model").toGenericDict(), module);
+  if (status.ok()) {
+    status = RestoreCursor(state.at("integers").toTensor(), state.at("fractions").toTensor(),
+                           cursor);
+  }
+  if (!status.ok()) return status;
+  const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
+  torch::serialize::InputArchive archive;
+  archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes());
+  optimizer->load(archive);
+  SetRandomState(state.at("random").toTensor());
+  return absl::OkStatus();
+}
+
+}  // namespace sluice

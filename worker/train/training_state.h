@@ -1,0 +1,42 @@
+// Training state as bytes: all that a run needs to go on from after a step, bit for bit, in a
+// process of its own: parameters, buffers, the optimizer's memory, LibTorch's random numbers on the
+// CPU, and how far the run was.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "worker/train/evaluation.h"
+
+namespace sluice {
+
+// How far a run is, and what its report adds up.
+struct TrainingCursor {
+  uint64_t step = 0;   // Finished ones.
+  uint64_t epoch = 0;  // Finished ones; one that has all its steps counts once it is evaluated.
+  uint64_t samples = 0;
+  uint64_t skipped = 0;
+  uint32_t skipped_in_a_row = 0;
+  double last_loss = 0;
+  double epoch_loss_sum = 0;  // Of the epoch's steps so far.
+  uint64_t epoch_loss_count = 0;
+  std::optional<Evaluation> evaluation{};  // The last.
+};
+
+std::string SaveTrainingState(const torch::nn::Module& module,
+                              const torch::optim::Optimizer& optimizer,
+                              const TrainingCursor& cursor);
+
+// INVALID_ARGUMENT, naming it: a parameter or buffer that one of them lacks, or of another shape or
+// type; or `bytes` are of another version. What is not bytes of SaveTrainingState throws, as
+// LibTorch does. On an error the module and optimizer are not to be used.
+absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* module,
+                                  torch::optim::Optimizer* optimizer, TrainingCursor* cursor);
+
+}  // namespace sluice
