@@ -42,8 +42,8 @@ class CheckpointedSessionTest : public testing::Test {
     options.compression.min_elements = 0;
     options.compression.uplink = *ParseCodecSpec("topk:5%");
     options.checkpoint.dir = dir_;
-    options.join_timeout = absl::Milliseconds(500);
-    options.connect_timeout = absl::Milliseconds(500);
+    options.join_timeout = absl::Seconds(30);
+    options.connect_timeout = absl::Seconds(30);
     options.wait_limit = absl::Seconds(30);
     options.backoff_min = absl::Milliseconds(5);
     options.backoff_max = absl::Milliseconds(20);
@@ -273,6 +273,7 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   server.SetShards({server.address(), deaf.address()});
   RemoteSessionOptions options = Options(server);
   options.shards = 2;
+  options.connect_timeout = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
