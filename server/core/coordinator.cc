@@ -32,6 +32,7 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
 
 std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {
   std::vector<uint64_t> steps;
+  steps.reserve(manifests.size());
   for (const CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
   return steps;
 }

@@ -31,6 +31,7 @@ class RecoveryTest : public ::testing::Test {
     job_.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
     job_.compression.min_elements = 0;
     job_.server.heartbeat = absl::Milliseconds(50);
+    job_.server.lease = absl::Seconds(60);  // The workers beat only when a test does it.
     job_.checkpoint.every = 3;
     job_.checkpoint.dir =
         absl::StrCat(::testing::TempDir(), "/recovery/",
@@ -130,8 +131,12 @@ class RecoveryTest : public ::testing::Test {
   void ExchangeSteps(uint64_t first, uint64_t last) {
     for (uint64_t step = first; step <= last; ++step) ExchangeStep(step);
   }
-  void AwaitCheckpoint(uint64_t step) {
-    while (servers_[0]->Status()->checkpoint_step != step) std::this_thread::yield();
+  uint64_t Newest() { return servers_[0]->Status()->checkpoint_step; }
+  // From step `next` on, however many it takes; the next checkpoint is not under way then.
+  void ExchangeUntilCheckpoint(uint64_t next) {
+    const uint64_t before = Newest();
+    while (Newest() == before) ExchangeStep(next++);
+    next_ = next;
   }
   void AwaitTerm(uint32_t term) {
     while (workers_[0]->Beat().term() != term) std::this_thread::yield();
@@ -151,6 +156,7 @@ class RecoveryTest : public ::testing::Test {
   uint64_t incarnation_ = 0;
   uint64_t nonce_ = 0;
   uint64_t checkpoint_step_ = 0;
+  uint64_t next_ = 1;  // Step, after ExchangeUntilCheckpoint.
   std::vector<std::unique_ptr<Server>> servers_;
   std::vector<std::unique_ptr<FakeWorker>> workers_;
   std::vector<FakeWorker::OpenStream> streams_;  // By rank and shard.
@@ -160,17 +166,20 @@ TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
   StartServers();
   EXPECT_EQ(ReadRunRecord(dir())->job_uid, 77u);
   JoinAll();
-  ExchangeSteps(1, 4);
-  AwaitCheckpoint(3);
-  const auto manifest = ReadManifest(dir(), 3);
+  ExchangeUntilCheckpoint(1);
+  const uint64_t first = Newest();
+  EXPECT_GE(first, 3u);
+  const auto manifest = ReadManifest(dir(), first);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->parts.size(), 4u);
   EXPECT_TRUE(VerifyCheckpoint(dir(), *manifest).ok());
-  ExchangeSteps(5, 10);
-  AwaitCheckpoint(9);
-  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(6, 9)) << "the last two are kept";
+  ExchangeUntilCheckpoint(next_);
+  const uint64_t second = Newest();
+  EXPECT_GE(second, first + 3);
+  ExchangeUntilCheckpoint(next_);
+  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(second, Newest())) << "the last two are kept";
   const v1::GetStatusReply status = workers_[0]->Status();
-  EXPECT_EQ(status.checkpoint_step(), 9u);
+  EXPECT_EQ(status.checkpoint_step(), Newest());
   EXPECT_GT(status.seconds_since_checkpoint(), 0);
   LeaveUntilFinished();
   EXPECT_TRUE(ReadRunRecord(dir())->finished);
@@ -181,22 +190,21 @@ TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
 TEST_F(RecoveryTest, ARestartedShardBringsTheJobBackToTheCheckpoint) {
   StartServers();
   JoinAll();
-  ExchangeSteps(1, 5);
-  AwaitCheckpoint(3);
+  ExchangeUntilCheckpoint(1);
+  const uint64_t checkpoint = Newest();
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
   AwaitTerm(1);
   EXPECT_EQ(workers_[1]->Beat().phase(), v1::JOB_PHASE_RECOVERING);
   EXPECT_EQ(ReadRunRecord(dir())->term, 1u);
-  const v1::ExchangeReply fenced = Ask(&StreamOf(0, 0), workers_[0]->Contribution(6, 1));
+  const v1::ExchangeReply fenced = Ask(&StreamOf(0, 0), workers_[0]->Contribution(next_, 1));
   EXPECT_EQ(fenced.outcome(), v1::OUTCOME_FENCED);
   EXPECT_EQ(fenced.term(), 1u);
   JoinAll();
   EXPECT_EQ(workers_[0]->grant().term(), 1u);
-  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
-  EXPECT_EQ(workers_[0]->grant().first_step(), 4u);
-  ExchangeSteps(4, 7);
-  AwaitCheckpoint(6);
+  EXPECT_EQ(workers_[0]->grant().restore_step(), checkpoint);
+  EXPECT_EQ(workers_[0]->grant().first_step(), checkpoint + 1);
+  ExchangeUntilCheckpoint(checkpoint + 1);
   EXPECT_EQ(workers_[0]->Status().rollbacks(), 1u);
   EXPECT_THAT(workers_[0]->Status().last_rollback(), HasSubstr("was started again"));
   LeaveUntilFinished();
@@ -205,27 +213,30 @@ TEST_F(RecoveryTest, ARestartedShardBringsTheJobBackToTheCheckpoint) {
 TEST_F(RecoveryTest, ADamagedPartOfAShardMakesWayForTheCheckpointBefore) {
   StartServers();
   JoinAll();
-  ExchangeSteps(1, 8);
-  AwaitCheckpoint(6);
-  std::ofstream(StepFolder(dir(), 6) + "/" + ShardPartName(1, 0), std::ios::app) << "x";
+  ExchangeUntilCheckpoint(1);
+  const uint64_t whole = Newest();
+  ExchangeUntilCheckpoint(next_);
+  const uint64_t damaged = Newest();
+  std::ofstream(StepFolder(dir(), damaged) + "/" + ShardPartName(1, 0), std::ios::app) << "x";
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
   AwaitTerm(1);
   JoinAll();
   EXPECT_EQ(workers_[0]->grant().term(), 2u);
-  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
-  EXPECT_THAT(workers_[0]->Status().last_rollback(),
-              HasSubstr("the checkpoint after step 6 cannot be used (shard 1"));
-  ExchangeSteps(4, 7);
-  AwaitCheckpoint(6);
-  EXPECT_TRUE(VerifyCheckpoint(dir(), *ReadManifest(dir(), 6)).ok());
+  EXPECT_EQ(workers_[0]->grant().restore_step(), whole);
+  EXPECT_THAT(
+      workers_[0]->Status().last_rollback(),
+      HasSubstr(absl::StrCat("the checkpoint after step ", damaged, " cannot be used (shard 1")));
+  ExchangeUntilCheckpoint(whole + 1);
+  EXPECT_TRUE(VerifyCheckpoint(dir(), *ReadManifest(dir(), Newest())).ok());
+  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(whole, Newest()));
 }
 
 TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
   StartServers();
   JoinAll();
-  ExchangeSteps(1, 5);
-  AwaitCheckpoint(3);
+  ExchangeUntilCheckpoint(1);
+  const uint64_t checkpoint = Newest();
   EXPECT_THAT(std::string(StartServer(0).message()), HasSubstr("another coordinator uses"));
   servers_[0].reset();
   const absl::Status started = StartServer(0);
@@ -235,9 +246,8 @@ TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
   JoinAll();
   EXPECT_EQ(workers_[0]->grant().job_uid(), 77u);
   EXPECT_EQ(workers_[0]->grant().term(), 1u);
-  EXPECT_EQ(workers_[0]->grant().restore_step(), 3u);
-  ExchangeSteps(4, 7);
-  AwaitCheckpoint(6);
+  EXPECT_EQ(workers_[0]->grant().restore_step(), checkpoint);
+  ExchangeUntilCheckpoint(checkpoint + 1);
   LeaveUntilFinished();
 }
 
@@ -249,9 +259,8 @@ TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
     const uint64_t first = workers_[0]->grant().first_step();
     ExchangeSteps(first, first + 1);
     servers_[stopped]->Stop("was stopped by SIGTERM");
-    uint64_t step = first + 2;
     EXPECT_FALSE(servers_[stopped]->Outcome().has_value());
-    while (servers_[0]->Status()->checkpoint_step < first) ExchangeStep(step++);
+    ExchangeUntilCheckpoint(first + 2);
     streams_.clear();
     std::optional<absl::Status> outcome;
     while (!(outcome = servers_[stopped]->Outcome()).has_value()) std::this_thread::yield();
@@ -265,8 +274,7 @@ TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
 TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfIt) {
   StartServers();
   JoinAll();
-  ExchangeSteps(1, 5);
-  AwaitCheckpoint(3);
+  ExchangeUntilCheckpoint(1);
   // A folder in the record's place, which no rename replaces.
   std::filesystem::remove(dir() + "/run.json");
   std::filesystem::create_directories(dir() + "/run.json/in-the-way");
