@@ -54,6 +54,12 @@ absl::Status ShardHost::Start(const StartShard& start) {
   absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout,
                                               WholeRows(options_.job.compression, start.table));
   if (!layout.ok()) return layout.status();
+  if (options_.job.checkpoint.enabled() && layout->bundles[options_.shard].empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there are fewer chunks than shards: shard ", options_.shard,
+                     " holds nothing and would never hear of a checkpoint; lower `shards` or "
+                     "compression.chunk_bytes"));
+  }
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
@@ -171,23 +177,10 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
     return absl::FailedPreconditionError(
         "the coordinator asks for a checkpoint, but this server's job file has no checkpoint.dir");
   }
-  auto empty = std::make_shared<ShardSnapshot>();
-  {
-    MutexLock lock(&mutex_);
-    if (shard_ == nullptr) return absl::FailedPreconditionError("no job was started here");
-    if (shard_->bundles() > 0) {
-      if (options_.shard != 0) {
-        return absl::InvalidArgumentError("only shard 0 names checkpoints");
-      }
-      shard_->NameCheckpoint(minimum_step);
-      return absl::OkStatus();
-    }
-    empty->job_uid = shard_->options().job_uid;
-    empty->term = shard_->options().term;
-    empty->step = minimum_step;
-    empty->shard = options_.shard;
-  }
-  writer_->Write(std::move(empty));
+  if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
+  MutexLock lock(&mutex_);
+  if (shard_ == nullptr) return absl::FailedPreconditionError("no job was started here");
+  shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
 }
 

@@ -48,11 +48,12 @@ class ShardHost {
   // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
   // term again is OK and changes nothing; a higher one of the same run replaces the core. One call
   // at a time. DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
+  // INVALID_ARGUMENT: what cannot be cut or restored; with checkpoints, a shard without a chunk.
   absl::Status Start(const StartShard& start);
   // Lets go of the core: senders of earlier terms than `term` are answered FENCED with it, others
   // BUSY until the Start of `term`.
   void Suspend(uint32_t term, absl::string_view reason);
-  // As Shard::NameCheckpoint. A shard without a bundle has nothing to wait for and writes its part.
+  // As Shard::NameCheckpoint.
   absl::Status NameCheckpoint(uint64_t minimum_step);
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // Answers everybody FENCED with `reason` from now on.

@@ -134,26 +134,21 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   RunStep(host.get(), 0, 4);
 }
 
-TEST_F(ShardHostTest, AShardWithoutABundleWritesItsPartWhenAsked) {
+TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   job_.shards = 2;  // One chunk: shard 0 has it.
-  ShardHost host({.shard = 1,
-                  .job = job_,
-                  .server_incarnation = 5,
-                  .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
-                 &clock_, Logger("test"));
-  host.ReportTo([this](const ShardHost::News& news) {
-    MutexLock lock(&mutex_);
-    parts_.push_back(std::get<CheckpointPart>(news));
-    told_.SignalAll();
-  });
-  ASSERT_TRUE(host.Start(StartOf(0, 0)).ok());
-  ASSERT_TRUE(host.NameCheckpoint(40).ok());
-  const CheckpointPart part = AwaitPart();
-  EXPECT_EQ(part.error, "");
-  EXPECT_EQ(part.step, 40u);
-  Complete(part);
-  const absl::Status restored = host.Start(StartOf(1, 40));
-  EXPECT_TRUE(restored.ok()) << restored;
+  const auto started = [&](uint32_t shard) {
+    ShardHost host({.shard = shard,
+                    .job = job_,
+                    .server_incarnation = 5,
+                    .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
+                   &clock_, Logger("test"));
+    return host.Start(StartOf(0, 0));
+  };
+  EXPECT_TRUE(started(0).ok());
+  EXPECT_EQ(started(1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(started(1).message()), HasSubstr("lower `shards`"));
+  job_.checkpoint.dir.clear();
+  EXPECT_TRUE(started(1).ok()) << "it does no harm there";
 }
 
 TEST_F(ShardHostTest, WithoutAFolderNoCheckpointIsNamed) {
