@@ -319,6 +319,7 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   if (all && phase_ == JobPhase::kRunning) {
     End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
   }
+  if (ended()) member.told_end = true;
   return StateFor(&member);
 }
 
@@ -354,7 +355,8 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* o
 }
 
 JobState Coordinator::StateFor(Member* member) const {
-  if (ended()) member->told_end = true;
+  // With checkpoints, a worker that has finished heeds only the answers to its Leave.
+  if (ended() && !(phase_ == JobPhase::kFinished && has_checkpoints())) member->told_end = true;
   return {.phase = phase_,
           .failure = failure_,
           .generation = announced_ ? kGeneration : 0,

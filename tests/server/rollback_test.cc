@@ -466,7 +466,8 @@ TEST_F(RollbackTest, LeavingIsOverWhenAllHaveLeft) {
   EXPECT_TRUE(records_.back().finished);
   EXPECT_EQ(records_.back().term, 1u);
   AcknowledgeAll();
-  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 asks until it knows";
+  EXPECT_EQ(Beat(BeatOf(0))->phase, JobPhase::kFinished);
+  EXPECT_FALSE(coordinator_.Drained()) << "rank 0 asks by Leave until it knows";
   EXPECT_EQ(Leave(0, true)->phase, JobPhase::kFinished);
   EXPECT_TRUE(coordinator_.Drained());
 }

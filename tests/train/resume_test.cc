@@ -83,7 +83,7 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   spec.batch_size_per_worker = 16;
   spec.gradient_accumulation_steps = 1;
   // By rank; restored after `step` unless it is 0.
-  const auto run = [&](uint64_t step, std::map<uint64_t, std::string> (&saved)[2]) {
+  const auto run = [&](uint64_t step, std::map<uint64_t, std::string>(&saved)[2]) {
     MemoryJob job(2);
     std::unique_ptr<MemoryJob::RankSession> sessions[2];
     absl::StatusOr<TrainReport> reports[2];

@@ -77,9 +77,9 @@ absl::Status RestoreModule(const c10::impl::GenericDict& saved, torch::nn::Modul
     }
     const at::Tensor value = found->value().toTensor();
     if (value.sizes() != tensor.sizes() || value.scalar_type() != tensor.scalar_type()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, " is ", ShapeAndType(value), " in the saved training state, and ",
-                       ShapeAndType(tensor), " in the model"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " is ", ShapeAndType(value),
+                                                     " in the saved training state, and ",
+                                                     ShapeAndType(tensor), " in the model"));
     }
     // In place: hooks, spans and the optimizer hold on to the tensor and its storage.
     tensor.detach().copy_(value);
@@ -91,13 +91,11 @@ absl::Status RestoreModule(const c10::impl::GenericDict& saved, torch::nn::Modul
 }
 
 at::Tensor Integers(const TrainingCursor& cursor) {
-  const std::vector<int64_t> values = {static_cast<int64_t>(cursor.step),
-                                       static_cast<int64_t>(cursor.epoch),
-                                       static_cast<int64_t>(cursor.samples),
-                                       static_cast<int64_t>(cursor.skipped),
-                                       int64_t{cursor.skipped_in_a_row},
-                                       static_cast<int64_t>(cursor.epoch_loss_count),
-                                       cursor.evaluation.has_value() ? 1 : 0};
+  const std::vector<int64_t> values = {
+      static_cast<int64_t>(cursor.step),    static_cast<int64_t>(cursor.epoch),
+      static_cast<int64_t>(cursor.samples), static_cast<int64_t>(cursor.skipped),
+      int64_t{cursor.skipped_in_a_row},     static_cast<int64_t>(cursor.epoch_loss_count),
+      cursor.evaluation.has_value() ? 1 : 0};
   return at::tensor(values, at::kLong);
 }
 
@@ -163,8 +161,8 @@ absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* mo
   }
   absl::Status status = RestoreModule(state.at("model").toGenericDict(), module);
   if (status.ok()) {
-    status = RestoreCursor(state.at("integers").toTensor(), state.at("fractions").toTensor(),
-                           cursor);
+    status =
+        RestoreCursor(state.at("integers").toTensor(), state.at("fractions").toTensor(), cursor);
   }
   if (!status.ok()) return status;
   const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
