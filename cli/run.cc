@@ -269,8 +269,7 @@ void JobRun::OnStopSignal(int signal) {
     return;
   }
   stop_signal_ = signal;
-  if (setup_.spec.checkpoint.enabled() && client_ != nullptr && !processes_.ending() &&
-      status_.phase() == v1::JOB_PHASE_RUNNING) {
+  if (setup_.spec.checkpoint.enabled() && client_ != nullptr && !processes_.ending()) {
     console_.Say(absl::StrCat("Stopping the run after a checkpoint, for which it waits ",
                               absl::FormatDuration(kCheckpointWait),
                               " at most; Ctrl-C again kills it."));
@@ -286,6 +285,8 @@ void JobRun::OnStopSignal(int signal) {
 void JobRun::TakeCheckpoint() {
   absl::StatusOr<uint64_t> step = uint64_t{0};
   if (!awaiting_checkpoint_ || !client_->TakeCheckpoint(absl::ZeroDuration(), &step)) return;
+  // The job has just ended by itself, and so do its processes.
+  if (absl::IsFailedPrecondition(step.status())) return;
   awaiting_checkpoint_ = false;
   if (step.ok()) {
     console_.Say(absl::StrCat("The checkpoint after step ", *step, " is written."));

@@ -64,39 +64,53 @@ class Question {
 }  // namespace
 
 struct StatusClient::State {
+  // A new connection. One that was refused is tried again only after gRPC's own pause, which it
+  // often overstays where nobody polls all the time.
+  void Dial();
+
   std::string address;
+  bool lost = false;  // Nobody was there at the last question.
   std::unique_ptr<v1::Coordinator::Stub> stub;
   Question<v1::GetStatusReply> status;
   Question<v1::RequestCheckpointReply> checkpoint;
 };
 
-StatusClient::StatusClient(const std::string& coordinator) : state_(std::make_unique<State>()) {
+void StatusClient::State::Dial() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // A coordinator that is just starting is to be found soon.
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(16 << 20);
+  stub = v1::Coordinator::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  lost = false;
+}
+
+StatusClient::StatusClient(const std::string& coordinator) : state_(std::make_unique<State>()) {
   state_->address = coordinator;
-  state_->stub = v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(coordinator, grpc::InsecureChannelCredentials(), arguments));
+  state_->Dial();
 }
 
 StatusClient::~StatusClient() = default;
 
 void StatusClient::Ask(absl::Duration timeout) {
+  if (state_->lost) state_->Dial();
   state_->status.Ask(timeout, [this](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
     return state_->stub->AsyncGetStatus(context, {}, queue);
   });
 }
 
 bool StatusClient::Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer) {
-  return state_->status.Take(wait, absl::StrCat("no status from ", state_->address), answer);
+  if (!state_->status.Take(wait, absl::StrCat("no status from ", state_->address), answer)) {
+    return false;
+  }
+  state_->lost = absl::IsUnavailable(answer->status());
+  return true;
 }
 
 void StatusClient::AskCheckpoint(const std::string& job_name, absl::Duration timeout) {
   v1::RequestCheckpointRequest request;
   request.set_job_name(job_name);
+  if (state_->lost) state_->Dial();
   state_->checkpoint.Ask(timeout, [&](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
     return state_->stub->AsyncRequestCheckpoint(context, request, queue);
   });

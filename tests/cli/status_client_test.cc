@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "cli/free_port.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
 namespace sluice {
@@ -65,6 +66,30 @@ TEST_F(CoordinatorQuestionsTest, SaysWhyThereIsNoCheckpoint) {
   ASSERT_TRUE(client_->TakeCheckpoint(absl::Seconds(60), &step));
   EXPECT_EQ(step.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(step.status().message()), HasSubstr("no checkpoint section"));
+}
+
+TEST(CoordinatorQuestionTest, ACoordinatorThatComesLaterIsFoundAtTheNextQuestion) {
+  absl::StatusOr<FreePort> port = FreePort::Reserve();
+  ASSERT_TRUE(port.ok()) << port.status();
+  const std::string address = absl::StrCat("127.0.0.1:", port->port());
+  StatusClient client(address);
+  absl::StatusOr<v1::GetStatusReply> answer = v1::GetStatusReply();
+  for (int i = 0; i < 5; ++i) {
+    client.Ask(absl::Seconds(60));
+    ASSERT_TRUE(client.Take(absl::Seconds(60), &answer));
+    EXPECT_EQ(answer.status().code(), absl::StatusCode::kUnavailable);
+  }
+  ASSERT_TRUE(port->Share().ok());
+  FakeCoordinator service;
+  const std::unique_ptr<grpc::Server> server =
+      grpc::ServerBuilder()
+          .AddListeningPort(address, grpc::InsecureServerCredentials())
+          .RegisterService(&service)
+          .BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  client.Ask(absl::Seconds(60));
+  ASSERT_TRUE(client.Take(absl::Seconds(60), &answer));
+  EXPECT_TRUE(answer.ok()) << answer.status();
 }
 
 TEST_F(CoordinatorQuestionsTest, MayBeEndedWithQuestionsOut) {
