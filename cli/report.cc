@@ -104,6 +104,8 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
        }) {
     if (!status.ok()) return status;
   }
+  report.exchanged_steps = static_cast<uint64_t>(
+      GetOptional(json, "exchanged_steps").value_or(static_cast<double>(report.steps)));
   report.train_loss = GetOptional(json, "train_loss");
   report.skipped = static_cast<uint64_t>(GetOptional(json, "skipped").value_or(0));
   report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
@@ -142,7 +144,7 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     }
     up += static_cast<double>(worker.bytes_up);
     down += static_cast<double>(worker.bytes_down);
-    steps += static_cast<double>(worker.steps);
+    steps += static_cast<double>(worker.exchanged_steps);
     if (!worker.train_loss.has_value()) {
       report.train_loss.reset();
     } else if (report.train_loss.has_value()) {

@@ -17,8 +17,9 @@ namespace sluice {
 struct WorkerReport {
   uint32_t rank = 0;
   uint64_t steps = 0;
-  uint64_t parameters = 0;  // Elements of the model.
-  uint64_t bytes_up = 0;    // Of all steps, serialized messages.
+  uint64_t parameters = 0;       // Elements of the model.
+  uint64_t exchanged_steps = 0;  // Since its last session began: what the bytes are of.
+  uint64_t bytes_up = 0;         // Serialized messages.
   uint64_t bytes_down = 0;
   double wall_seconds = 0;
   double samples_per_second = 0;

@@ -33,6 +33,7 @@ std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& r
       {"samples_per_second", report.samples_per_second},
       {"step_ms_p50", report.step_ms_p50},
       {"step_ms_p95", report.step_ms_p95},
+      {"exchanged_steps", report.traffic.steps},
       {"bytes_up", report.traffic.bytes_up},
       {"bytes_down", report.traffic.bytes_down},
       {"encode_seconds", report.traffic.encode_seconds},

@@ -31,7 +31,8 @@ void Coordinator::Begin(Effects* out) {
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
   if (ended()) return;
-  const uint64_t was_at = std::max(furthest_step_, restore_step_);
+  // Heartbeats lag behind: a checkpoint may be further than what they told.
+  const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
   term_ += 1;
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book_.newest();

@@ -60,6 +60,16 @@ TEST(WorkerReportTest, NamesTheFieldThatIsWrong) {
   }
 }
 
+// A worker that was started again, or joined again, has sent only what came after.
+TEST(CombineTest, CountsBytesOverTheStepsTheyAreOf) {
+  std::vector<WorkerReport> workers = TwoWorkers();
+  workers[1].exchanged_steps = 2;
+  const absl::StatusOr<RunReport> report = CombineReports(Facts(), workers);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_DOUBLE_EQ(report->bytes_up, 1000.0 / 12);
+  EXPECT_EQ(report->steps, 10);
+}
+
 TEST(CombineTest, TakesMeansSumsAndTheSlowest) {
   const absl::StatusOr<RunReport> report = CombineReports(Facts(), TwoWorkers());
   ASSERT_TRUE(report.ok()) << report.status();
