@@ -186,6 +186,10 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
                                     " loses for good what it does not send; use ",
                                     ToString(with_feedback), ", which sends it later"));
   }
+  if (spec.checkpoint.enabled() && spec.checkpoint.keep == 1) {
+    warnings.emplace_back(
+        "checkpoint.keep 1 leaves none to go back to when the only one turns out damaged; use 2");
+  }
   return warnings;
 }
 

@@ -129,6 +129,14 @@ TEST(JobWarnings, IsSilentWhereAllGoesTogether) {
                                               HasSubstr("takes the noise of small batches")));
 }
 
+TEST(JobWarnings, TellsThatOneCheckpointIsFew) {
+  JobSpec spec = Job("sgd", 0.5, 0.5);
+  spec.checkpoint.dir = "a";
+  EXPECT_THAT(JobWarnings(spec), IsEmpty());
+  spec.checkpoint.keep = 1;
+  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("checkpoint.keep 1 leaves none to go back")));
+}
+
 TEST(JobWarnings, SeesDownlinkAndOverrides) {
   JobSpec spec = Job("sgd", 0.1, 0.9);
   spec.compression.uplink = Spec("int8");
