@@ -36,6 +36,8 @@ constexpr absl::Duration kAskTimeout = absl::Seconds(2);
 constexpr absl::Duration kLineEvery = absl::Seconds(5);
 // For shards to end themselves once all workers have.
 constexpr absl::Duration kShardsLinger = absl::Seconds(10);
+// For processes of a job that has finished, after one of them was lost.
+constexpr absl::Duration kFinishedLinger = absl::Seconds(5);
 // For a last checkpoint, when the run is asked to stop.
 constexpr absl::Duration kCheckpointWait = absl::Seconds(10);
 
@@ -87,7 +89,7 @@ class JobRun {
   void OnStopSignal(int signal);
   void TakeCheckpoint();
   void TakeStatus();
-  void EndLingeringShards();
+  void EndLingering();
   void ShowProgress();
   void Fail(std::string text);
   absl::StatusOr<RunReport> Collect();
@@ -111,6 +113,7 @@ class JobRun {
   absl::Time ask_at_ = started_;
   absl::Time line_at_ = started_ + kLineEvery;
   absl::Time workers_ended_ = absl::InfiniteFuture();
+  absl::Time finished_ = absl::InfiniteFuture();  // When a process was lost that nobody needed.
   absl::Duration wall_ = absl::ZeroDuration();
   v1::GetStatusReply status_;  // The last one heard.
   EtaEstimator eta_;
@@ -184,7 +187,7 @@ void JobRun::Watch() {
       Fail(std::string(status.message()));
     }
     while (const std::optional<int> signal = signals_->Take()) OnStopSignal(*signal);
-    EndLingeringShards();
+    EndLingering();
     if (client_ == nullptr || processes_.ending()) continue;
     TakeCheckpoint();
     ShowProgress();
@@ -209,10 +212,12 @@ std::string JobRun::DescribeDeath(const ChildProcess& child) const {
 // What the run goes on after, by itself.
 bool JobRun::IsSurvivable(const ChildProcess& child, absl::string_view death) {
   if (!setup_.spec.checkpoint.enabled()) return false;
-  if (processes_.AllEndedWell(Role::kWorker)) {
+  if (processes_.AllEndedWell(Role::kWorker) || HasFinished(setup_.spec)) {
     if (!options_.quiet) {
-      console_.Warning(absl::StrCat(death, " All workers had ended well: nothing is lost."));
+      console_.Warning(absl::StrCat(death, " The job had finished: nothing is lost."));
     }
+    processes_.ForgetStarts();
+    finished_ = std::min(finished_, clock_.Now());
     return true;
   }
   if (!CallsForRestart(*child.wait_status())) return false;
@@ -296,7 +301,9 @@ void JobRun::TakeCheckpoint() {
   processes_.BeginEnd();
 }
 
-void JobRun::EndLingeringShards() {
+void JobRun::EndLingering() {
+  // By force: a worker's report is written by now, and an orderly end would be taken for a failure.
+  if (clock_.Now() - finished_ > kFinishedLinger) processes_.KillAll();
   if (!processes_.AllEnded(Role::kWorker)) return;
   processes_.ForgetStarts();
   const absl::Time now = clock_.Now();

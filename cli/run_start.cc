@@ -60,6 +60,12 @@ absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume) {
   return RunStart{.continues = true, .term = record->term + 1, .checkpoint_step = step};
 }
 
+bool HasFinished(const JobSpec& spec) {
+  if (!spec.checkpoint.enabled()) return false;
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(spec.checkpoint.dir);
+  return record.ok() && record->finished;
+}
+
 uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term) {
   if (!spec.checkpoint.enabled()) return 0;
   const absl::StatusOr<RunRecord> record = ReadRunRecord(spec.checkpoint.dir);

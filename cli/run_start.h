@@ -20,6 +20,9 @@ struct RunStart {
 // checkpoints starts anew.
 absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume);
 
+// By what the folder says now; false for a job without checkpoints.
+bool HasFinished(const JobSpec& spec);
+
 // Rollbacks since a run began with `first_term`, by what the folder says now; 0 if it says nothing.
 uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term);
 

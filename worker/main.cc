@@ -179,6 +179,11 @@ int Run(const Flags& flags) {
   TrainOptions options;
   options.threads = flags.threads;
   options.stop = &stop;
+  options.on_trained = [&](const TrainReport& trained) {
+    if (flags.report.empty()) return;
+    // Written again at the end; if that fails too, it is told then.
+    (void)WriteReport(flags.report, SuccessJson(*spec, *rank, trained));
+  };
   SignalWatch watch(
       [&](int signal) {
         logger.Info("stopping: signal ", signal);

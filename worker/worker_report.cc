@@ -1,6 +1,7 @@
 #include "worker/worker_report.h"
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -52,10 +53,12 @@ std::string FailureJson(const JobSpec& spec, uint32_t rank, int exit_code,
 }
 
 absl::Status WriteReport(const std::string& path, const std::string& json) {
-  std::ofstream file(path);
+  // Renamed when it is whole: a reader never sees a part, however this process ends.
+  const std::string unfinished = path + ".unfinished";
+  std::ofstream file(unfinished);
   file << json;
   file.close();
-  if (!file) {
+  if (!file || std::rename(unfinished.c_str(), path.c_str()) != 0) {
     return absl::UnavailableError(
         absl::StrCat("cannot write the report ", path, ": ", std::strerror(errno)));
   }

@@ -107,6 +107,14 @@ TEST_F(RunStartTest, ADamagedRecordIsNamed) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("run.json"));
 }
 
+TEST_F(RunStartTest, KnowsWhenTheJobHasFinished) {
+  EXPECT_FALSE(HasFinished(spec_));
+  Record(1);
+  EXPECT_FALSE(HasFinished(spec_));
+  Record(1, /*finished=*/true);
+  EXPECT_TRUE(HasFinished(spec_));
+}
+
 TEST_F(RunStartTest, CountsRollbacksByTheTerm) {
   EXPECT_EQ(RollbacksSince(spec_, 0), 0u);
   Record(5);

@@ -257,6 +257,21 @@ TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
   EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
 }
 
+TEST_F(SurvivingRunTest, WhoDiesAfterTheJobHasFinishedIsNoLoss) {
+  Record(/*finished=*/true);
+  const std::string record = folder_ + "/finished.json";
+  std::filesystem::rename(folder_of_checkpoints_ + "/run.json", record);
+  Script("sluice-server",
+         "cp " + record + " " + folder_of_checkpoints_ + "/run.json; exec sleep 1000");
+  // One of them is told nothing any more.
+  Script("sluice-worker",
+         "sleep 0.3\n" + std::string(kGoodWorker) + "[ $rank = 1 ] && kill -9 $$\nexec sleep 1000");
+  EXPECT_EQ(RunJob(options_), 0) << Output();
+  EXPECT_THAT(Output(), HasSubstr("The job had finished: nothing is lost."));
+  EXPECT_EQ(Report()["ok"], true);
+  EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
+}
+
 TEST_F(SurvivingRunTest, AStopSignalEndsEverythingAndSaysHowToGoOn) {
   Record(/*finished=*/false);
   options_.resume = true;

@@ -297,8 +297,10 @@ class Survival(unittest.TestCase):
                 if victim == "all":
                     run.kill_all()
                     wait_until(lambda: not self.left(), "all gone")
-                    begun = (self.folder / "checkpoints" / "run.json").exists()
-                    run = self.start(*(["--resume"] if begun else []))
+                    record = self.folder / "checkpoints" / "run.json"
+                    if record.exists() and json.loads(record.read_text())["finished"]:
+                        return  # Nobody was left to report it.
+                    run = self.start(*(["--resume"] if record.exists() else []))
                 else:
                     run.kill(self.random.sample(NAMES, 2) if victim == "two" else [victim])
 

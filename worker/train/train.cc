@@ -371,8 +371,9 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
     report_.samples_per_second =
         static_cast<double>(samples_ - samples_at_start_) / report_.wall_seconds;
   }
-  if (absl::Status status = session_->Leave(); !status.ok()) return status;
   report_.traffic = session_->traffic();
+  if (options_.on_trained) options_.on_trained(report_);
+  if (absl::Status status = session_->Leave(); !status.ok()) return status;
   return report_;
 }
 

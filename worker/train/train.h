@@ -21,6 +21,8 @@ struct TrainingData;
 absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
                                                                      uint32_t rank);
 
+struct TrainReport;
+
 struct TrainOptions {
   std::shared_ptr<const TrainingData> data;  // None: the run loads it.
   // Threads inside LibTorch's operations. Results depend on it. 0: one if the job has several
@@ -31,6 +33,9 @@ struct TrainOptions {
   const std::atomic<bool>* stop = nullptr;
   // After the first step, about once a second, and after the last step, on the training thread.
   std::function<void(const Progress&)> on_progress;
+  // All is done but leaving the job, on the training thread: whatever becomes of this process, the
+  // report stands if the job finishes.
+  std::function<void(const TrainReport&)> on_trained;
 };
 
 struct TrainReport {
