@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/exit_codes.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/file/job_file.h"
@@ -43,7 +44,7 @@ constexpr char kFooter[] =
     "SLURM_NTASKS must agree with the job's number of workers.\n"
     "Exit status: 0 trained to the end; 1 failed (the last line of the log says why); 2 wrong "
     "flags or job file;\n"
-    "128 + N ended by signal N.";
+    "75 lost the others, in a job with checkpoints: start it again; 128 + N ended by signal N.";
 
 struct Flags {
   LoadJobOptions job;
@@ -87,7 +88,9 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   if (report.ok()) {
     json = SuccessJson(spec, rank, *report);
   } else {
-    exit_code = signal != 0 ? kExitBySignal + signal : kExitFailure;
+    exit_code = signal != 0                   ? kExitBySignal + signal
+                : IsRollback(report.status()) ? kExitLostPeers
+                                              : kExitFailure;
     error = signal != 0 ? "stopped by a signal" : std::string(report.status().message());
     json = FailureJson(spec, rank, exit_code, error);
   }
@@ -149,9 +152,8 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
     fruitless = progressed ? 1 : fruitless + 1;
     progressed = false;
     if (fruitless == kFruitlessSessionsMax) {
-      return absl::AbortedError(absl::StrCat(report.status().message(), "; no step was done in ",
-                                             fruitless,
-                                             " tries in a row, so this worker gives up"));
+      return RollbackError(absl::StrCat(report.status().message(), "; no step was done in ",
+                                        fruitless, " tries in a row, so this worker gives up"));
     }
     logger.Warning(report.status().message(), "; joining again");
     session_options.rejoining = true;
