@@ -15,7 +15,7 @@ void LiveSession::OnStreamUp(uint32_t shard) {
   ShardLink& link = links_[shard];
   link.silent_since = absl::InfiniteFuture();
   link.backoff = options_.backoff_min;
-  if (!link.told) return;
+  if (!link.told || Over()) return;  // Over: the stream may be going.
   link.told = false;
   options_.logger.Info("shard ", shard, " at ", link.stream->address(), " is there again");
 }
