@@ -205,7 +205,9 @@ GrpcServer::~GrpcServer() {
     agent = std::move(agent_);
   }
   agent.reset();
-  host_.End("the server was stopped");
+  // With checkpoints the job may go on with this shard's next process: broken streams say no more
+  // than that, FENCED would be the end.
+  if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now() + kCallsPatience);
   server_->Wait();

@@ -1,0 +1,239 @@
+// Real sessions, servers and folders: whatever is lost, training ends with the parameters of the
+// run that nothing happened to, bit for bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "server/rpc/server.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kWorkers = 2;
+constexpr uint32_t kShards = 2;
+constexpr uint64_t kSteps = 300;
+constexpr size_t kWeights = 4500;
+constexpr size_t kBiases = 5;
+
+using Parameters = std::vector<float>;  // Weights, then biases.
+
+std::string BytesOf(const Parameters& parameters) {
+  std::string bytes(parameters.size() * sizeof(float), '\0');
+  std::memcpy(bytes.data(), parameters.data(), bytes.size());
+  return bytes;
+}
+
+class SurvivalTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  SurvivalTest() : folder_(absl::StrCat(::testing::TempDir(), "/survival_XXXXXX")) {
+    Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
+    job_.name = std::string("test");
+    job_.hash = 9;
+    job_.workers = kWorkers;
+    job_.shards = kShards;
+    job_.compression.uplink = *ParseCodecSpec(GetParam());
+    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.compression.min_elements = 8;
+    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.server.heartbeat = absl::Milliseconds(10);
+    job_.server.wait_limit = absl::Seconds(60);
+  }
+  ~SurvivalTest() override { std::filesystem::remove_all(folder_); }
+
+  // All of a job; `lose` is called once, when two checkpoints are complete.
+  // What all ranks ended with.
+  Parameters Run(const std::function<void()>& lose) {
+    lose_ = lose;
+    servers_.resize(kShards);
+    for (uint32_t shard = 0; shard < kShards; ++shard) StartServer(shard);
+    std::vector<Parameters> ended(kWorkers);
+    std::vector<std::thread> workers;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
+    }
+    for (std::thread& worker : workers) worker.join();
+    EXPECT_EQ(ended[0], ended[1]);
+    while (!servers_.empty()) servers_.pop_back();
+    return ended[0];
+  }
+
+  void StartServer(uint32_t shard) {
+    MutexLock lock(&mutex_);
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Start({.job = job_,
+                       .shard = shard,
+                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
+                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
+                       .software_version = std::string("1"),
+                       .job_uid = 77,
+                       .server_incarnation = ++incarnation_},
+                      &clock_);
+    Check(server.ok(), server.status().message());
+    servers_[shard] = *std::move(server);
+    ports_[shard] = servers_[shard]->port();
+  }
+  void Restart(uint32_t shard) {
+    servers_[shard].reset();
+    StartServer(shard);
+  }
+  uint64_t NewestCheckpoint() { return servers_[0]->Status()->checkpoint_step; }
+
+  // As a worker program does it: again from the checkpoint whenever the job goes back.
+  Parameters Train(uint32_t rank) {
+    for (bool rejoining = false;; rejoining = true) {
+      RemoteSessionOptions options =
+          OptionsFromJob(job_, absl::StrCat("127.0.0.1:", ports_[0]), rank);
+      options.software_version = std::string("1");
+      options.rejoining = rejoining;
+      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      Parameters parameters(kWeights + kBiases);
+      const absl::Status status = TrainOn(session.get(), rank, &parameters);
+      if (status.ok()) return parameters;
+      Check(IsRollback(status), status.message());
+    }
+  }
+  absl::Status TrainOn(Session* session, uint32_t rank, Parameters* parameters) {
+    const TensorTable table = {
+        {.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
+        {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32}};
+    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    if (!joined.ok()) return joined.status();
+    if (joined->restored_step > 0) {
+      Check(joined->restored.size() == parameters->size() * sizeof(float), "it is what was saved");
+      std::memcpy(parameters->data(), joined->restored.data(), joined->restored.size());
+      restored_ = true;
+    }
+    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+      if (rank == 0) BeforeStep(step);
+      if (rank == 1 && lose_worker_.exchange(false)) {
+        return RollbackError("as if this process had been killed");
+      }
+      const absl::Status done = TrainStep(session, rank, step, parameters);
+      if (!done.ok()) return done;
+    }
+    return session->Leave();
+  }
+  static absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step,
+                                Parameters* parameters) {
+    Parameters gradient(*parameters);
+    CounterRandom random(rank, step, 4);
+    for (float& value : gradient) {
+      value = 0.1f * value + static_cast<float>(random.Uniform() - 0.5);
+    }
+    const absl::Span<float> all = absl::MakeSpan(gradient);
+    absl::Status status = session->Submit(1, all.subspan(kWeights));
+    if (status.ok()) status = session->Submit(0, all.first(kWeights));
+    if (!status.ok()) return status;
+    const absl::StatusOr<StepResult> result = session->Wait();
+    if (!result.ok()) return result.status();
+    status = session->Apply(0, all.first(kWeights));
+    if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < gradient.size(); ++i) (*parameters)[i] -= 0.1f * gradient[i];
+    return result->checkpoint_due ? session->SaveCheckpoint(BytesOf(*parameters), {})
+                                  : absl::OkStatus();
+  }
+  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than disks: one
+  // per heartbeat, until two checkpoints are complete.
+  void BeforeStep(uint64_t step) {
+    if (!lose_) return;
+    while (servers_[0]->Status()->shards[0].highest_closed_step + 1 < step) {
+      std::this_thread::yield();
+    }
+    const uint64_t newest = NewestCheckpoint();
+    if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
+    if (newest > first_checkpoint_) std::exchange(lose_, nullptr)();
+  }
+  // Without checkpoints: what every run must end with.
+  Parameters Undisturbed() {
+    job_.checkpoint = CheckpointSpec();
+    const Parameters expected = Run(nullptr);
+    job_.checkpoint.dir = absl::StrCat(folder_, "/checkpoints");
+    job_.checkpoint.every = 10;
+    incarnation_ += 10;
+    for (int& port : ports_) port = 0;
+    return expected;
+  }
+
+  SteadyClock clock_;
+  std::string folder_;
+  JobSpec job_;
+  Mutex mutex_;
+  int ports_[kShards] = {};
+  uint64_t incarnation_ = 0;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::function<void()> lose_;
+  uint64_t first_checkpoint_ = 0;
+  std::atomic<bool> lose_worker_ = false;
+  std::atomic<bool> restored_ = false;
+};
+
+TEST_P(SurvivalTest, CheckpointsAloneChangeNothing) {
+  const Parameters expected = Undisturbed();
+  bool called = false;
+  EXPECT_EQ(Run([&] { called = true; }), expected);
+  EXPECT_TRUE(called);
+  EXPECT_FALSE(restored_);
+}
+
+TEST_P(SurvivalTest, AShardThatIsLost) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { Restart(1); }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_P(SurvivalTest, TheCoordinatorThatIsLost) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { Restart(0); }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_P(SurvivalTest, AWorkerThatIsLost) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { lose_worker_ = true; }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] {
+              const uint64_t step = NewestCheckpoint();
+              std::ofstream(
+                  absl::StrCat(StepFolder(job_.checkpoint.dir, step), "/", ShardPartName(1, 0)),
+                  std::ios::app)
+                  << "x";
+              Restart(1);
+            }),
+            expected);
+  EXPECT_TRUE(restored_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, SurvivalTest,
+                         ::testing::Values("topk:5%+int4/ef", "intsum:4", "topk:5%/ef21",
+                                           "countsketch:5x"),
+                         [](const auto& test) {
+                           const absl::string_view spec = test.param;
+                           std::string name;
+                           for (const char c : spec) {
+                             if (absl::ascii_isalnum(static_cast<unsigned char>(c)))
+                               name.push_back(c);
+                           }
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace sluice
