@@ -10,6 +10,8 @@ namespace sluice {
 namespace {
 
 constexpr size_t kPartsMax = 4096;  // Far more than ranks, shards and files for people together.
+// Of a disk that stays full. What was given up before these is long at rest, and was removed then.
+constexpr size_t kLitterMax = 64;
 
 }  // namespace
 
@@ -92,6 +94,7 @@ std::vector<uint64_t> CheckpointBook::Written() {
 }
 
 void CheckpointBook::Abandon() {
+  if (litter_.size() >= kLitterMax) litter_.erase(litter_.begin());
   litter_.push_back(under_way_);
   Forget();
 }

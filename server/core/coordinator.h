@@ -234,6 +234,7 @@ class Coordinator {
   void CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now, Effects* out);
   // As soon as can be; answered by an AnswerCheckpoint. FAILED_PRECONDITION: the job has no
   // checkpoints, or ended. UNAVAILABLE: it does not run now, or this one did not become complete.
+  // RESOURCE_EXHAUSTED: too many wait.
   void RequestCheckpoint(CheckpointToken token, Effects* out);
   void RequestCancelled(CheckpointToken token) { requests_.erase(token); }
 

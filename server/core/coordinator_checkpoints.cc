@@ -9,6 +9,9 @@
 namespace sluice {
 namespace {
 
+constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
+constexpr uint64_t kAtOnce = 1;       // As least step of a checkpoint.
+
 std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
 
 }  // namespace
@@ -193,13 +196,16 @@ void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
   } else if (phase_ != JobPhase::kRunning) {
     refused = absl::UnavailableError(absl::StrCat(
         "job ", options_.job_name, " is ", ToString(phase_), "; it has nothing new to keep"));
+  } else if (requests_.size() >= kRequestsMax) {
+    refused = absl::ResourceExhaustedError(
+        absl::StrCat(kRequestsMax, " calls wait for a checkpoint already"));
   }
   if (!refused.ok()) {
     out->emplace_back(AnswerCheckpoint{token, refused});
     return;
   }
   requests_.insert(token);
-  if (book_.under_way() == 0) AskForCheckpoint(1, out);
+  if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
 }
 
 void Coordinator::AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out) {

@@ -80,6 +80,18 @@ TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
   EXPECT_THAT(book.Written(), ElementsAre(10));
 }
 
+TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
+  CheckpointBook book = BookOf();
+  CheckpointPart bad = PartOf(WorkerPartName(0, 0), 0);
+  bad.error = "disk full";
+  for (bad.step = 10; bad.step <= 10000; bad.step += 10) {
+    ASSERT_EQ(book.Add(bad, kStart), Progress::kFailed);
+    book.Abandon();
+  }
+  Complete(10010, &book);
+  EXPECT_EQ(book.Written().size(), 64u);
+}
+
 TEST(CheckpointBook, OtherTermsAreNotMixed) {
   CheckpointBook book = BookOf({10});
   EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 20), kStart), Progress::kTaken);

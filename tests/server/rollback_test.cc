@@ -188,6 +188,28 @@ TEST_F(RollbackTest, ARequestIsAnsweredWhenTheCheckpointIsDurable) {
   EXPECT_EQ(checkpoint_answers_.at(4).status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(RollbackTest, RequestsThatWaitAreLimited) {
+  StartJob();
+  Request(1);
+  const uint64_t sequence = commands_.at(11).sequence;
+  for (CheckpointToken token = 2; token <= 257; ++token) Request(token);
+  EXPECT_EQ(commands_.at(11).sequence, sequence) << "shard 0 is asked once";
+  EXPECT_EQ(checkpoint_answers_.at(257).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(checkpoint_answers_.size(), 1u);
+  coordinator_.RequestCancelled(3);
+  Request(300);
+  CompleteCheckpoint(42);
+  EXPECT_EQ(*checkpoint_answers_.at(300), 42u);
+  EXPECT_FALSE(checkpoint_answers_.contains(3));
+}
+
+TEST_F(RollbackTest, ARollbackAnswersRequests) {
+  StartJob();
+  Request(1);
+  PassWithout(1, absl::Seconds(11));
+  EXPECT_EQ(checkpoint_answers_.at(1).status().code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(CoordinatorTest, AJobWithoutCheckpointsHasNoneToAskFor) {
   coordinator_.Begin(&effects_);
   EXPECT_THAT(effects_, IsEmpty());
