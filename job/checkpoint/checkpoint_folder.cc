@@ -5,6 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -365,6 +366,20 @@ absl::Status RemoveCheckpoint(absl::string_view dir, uint64_t step) {
   return RemoveFolder(folder);
 }
 
+absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir);
+  if (!steps.ok()) return steps.status();
+  absl::Status result;
+  for (const uint64_t step : *steps) {
+    if (step >= before || !absl::IsNotFound(StatFile(PathOf(dir, step, kManifestName)).status())) {
+      continue;
+    }
+    absl::Status removed = RemoveFolder(StepFolder(dir, step));
+    if (!removed.ok()) result = std::move(removed);
+  }
+  return result;
+}
+
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
   absl::Status made = MakeFolder(std::string(dir));
   if (!made.ok()) return made;
@@ -382,6 +397,11 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
   const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat);
+  if (absl::IsDataLoss(read.status())) {
+    return absl::DataLossError(
+        absl::StrCat(read.status().message(),
+                     "; bring back a copy of it, or begin anew in another checkpoint.dir"));
+  }
   if (!read.ok()) return read.status();
   RecordReader reader(&*read);
   RunRecord record;

@@ -40,6 +40,10 @@ absl::StatusOr<std::vector<uint64_t>> ListCheckpoints(absl::string_view dir);
 // First the manifest, then the rest, so that what is left of an interrupted removal is incomplete.
 absl::Status RemoveCheckpoint(absl::string_view dir, uint64_t step);
 
+// Folders without a manifest, of steps before `before`: what is left of checkpoints that were given
+// up.
+absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before);
+
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record);
 // NOT_FOUND: no run was here. DATA_LOSS: damaged.
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir);

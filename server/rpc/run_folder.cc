@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -134,13 +135,22 @@ absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
 }
 
 absl::Status RunFolder::Persist(const RunRecord& record) const {
-  return WriteRunRecord(dir_, record);
+  const absl::Status written = WriteRunRecord(dir_, record);
+  if (!written.ok() || !record.finished) return written;
+  const absl::Status removed = RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
+  if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
+  return absl::OkStatus();
 }
 
 absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
   return WriteManifest(dir_, manifest);
 }
 
-absl::Status RunFolder::Drop(uint64_t step) const { return RemoveCheckpoint(dir_, step); }
+absl::Status RunFolder::Drop(uint64_t step) const {
+  const absl::Status removed = RemoveCheckpoint(dir_, step);
+  // The one under way, if any, is after `step`.
+  const absl::Status swept = RemoveIncomplete(dir_, step);
+  return removed.ok() ? swept : removed;
+}
 
 }  // namespace sluice

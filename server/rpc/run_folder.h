@@ -35,6 +35,7 @@ class RunFolder {
 
   absl::Status Persist(const RunRecord& record) const;
   absl::Status Write(const CheckpointManifest& manifest) const;
+  // And what processes that were late left of older ones that were given up.
   absl::Status Drop(uint64_t step) const;
 
  private:

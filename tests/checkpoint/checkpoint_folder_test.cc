@@ -165,6 +165,17 @@ TEST_F(CheckpointFolder, ListsAndRemoves) {
   EXPECT_TRUE(absl::IsNotFound(ReadManifest(dir(), 500).status()));
 }
 
+TEST_F(CheckpointFolder, RemovesWhatWasNeverComplete) {
+  EXPECT_TRUE(RemoveIncomplete(dir(), 100).ok());
+  WriteSample(10);
+  for (const uint64_t step : {5, 20, 30, 40}) {
+    ASSERT_TRUE(WritePart(dir(), 0, step, "a", "b").ok());
+  }
+  WriteText(StepFolder(dir(), 30) + "/manifest.json", "damaged, and left for a person to see");
+  ASSERT_TRUE(RemoveIncomplete(dir(), 40).ok());
+  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10, 30, 40));
+}
+
 TEST_F(CheckpointFolder, KeepsTheRunRecord) {
   EXPECT_TRUE(absl::IsNotFound(ReadRunRecord(dir()).status()));
   RunRecord record{"sample", 0xFEDCBA9876543210, 4, false};

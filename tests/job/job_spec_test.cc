@@ -134,7 +134,8 @@ TEST(JobWarnings, TellsThatOneCheckpointIsFew) {
   spec.checkpoint.dir = "a";
   EXPECT_THAT(JobWarnings(spec), IsEmpty());
   spec.checkpoint.keep = 1;
-  EXPECT_THAT(JobWarnings(spec), ElementsAre(HasSubstr("checkpoint.keep 1 leaves none to go back")));
+  EXPECT_THAT(JobWarnings(spec),
+              ElementsAre(HasSubstr("checkpoint.keep 1 leaves none to go back")));
 }
 
 TEST(JobWarnings, SeesDownlinkAndOverrides) {

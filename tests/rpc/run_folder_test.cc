@@ -97,6 +97,28 @@ TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
   EXPECT_TRUE(std::filesystem::exists(StepFolder(dir(), 30))) << "a person may want to look";
 }
 
+// Processes that were late with a part of a checkpoint that was given up made its folder again. On
+// a full disk nobody else would ever make room.
+TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {
+  WriteRun();
+  WriteComplete(10);
+  const auto folder = Open();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto write_late = [this](uint64_t step) {
+    ASSERT_TRUE(WritePart(dir(), 0, step, WorkerPartName(0, 0), "late").ok());
+  };
+  write_late(20);
+  write_late(30);
+  ASSERT_TRUE((*folder)->Drop(30).ok());
+  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+  write_late(30);
+  write_late(40);
+  ASSERT_TRUE((*folder)->Drop(35).ok());
+  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10, 40)) << "40 may be under way";
+  ASSERT_TRUE((*folder)->Persist({.job_name = "demo", .job_uid = 7, .finished = true}).ok());
+  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+}
+
 TEST_F(RunFolderTest, WhenNoneCanBeUsedAPersonDecides) {
   WriteRun();
   WriteComplete(10);
