@@ -35,6 +35,15 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       logger_);
 }
 
+ShardHost::~ShardHost() {
+  // All streams are gone; gRPC's own locks, which said so, are hidden from the thread sanitizer.
+  MutexLock lock(&mutex_);
+  shard_.reset();
+  outputs_.clear();
+  last_answer_.reset();
+  last_bytes_.reset();
+}
+
 void ShardHost::ReportTo(std::function<void(const News&)> listener) {
   MutexLock lock(&listener_mutex_);
   listener_ = std::move(listener);

@@ -37,6 +37,7 @@ class ShardHost {
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
+  ~ShardHost();
 
   // For the coordinator: a checkpoint that is announced to the workers, a part that is durable or
   // is not, or one that cannot be restored.
