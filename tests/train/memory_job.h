@@ -56,7 +56,9 @@ class MemoryJob::RankSession final : public Session {
   void ReportParameters(uint64_t step, absl::string_view sha256) override {
     reported_parameters_[step] = std::string(sha256);
   }
-  TrafficCounters traffic() const override { return {.steps = step_}; }
+  TrafficCounters traffic() const override {
+    return {.bytes_up = 10 * (step_ - restored_step_), .steps = step_ - restored_step_};
+  }
   absl::Status Leave() override {
     left_ = true;
     return absl::OkStatus();
@@ -77,7 +79,7 @@ class MemoryJob::RankSession final : public Session {
   // Before Join.
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
-    step_ = step;
+    step_ = restored_step_ = step;
     restored_ = std::move(state);
   }
   uint64_t skips() const { return skips_; }
@@ -96,6 +98,7 @@ class MemoryJob::RankSession final : public Session {
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
   uint64_t checkpoint_every_ = 0;
+  uint64_t restored_step_ = 0;
   std::string restored_;
   std::map<uint64_t, std::string> saved_;
   std::vector<CheckpointFile> saved_files_;

@@ -67,6 +67,8 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
     EXPECT_EQ(report->train_loss, plain->train_loss) << "after step " << step;
     EXPECT_EQ(report->test_accuracy, plain->test_accuracy) << "after step " << step;
     EXPECT_EQ(report->steps, 32u);
+    EXPECT_EQ(report->traffic.steps, 32u) << "after step " << step;
+    EXPECT_EQ(report->traffic.bytes_up, 320u) << "after step " << step;
     EXPECT_EQ(restored->progress().back().epoch, 2u) << "after step " << step;
     EXPECT_TRUE(restored->left());
   }

@@ -98,7 +98,13 @@ TEST(TrainingStateErrorsTest, AllOfTheCursorComesBack) {
                                  .last_loss = 0.6,
                                  .epoch_loss_sum = 0.7,
                                  .epoch_loss_count = 8,
-                                 .evaluation = Evaluation{.loss = 1.1, .accuracy = 0.9}};
+                                 .evaluation = Evaluation{.loss = 1.1, .accuracy = 0.9},
+                                 .traffic = {.bytes_up = 12,
+                                             .bytes_down = 13,
+                                             .steps = 14,
+                                             .encode_seconds = 1.5,
+                                             .decode_seconds = 1.6,
+                                             .exposed_seconds = 1.7}};
   TrainingCursor read;
   ASSERT_TRUE(RestoreTrainingState(SaveTrainingState(*run.model, *run.optimizer, cursor),
                                    run.model.get(), run.optimizer.get(), &read)
@@ -114,6 +120,12 @@ TEST(TrainingStateErrorsTest, AllOfTheCursorComesBack) {
   ASSERT_TRUE(read.evaluation.has_value());
   EXPECT_EQ(read.evaluation->accuracy, 0.9);
   EXPECT_EQ(read.evaluation->loss, 1.1);
+  EXPECT_EQ(read.traffic.bytes_up, 12u);
+  EXPECT_EQ(read.traffic.bytes_down, 13u);
+  EXPECT_EQ(read.traffic.steps, 14u);
+  EXPECT_EQ(read.traffic.encode_seconds, 1.5);
+  EXPECT_EQ(read.traffic.decode_seconds, 1.6);
+  EXPECT_EQ(read.traffic.exposed_seconds, 1.7);
 }
 
 TEST(TrainingStateErrorsTest, AnotherModelIsNamed) {

@@ -70,6 +70,15 @@ absl::StatusOr<TrainingData> LoadData(const DataSpec& spec, bool evaluates) {
   return data;
 }
 
+TrafficCounters Sum(const TrafficCounters& a, const TrafficCounters& b) {
+  return {.bytes_up = a.bytes_up + b.bytes_up,
+          .bytes_down = a.bytes_down + b.bytes_down,
+          .steps = a.steps + b.steps,
+          .encode_seconds = a.encode_seconds + b.encode_seconds,
+          .decode_seconds = a.decode_seconds + b.decode_seconds,
+          .exposed_seconds = a.exposed_seconds + b.exposed_seconds};
+}
+
 bool HasTestData(const DataSpec& spec) {
   return spec.format == "synthetic" || !spec.test_images.empty();
 }
@@ -123,6 +132,7 @@ class TrainingRun {
   absl::Time started_;
   absl::Time last_report_;
   absl::Time last_log_;
+  TrafficCounters traffic_at_start_;
   uint64_t samples_at_start_ = 0;
   uint64_t samples_at_report_ = 0;
   std::optional<Evaluation> evaluation_;
@@ -201,6 +211,7 @@ absl::Status TrainingRun::Restore() {
   last_loss_ = cursor.last_loss;
   epoch_loss_ = {.sum = cursor.epoch_loss_sum, .count = cursor.epoch_loss_count};
   evaluation_ = cursor.evaluation;
+  traffic_at_start_ = cursor.traffic;
   logger_.Info("going on from the checkpoint after step ", step_, " of ", total_steps_);
   return absl::OkStatus();
 }
@@ -214,7 +225,8 @@ absl::Status TrainingRun::SaveCheckpoint() {
                                  .last_loss = last_loss_,
                                  .epoch_loss_sum = epoch_loss_.sum,
                                  .epoch_loss_count = epoch_loss_.count,
-                                 .evaluation = evaluation_};
+                                 .evaluation = evaluation_,
+                                 .traffic = Sum(traffic_at_start_, session_->traffic())};
   std::vector<CheckpointFile> files;
   if (rank_ == 0) files.push_back({"parameters.pt", FormatParameters(*model_)});
   return session_->SaveCheckpoint(SaveTrainingState(*model_, *optimizer_, cursor),
@@ -371,7 +383,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
     report_.samples_per_second =
         static_cast<double>(samples_ - samples_at_start_) / report_.wall_seconds;
   }
-  report_.traffic = session_->traffic();
+  report_.traffic = Sum(traffic_at_start_, session_->traffic());
   if (options_.on_trained) options_.on_trained(report_);
   if (absl::Status status = session_->Leave(); !status.ok()) return status;
   return report_;

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kVersion = 1;
 
 // Whole numbers and fractions of a cursor, in this order in the bytes.
-constexpr size_t kIntegers = 7;
-constexpr size_t kFractions = 4;
+constexpr size_t kIntegers = 10;
+constexpr size_t kFractions = 7;
 
 at::Tensor BytesTensor(absl::string_view bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -91,19 +91,27 @@ absl::Status RestoreModule(const c10::impl::GenericDict& saved, torch::nn::Modul
 }
 
 at::Tensor Integers(const TrainingCursor& cursor) {
-  const std::vector<int64_t> values = {
-      static_cast<int64_t>(cursor.step),    static_cast<int64_t>(cursor.epoch),
-      static_cast<int64_t>(cursor.samples), static_cast<int64_t>(cursor.skipped),
-      int64_t{cursor.skipped_in_a_row},     static_cast<int64_t>(cursor.epoch_loss_count),
-      cursor.evaluation.has_value() ? 1 : 0};
+  const std::vector<int64_t> values = {static_cast<int64_t>(cursor.step),
+                                       static_cast<int64_t>(cursor.epoch),
+                                       static_cast<int64_t>(cursor.samples),
+                                       static_cast<int64_t>(cursor.skipped),
+                                       int64_t{cursor.skipped_in_a_row},
+                                       static_cast<int64_t>(cursor.epoch_loss_count),
+                                       cursor.evaluation.has_value() ? 1 : 0,
+                                       static_cast<int64_t>(cursor.traffic.bytes_up),
+                                       static_cast<int64_t>(cursor.traffic.bytes_down),
+                                       static_cast<int64_t>(cursor.traffic.steps)};
   return at::tensor(values, at::kLong);
 }
 
 at::Tensor Fractions(const TrainingCursor& cursor) {
   const Evaluation evaluation = cursor.evaluation.value_or(Evaluation{});
-  return at::tensor(std::vector<double>{cursor.last_loss, cursor.epoch_loss_sum,
-                                        evaluation.accuracy, evaluation.loss},
-                    at::kDouble);
+  const TrafficCounters& traffic = cursor.traffic;
+  return at::tensor(
+      std::vector<double>{cursor.last_loss, cursor.epoch_loss_sum, evaluation.accuracy,
+                          evaluation.loss, traffic.encode_seconds, traffic.decode_seconds,
+                          traffic.exposed_seconds},
+      at::kDouble);
 }
 
 absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractions,
@@ -122,6 +130,12 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   cursor->epoch_loss_count = static_cast<uint64_t>(whole[5]);
   cursor->last_loss = part[0];
   cursor->epoch_loss_sum = part[1];
+  cursor->traffic = {.bytes_up = static_cast<uint64_t>(whole[7]),
+                     .bytes_down = static_cast<uint64_t>(whole[8]),
+                     .steps = static_cast<uint64_t>(whole[9]),
+                     .encode_seconds = part[4],
+                     .decode_seconds = part[5],
+                     .exposed_seconds = part[6]};
   cursor->evaluation.reset();
   if (whole[6] != 0) {
     cursor->evaluation.emplace();

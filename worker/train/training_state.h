@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "worker/core/session.h"
 #include "worker/train/evaluation.h"
 
 namespace sluice {
@@ -27,6 +28,7 @@ struct TrainingCursor {
   double epoch_loss_sum = 0;  // Of the epoch's steps so far.
   uint64_t epoch_loss_count = 0;
   std::optional<Evaluation> evaluation{};  // The last.
+  TrafficCounters traffic{};               // Of the steps that are done; not of work that was lost.
 };
 
 std::string SaveTrainingState(const torch::nn::Module& module,
