@@ -16,7 +16,7 @@ namespace {
 
 // Sanitizers are some ten times as slow.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kSeeds = 1000;
+constexpr uint64_t kSeeds = 500;
 #else
 constexpr uint64_t kSeeds = 10'000;
 #endif
