@@ -15,11 +15,18 @@ import tempfile
 import time
 import unittest
 
+import processes
+from processes import command_line, is_running
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")
 BIN = pathlib.Path()
 LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 ENDLESS = ["--set", "steps=1000000"]
+
+
+def wait_until(condition, what):
+    return processes.wait_until(condition, what, LIMIT)
 
 
 def program(name):
@@ -28,31 +35,6 @@ def program(name):
 
 def sluice(*arguments):
     return subprocess.run([program("sluice"), *arguments], capture_output=True, text=True, timeout=LIMIT)
-
-
-def is_running(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.05)
-    raise AssertionError(f"in {LIMIT} s not: {what}")
-
-
-def command_line(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return [""]
 
 
 def free_port():

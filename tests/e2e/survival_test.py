@@ -18,6 +18,9 @@ import tempfile
 import time
 import unittest
 
+import processes
+from processes import command_line, is_running
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
@@ -29,33 +32,12 @@ SEED = int(os.environ.get("SLUICE_SURVIVAL_SEED") or random.SystemRandom().randr
 SECONDS = float(os.environ.get("SLUICE_SURVIVAL_SECONDS") or 0)
 
 
+def wait_until(condition, what):
+    return processes.wait_until(condition, what, LIMIT)
+
+
 def program(name):
     return str(BIN / name)
-
-
-def command_line(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return [""]
-
-
-def is_running(pid):
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
-
-
-def wait_until(condition, what):
-    end = time.monotonic() + LIMIT
-    while time.monotonic() < end:
-        result = condition()
-        if result:
-            return result
-        time.sleep(0.02)
-    raise AssertionError(f"in {LIMIT} s not: {what}")
 
 
 def complete_checkpoints(folder):

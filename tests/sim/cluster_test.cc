@@ -5,28 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/sim/seeds.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint64_t kSeeds = 4000;
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  uint64_t value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
-
-uint64_t FirstSeed() { return FromEnvironment("SLUICE_SIM_SEED", 1); }
-uint64_t SeedCount() {
-  return FromEnvironment("SLUICE_SIM_SEEDS",
-                         std::getenv("SLUICE_SIM_SEED") == nullptr ? kSeeds : 1);
-}
 
 std::string Failure(const ClusterOptions& options, const ClusterReport& report) {
   const size_t shown = std::min<size_t>(report.violations.size(), 8);
@@ -37,7 +24,7 @@ std::string Failure(const ClusterOptions& options, const ClusterReport& report) 
 
 TEST(ClusterTest, PromisesHoldForEverySeed) {
   ClusterReport total;
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
     const ClusterOptions options = RandomClusterOptions(seed);
     const ClusterReport report = RunCluster(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
@@ -47,13 +34,13 @@ TEST(ClusterTest, PromisesHoldForEverySeed) {
     total.busy += report.busy;
     total.not_finite += report.not_finite;
   }
-  if (SeedCount() < 100) return;
+  if (SeedCount(kSeeds) < 100) return;
   // The faults were really there.
-  EXPECT_GT(total.breaks, SeedCount());
-  EXPECT_GT(total.repeats, SeedCount());
-  EXPECT_GT(total.late, SeedCount() / 4);
-  EXPECT_GT(total.busy, SeedCount() / 4);
-  EXPECT_GT(total.not_finite, SeedCount() / 4);
+  EXPECT_GT(total.breaks, SeedCount(kSeeds));
+  EXPECT_GT(total.repeats, SeedCount(kSeeds));
+  EXPECT_GT(total.late, SeedCount(kSeeds) / 4);
+  EXPECT_GT(total.busy, SeedCount(kSeeds) / 4);
+  EXPECT_GT(total.not_finite, SeedCount(kSeeds) / 4);
 }
 
 TEST(ClusterTest, EveryCodecBothWays) {

@@ -4,12 +4,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "tests/sim/seeds.h"
 
 namespace sluice {
 namespace {
@@ -20,18 +18,6 @@ constexpr uint64_t kSeeds = 500;
 #else
 constexpr uint64_t kSeeds = 10'000;
 #endif
-
-uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  uint64_t value = 0;
-  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
-}
-
-uint64_t FirstSeed() { return FromEnvironment("SLUICE_SIM_SEED", 1); }
-uint64_t SeedCount() {
-  return FromEnvironment("SLUICE_SIM_SEEDS",
-                         std::getenv("SLUICE_SIM_SEED") == nullptr ? kSeeds : 1);
-}
 
 std::string Failure(const SurvivalOptions& options, const SurvivalReport& report) {
   return absl::StrCat("SLUICE_SIM_SEED=", options.data_seed, " (", Describe(options), ")\n  ",
@@ -155,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
   SurvivalReport total;
   uint64_t faults = 0;
-  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(); ++seed) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
     const SurvivalOptions options = RandomSurvivalOptions(seed);
     const SurvivalReport report = RunAndCompare(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
@@ -168,7 +154,7 @@ TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
     total.checkpoints += report.checkpoints;
     total.damaged_refused += report.damaged_refused;
   }
-  RecordProperty("delivered", static_cast<int>(total.delivered / SeedCount()));
+  RecordProperty("delivered", static_cast<int>(total.delivered / SeedCount(kSeeds)));
   RecordProperty("faults", static_cast<int>(faults));
   RecordProperty("rollbacks", static_cast<int>(total.rollbacks));
   RecordProperty("checkpoints", static_cast<int>(total.checkpoints));
@@ -176,13 +162,13 @@ TEST(SurvivalTest, EndsAsIfNothingHadHappenedForEverySeed) {
   for (const auto& [fault, count] : total.faults) {
     RecordProperty(ToString(fault), static_cast<int>(count));
   }
-  if (SeedCount() < 100) return;
+  if (SeedCount(kSeeds) < 100) return;
   // The faults were really there.
-  EXPECT_GT(total.delivered, 200 * SeedCount());
-  EXPECT_GT(faults, 3 * SeedCount());
-  EXPECT_GT(total.rollbacks, SeedCount());
-  EXPECT_GT(total.checkpoints, SeedCount());
-  for (const Fault fault : kFaults) EXPECT_GT(total.faults[fault], SeedCount() / 10);
+  EXPECT_GT(total.delivered, 200 * SeedCount(kSeeds));
+  EXPECT_GT(faults, 3 * SeedCount(kSeeds));
+  EXPECT_GT(total.rollbacks, SeedCount(kSeeds));
+  EXPECT_GT(total.checkpoints, SeedCount(kSeeds));
+  for (const Fault fault : kFaults) EXPECT_GT(total.faults[fault], SeedCount(kSeeds) / 10);
 }
 
 TEST(SurvivalTest, OneSeedGivesOneRun) {
