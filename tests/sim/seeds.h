@@ -18,8 +18,7 @@ inline uint64_t FromEnvironment(const char* name, uint64_t otherwise) {
 inline uint64_t FirstSeed() { return FromEnvironment("SLUICE_SIM_SEED", 1); }
 
 inline uint64_t SeedCount(uint64_t usual) {
-  return FromEnvironment("SLUICE_SIM_SEEDS",
-                         std::getenv("SLUICE_SIM_SEED") == nullptr ? usual : 1);
+  return FromEnvironment("SLUICE_SIM_SEEDS", std::getenv("SLUICE_SIM_SEED") == nullptr ? usual : 1);
 }
 
 }  // namespace sluice
