@@ -74,6 +74,9 @@ struct CheckpointSpec {
   uint64_t every = 1000;       // Steps from one to the next.
   uint32_t keep = 2;           // Complete ones.
   std::string store = "path";  // path: every process writes into `dir`, which all of them see.
+  // Bytes that each worker keeps of what it sent, and each shard of what it answered, since the
+  // newest complete checkpoint. Beyond it, and with 0, a loss is repaired by a rollback.
+  uint64_t replay_limit = uint64_t{1} << 30;
 
   bool enabled() const { return !dir.empty(); }
 };

@@ -9,6 +9,7 @@
 #include "compress/compressor.h"
 #include "compress/saved_state.h"
 #include "job/layout.h"
+#include "job/tensor_table.h"
 
 namespace sluice {
 
@@ -66,12 +67,29 @@ struct CheckpointManifest {
   friend bool operator==(const CheckpointManifest&, const CheckpointManifest&) = default;
 };
 
+// The worker that holds a rank.
+struct RunMember {
+  uint64_t nonce = 0;
+  uint64_t incarnation = 0;
+  std::string host;
+  uint32_t pid = 0;
+  std::string parameters_sha256;
+
+  friend bool operator==(const RunMember&, const RunMember&) = default;
+};
+
 // What the coordinator must not forget: on disk before it is announced.
 struct RunRecord {
   std::string job_name;
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool finished = false;
+  // The term as it was announced; generation 0: it was not yet.
+  uint32_t generation = 0;
+  uint64_t restore_step = 0;  // What the term began with.
+  bool parameters_agree = true;
+  TensorTable table{};
+  std::vector<RunMember> members{};  // By rank.
 
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };

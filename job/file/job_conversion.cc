@@ -76,7 +76,7 @@ CompressionSpec Convert(const v1::CompressionSpec& from) {
 }
 
 CheckpointSpec Convert(const v1::CheckpointSpec& from) {
-  return {from.dir(), from.every(), from.keep(), from.store()};
+  return {from.dir(), from.every(), from.keep(), from.store(), from.replay_limit()};
 }
 
 ServerSpec Convert(const v1::ServerSpec& from) {

@@ -47,6 +47,7 @@ struct CoordinatorOptions {
   uint64_t checkpoint_every = 0;
   uint32_t checkpoint_keep = 2;
   absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
+  uint64_t replay_limit = 0;  // Of the job's checkpoints; 0: every loss is a rollback.
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on in the next term, with the record's job_uid. Absent: a new run.
   std::optional<RunRecord> run{};
@@ -99,6 +100,10 @@ struct ShardArrival {
   std::string address;
   uint64_t server_incarnation = 0;
   std::string software_version;
+  // What it works for already; `running` false: nothing.
+  uint64_t job_uid = 0;
+  uint32_t term = 0;
+  bool running = false;
 };
 
 struct ShardHealthReport {
@@ -106,6 +111,7 @@ struct ShardHealthReport {
   uint64_t highest_open_step = 0;
   uint64_t elements = 0;
   uint64_t in_flight_bytes = 0;
+  uint64_t results_from = 0;  // The oldest step of which it keeps all results; 0: none.
 };
 
 struct WorkerHeartbeat {
@@ -113,6 +119,8 @@ struct WorkerHeartbeat {
   MemberProgress progress;
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
+  uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
+  std::vector<CheckpointPart> parts{};  // Its newest durable ones.
 };
 
 struct WorkerLeave {
@@ -133,6 +141,17 @@ struct StartShard {
   uint64_t coordinator_incarnation = 0;
   bool parameters_agree = true;
   uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
+  // The others are further: the workers send again what came after restore_step.
+  bool replay = false;
+};
+// Who holds the ranks, by rank, from now on.
+struct SetMembers {
+  uint32_t generation = 0;
+  std::vector<uint64_t> incarnations{};
+};
+// Results up to this step are needed no more: there is a complete checkpoint after it.
+struct ReleaseResults {
+  uint64_t durable_step = 0;
 };
 // Of shard 0: announce a job checkpoint for after a step that is at least this one and two after
 // the open one.
@@ -156,7 +175,8 @@ struct AnswerJoin {
 struct CommandShard {
   ControlStreamId stream = 0;
   uint64_t sequence = 0;
-  std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard> command;
+  std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers, ReleaseResults>
+      command;
 };
 // Close the stream with this error.
 struct RefuseShard {
@@ -190,6 +210,7 @@ struct JobState {
   uint32_t generation = 0;
   uint32_t term =
       0;  // Above the worker's: the job was rolled back, and the worker is to join again.
+  uint64_t durable_step = 0;  // Of the newest complete checkpoint; 0: none.
 };
 
 class Coordinator {
@@ -230,6 +251,9 @@ class Coordinator {
                           Effects* out);
   void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
+  // A worker that goes through steps anew sent something else: the job goes back to the checkpoint.
+  void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason,
+                            absl::Time now, Effects* out);
   // After WriteCheckpoint.
   void CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now, Effects* out);
   // As soon as can be; answered by an AnswerCheckpoint. FAILED_PRECONDITION: the job has no

@@ -174,6 +174,13 @@ void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
   book_.Named(step);
 }
 
+void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
+                                       absl::string_view reason, absl::Time now, Effects* out) {
+  if (FindSeat(stream) == nullptr || rank >= members_.size() || phase_ != JobPhase::kRunning)
+    return;
+  RollBack(reason, now, out);
+}
+
 void Coordinator::AskForNextCheckpoint(Effects* out) {
   if (phase_ != JobPhase::kRunning) return;
   AskForCheckpoint(book_.NextRegular(seats_[0].health.highest_open_step), out);

@@ -5,6 +5,18 @@
 
 namespace sluice {
 
+absl::string_view ToString(RecoveryClass recovery) {
+  switch (recovery) {
+    case RecoveryClass::kNone:
+      return "none";
+    case RecoveryClass::kRollback:
+      return "rollback";
+    case RecoveryClass::kReplay:
+      return "replay";
+  }
+  return "unknown";
+}
+
 absl::string_view ToString(JobPhase phase) {
   switch (phase) {
     case JobPhase::kWaiting:

@@ -16,6 +16,12 @@ enum class JobPhase { kWaiting, kRunning, kFinished, kFailed, kRecovering };
 
 absl::string_view ToString(JobPhase phase);
 
+// What a lost process means: the job ends, it goes back to a checkpoint, or the process is brought
+// back to where it was by what the others keep.
+enum class RecoveryClass { kNone, kRollback, kReplay };
+
+absl::string_view ToString(RecoveryClass recovery);  // none, rollback, replay
+
 // What a worker wants shown. Byte counts are sums since the job began.
 struct MemberProgress {
   uint64_t step = 0;
@@ -68,6 +74,11 @@ struct JobStatus {
   std::optional<absl::Duration> checkpoint_age{};  // Absent: none since this coordinator started.
   uint32_t rollbacks = 0;                          // Since this coordinator started.
   std::string last_rollback{};                     // What was lost and where the job went back to.
+  // How the next loss would be repaired.
+  RecoveryClass recovery_class = RecoveryClass::kNone;
+  std::string recovery_reason{};  // Why it is not kReplay although the job asks for it; else empty.
+  uint32_t repairs = 0;       // Processes brought back by replay since this coordinator started.
+  std::string last_repair{};  // For a person.
 };
 
 }  // namespace sluice

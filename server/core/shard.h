@@ -43,6 +43,12 @@ struct ShardOptions {
   uint64_t window_bytes = 16 << 20;         // Credits of each worker.
   uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
   ResultLogLimits log;
+  // Of results that all ranks have, kept until ReleaseResults for workers that are started again
+  // and go through those steps anew; 0: they are forgotten.
+  uint64_t replay_bytes = 0;
+  // The other parties are further than first_step: the workers send again what this shard lost.
+  // Requests for steps that cannot be admitted yet are answered NEED with the open step.
+  bool replay = false;
   uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
   uint32_t busy_retry_ms = 50;
   absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
@@ -70,7 +76,15 @@ struct CheckpointNamed {
 struct TakeSnapshot {
   std::shared_ptr<const ShardSnapshot> snapshot;
 };
-using ShardEffect = std::variant<Reply, Alarm, Notice, CheckpointNamed, TakeSnapshot>;
+// The new holder of `rank` sent other bytes for `step` than the one before had: training is not
+// deterministic, and the job must go back to a checkpoint. The sender is answered BUSY.
+struct NotReproducible {
+  uint32_t rank = 0;
+  uint64_t step = 0;
+  std::string text;
+};
+using ShardEffect =
+    std::variant<Reply, Alarm, Notice, CheckpointNamed, TakeSnapshot, NotReproducible>;
 
 class Shard {
  public:
@@ -90,6 +104,12 @@ class Shard {
   // one before; what that one has admitted stays. INVALID_ARGUMENT: a lower generation, or another
   // number of ranks.
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
+  // The newest complete checkpoint is that after `durable_step`: nobody will ask for results up to
+  // it again.
+  void ReleaseResults(uint64_t durable_step);
+  // The oldest step from which on all results are kept, for a worker that begins with it; 0: none
+  // are kept.
+  uint64_t results_from() const;
   // Ends it: streams and all later requests are answered FENCED with `reason`.
   std::vector<ShardEffect> End(absl::string_view reason);
   // As End, because the job goes back to a checkpoint in `term`, which the answers carry: the

@@ -67,6 +67,10 @@ std::shared_ptr<const ShardSnapshot> Shard::Snapshot() const {
   return snapshot;
 }
 
+// Not built yet: what the next commits bring.
+void Shard::ReleaseResults(uint64_t /*durable_step*/) {}
+uint64_t Shard::results_from() const { return 0; }
+
 absl::Status Shard::Restore(const ShardSnapshot& snapshot) {
   const auto refused = [&](const absl::Status& why) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", options_.shard,

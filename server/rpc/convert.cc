@@ -138,23 +138,29 @@ absl::Status CheckParametersHash(uint64_t step, const std::string& sha256) {
       absl::StrCat("parameters_sha256 has ", sha256.size(), " bytes instead of ", kSha256Size));
 }
 
+void MembershipToProto(uint32_t generation, const std::vector<uint64_t>& incarnations,
+                       v1::Membership* out) {
+  out->set_generation(generation);
+  for (uint32_t rank = 0; rank < incarnations.size(); ++rank) {
+    v1::Member* member = out->add_members();
+    member->set_rank(rank);
+    member->set_incarnation(incarnations[rank]);
+  }
+}
+
 void StartToProto(const StartShard& start, v1::StartJob* job) {
   job->set_job_uid(start.job_uid);
   job->set_term(start.term);
   job->set_first_step(start.first_step);
   TableToProto(start.table, job->mutable_table());
   LayoutToProto(start.layout, job->mutable_layout());
-  job->mutable_membership()->set_generation(start.generation);
+  MembershipToProto(start.generation, start.incarnations, job->mutable_membership());
   job->mutable_membership()->set_from_step(start.first_step);
-  for (uint32_t rank = 0; rank < start.incarnations.size(); ++rank) {
-    v1::Member* member = job->mutable_membership()->add_members();
-    member->set_rank(rank);
-    member->set_incarnation(start.incarnations[rank]);
-  }
   job->set_window_bytes(start.window_bytes);
   job->set_coordinator_incarnation(start.coordinator_incarnation);
   job->set_parameters_agree(start.parameters_agree);
   job->set_restore_step(start.restore_step);
+  job->set_replay(start.replay);
 }
 
 // Of a plain file that leads out of no folder and can be read in a log.
@@ -276,6 +282,23 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_server_incarnation(grant.server_incarnation);
 }
 
+namespace {
+
+// More than a worker has: its state and, of rank 0, files beside it.
+constexpr int kPartsMax = 16;
+
+std::vector<CheckpointPart> PartsFromProto(
+    const google::protobuf::RepeatedPtrField<v1::CheckpointPart>& parts) {
+  std::vector<CheckpointPart> out;
+  for (const v1::CheckpointPart& part : parts) {
+    if (out.size() == kPartsMax) break;
+    out.push_back(PartFromProto(part));
+  }
+  return out;
+}
+
+}  // namespace
+
 absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& request) {
   const absl::Status hash =
       CheckParametersHash(request.parameters_hash_step(), request.parameters_sha256());
@@ -283,7 +306,9 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
   return WorkerHeartbeat{.sender = SenderFromProto(request.sender()),
                          .progress = ProgressFromProto(request.progress()),
                          .parameters_hash_step = request.parameters_hash_step(),
-                         .parameters_sha256 = request.parameters_sha256()};
+                         .parameters_sha256 = request.parameters_sha256(),
+                         .replay_from = request.replay_from(),
+                         .parts = PartsFromProto(request.parts())};
 }
 
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {
@@ -364,6 +389,10 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
   }
   reply->set_rollbacks(status.rollbacks);
   reply->set_last_rollback(status.last_rollback);
+  reply->set_recovery_class(std::string(ToString(status.recovery_class)));
+  reply->set_recovery_reason(status.recovery_reason);
+  reply->set_repairs(status.repairs);
+  reply->set_last_repair(status.last_repair);
 }
 
 v1::ShardHello HelloToProto(const ShardArrival& arrival) {
@@ -374,6 +403,9 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival) {
   hello.set_address(arrival.address);
   hello.set_server_incarnation(arrival.server_incarnation);
   hello.set_software_version(arrival.software_version);
+  hello.set_job_uid(arrival.job_uid);
+  hello.set_term(arrival.term);
+  hello.set_running(arrival.running);
   return hello;
 }
 
@@ -383,7 +415,10 @@ ShardArrival HelloFromProto(const v1::ShardHello& hello) {
           .shard = hello.shard(),
           .address = Shortened(hello.address()),
           .server_incarnation = hello.server_incarnation(),
-          .software_version = Shortened(hello.software_version())};
+          .software_version = Shortened(hello.software_version()),
+          .job_uid = hello.job_uid(),
+          .term = hello.term(),
+          .running = hello.running()};
 }
 
 v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
@@ -392,6 +427,7 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   out.set_highest_open_step(health.highest_open_step);
   out.set_elements(health.elements);
   out.set_in_flight_bytes(health.in_flight_bytes);
+  out.set_results_from(health.results_from);
   return out;
 }
 
@@ -399,7 +435,8 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
   return {.highest_closed_step = health.highest_closed_step(),
           .highest_open_step = health.highest_open_step(),
           .elements = health.elements(),
-          .in_flight_bytes = health.in_flight_bytes()};
+          .in_flight_bytes = health.in_flight_bytes(),
+          .results_from = health.results_from()};
 }
 
 void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
@@ -436,6 +473,10 @@ v1::ShardCommand CommandToProto(const CommandShard& command) {
   } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
     out.mutable_suspend()->set_term(suspend->term);
     out.mutable_suspend()->set_reason(suspend->reason);
+  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+    MembershipToProto(members->generation, members->incarnations, out.mutable_membership());
+  } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
+    out.mutable_release()->set_durable_step(release->durable_step);
   } else {
     const EndShard& end = std::get<EndShard>(command.command);
     out.mutable_end()->set_phase(PhaseToProto(end.phase));
@@ -457,7 +498,8 @@ absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& job) {
                    .window_bytes = job.window_bytes(),
                    .coordinator_incarnation = job.coordinator_incarnation(),
                    .parameters_agree = job.parameters_agree(),
-                   .restore_step = job.restore_step()};
+                   .restore_step = job.restore_step(),
+                   .replay = job.replay()};
   if (start.restore_step != 0 && start.first_step != start.restore_step + 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job is to begin with step ", start.first_step,

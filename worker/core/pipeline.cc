@@ -373,6 +373,11 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
                                                  " and includes ", contributed, " contributions"));
 }
 
+// Not built yet: what the next commits bring.
+void Pipeline::ShardReplaced(uint32_t /*shard*/, Effects* /*effects*/) {}
+void Pipeline::Release(uint64_t /*durable_step*/) {}
+uint64_t Pipeline::replay_from() const { return 0; }
+
 std::optional<uint32_t> Pipeline::MissingTensor() const {
   if (!open_ || skipped_) return std::nullopt;
   const auto missing = std::find(ready_.begin(), ready_.end(), false);

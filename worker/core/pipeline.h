@@ -34,6 +34,9 @@ struct PipelineOptions {
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
+  // Of frames of earlier steps, kept until Release so that a shard that was started again can be
+  // given them; the oldest steps go first. 0: none are kept.
+  uint64_t replay_bytes = 0;
 };
 
 // Put `exchange` on the shard's stream, after what was put there before.
@@ -85,6 +88,14 @@ class Pipeline {
   // The shard's stream is a new one: whatever went over the old one may be lost.
   void StreamReset(uint32_t shard, Effects* effects);
   void RetryDue(uint32_t shard, Effects* effects);
+  // Another process answers for the shard: what the one before it had admitted may be lost. Comes
+  // before the Answer that showed it. A later NEED says from which step on it lacks contributions:
+  // they are sent again as they were, step by step, and their results must be those of before.
+  void ShardReplaced(uint32_t shard, Effects* effects);
+  // There is a complete checkpoint after `durable_step`: nothing up to it will be asked for again.
+  void Release(uint64_t durable_step);
+  // The oldest step from which on everything that was sent is kept; 0: nothing is kept.
+  uint64_t replay_from() const;
 
   // A step is open from StartStep until its StepDone.
   bool step_open() const { return open_; }
