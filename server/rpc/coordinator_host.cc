@@ -143,6 +143,14 @@ void CoordinatorHost::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step
   coordinator_.ShardNamedCheckpoint(stream, step);
 }
 
+void CoordinatorHost::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
+                                           absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.ShardNotReproducible(stream, rank, reason, clock_->Now(), &effects);
+  Deliver(effects);
+}
+
 void CoordinatorHost::ShardGone(ControlStreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);

@@ -61,6 +61,7 @@ class CoordinatorHost {
   void ShardFailed(ControlStreamId stream, absl::string_view reason);
   void ShardPart(ControlStreamId stream, const CheckpointPart& part);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
+  void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
   void ShardGone(ControlStreamId stream);
 
   void Fail(absl::string_view reason);

@@ -119,6 +119,10 @@ class AttachCall final : public ControlOutput {
       case v1::ShardReport::kCheckpointNamed:
         host_->ShardNamedCheckpoint(id_, report->checkpoint_named());
         break;
+      case v1::ShardReport::kNotReproducible:
+        host_->ShardNotReproducible(id_, report->not_reproducible().rank(),
+                                    report->not_reproducible().reason());
+        break;
       case v1::ShardReport::REPORT_NOT_SET:
         break;
     }

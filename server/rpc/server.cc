@@ -248,19 +248,18 @@ absl::Status GrpcServer::Listen() {
 
 void GrpcServer::StartAgent() {
   const bool here = coordinator_ != nullptr;
-  ShardAgent::Options options{.hello = {.job_name = options_.job.name,
-                                        .job_hash = options_.job.hash,
-                                        .shard = options_.shard,
-                                        .address = address_,
-                                        .server_incarnation = options_.server_incarnation,
-                                        .software_version = options_.software_version},
-                              .coordinator = here ? address_ : options_.coordinator,
-                              .heartbeat = options_.job.server.heartbeat,
-                              .lease = options_.job.server.lease,
-                              .join_timeout = options_.job.server.join_timeout,
-                              .wait_limit = options_.job.checkpoint.enabled()
-                                                ? options_.job.server.wait_limit
-                                                : absl::ZeroDuration()};
+  ShardAgent::Options options;
+  options.hello.job_name = options_.job.name;
+  options.hello.job_hash = options_.job.hash;
+  options.hello.shard = options_.shard;
+  options.hello.address = address_;
+  options.hello.server_incarnation = options_.server_incarnation;
+  options.hello.software_version = options_.software_version;
+  options.coordinator = here ? address_ : options_.coordinator;
+  options.heartbeat = options_.job.server.heartbeat;
+  options.lease = options_.job.server.lease;
+  options.join_timeout = options_.job.server.join_timeout;
+  if (options_.job.checkpoint.enabled()) options.wait_limit = options_.job.server.wait_limit;
   std::shared_ptr<grpc::Channel> channel =
       here ? server_->InProcessChannel({}) : ControlChannel(options_.coordinator);
   MutexLock lock(&mutex_);

@@ -253,6 +253,9 @@ absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
       BeginTerm(command.suspend().term());
       host_->Suspend(command.suspend().term(), command.suspend().reason());
       return absl::OkStatus();
+    case v1::ShardCommand::kRelease:
+      host_->ReleaseResults(command.release().durable_step());
+      return absl::OkStatus();
     case v1::ShardCommand::kPlan:
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;

@@ -199,6 +199,11 @@ absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t>
   return shard_->SetMembership(generation, std::move(incarnations));
 }
 
+void ShardHost::ReleaseResults(uint64_t durable_step) {
+  MutexLock lock(&mutex_);
+  if (shard_ != nullptr) shard_->ReleaseResults(durable_step);
+}
+
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
   ended_ = std::string(reason);

@@ -57,6 +57,8 @@ class ShardHost {
   // As Shard::NameCheckpoint.
   absl::Status NameCheckpoint(uint64_t minimum_step);
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
+  // As Shard::ReleaseResults; nothing where there is no core.
+  void ReleaseResults(uint64_t durable_step);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
   void Tick();
