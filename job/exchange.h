@@ -73,10 +73,10 @@ struct ExchangeAnswer {
   std::vector<std::string> results;
   uint64_t base_version = 0;
   uint64_t version = 0;
-  uint64_t need_from = 0;        // With kNeed.
+  uint64_t need_from = 0;        // With kNeed: the first step that is not there.
   uint32_t retry_after_ms = 0;   // With kBusy.
   std::string message;           // With kFenced, kInvalid: for a person.
-  uint64_t checkpoint_step = 0;  // With kResult of shard 0: due after this step; 0: none.
+  uint64_t checkpoint_step = 0;  // With kResult: one is due after this step; 0: none known.
   uint32_t term = 0;             // With kFenced: the job's; above the sender's after a rollback.
 };
 

@@ -10,15 +10,20 @@ uint64_t ResultBytes(const ExchangeAnswer& answer) {
   return bytes;
 }
 
-ResultLog::ResultLog(uint32_t bundles, const ResultLogLimits& limits)
-    : limits_(limits), results_(bundles) {}
+uint64_t KeptBytes(const ExchangeAnswer& answer) {
+  return sizeof(answer) + answer.record.included.size() * sizeof(Included) +
+         answer.results.size() * sizeof(std::string) + ResultBytes(answer);
+}
 
-void ResultLog::Add(std::shared_ptr<const ExchangeAnswer> answer) {
+ResultLog::ResultLog(uint32_t bundles, uint64_t first_step, const ResultLogLimits& limits)
+    : limits_(limits), complete_from_(first_step), results_(bundles) {}
+
+void ResultLog::Add(std::shared_ptr<const ExchangeAnswer> answer, uint64_t needed_from) {
   const uint64_t step = answer->step;
-  bytes_ += ResultBytes(*answer);
+  bytes_ += KeptBytes(*answer);
   ++size_;
   results_[answer->bundle].push_back(std::move(answer));
-  KeepLimits(step);
+  KeepLimits(step, needed_from);
 }
 
 std::shared_ptr<const ExchangeAnswer> ResultLog::Find(uint64_t step, uint32_t bundle) const {
@@ -30,6 +35,7 @@ std::shared_ptr<const ExchangeAnswer> ResultLog::Find(uint64_t step, uint32_t bu
 }
 
 void ResultLog::ForgetUpTo(uint64_t step) {
+  complete_from_ = std::max(complete_from_, step + 1);
   for (auto& results : results_) {
     while (!results.empty() && results.front()->step <= step) DropOldest(&results);
   }
@@ -49,27 +55,20 @@ std::vector<std::shared_ptr<const ExchangeAnswer>> ResultLog::After(
   return found;
 }
 
-uint64_t ResultLog::oldest_step() const {
-  uint64_t oldest = 0;
-  for (const auto& results : results_) {
-    if (!results.empty()) oldest = std::max(oldest, results.front()->step);
-  }
-  return oldest;
-}
-
 void ResultLog::DropOldest(std::deque<std::shared_ptr<const ExchangeAnswer>>* results) {
-  bytes_ -= ResultBytes(*results->front());
+  bytes_ -= KeptBytes(*results->front());
+  complete_from_ = std::max(complete_from_, results->front()->step + 1);
   --size_;
   results->pop_front();
 }
 
-void ResultLog::KeepLimits(uint64_t newest_step) {
+void ResultLog::KeepLimits(uint64_t newest_step, uint64_t needed_from) {
   while (bytes_ > limits_.bytes || size_ > limits_.steps * results_.size()) {
     uint64_t oldest = newest_step;
     for (const auto& results : results_) {
       if (!results.empty()) oldest = std::min(oldest, results.front()->step);
     }
-    if (oldest + 1 >= newest_step) return;
+    if (oldest + 1 >= newest_step || oldest >= needed_from) return;
     for (auto& results : results_) {
       if (!results.empty() && results.front()->step == oldest) DropOldest(&results);
     }

@@ -5,27 +5,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/bytes.h"
 #include "base/check.h"
-#include "base/crc32c.h"
 
 namespace sluice {
 namespace {
 
-// As BundleChecksum, from checksums that came alone.
-uint32_t ChecksumOfChecksums(const std::vector<uint32_t>& checksums) {
-  std::vector<std::byte> bytes;
-  ByteWriter writer(&bytes);
-  for (const uint32_t checksum : checksums) writer.Write(checksum);
-  return Crc32c(bytes);
-}
-
-absl::Status DifferentBytes(const Exchange& exchange, uint32_t had, uint32_t got) {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ", exchange.bundle,
-      ": was sent before with other bytes (checksum ", absl::Hex(had, absl::kZeroPad8), ", now ",
-      absl::Hex(got, absl::kZeroPad8), "); a retry must repeat the bytes"));
-}
+constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
 
 absl::Status CheckOptions(const ShardOptions& options) {
   if (options.incarnations.empty()) {
@@ -39,6 +24,10 @@ absl::Status CheckOptions(const ShardOptions& options) {
   if (options.restore != nullptr && !options.parameters_agree) {
     return absl::InvalidArgumentError(
         "a shard that goes on from a checkpoint has no step 0: parameters come from it too");
+  }
+  if (options.replay && !options.parameters_agree) {
+    return absl::InvalidArgumentError(
+        "a shard cannot go through the parameter agreement again: the job has to begin anew");
   }
   return absl::OkStatus();
 }
@@ -83,6 +72,10 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
                      " ranks, but server.max_memory is ", options.max_memory,
                      "; raise it, lower server.window_bytes, or use more shards"));
   }
+  if (options.replay_bytes > 0) {
+    options.log = {.bytes = std::min(options.replay_bytes, options.max_memory - reserved - windows),
+                   .steps = kNoStepLimit};
+  }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<Shard>(
       new Shard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
@@ -105,7 +98,7 @@ Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
       ranks_(incarnations_.size()),
       aggregators_(std::move(aggregators)),
       downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
-      log_(static_cast<uint32_t>(bundles_.size()), options_.log),
+      log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()),
       job_term_(options_.term) {
@@ -123,17 +116,21 @@ std::vector<ShardEffect> Shard::Handle(StreamId stream, Exchange exchange, absl:
   }
   RankState& rank = ranks_[exchange.sender.rank];
   rank.stream = std::max(rank.stream, stream);
+  furthest_step_ = std::max(furthest_step_, exchange.step);
+  if (IsAhead(exchange)) {
+    ++stats_.asked_for_payload;
+    Answer(stream, exchange, Outcome::kNeed, "", &out);
+    return out;
+  }
   absl::Status valid = CheckAddress(exchange);
-  if (valid.ok() && !exchange.keys_only) valid = CheckPayload(exchange);
+  if (valid.ok() && !exchange.keys_only) valid = CheckPayload(exchange, HasArrived(exchange));
   if (!valid.ok()) {
     Refuse(stream, exchange, valid, &out);
     return out;
   }
   // Before anything is admitted, which may close that very step.
-  if (exchange.checkpoint_step > 0 && exchange.checkpoint_step >= open_step_) {
-    checkpoint_step_ = exchange.checkpoint_step;
-  }
-  const uint32_t sender = exchange.sender.rank;
+  LearnCheckpoint(exchange.checkpoint_step, &out);
+  rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (IsClosed(exchange.step, exchange.bundle)) {
     HandleClosed(stream, exchange, &out);
@@ -143,7 +140,10 @@ std::vector<ShardEffect> Shard::Handle(StreamId stream, Exchange exchange, absl:
     Admit(stream, std::move(exchange), now, &out);
   }
   // After the answer: a sender may acknowledge a step and ask for it again in one breath.
-  Acknowledge(sender, acked_step);
+  if (acked_step > rank.acked) {
+    rank.acked = acked_step;
+    ForgetResults();
+  }
   return out;
 }
 
@@ -159,53 +159,13 @@ OpenBundle* Shard::FindOpen(uint64_t step, uint32_t bundle) const {
   return (step == open_step_ ? open_ : next_).bundles[bundle].get();
 }
 
-void Shard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
-  const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
-  if (open == nullptr || !open->arrived(exchange.sender.rank)) {
-    ++stats_.asked_for_payload;
-    Answer(stream, exchange, Outcome::kNeed, "", out);
-    return;
-  }
-  const uint32_t had = open->checksum(exchange.sender.rank);
-  const uint32_t got = ChecksumOfChecksums(exchange.checksums);
-  if (!exchange.checksums.empty() && got != had) {
-    Refuse(stream, exchange, DifferentBytes(exchange, had, got), out);
-    return;
-  }
-  ++stats_.repeats;
-  Answer(stream, exchange, Outcome::kPending, "", out);
-}
-
-void Shard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
-  std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
-  if (result == nullptr) {
-    // A late repeat of something long applied: not held against the rank.
-    ++stats_.refused_invalid;
-    Answer(stream, exchange, Outcome::kInvalid,
-           absl::StrCat("rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ",
-                        exchange.bundle, ": is over and its result no longer kept; step ",
-                        open_step_, " is open"),
-           out);
-    return;
-  }
-  const uint32_t had = result->record.included[exchange.sender.rank].checksum;
-  const uint32_t got = exchange.keys_only ? ChecksumOfChecksums(exchange.checksums)
-                                          : BundleChecksum(exchange.frames);
-  if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
-    Refuse(stream, exchange, DifferentBytes(exchange, had, got), out);
-    return;
-  }
-  ++stats_.repeats;
-  SendResult(stream, std::move(result), out);
-}
-
 void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const uint32_t checksum = BundleChecksum(exchange.frames);
   OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open != nullptr && open->arrived(rank)) {
     if (open->checksum(rank) != checksum) {
-      Refuse(stream, exchange, DifferentBytes(exchange, open->checksum(rank), checksum), out);
+      RefuseOtherBytes(stream, exchange, open->checksum(rank), checksum, out);
       return;
     }
     ++stats_.repeats;
@@ -261,7 +221,7 @@ void Shard::Close(uint32_t bundle, Effects* out) {
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
-  if (options_.shard == 0) answer->checkpoint_step = checkpoint_step_;
+  answer->checkpoint_step = DueCheckpoint();
 
   closed_[bundle] = true;
   ++closed_count_;
@@ -273,7 +233,10 @@ void Shard::Close(uint32_t bundle, Effects* out) {
       std::lower_bound(kWaitBoundsSeconds.begin(), kWaitBoundsSeconds.end(), waited);
   ++stats_.wait_counts[static_cast<size_t>(bucket - kWaitBoundsSeconds.begin())];
 
-  log_.Add(answer);
+  // A rank may still ask for what it has sent something of.
+  uint64_t needed_from = open_step_;
+  for (const RankState& rank : ranks_) needed_from = std::min(needed_from, rank.reached);
+  log_.Add(answer, needed_from);
   for (const RankState& rank : ranks_) {
     if (rank.stream != 0) SendResult(rank.stream, answer, out);
   }
@@ -323,9 +286,9 @@ void Shard::AdvanceSteps(Effects* out) {
   while (closed_count_ == bundles_.size()) {
     if (open_step_ > 0) downlink_.EndStep(open_step_);
     stats_.highest_closed_step = open_step_;
-    if (open_step_ > 0 && open_step_ == checkpoint_step_) {
+    if (!due_.empty() && due_.front() == open_step_) {
       out->push_back(TakeSnapshot{Snapshot()});
-      checkpoint_step_ = 0;
+      due_.erase(due_.begin());
     }
     open_step_ = StepAfter(open_step_);
     std::swap(open_, next_);
@@ -343,22 +306,15 @@ void Shard::AdvanceSteps(Effects* out) {
   }
 }
 
-void Shard::Acknowledge(uint32_t sender, uint64_t step) {
-  uint64_t& acked = ranks_[sender].acked;
-  if (step <= acked) return;
-  acked = step;
-  uint64_t by_all = acked;
-  for (const RankState& rank : ranks_) by_all = std::min(by_all, rank.acked);
-  if (by_all > 0) log_.ForgetUpTo(by_all);
-}
-
 void Shard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
                    Effects* out) {
   auto answer = std::make_shared<ExchangeAnswer>();
   answer->outcome = outcome;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
-  if (outcome == Outcome::kNeed) answer->need_from = exchange.step;
+  if (outcome == Outcome::kNeed) {
+    answer->need_from = options_.replay ? open_step_ : exchange.step;
+  }
   if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
   // To senders of another run it says nothing.
   if (outcome == Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
@@ -397,26 +353,6 @@ void Shard::StreamClosed(StreamId stream) {
   for (RankState& rank : ranks_) {
     if (rank.stream == stream) rank.stream = 0;
   }
-}
-
-absl::Status Shard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
-  if (generation < generation_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("generation ", generation, " is older than the present ", generation_));
-  }
-  if (incarnations.size() != ranks_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a membership of ", incarnations.size(),
-                                                   " ranks for a job of ", ranks_.size()));
-  }
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (incarnations[rank] == incarnations_[rank]) continue;
-    ranks_[rank].stream = 0;
-    ranks_[rank].invalid_running = 0;
-    ranks_[rank].fenced.clear();
-  }
-  generation_ = generation;
-  incarnations_ = std::move(incarnations);
-  return absl::OkStatus();
 }
 
 std::vector<ShardEffect> Shard::End(absl::string_view reason) {
@@ -463,7 +399,9 @@ ShardStats Shard::Stats() const {
   ShardStats stats = stats_;
   stats.open_step = open_step_;
   stats.log_bytes = log_.bytes();
+  stats.log_limit = options_.log.bytes;
   stats.log_results = log_.size();
+  stats.results_from = results_from();
   return stats;
 }
 

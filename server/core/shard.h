@@ -44,10 +44,11 @@ struct ShardOptions {
   uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
   ResultLogLimits log;
   // Of results that all ranks have, kept until ReleaseResults for workers that are started again
-  // and go through those steps anew; 0: they are forgotten.
+  // and go through those steps anew; 0: they are forgotten. In place of log's limits. No more than
+  // max_memory leaves: Stats().log_limit.
   uint64_t replay_bytes = 0;
-  // The other parties are further than first_step: the workers send again what this shard lost.
-  // Requests for steps that cannot be admitted yet are answered NEED with the open step.
+  // The other parties may be further than first_step: the workers send again what this shard lost.
+  // Requests that show so are answered NEED with the open step, and change nothing.
   bool replay = false;
   uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
   uint32_t busy_retry_ms = 50;
@@ -66,8 +67,8 @@ struct Reply {
 struct Alarm {
   std::string text;
 };
-// Of shard 0: the results that follow are the first to say that a job checkpoint is due after
-// `step`.
+// Of shard 0: the results that follow are the first of this shard to say that a job checkpoint is
+// due after `step`. With ShardOptions::replay also of one that an earlier process had named.
 struct CheckpointNamed {
   uint64_t step = 0;
 };
@@ -76,8 +77,9 @@ struct CheckpointNamed {
 struct TakeSnapshot {
   std::shared_ptr<const ShardSnapshot> snapshot;
 };
-// The new holder of `rank` sent other bytes for `step` than the one before had: training is not
-// deterministic, and the job must go back to a checkpoint. The sender is answered BUSY.
+// The new holder of `rank` cannot go through `step` as the one before did: it sent other bytes
+// (training is not deterministic), or needs a result that is no longer kept. The job must go back
+// to a checkpoint. The sender is answered BUSY, and this comes again when it tries again.
 struct NotReproducible {
   uint32_t rank = 0;
   uint64_t step = 0;
@@ -101,11 +103,11 @@ class Shard {
   // Nothing can be sent on it any more. What its rank has admitted stays.
   void StreamClosed(StreamId stream);
   // Generation and holders of all ranks, as the coordinator says. A changed incarnation fences the
-  // one before; what that one has admitted stays. INVALID_ARGUMENT: a lower generation, or another
-  // number of ranks.
+  // one before; what that one has admitted stays, and what the new one sends of the same steps must
+  // be the same bytes. INVALID_ARGUMENT: a lower generation, or another number of ranks.
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // The newest complete checkpoint is that after `durable_step`: nobody will ask for results up to
-  // it again.
+  // it again. They are forgotten as soon as all ranks have acknowledged them.
   void ReleaseResults(uint64_t durable_step);
   // The oldest step from which on all results are kept, for a worker that begins with it; 0: none
   // are kept.
@@ -120,7 +122,8 @@ class Shard {
   // result that says it; a later call replaces one that is not named yet. From then on every result
   // says it until its step is closed, so that all workers know it, and through their requests all
   // other shards, before any can close that step. Until then it stays, and later calls change
-  // nothing.
+  // nothing. With ShardOptions::replay it waits, and the step rises, until this shard is where the
+  // workers are.
   uint64_t NameCheckpoint(uint64_t minimum_step);
   // Says who is late, once per step.
   std::vector<ShardEffect> Tick(absl::Time now);
@@ -148,8 +151,10 @@ class Shard {
     uint64_t version = 0;
   };
   struct RankState {
-    StreamId stream = 0;  // Where its results go; 0: nowhere now.
-    uint64_t acked = 0;
+    StreamId stream = 0;     // Where its results go; 0: nowhere now.
+    uint64_t acked = 0;      // By its present holder.
+    uint64_t reached = 0;    // The highest step that its present holder sent something of.
+    uint64_t inherited = 0;  // Up to this step an earlier holder may have contributed.
     uint32_t invalid_running = 0;
     std::string fenced;  // Why; empty: it is not.
   };
@@ -159,6 +164,9 @@ class Shard {
   using Effects = std::vector<ShardEffect>;
 
   void AnnounceCheckpoint(Effects* out);
+  void LearnCheckpoint(uint64_t step, Effects* out);
+  // The last step that a checkpoint is due after; 0: none is.
+  uint64_t DueCheckpoint() const { return due_.empty() ? 0 : due_.back(); }
   // What goes on must be the same shard of the same run, at the same step.
   absl::Status Restore(const ShardSnapshot& snapshot);
   std::shared_ptr<const ShardSnapshot> Snapshot() const;
@@ -170,17 +178,26 @@ class Shard {
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
   absl::Status CheckCheckpointStep(const Exchange& exchange) const;
-  absl::Status CheckPayload(const Exchange& exchange) const;
-  absl::Status CheckFrame(const Exchange& exchange, size_t position) const;
+  // `repeats`: something came before, so that aggregators have moved on and only what the frames
+  // say of themselves can be checked.
+  absl::Status CheckPayload(const Exchange& exchange, bool repeats) const;
+  absl::Status CheckFrame(const Exchange& exchange, size_t position, bool repeats) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
+  bool HasArrived(const Exchange& exchange) const;
+  // The sender is at a step that this shard, which goes through the steps again, has not reached.
+  bool IsAhead(const Exchange& exchange) const;
   void HandleKeys(StreamId stream, const Exchange& exchange, Effects* out);
   void HandleClosed(StreamId stream, const Exchange& exchange, Effects* out);
+  void HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out);
+  void RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had, uint32_t got,
+                        Effects* out);
+  void GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
   void Close(uint32_t bundle, Effects* out);
   std::shared_ptr<ExchangeAnswer> CloseWithRankZero(uint32_t bundle, OpenBundle* open);
   std::shared_ptr<ExchangeAnswer> CloseWithMean(uint32_t bundle, OpenBundle* open, Effects* out);
   void AdvanceSteps(Effects* out);
-  void Acknowledge(uint32_t sender, uint64_t step);
+  void ForgetResults();
   bool OverMemory(const Exchange& exchange) const;
   void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
               Effects* out);
@@ -210,7 +227,12 @@ class Shard {
   std::string ended_;               // Why; empty while it runs.
   uint32_t job_term_;               // Above options_.term once it is suspended.
   uint64_t wanted_checkpoint_ = 0;  // Asked for and not named yet; 0: none.
-  uint64_t checkpoint_step_ = 0;    // Named, and its step is not closed; 0: none.
+  bool asked_again_ = false;        // While one was due; whoever asked may not know.
+  // Steps that a checkpoint is due after, ascending. One, but for when shards and workers were lost
+  // together with what they knew of a name, and another was given.
+  std::vector<uint64_t> due_;
+  uint64_t furthest_step_ = 0;  // Of all requests, also of those that came too early.
+  uint64_t released_step_ = 0;  // As ReleaseResults was told.
 };
 
 }  // namespace sluice

@@ -38,19 +38,41 @@ absl::Status CheckSnapshot(const ShardSnapshot& snapshot, const ShardOptions& op
 }  // namespace
 
 uint64_t Shard::NameCheckpoint(uint64_t minimum_step) {
-  if (checkpoint_step_ != 0) return checkpoint_step_;
+  if (!due_.empty()) {
+    asked_again_ = true;
+    return DueCheckpoint();
+  }
   wanted_checkpoint_ = std::max(minimum_step, StepAfter(StepAfter(open_step_)));
   return wanted_checkpoint_;
 }
 
 // Before a bundle of the open step is closed: every worker needs its result to finish the step, so
 // that all know the name before the next one, and say it in all their requests of that one at the
-// latest, to all shards.
+// latest, to all shards. A shard that goes through steps again may find that workers have finished
+// the step with results of its predecessor: then it waits until they need its own.
 void Shard::AnnounceCheckpoint(Effects* out) {
+  if (!due_.empty()) {
+    if (options_.replay && asked_again_) out->emplace_back(CheckpointNamed{DueCheckpoint()});
+    asked_again_ = false;
+    return;
+  }
   const uint64_t earliest = StepAfter(StepAfter(open_step_));
   if (wanted_checkpoint_ == 0 || wanted_checkpoint_ > earliest) return;
-  checkpoint_step_ = std::exchange(wanted_checkpoint_, 0);
-  out->emplace_back(CheckpointNamed{checkpoint_step_});
+  if (options_.replay && furthest_step_ > open_step_) return;
+  wanted_checkpoint_ = 0;
+  due_.push_back(earliest);
+  out->emplace_back(CheckpointNamed{earliest});
+}
+
+// From a request that was checked.
+void Shard::LearnCheckpoint(uint64_t step, Effects* out) {
+  const auto at = std::lower_bound(due_.begin(), due_.end(), step);
+  if (step == 0 || step < open_step_ || (at != due_.end() && *at == step)) return;
+  due_.insert(at, step);
+  if (options_.shard != 0) return;
+  // Of a predecessor of ours, which may have been the only one to know of it.
+  if (wanted_checkpoint_ <= step) wanted_checkpoint_ = 0;
+  out->emplace_back(CheckpointNamed{step});
 }
 
 std::shared_ptr<const ShardSnapshot> Shard::Snapshot() const {
@@ -66,10 +88,6 @@ std::shared_ptr<const ShardSnapshot> Shard::Snapshot() const {
   }
   return snapshot;
 }
-
-// Not built yet: what the next commits bring.
-void Shard::ReleaseResults(uint64_t /*durable_step*/) {}
-uint64_t Shard::results_from() const { return 0; }
 
 absl::Status Shard::Restore(const ShardSnapshot& snapshot) {
   const auto refused = [&](const absl::Status& why) {

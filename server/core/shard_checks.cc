@@ -69,18 +69,25 @@ absl::Status Shard::CheckAddress(const Exchange& exchange) const {
   return CheckCheckpointStep(exchange);
 }
 
+// Shard 0 names them, two steps ahead; so one that it has not named is of nobody. But shard 0 may
+// be another process than the one that named it, or have named another since that one was lost:
+// what can be one is believed, and a checkpoint that not all parties know of is given up.
 absl::Status Shard::CheckCheckpointStep(const Exchange& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
-  if (step < open_step_ || step == 0 || step == checkpoint_step_) return absl::OkStatus();
-  if (checkpoint_step_ == 0 && options_.shard != 0) return absl::OkStatus();
-  return Invalid(exchange, absl::StrCat("speaks of a checkpoint after step ", step, ", but ",
-                                        checkpoint_step_ == 0
-                                            ? "none is named"
-                                            : absl::StrCat("the one that is named is after step ",
-                                                           checkpoint_step_)));
+  if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
+  if (options_.shard == 0 && !options_.replay) {
+    return Invalid(exchange,
+                   absl::StrCat("speaks of a checkpoint after step ", step, ", but ",
+                                due_.empty() ? "none is named"
+                                             : absl::StrCat("the one that is named is after step ",
+                                                            DueCheckpoint())));
+  }
+  if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
+  return Invalid(exchange, absl::StrCat("speaks of a checkpoint after step ", step,
+                                        ", but none is named more than two steps ahead"));
 }
 
-absl::Status Shard::CheckPayload(const Exchange& exchange) const {
+absl::Status Shard::CheckPayload(const Exchange& exchange, bool repeats) const {
   if (exchange.skip) {
     if (!exchange.frames.empty()) return Invalid(exchange, "a skip carries frames");
     if (exchange.step == 0 && exchange.sender.rank == 0) {
@@ -97,16 +104,16 @@ absl::Status Shard::CheckPayload(const Exchange& exchange) const {
                                           " chunks; worker and shard cut the tensors differently"));
   }
   for (size_t i = 0; i < wanted; ++i) {
-    const absl::Status valid = CheckFrame(exchange, i);
+    const absl::Status valid = CheckFrame(exchange, i, repeats);
     if (!valid.ok()) return valid;
   }
   return absl::OkStatus();
 }
 
-absl::Status Shard::CheckFrame(const Exchange& exchange, size_t position) const {
+absl::Status Shard::CheckFrame(const Exchange& exchange, size_t position, bool repeats) const {
   const absl::Span<const std::byte> frame = FrameBytes(exchange.frames[position]);
   const BundlePlan& plan = bundles_[exchange.bundle];
-  absl::Status valid = exchange.step == 0
+  absl::Status valid = exchange.step == 0 || repeats
                            ? ValidateFrame(frame, plan.counts[position])
                            : plan.aggregators[position]->Validate(exchange.sender.rank, frame);
   if (valid.ok() && exchange.step == 0 && ReadFrameHeader(frame)->format != FormatId::kNone) {

@@ -29,13 +29,16 @@ struct ShardStats {
   uint64_t refused_fenced = 0;
   uint64_t refused_busy = 0;
   uint64_t asked_for_payload = 0;  // NEED.
+  uint64_t not_reproducible = 0;   // Of a new holder: other bytes than its predecessor's.
 
   uint64_t highest_closed_step = 0;
   uint64_t open_step = 0;
   uint64_t held_bytes = 0;  // Frames admitted and not yet summed.
-  uint64_t log_bytes = 0;
+  uint64_t log_bytes = 0;   // Of results kept.
+  uint64_t log_limit = 0;   // At which the oldest go.
   uint64_t log_results = 0;
-  uint64_t elements = 0;  // Of the job that live here.
+  uint64_t results_from = 0;  // As Shard::results_from.
+  uint64_t elements = 0;      // Of the job that live here.
 
   // First to last arrival of a bundle that closed.
   std::array<uint64_t, kWaitBoundsSeconds.size() + 1> wait_counts{};

@@ -1,0 +1,160 @@
+// How a shard takes part in repairs: it answers again what it answered before, to a worker that
+// goes through its steps anew, and goes through its own with what the workers kept.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "server/core/shard.h"
+
+namespace sluice {
+namespace {
+
+// As BundleChecksum, from checksums that came alone.
+uint32_t ChecksumOfChecksums(const std::vector<uint32_t>& checksums) {
+  std::vector<std::byte> bytes;
+  ByteWriter writer(&bytes);
+  for (const uint32_t checksum : checksums) writer.Write(checksum);
+  return Crc32c(bytes);
+}
+
+// "rank 2, step 12, bundle 0": where a request belongs.
+std::string Place(const Exchange& exchange) {
+  return absl::StrCat("rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ",
+                      exchange.bundle);
+}
+
+}  // namespace
+
+absl::Status Shard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
+  if (generation < generation_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("generation ", generation, " is older than the present ", generation_));
+  }
+  if (incarnations.size() != ranks_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a membership of ", incarnations.size(),
+                                                   " ranks for a job of ", ranks_.size()));
+  }
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (incarnations[rank] == incarnations_[rank]) continue;
+    // It has no result yet, and no stream.
+    ranks_[rank] = RankState();
+    ranks_[rank].inherited = StepAfter(open_step_);
+  }
+  generation_ = generation;
+  incarnations_ = std::move(incarnations);
+  return absl::OkStatus();
+}
+
+void Shard::ReleaseResults(uint64_t durable_step) {
+  released_step_ = std::max(released_step_, durable_step);
+  ForgetResults();
+}
+
+void Shard::ForgetResults() {
+  uint64_t step = ranks_[0].acked;
+  for (const RankState& rank : ranks_) step = std::min(step, rank.acked);
+  if (options_.replay_bytes > 0) step = std::min(step, released_step_);
+  if (step > 0) log_.ForgetUpTo(step);
+}
+
+uint64_t Shard::results_from() const {
+  return options_.replay_bytes > 0 ? log_.complete_from() : 0;
+}
+
+bool Shard::IsAhead(const Exchange& exchange) const {
+  return options_.replay && exchange.bundle < bundles_.size() &&
+         (exchange.step > StepAfter(open_step_) || exchange.acked_step >= open_step_);
+}
+
+bool Shard::HasArrived(const Exchange& exchange) const {
+  if (IsClosed(exchange.step, exchange.bundle)) return true;
+  const OpenBundle* const open = FindOpen(exchange.step, exchange.bundle);
+  return open != nullptr && open->arrived(exchange.sender.rank);
+}
+
+void Shard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
+  const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  if (open == nullptr || !open->arrived(exchange.sender.rank)) {
+    ++stats_.asked_for_payload;
+    Answer(stream, exchange, Outcome::kNeed, "", out);
+    return;
+  }
+  const uint32_t had = open->checksum(exchange.sender.rank);
+  const uint32_t got = ChecksumOfChecksums(exchange.checksums);
+  if (!exchange.checksums.empty() && got != had) {
+    RefuseOtherBytes(stream, exchange, had, got, out);
+    return;
+  }
+  ++stats_.repeats;
+  Answer(stream, exchange, Outcome::kPending, "", out);
+}
+
+void Shard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
+  std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
+  if (result == nullptr) {
+    HandleForgotten(stream, exchange, out);
+    return;
+  }
+  const uint32_t had = result->record.included[exchange.sender.rank].checksum;
+  const uint32_t got = exchange.keys_only ? ChecksumOfChecksums(exchange.checksums)
+                                          : BundleChecksum(exchange.frames);
+  if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
+    RefuseOtherBytes(stream, exchange, had, got, out);
+    return;
+  }
+  ++stats_.repeats;
+  SendResult(stream, std::move(result), out);
+}
+
+void Shard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out) {
+  // Before this process's time: a worker that has nothing unresolved asks whether anything is lost.
+  if (options_.replay && exchange.step < options_.first_step) {
+    ++stats_.asked_for_payload;
+    Answer(stream, exchange, Outcome::kNeed, "", out);
+    return;
+  }
+  const RankState& rank = ranks_[exchange.sender.rank];
+  std::string why = absl::StrCat(Place(exchange), ": is over and its result no longer kept; step ",
+                                 open_step_, " is open");
+  if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
+    absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
+                    " on; raise checkpoint.replay_limit, or lower checkpoint.every");
+    GiveUpReplay(stream, exchange, std::move(why), out);
+    return;
+  }
+  // A late repeat of something long applied: not held against the rank.
+  ++stats_.refused_invalid;
+  Answer(stream, exchange, Outcome::kInvalid, std::move(why), out);
+}
+
+void Shard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had, uint32_t got,
+                             Effects* out) {
+  const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
+                                             ", now ", absl::Hex(got, absl::kZeroPad8), ")");
+  if (exchange.step > ranks_[exchange.sender.rank].inherited) {
+    Refuse(stream, exchange,
+           absl::InvalidArgumentError(absl::StrCat(Place(exchange),
+                                                   ": was sent before with other bytes ", checksums,
+                                                   "; a retry must repeat the bytes")),
+           out);
+    return;
+  }
+  GiveUpReplay(stream, exchange,
+               absl::StrCat(Place(exchange),
+                            ": the worker that holds the rank now sent other "
+                            "bytes than the one before it ",
+                            checksums,
+                            ": its training is not deterministic, so that it cannot be repaired in "
+                            "place"),
+               out);
+}
+
+void Shard::GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out) {
+  ++stats_.not_reproducible;
+  Answer(stream, exchange, Outcome::kBusy, "", out);
+  out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});
+}
+
+}  // namespace sluice
