@@ -296,7 +296,7 @@ void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
         return Violate(absl::StrCat("rank ", index, " failed: ", failed->status.ToString()));
       }
       return EndSession(index);
-    } else {
+    } else if (std::holds_alternative<StepDone>(effect)) {
       InSession(index, Delay(), [this, index] { FinishStep(index); });
     }
   }

@@ -33,7 +33,8 @@ std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
 
 Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
-      next_step_(options_.parameters_agree ? options_.first_step : 0) {
+      next_step_(options_.parameters_agree ? options_.first_step : 0),
+      kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
   const Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
   first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
@@ -80,8 +81,8 @@ void Pipeline::StartStep() {
           static_cast<uint32_t>(options_.layout.bundles[shard][bundle].chunks.size());
     }
     state.next_encoding = 0;
-    state.next_send = 0;
-    state.bytes_in_flight = 0;
+    // What is sent again of steps before comes first.
+    if (state.replay.step == 0) state.next_send = 0;
   }
 }
 
@@ -187,99 +188,152 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->frames = std::move(frames);
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
   exchange->checkpoint_step = checkpoint_step_ >= step_ ? checkpoint_step_ : 0;
+  kept_.Add(shard, exchange);
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;
 }
 
+Pipeline::Flight& Pipeline::FlightToSend(ShardState* state, uint32_t bundle) const {
+  Flight& flight = state->flights[bundle];
+  if (state->replay.step == 0) return flight;
+  const bool is_open = state->replay.step == step_ && open_;
+  return is_open && flight.phase != Phase::kResolved ? flight : state->replay.flights[bundle];
+}
+
+Pipeline::Flight* Pipeline::FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const {
+  if (state->replay.step != 0 && state->replay.step == step &&
+      state->replay.flights[bundle].phase != Phase::kResolved) {
+    return &state->replay.flights[bundle];
+  }
+  if (step != step_ || !open_ || state->flights[bundle].phase == Phase::kResolved) return nullptr;
+  return &state->flights[bundle];
+}
+
+bool Pipeline::Unresolved(const ShardState& state) const {
+  if (state.replay.step != 0) return true;
+  return open_ && std::any_of(state.flights.begin(), state.flights.end(), [](const Flight& flight) {
+           return flight.phase != Phase::kGathering && flight.phase != Phase::kResolved;
+         });
+}
+
 void Pipeline::SendMore(uint32_t shard, Effects* effects) {
   ShardState& state = shards_[shard];
-  if (state.paused) return;
+  if (state.paused || state.replay.asking) return;
+  if (!open_ && state.replay.step == 0) return;
   for (; state.next_send < state.flights.size(); ++state.next_send) {
-    Flight& flight = state.flights[state.next_send];
+    Flight& flight = FlightToSend(&state, state.next_send);
     if (flight.phase == Phase::kGathering) return;
     if (flight.phase != Phase::kToSend) continue;
     const uint64_t bytes = state.bytes_in_flight + flight.bytes;
     if (state.bytes_in_flight > 0 && bytes > options_.window_bytes) return;
     state.bytes_in_flight = bytes;
     flight.phase = Phase::kSent;
+    if (flight.exchange->step == step_) state.last_sent = {step_, state.next_send};
     effects->push_back(SendExchange{shard, flight.exchange});
   }
 }
 
-void Pipeline::SendAgain(uint32_t shard, uint32_t bundle) {
-  ShardState& state = shards_[shard];
-  Flight& flight = state.flights[bundle];
-  if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
-  flight.phase = Phase::kToSend;
-  state.next_send = std::min(state.next_send, bundle);
+void Pipeline::SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const {
+  if (flight->phase == Phase::kSent) state->bytes_in_flight -= flight->bytes;
+  flight->phase = Phase::kToSend;
+  // Of a step that comes after the one that is sent again: its turn will come.
+  if (&FlightToSend(state, bundle) == flight) state->next_send = std::min(state->next_send, bundle);
 }
 
 void Pipeline::StreamReset(uint32_t shard, Effects* effects) {
-  if (!open_ || !status_.ok()) return;
+  if (!status_.ok()) return;
   ShardState& state = shards_[shard];
-  for (uint32_t bundle = 0; bundle < state.flights.size(); ++bundle) {
-    const Phase phase = state.flights[bundle].phase;
-    if (phase == Phase::kSent || phase == Phase::kAdmitted) SendAgain(shard, bundle);
+  for (std::vector<Flight>* flights : {&state.flights, &state.replay.flights}) {
+    for (uint32_t bundle = 0; bundle < flights->size(); ++bundle) {
+      Flight& flight = (*flights)[bundle];
+      if (flight.phase != Phase::kSent && flight.phase != Phase::kAdmitted) continue;
+      SendAgain(&state, bundle, &flight);
+    }
   }
+  if (state.replay.asking) return AskWhatIsLost(shard, effects);
+  if (!Unresolved(state)) return AskForLastSent(shard, effects);
   SendMore(shard, effects);
 }
 
 void Pipeline::RetryDue(uint32_t shard, Effects* effects) {
-  shards_[shard].paused = false;
-  if (open_ && status_.ok()) SendMore(shard, effects);
+  ShardState& state = shards_[shard];
+  state.paused = false;
+  if (!status_.ok()) return;
+  if (state.replay.asking) return AskWhatIsLost(shard, effects);
+  SendMore(shard, effects);
+}
+
+void Pipeline::PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effects) {
+  if (shards_[shard].paused) return;
+  shards_[shard].paused = true;
+  effects->push_back(
+      RetryLater{shard, std::max(kRetryDelayMin, absl::Milliseconds(retry_after_ms))});
 }
 
 void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
   if (!status_.ok()) return;
-  const std::string name = BundleName(shard, answer.bundle, answer.step);
   if (answer.outcome == Outcome::kFenced) return Fail(Fenced(shard, answer), effects);
-  // Names rise, so that a late answer takes nothing back.
-  if (shard == 0) checkpoint_step_ = std::max(checkpoint_step_, answer.checkpoint_step);
-  // An answer to a repeat of something that was resolved long ago.
-  if (answer.step < step_ || (answer.step == step_ && !open_)) return;
+  // Names rise, so that a late answer takes nothing back. Shard 0 gives them; the others pass them
+  // on to workers that were away.
+  checkpoint_step_ = std::max(checkpoint_step_, answer.checkpoint_step);
   ShardState& state = shards_[shard];
-  if (answer.step > step_ || answer.bundle >= state.flights.size() ||
-      state.flights[answer.bundle].phase == Phase::kGathering) {
-    return Fail(absl::InternalError(absl::StrCat("shard ", shard, " answered ", name,
-                                                 ", which rank ", options_.sender.rank,
-                                                 " has not sent: do both run the same version?")),
-                effects);
+  if (answer.bundle >= state.flights.size()) return Fail(NotSent(shard, answer), effects);
+  if (answer.outcome == Outcome::kNeed && HandleNeed(shard, answer, effects)) return;
+  if (answer.outcome == Outcome::kBusy && state.replay.asking) {
+    return PauseFor(shard, answer.retry_after_ms, effects);
   }
-  Flight& flight = state.flights[answer.bundle];
-  if (flight.phase == Phase::kResolved) return;
+  if (answer.outcome == Outcome::kResult) {
+    absl::Status same = CheckRepeat(shard, answer);
+    if (!same.ok()) return Fail(std::move(same), effects);
+  }
+  Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
+  if (flight == nullptr || flight->phase == Phase::kGathering) {
+    const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
+    // Results go to whoever holds the rank, also of what the holder before had sent.
+    if (sent || answer.outcome == Outcome::kResult) return;
+    return Fail(state.replay.asking ? CannotAsk(shard, answer) : NotSent(shard, answer), effects);
+  }
   switch (answer.outcome) {
     case Outcome::kResult:
-      return Resolve(shard, std::move(answer), effects);
+      if (flight == &state.flights[answer.bundle]) {
+        return Resolve(shard, std::move(answer), effects);
+      }
+      return ResolveRepeat(shard, answer.bundle, effects);
     case Outcome::kPending:
       // One that waits to be sent again stays so: its result may go to the stream that broke.
-      if (flight.phase != Phase::kSent) return;
-      flight.phase = Phase::kAdmitted;
-      state.bytes_in_flight -= flight.bytes;
+      if (flight->phase != Phase::kSent) return;
+      flight->phase = Phase::kAdmitted;
+      state.bytes_in_flight -= flight->bytes;
       break;
     case Outcome::kNeed:
-      if (++flight.repeats_asked > kRepeatsMax) {
-        return Fail(absl::InternalError(absl::StrCat("shard ", shard, " asked ", kRepeatsMax + 1,
-                                                     " times for ", name, ", which it was sent")),
+      if (++flight->repeats_asked > kRepeatsMax) {
+        return Fail(absl::InternalError(absl::StrCat(
+                        "shard ", shard, " asked ", kRepeatsMax + 1, " times for ",
+                        BundleName(shard, answer.bundle, answer.step), ", which it was sent")),
                     effects);
       }
-      SendAgain(shard, answer.bundle);
+      SendAgain(&state, answer.bundle, flight);
       break;
     case Outcome::kBusy:
-      SendAgain(shard, answer.bundle);
-      if (state.paused) return;
-      state.paused = true;
-      effects->push_back(
-          RetryLater{shard, std::max(kRetryDelayMin, absl::Milliseconds(answer.retry_after_ms))});
-      return;
+      SendAgain(&state, answer.bundle, flight);
+      return PauseFor(shard, answer.retry_after_ms, effects);
     case Outcome::kInvalid:
-      return Fail(
-          absl::InvalidArgumentError(absl::StrCat("shard ", shard, " refused ", name, " from rank ",
-                                                  options_.sender.rank, ": ", answer.message)),
-          effects);
+      // To something that was sent before the shard was known to be another.
+      if (flight->phase == Phase::kToSend) return;
+      return Fail(absl::InvalidArgumentError(absl::StrCat(
+                      "shard ", shard, " refused ", BundleName(shard, answer.bundle, answer.step),
+                      " from rank ", options_.sender.rank, ": ", answer.message)),
+                  effects);
     case Outcome::kFenced:
       return;  // Above.
   }
   SendMore(shard, effects);
+}
+
+absl::Status Pipeline::NotSent(uint32_t shard, const ExchangeAnswer& answer) const {
+  return absl::InternalError(absl::StrCat(
+      "shard ", shard, " answered ", BundleName(shard, answer.bundle, answer.step), ", which rank ",
+      options_.sender.rank, " has not sent: do both run the same version?"));
 }
 
 absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) const {
@@ -305,6 +359,9 @@ void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) 
   if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
   flight.phase = Phase::kResolved;
   flight.exchange.reset();
+  if (ReplayBuffer::Entry* kept = kept_.Find(shard, step_, answer.bundle)) {
+    kept->result_checksum = answer.record.result_checksum;
+  }
   flight.record = std::move(answer.record);
   flight.results = std::move(answer.results);
   SendMore(shard, effects);
@@ -372,11 +429,6 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
   return absl::InvalidArgumentError(absl::StrCat("its record divides by ", record.n,
                                                  " and includes ", contributed, " contributions"));
 }
-
-// Not built yet: what the next commits bring.
-void Pipeline::ShardReplaced(uint32_t /*shard*/, Effects* /*effects*/) {}
-void Pipeline::Release(uint64_t /*durable_step*/) {}
-uint64_t Pipeline::replay_from() const { return 0; }
 
 std::optional<uint32_t> Pipeline::MissingTensor() const {
   if (!open_ || skipped_) return std::nullopt;

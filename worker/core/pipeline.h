@@ -21,6 +21,7 @@
 #include "job/layout.h"
 #include "job/tensor_table.h"
 #include "worker/core/bundle_encoder.h"
+#include "worker/core/replay_buffer.h"
 #include "worker/core/session.h"
 
 namespace sluice {
@@ -53,11 +54,19 @@ struct RetryLater {
 struct StepDone {
   uint64_t step = 0;
 };
+// For the log: the shard was started again and lacks the steps from `from` on; this worker had sent
+// it some of each up to `to` and sends them again.
+struct ReplayBegun {
+  uint32_t shard = 0;
+  uint64_t from = 0;
+  uint64_t to = 0;
+};
 // Final: every later event is ignored.
 struct PipelineFailed {
   absl::Status status;
 };
-using PipelineEffect = std::variant<SendExchange, RetryLater, StepDone, PipelineFailed>;
+using PipelineEffect =
+    std::variant<SendExchange, RetryLater, StepDone, ReplayBegun, PipelineFailed>;
 
 // What was published for a bundle's chunks, one string each. Owned by the Pipeline, until its next
 // step starts.
@@ -82,10 +91,13 @@ class Pipeline {
   // One task at a time; none while one is out or no bundle is whole.
   std::optional<EncodeTask> NextEncoding();
   void Encoded(EncodedBundle encoded, Effects* effects);
-  // Repeated answers change nothing. One that is wrong, or refuses, fails the pipeline; with a
-  // RollbackError if the job has gone back meanwhile.
+  // Repeated answers change nothing, nor do results that were asked for by whoever held this rank
+  // before. One that is wrong, or refuses, fails the pipeline; with a RollbackError if the job has
+  // gone back meanwhile or this worker must go through steps anew; with DATA_LOSS if it is another
+  // result than the one that was there before.
   void Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects);
-  // The shard's stream is a new one: whatever went over the old one may be lost.
+  // The shard's stream is a new one: whatever went over the old one may be lost. Where replay_bytes
+  // is not 0 something is always sent, so that the answer shows whether the shard is another.
   void StreamReset(uint32_t shard, Effects* effects);
   void RetryDue(uint32_t shard, Effects* effects);
   // Another process answers for the shard: what the one before it had admitted may be lost. Comes
@@ -136,18 +148,51 @@ class Pipeline {
     std::vector<std::string> published;  // Of the last step that had results, until it is encoded.
     bool taken = false;                  // What was published, by TakePublished.
   };
+  // What a shard that was replaced is sent again of one step, before anything later is sent.
+  struct Replay {
+    bool asking = false;  // For the first step that it lacks; until it says, nothing is sent.
+    uint64_t step = 0;    // 0: none is sent again.
+    std::vector<Flight> flights;  // By bundle; kResolved: not sent again, or answered.
+    size_t unresolved = 0;
+  };
+  struct SentBundle {
+    uint64_t step = 0;
+    uint32_t bundle = 0;
+  };
   struct ShardState {
     std::vector<Flight> flights;  // By bundle.
     uint32_t next_encoding = 0;
-    uint32_t next_send = 0;  // None before it is to be sent.
+    uint32_t next_send = 0;  // None before it is to be sent, in the step that is being sent.
     uint64_t bytes_in_flight = 0;
     bool paused = false;  // Until RetryDue.
+    Replay replay;
+    std::optional<SentBundle> last_sent;  // The furthest; what is sent again does not count.
   };
 
   void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
+  // What is to be sent for the bundle now: of the step that is sent again, else of the open one.
+  Flight& FlightToSend(ShardState* state, uint32_t bundle) const;
+  // What waits for an answer to this; null: nothing.
+  Flight* FindFlight(ShardState* state, uint64_t step, uint32_t bundle) const;
+  bool Unresolved(const ShardState& state) const;
   void SendMore(uint32_t shard, Effects* effects);
-  void SendAgain(uint32_t shard, uint32_t bundle);
+  void SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const;
+  void PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effects);
+  absl::Status NotSent(uint32_t shard, const ExchangeAnswer& answer) const;
   void Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects);
+
+  // pipeline_replay.cc.
+  void AskWhatIsLost(uint32_t shard, Effects* effects) const;
+  void AskForLastSent(uint32_t shard, Effects* effects) const;
+  absl::Status CannotAsk(uint32_t shard, const ExchangeAnswer& answer) const;
+  // True: the shard lacks earlier steps, or it says so of something sent long ago.
+  bool HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects* effects);
+  void BeginReplay(uint32_t shard, uint64_t from, Effects* effects);
+  void PrepareReplay(uint32_t shard, Effects* effects);
+  void ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects);
+  absl::Status CheckRepeat(uint32_t shard, const ExchangeAnswer& answer);
+  void ReleaseKept();
+
   absl::Status CheckResult(uint32_t shard, const Flight& flight,
                            const ExchangeAnswer& answer) const;
   absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
@@ -168,7 +213,9 @@ class Pipeline {
   std::vector<absl::Span<const float>> gradients_;  // By tensor; the step's.
   std::vector<bool> ready_;                         // By tensor.
   std::vector<ShardState> shards_;
-  uint64_t checkpoint_step_ = 0;  // The last that shard 0 named; 0: none.
+  ReplayBuffer kept_;
+  uint64_t durable_step_ = 0;     // Of the last Release.
+  uint64_t checkpoint_step_ = 0;  // The last that was named; 0: none.
   uint32_t bundles_skipped_here_ = 0;
   std::string first_skipped_tensor_;
   absl::Status status_;

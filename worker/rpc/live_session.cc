@@ -36,6 +36,10 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
                                 .logger = options.logger});
 }
 
+std::string StepsName(uint64_t from, uint64_t to) {
+  return from == to ? absl::StrCat("step ", from) : absl::StrCat("steps ", from, " to ", to);
+}
+
 }  // namespace
 
 LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
@@ -97,6 +101,10 @@ void LiveSession::CarryOut(const Pipeline::Effects& effects) {
       WakeStrand();
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
       if (!leaving_) (void)FailLocked(failed->status);
+    } else if (const auto* replay = std::get_if<ReplayBegun>(&effect)) {
+      options_.logger.Info("shard ", replay->shard, " was started again and asked for ",
+                           StepsName(replay->from, replay->to), "; sending ",
+                           replay->from == replay->to ? "it again" : "them again");
     } else {
       last_progress_ = clock_.Now();
       step_changed_.SignalAll();

@@ -1,0 +1,186 @@
+// How a Pipeline brings a shard that was started again back to where it was: it asks what is lost
+// and sends that again, as it was, step by step. docs/protocol.md, "Repair".
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "worker/core/pipeline.h"
+
+namespace sluice {
+namespace {
+
+// A shard is at most one step further than a worker that it waits for, and admits at most one step
+// ahead of the one that is open.
+constexpr uint64_t kBeyondAllSteps = 3;
+
+std::shared_ptr<const Exchange> KeysOf(const Sender& sender, uint64_t step, uint32_t bundle) {
+  auto keys = std::make_shared<Exchange>();
+  keys->sender = sender;
+  keys->step = step;
+  keys->bundle = bundle;
+  keys->keys_only = true;
+  return keys;
+}
+
+}  // namespace
+
+void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
+  // Without a buffer the job goes back to a checkpoint, which all will hear of.
+  if (!status_.ok() || kept_.from() == 0) return;
+  ShardState& state = shards_[shard];
+  state.replay = Replay();
+  for (Flight& flight : state.flights) {
+    if (flight.phase == Phase::kSent || flight.phase == Phase::kAdmitted) {
+      flight.phase = Phase::kToSend;
+    }
+    flight.repeats_asked = 0;
+  }
+  state.bytes_in_flight = 0;
+  state.next_send = 0;
+  if (!state.last_sent.has_value()) return;
+  state.replay.asking = true;
+  AskWhatIsLost(shard, effects);
+}
+
+// With the keys of a step that no shard can be at yet, whose answer names the step that it is at.
+// Those of something that was sent would not do: it may have arrived again before all else.
+void Pipeline::AskWhatIsLost(uint32_t shard, Effects* effects) const {
+  effects->push_back(SendExchange{shard, KeysOf(options_.sender, step_ + kBeyondAllSteps, 0)});
+}
+
+void Pipeline::AskForLastSent(uint32_t shard, Effects* effects) const {
+  const std::optional<SentBundle>& last = shards_[shard].last_sent;
+  if (kept_.from() == 0 || !last.has_value()) return;
+  effects->push_back(SendExchange{shard, KeysOf(options_.sender, last->step, last->bundle)});
+}
+
+absl::Status Pipeline::CannotAsk(uint32_t shard, const ExchangeAnswer& answer) const {
+  return RollbackError(
+      absl::StrCat("shard ", shard,
+                   " was started again and does not say which steps it lacks: ", answer.message));
+}
+
+bool Pipeline::HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects* effects) {
+  ShardState& state = shards_[shard];
+  const uint64_t from = answer.need_from == 0 ? answer.step : answer.need_from;
+  if (state.replay.asking) {
+    BeginReplay(shard, from, effects);
+    return true;
+  }
+  const Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
+  if (from == answer.step && flight != nullptr) return false;
+  // To what was sent before it was asked, or to a question that was asked twice.
+  if (state.replay.step != 0 || answer.step > step_) return true;
+  if (from == answer.step && kept_.from() == 0) return false;
+  BeginReplay(shard, from, effects);
+  return true;
+}
+
+void Pipeline::BeginReplay(uint32_t shard, uint64_t from, Effects* effects) {
+  ShardState& state = shards_[shard];
+  state.replay = Replay();
+  state.next_send = 0;
+  if (!state.last_sent.has_value() || from > state.last_sent->step) {
+    ReleaseKept();
+    return SendMore(shard, effects);
+  }
+  if (kept_.from() == 0 || from < kept_.from()) {
+    return Fail(
+        RollbackError(absl::StrCat(
+            "shard ", shard, " was started again and asks for step ", from, ", but rank ",
+            options_.sender.rank, " keeps ",
+            kept_.from() == 0 ? "nothing of what it sent"
+                              : absl::StrCat("what it sent from step ", kept_.from(), " on"),
+            " (checkpoint.replay_limit is ", options_.replay_bytes, " bytes)")),
+        effects);
+  }
+  effects->push_back(ReplayBegun{shard, from, state.last_sent->step});
+  state.replay.step = from;
+  PrepareReplay(shard, effects);
+  if (status_.ok()) SendMore(shard, effects);
+}
+
+// Of the open step, what is not resolved is sent in the usual way.
+void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
+  ShardState& state = shards_[shard];
+  Replay& replay = state.replay;
+  state.next_send = 0;
+  replay.flights.assign(state.flights.size(), Flight());
+  const bool is_open = replay.step == step_ && open_;
+  for (uint32_t bundle = 0; bundle < replay.flights.size(); ++bundle) {
+    Flight& flight = replay.flights[bundle];
+    flight.phase = Phase::kResolved;
+    if (is_open && state.flights[bundle].phase != Phase::kResolved) continue;
+    const ReplayBuffer::Entry* const kept = kept_.Find(shard, replay.step, bundle);
+    if (kept == nullptr) {
+      return Fail(
+          RollbackError(absl::StrCat("shard ", shard, " was started again and takes up step ",
+                                     replay.step, ", which rank ", options_.sender.rank,
+                                     " no longer keeps (checkpoint.replay_limit is ",
+                                     options_.replay_bytes, " bytes)")),
+          effects);
+    }
+    flight.phase = Phase::kToSend;
+    flight.exchange = kept->exchange;
+    for (const std::string& frame : flight.exchange->frames) flight.bytes += frame.size();
+    ++replay.unresolved;
+  }
+  if (replay.unresolved > 0) return;
+  Check(is_open, "only of the open step nothing may be there to send again");
+  replay = Replay();
+  ReleaseKept();
+}
+
+void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) {
+  ShardState& state = shards_[shard];
+  Replay& replay = state.replay;
+  Flight& flight = replay.flights[bundle];
+  if (flight.phase == Phase::kSent) state.bytes_in_flight -= flight.bytes;
+  flight.phase = Phase::kResolved;
+  flight.exchange.reset();
+  if (--replay.unresolved == 0) {
+    if (replay.step == step_) {
+      replay = Replay();
+      state.next_send = 0;
+      ReleaseKept();
+    } else {
+      ++replay.step;
+      PrepareReplay(shard, effects);
+      if (!status_.ok()) return;
+    }
+  }
+  SendMore(shard, effects);
+}
+
+// Whoever has applied a result must never see another one.
+absl::Status Pipeline::CheckRepeat(uint32_t shard, const ExchangeAnswer& answer) {
+  const ReplayBuffer::Entry* const kept = kept_.Find(shard, answer.step, answer.bundle);
+  if (kept == nullptr || !kept->result_checksum.has_value()) return absl::OkStatus();
+  const uint32_t before = *kept->result_checksum;
+  const uint32_t frames = BundleChecksum(answer.results);
+  if (answer.record.result_checksum == before && frames == before) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat(
+      "shard %d closed step %d, bundle %d differently from before (checksum %08x, of its frames "
+      "%08x; it was %08x): what it restored or was sent again is not what it had; start the job "
+      "again from an earlier checkpoint, with the same build everywhere",
+      shard, answer.step, answer.bundle, answer.record.result_checksum, frames, before));
+}
+
+void Pipeline::Release(uint64_t durable_step) {
+  durable_step_ = std::max(durable_step_, durable_step);
+  ReleaseKept();
+}
+
+// A shard may have been started again from the checkpoint before.
+void Pipeline::ReleaseKept() {
+  for (const ShardState& state : shards_) {
+    if (state.replay.asking || state.replay.step != 0) return;
+  }
+  kept_.Release(durable_step_);
+}
+
+uint64_t Pipeline::replay_from() const { return kept_.from(); }
+
+}  // namespace sluice

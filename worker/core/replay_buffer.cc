@@ -1,0 +1,58 @@
+#include "worker/core/replay_buffer.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+// So that steps without frames cost something too.
+uint64_t BytesOf(const Exchange& exchange) {
+  uint64_t bytes = sizeof(Exchange) + sizeof(ReplayBuffer::Entry);
+  for (const std::string& frame : exchange.frames) bytes += sizeof(frame) + frame.size();
+  return bytes;
+}
+
+}  // namespace
+
+ReplayBuffer::ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step)
+    : bytes_max_(bytes_max), from_(first_step), shards_(shards) {}
+
+void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+  const uint64_t step = exchange->step;
+  // Below it a checkpoint holds what this worker goes through once more.
+  if (bytes_max_ == 0 || step < from_) return;
+  const uint64_t bytes = BytesOf(*exchange);
+  bytes_ += bytes;
+  shards_[shard].push_back({std::move(exchange), bytes});
+  while (bytes_ > bytes_max_ && from_ < step) DropBefore(from_ + 1);
+}
+
+ReplayBuffer::Entry* ReplayBuffer::Find(uint32_t shard, uint64_t step, uint32_t bundle) {
+  std::deque<Entry>& entries = shards_[shard];
+  const auto before = [](const Entry& entry, const std::pair<uint64_t, uint32_t>& key) {
+    return std::pair(entry.exchange->step, entry.exchange->bundle) < key;
+  };
+  const auto at = std::lower_bound(entries.begin(), entries.end(), std::pair(step, bundle), before);
+  if (at == entries.end() || at->exchange->step != step || at->exchange->bundle != bundle) {
+    return nullptr;
+  }
+  return &*at;
+}
+
+void ReplayBuffer::Release(uint64_t step) {
+  if (step >= from_) DropBefore(step + 1);
+}
+
+void ReplayBuffer::DropBefore(uint64_t step) {
+  from_ = step;
+  for (std::deque<Entry>& entries : shards_) {
+    while (!entries.empty() && entries.front().exchange->step < step) {
+      bytes_ -= entries.front().bytes;
+      entries.pop_front();
+    }
+  }
+}
+
+}  // namespace sluice
