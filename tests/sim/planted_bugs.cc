@@ -15,6 +15,11 @@ class HonestEncoder final : public SimEncoder {
                 uint32_t rank)
       : encoder_(table, layout, compression, rank) {}
   EncodedBundle Encode(const EncodeTask& task) override { return encoder_.Encode(task); }
+  void Observe(const Published& published) override {
+    encoder_.Observe(published.chunks, published.frames);
+  }
+  SavedCompressor Save() const override { return encoder_.Save(); }
+  absl::Status Restore(const SavedCompressor& saved) override { return encoder_.Restore(saved); }
   absl::Span<const float> Residual(uint32_t chunk) const override {
     return encoder_.compressor().residual(chunk);
   }
@@ -34,7 +39,7 @@ std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
 // A BundleEncoder that does not treat its residuals as it should.
 class CarelessEncoder final : public SimEncoder {
  public:
-  CarelessEncoder(PlantedBug bug, const TensorTable& table, const Layout& layout,
+  CarelessEncoder(SurvivalBug bug, const TensorTable& table, const Layout& layout,
                   const CompressionSpec& compression, uint32_t rank)
       : bug_(bug),
         compressor_(ChunkConfigs(compression, table, layout, Direction::kUplink),
@@ -45,15 +50,17 @@ class CarelessEncoder final : public SimEncoder {
     encoded.step = task.step;
     encoded.shard = task.shard;
     encoded.bundle = task.bundle;
+    Observe({task.chunks, task.published});
+    if (task.step == 0) return EncodeParameters(task, std::move(encoded));
     std::vector<std::vector<std::byte>> frames;
     encoded.skipped = !compressor_.EncodeAll(task.chunks, task.step, task.gradients, &frames).ok();
     if (encoded.skipped) {
-      if (bug_ == PlantedBug::kResidualLostOnSkip) Forget(task.chunks);
+      if (bug_ == SurvivalBug::kResidualLostOnSkip) Forget(task.chunks);
     } else {
       for (size_t i = 0; i < frames.size(); ++i) {
         encoded.frames.emplace_back(reinterpret_cast<const char*>(frames[i].data()),
                                     frames[i].size());
-        if (bug_ == PlantedBug::kResidualTakenBackTwice && task.step == 2) {
+        if (bug_ == SurvivalBug::kResidualTakenBackTwice && task.step == 2) {
           Check(compressor_.TakeBack(task.chunks[i], frames[i]).ok(), "its own frame");
         }
       }
@@ -61,11 +68,27 @@ class CarelessEncoder final : public SimEncoder {
     if (task.last_of_step) compressor_.EndStep(task.step);
     return encoded;
   }
+  void Observe(const Published& published) override {
+    for (size_t i = 0; i < published.frames.size(); ++i) {
+      const std::string& frame = published.frames[i];
+      compressor_.Observe(published.chunks[i],
+                          {reinterpret_cast<const std::byte*>(frame.data()), frame.size()});
+    }
+  }
+  SavedCompressor Save() const override { return compressor_.Save(); }
+  absl::Status Restore(const SavedCompressor& saved) override { return compressor_.Restore(saved); }
   absl::Span<const float> Residual(uint32_t chunk) const override {
     return compressor_.residual(chunk);
   }
 
  private:
+  static EncodedBundle EncodeParameters(const EncodeTask& task, EncodedBundle encoded) {
+    for (const absl::Span<const float> values : task.gradients) {
+      const std::vector<std::byte> frame = DenseFrame({values.begin(), values.end()});
+      encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+    }
+    return encoded;
+  }
   void Forget(absl::Span<const uint32_t> chunks) {
     for (const uint32_t chunk : chunks) {
       std::vector<float> owed(compressor_.residual(chunk).begin(),
@@ -76,22 +99,23 @@ class CarelessEncoder final : public SimEncoder {
     }
   }
 
-  const PlantedBug bug_;
+  const SurvivalBug bug_;
   Compressor compressor_;
 };
 
 }  // namespace
 
-std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
+std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& table,
                                            const Layout& layout, const CompressionSpec& compression,
                                            uint32_t rank) {
-  if (bug == PlantedBug::kResidualLostOnSkip || bug == PlantedBug::kResidualTakenBackTwice) {
+  if (bug == SurvivalBug::kResidualLostOnSkip || bug == SurvivalBug::kResidualTakenBackTwice) {
     return std::make_unique<CarelessEncoder>(bug, table, layout, compression, rank);
   }
   return std::make_unique<HonestEncoder>(table, layout, compression, rank);
 }
 
 void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {
+  if (!enabled() || exchange.keys_only) return;
   std::vector<Exchange>& arrived = arrived_[{exchange.step, shard, exchange.bundle}];
   for (const Exchange& before : arrived) {
     if (before.sender.rank == exchange.sender.rank) return;
@@ -101,28 +125,29 @@ void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {
 
 std::shared_ptr<const ExchangeAnswer> AnswerForger::Answer(
     uint32_t shard, std::shared_ptr<const ExchangeAnswer> answer) {
-  if (options_.bug != PlantedBug::kSumInArrivalOrder &&
-      options_.bug != PlantedBug::kDividedByWorldSize) {
-    return answer;
-  }
-  if (answer->outcome != Outcome::kResult || answer->step == 0 || answer->record.n == 0) {
+  if (!enabled() || answer->outcome != Outcome::kResult || answer->step == 0 ||
+      answer->record.n == 0) {
     return answer;
   }
   const BundleKey key{answer->step, shard, answer->bundle};
-  std::shared_ptr<const ExchangeAnswer>& forged = forged_[key];
-  if (forged == nullptr) forged = Forge(key, *answer);
-  return forged;
+  // Only where the same arithmetic without the bug gives what the shard gave.
+  const auto honest = Sum(key, *answer, SurvivalBug::kNone);
+  if (honest == nullptr || honest->results != answer->results) return answer;
+  return Sum(key, *answer, options_.bug);
 }
 
-std::shared_ptr<const ExchangeAnswer> AnswerForger::Forge(const BundleKey& key,
-                                                          const ExchangeAnswer& answer) {
-  std::vector<Exchange> arrived = arrived_[key];
-  if (options_.bug != PlantedBug::kSumInArrivalOrder) {
+std::shared_ptr<const ExchangeAnswer> AnswerForger::Sum(const BundleKey& key,
+                                                        const ExchangeAnswer& answer,
+                                                        SurvivalBug bug) const {
+  const auto found = arrived_.find(key);
+  if (found == arrived_.end()) return nullptr;
+  std::vector<Exchange> arrived = found->second;
+  if (bug != SurvivalBug::kSumInArrivalOrder) {
     std::sort(arrived.begin(), arrived.end(),
               [](const Exchange& a, const Exchange& b) { return a.sender.rank < b.sender.rank; });
   }
   const uint32_t divisor =
-      options_.bug == PlantedBug::kDividedByWorldSize ? options_.ranks : answer.record.n;
+      bug == SurvivalBug::kDividedByWorldSize ? options_.ranks : answer.record.n;
   auto forged = std::make_shared<ExchangeAnswer>(answer);
   forged->results.clear();
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
@@ -131,10 +156,9 @@ std::shared_ptr<const ExchangeAnswer> AnswerForger::Forge(const BundleKey& key,
     for (const Exchange& exchange : arrived) {
       if (exchange.skip) continue;
       const std::string& frame = exchange.frames[i];
-      Check(DecodeAddFrame({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
-                           absl::MakeSpan(sum))
-                .ok(),
-            "a frame that was admitted decodes");
+      const absl::Status added = DecodeAddFrames(
+          {reinterpret_cast<const std::byte*>(frame.data()), frame.size()}, absl::MakeSpan(sum));
+      if (!added.ok()) return nullptr;
     }
     for (float& x : sum) x /= static_cast<float>(divisor);
     const std::vector<std::byte> frame = DenseFrame(sum);

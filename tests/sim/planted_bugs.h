@@ -7,9 +7,10 @@
 
 #include "compress/compressor.h"
 #include "job/exchange.h"
-#include "tests/sim/cluster.h"
-#include "tests/sim/history.h"
+#include "tests/sim/reference.h"
+#include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"
+#include "worker/core/pipeline.h"
 
 namespace sluice {
 
@@ -17,17 +18,20 @@ class SimEncoder {
  public:
   virtual ~SimEncoder() = default;
   virtual EncodedBundle Encode(const EncodeTask& task) = 0;
+  virtual void Observe(const Published& published) = 0;
+  virtual SavedCompressor Save() const = 0;
+  virtual absl::Status Restore(const SavedCompressor& saved) = 0;
   virtual absl::Span<const float> Residual(uint32_t chunk) const = 0;
 };
 
-std::unique_ptr<SimEncoder> MakeSimEncoder(PlantedBug bug, const TensorTable& table,
+std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& table,
                                            const Layout& layout, const CompressionSpec& compression,
                                            uint32_t rank);
 
 // What a shard with the bug would answer: it sums what arrived, as it arrived.
 class AnswerForger {
  public:
-  AnswerForger(const ClusterOptions& options, const Layout& layout)
+  AnswerForger(const SurvivalOptions& options, const Layout& layout)
       : options_(options), layout_(layout) {}
 
   void Arrived(uint32_t shard, const Exchange& exchange);
@@ -36,12 +40,16 @@ class AnswerForger {
                                                std::shared_ptr<const ExchangeAnswer> answer);
 
  private:
-  std::shared_ptr<const ExchangeAnswer> Forge(const BundleKey& key, const ExchangeAnswer& answer);
+  bool enabled() const {
+    return options_.bug == SurvivalBug::kSumInArrivalOrder ||
+           options_.bug == SurvivalBug::kDividedByWorldSize;
+  }
+  std::shared_ptr<const ExchangeAnswer> Sum(const BundleKey& key, const ExchangeAnswer& answer,
+                                            SurvivalBug bug) const;
 
-  const ClusterOptions options_;
-  const Layout layout_;
+  const SurvivalOptions& options_;
+  const Layout& layout_;
   std::map<BundleKey, std::vector<Exchange>> arrived_;  // First copies, in order of arrival.
-  std::map<BundleKey, std::shared_ptr<const ExchangeAnswer>> forged_;
 };
 
 }  // namespace sluice

@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 #include "job/tensor_table.h"
-#include "tests/sim/cluster.h"
+#include "tests/sim/survival.h"
 
 namespace sluice {
 
@@ -20,12 +20,12 @@ inline TensorTable SimTable() {
           {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
 }
 
-inline bool SkipsStep(const ClusterOptions& options, uint32_t rank, uint64_t step) {
+inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t step) {
   return CounterRandom(options.data_seed, 1, rank, step).Uniform() < options.skip_share;
 }
 
 // Step 0: parameters, else gradients.
-inline std::vector<std::vector<float>> SimValues(const ClusterOptions& options,
+inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
                                                  const TensorTable& table, uint32_t rank,
                                                  uint64_t step) {
   std::vector<std::vector<float>> values;

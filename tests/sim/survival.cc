@@ -1,7 +1,6 @@
 #include "tests/sim/survival.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,43 +17,48 @@ constexpr uint64_t kEventsMax = 400'000;  // A run that takes more does not end.
 constexpr Micros kTimeMax = 120'000'000;  // Nor does one that takes longer.
 constexpr Micros kRestartMin = 2'000;     // A supervisor needs so long.
 constexpr Micros kRestartSpread = 40'000;
-constexpr Micros kFaultSpread = 25'000;  // From one fault to the next, and from the start.
-
-ClusterOptions DataOptions(const SurvivalOptions& options) {
-  ClusterOptions data;
-  data.data_seed = options.data_seed;
-  data.skip_share = options.skip_share;
-  data.nan_share = 0;
-  return data;
-}
+constexpr Micros kSlow = 20;  // Times as long as usual.
 
 absl::Span<const std::byte> Bytes(const std::string& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+Layout MakeLayout(const SurvivalOptions& options, const TensorTable& table) {
+  absl::StatusOr<Layout> layout = BuildLayout(table, options.shards, options.compression.layout,
+                                              WholeRows(options.compression, table));
+  Check(layout.ok(), layout.status().message());
+  return *std::move(layout);
 }
 
 }  // namespace
 
 SurvivalRun::SurvivalRun(const SurvivalOptions& options)
     : options_(options),
-      data_(DataOptions(options)),
       table_(SimTable()),
+      layout_(MakeLayout(options_, table_)),
+      reference_(options_, table_, layout_),
+      forger_(options_, layout_),
       random_(options.fault_seed, 21),
       processes_(options.shards + options.ranks),
-      servers_(options.shards),
-      ranks_(options.ranks) {}
+      serving_(options.shards),
+      ranks_(options.ranks) {
+  for (uint32_t shard = 0; shard < options.shards; ++shard) {
+    serving_[shard] = shard;
+    servers_[shard].shard = shard;
+  }
+}
 
 SurvivalReport SurvivalRun::Run() {
-  for (ProcessId process = 0; process < processes_.size(); ++process) Start(process);
+  report_.violations = reference_.violations();
+  for (ProcessId process = 0; process < options_.shards + options_.ranks; ++process) {
+    Start(process);
+  }
   ScheduleFaults();
   uint64_t handled = 0;
   while (!events_.empty() && report_.violations.empty() && !JobIsOver()) {
     if (++handled > kEventsMax || now_ > kTimeMax) {
-      std::vector<std::string> where;
-      for (const SimRank& rank : ranks_) {
-        where.push_back(absl::StrCat(static_cast<int>(rank.state), "@", rank.step));
-      }
       Violate(absl::StrCat("the job does not end: after ", handled, " events and ", now_ / 1000,
-                           " ms the ranks are at ", absl::StrJoin(where, ", "), ", term ",
+                           " ms the ranks are at ", WhereRanksAre(), ", term ",
                            disk_.record.has_value() ? disk_.record->term : 0));
       break;
     }
@@ -72,15 +76,31 @@ SurvivalReport SurvivalRun::Run() {
     }
     event.what();
   }
-  if (report_.violations.empty() && (!disk_.record.has_value() || !disk_.record->finished)) {
+  if (!report_.violations.empty() || report_.ended_by_alarm) return report_;
+  if (HasCheckpoints() && (!disk_.record.has_value() || !disk_.record->finished)) {
     Violate("the job has ended, but its record does not say so");
   }
+  CheckShards();
   return report_;
 }
 
 bool SurvivalRun::JobIsOver() const {
-  return std::all_of(ranks_.begin(), ranks_.end(),
+  return report_.ended_by_alarm ||
+         std::all_of(ranks_.begin(), ranks_.end(),
                      [](const SimRank& rank) { return rank.state == SimRank::State::kDone; });
+}
+
+std::string SurvivalRun::WhereRanksAre() const {
+  std::vector<std::string> where;
+  for (const SimRank& rank : ranks_) {
+    where.push_back(absl::StrCat(static_cast<int>(rank.state), "@", rank.step));
+  }
+  for (const ProcessId process : serving_) {
+    const auto server = servers_.find(process);
+    const bool runs = server != servers_.end() && server->second.core != nullptr;
+    where.push_back(runs ? absl::StrCat("shard@", server->second.core->open_step()) : "shard down");
+  }
+  return absl::StrJoin(where, ", ");
 }
 
 void SurvivalRun::At(Micros delay, ProcessId process, std::function<void()> what) {
@@ -100,7 +120,7 @@ void SurvivalRun::ArriveAt(ProcessId process, uint64_t life, Micros* last,
 
 Micros SurvivalRun::Delay() {
   const Micros delay = 20 + static_cast<Micros>(random_.Below(200));
-  return random_.Below(20) == 0 ? 20 * delay : delay;
+  return StrikesMessage(Fault::kDelayed, options_.delay_share) ? kSlow * delay : delay;
 }
 
 void SurvivalRun::Trace(uint32_t kind, uint32_t a, uint64_t b, uint32_t c) {
@@ -115,128 +135,58 @@ void SurvivalRun::Start(ProcessId process) {
   at.up = true;
   ++at.life;
   Trace(1, process, at.life, 0);
-  if (process < options_.shards) {
-    StartServer(process);
-  } else {
+  if (IsWorker(process)) {
     BeginSession(process - options_.shards);
+  } else {
+    StartServer(process);
   }
 }
 
 void SurvivalRun::Kill(ProcessId process) {
   SimProcess& at = processes_[process];
-  const bool is_worker = process >= options_.shards;
   // A worker that is done has ended by itself.
-  if (is_worker && ranks_[process - options_.shards].state == SimRank::State::kDone) return;
+  if (IsWorker(process) && ranks_[process - options_.shards].state == SimRank::State::kDone) {
+    return;
+  }
   if (!at.up) return;
   at.up = false;
   ++at.life;
   at.stands_still_until = 0;
   Trace(2, process, at.life, 0);
-  if (is_worker) {
-    SimRank& rank = ranks_[process - options_.shards];
-    for (uint32_t shard = 0; shard < rank.links.size(); ++shard) {
-      BreakLink(process - options_.shards, shard);
-    }
-    const uint64_t session = rank.session;
-    rank = SimRank();
-    rank.session = session + 1;
-    return;
-  }
-  SimServer& server = servers_[process];
+  if (IsWorker(process)) return KillWorker(process - options_.shards);
   if (process == 0) {
     coordinator_.reset();
     tokens_.clear();
     controls_.clear();
-    for (uint32_t shard = 0; shard < options_.shards; ++shard) LoseControl(shard);
+    for (auto& [other, server] : servers_) LoseControl(other);
   } else {
     LoseControl(process);
   }
-  server = SimServer();
+  const uint32_t shard = servers_[process].shard;
+  servers_[process] = SimServer();
+  servers_[process].shard = shard;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-    if (process < ranks_[rank].links.size()) BreakLink(rank, process);
+    if (shard >= ranks_[rank].links.size()) continue;
+    const StreamId id = ranks_[rank].links[shard];
+    if (id != 0 && links_[id - 1].server == process) BreakLink(rank, shard);
   }
+}
+
+void SurvivalRun::KillWorker(uint32_t index) {
+  SimRank& rank = ranks_[index];
+  for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
+  const uint64_t session = rank.session;
+  rank = SimRank();
+  rank.session = session + 1;
+  NoteWhoIsAlive();
 }
 
 void SurvivalRun::KillAndRestart(ProcessId process) {
   Kill(process);
-  At(kRestartMin + static_cast<Micros>(random_.Below(kRestartSpread)), kNobody,
-     [this, process] { Start(process); });
-}
-
-void SurvivalRun::ScheduleFaults() {
-  Micros at = 0;
-  for (const Fault fault : options_.faults) {
-    at += 500 + static_cast<Micros>(random_.Below(kFaultSpread));
-    At(at, kNobody, [this, fault] { Strike(fault); });
-  }
-}
-
-void SurvivalRun::Strike(Fault fault) {
-  ++report_.faults[fault];
-  Trace(3, static_cast<uint32_t>(fault), 0, 0);
-  const auto some = [&](size_t count) { return static_cast<uint32_t>(random_.Below(count)); };
-  const uint32_t rank = some(options_.ranks);
-  switch (fault) {
-    case Fault::kKillWorker:
-      return KillAndRestart(WorkerProcess(rank));
-    case Fault::kKillShard:
-      return KillAndRestart(options_.shards > 1 ? 1 + some(options_.shards - 1) : 0);
-    case Fault::kKillCoordinator:
-      return KillAndRestart(0);
-    case Fault::kKillTwo: {
-      const ProcessId first = some(processes_.size());
-      KillAndRestart(first);
-      return KillAndRestart((first + 1 + some(processes_.size() - 1)) % processes_.size());
-    }
-    case Fault::kPowerCut:
-      for (ProcessId process = 0; process < processes_.size(); ++process) KillAndRestart(process);
-      return;
-    case Fault::kPause:
-      processes_[some(processes_.size())].stands_still_until =
-          now_ + static_cast<Micros>(random_.Below(300'000));
-      return;
-    case Fault::kBreak: {
-      const uint32_t shard = some(options_.shards);
-      if (shard < ranks_[rank].links.size()) BreakLink(rank, shard);
-      return;
-    }
-    case Fault::kMute:
-      ranks_[rank].muted_until = now_ + static_cast<Micros>(random_.Below(200'000));
-      return;
-    case Fault::kPartition:
-      return CutOff(some(processes_.size()));
-    case Fault::kDamage: {
-      if (disk_.manifests.empty()) return;
-      auto& [step, manifest] = *disk_.manifests.rbegin();
-      const CheckpointPart& part = manifest.parts[some(manifest.parts.size())];
-      std::string& bytes = disk_.parts[step][part.name];
-      if (bytes.empty()) return;
-      bytes[some(bytes.size())] ^= 1;
-      damaged_.insert({step, part.name});
-      return;
-    }
-    case Fault::kDiskFull:
-      disk_full_until_ = now_ + static_cast<Micros>(random_.Below(100'000));
-      return;
-  }
-}
-
-bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
-  const SimProcess& a = processes_[from];
-  const SimProcess& b = processes_[to];
-  return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
-}
-
-void SurvivalRun::CutOff(ProcessId process) {
-  processes_[process].cut_off_until = now_ + static_cast<Micros>(random_.Below(200'000));
-  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-    for (uint32_t shard = 0; shard < ranks_[rank].links.size(); ++shard) {
-      if (process == shard || process == WorkerProcess(rank)) BreakLink(rank, shard);
-    }
-  }
-  for (uint32_t shard = 1; shard < options_.shards; ++shard) {
-    if (process == 0 || process == shard) LoseControl(shard);
-  }
+  At(kRestartMin + static_cast<Micros>(random_.Below(kRestartSpread)), kNobody, [this, process] {
+    // Unless another instance was started meanwhile.
+    if (IsWorker(process) || serving_[servers_[process].shard] == process) Start(process);
+  });
 }
 
 CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::string& name,
@@ -251,6 +201,7 @@ CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::s
   }
   part.bytes = bytes.size();
   part.checksum = Crc32c(Bytes(bytes));
+  damaged_.erase({step, name});
   disk_.parts[step][name] = std::move(bytes);
   return part;
 }
@@ -262,11 +213,14 @@ bool SurvivalRun::IsWhole(const CheckpointManifest& manifest) const {
 }
 
 absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::string& name) {
-  const CheckpointManifest& manifest = disk_.manifests.at(step);
-  for (const CheckpointPart& part : manifest.parts) {
+  const auto manifest = disk_.manifests.find(step);
+  if (manifest == disk_.manifests.end()) {
+    return absl::DataLossError(absl::StrCat("there is no checkpoint after step ", step));
+  }
+  for (const CheckpointPart& part : manifest->second.parts) {
     if (part.name != name) continue;
-    const std::string& bytes = disk_.parts.at(step).at(name);
-    if (Crc32c(Bytes(bytes)) == part.checksum) return bytes;
+    const std::string& bytes = disk_.parts[step][name];
+    if (bytes.size() == part.bytes && Crc32c(Bytes(bytes)) == part.checksum) return bytes;
     ++report_.damaged_refused;
     return absl::DataLossError(absl::StrCat(name, " is damaged"));
   }

@@ -1,6 +1,7 @@
 // Survival: a whole job on one thread, with the real coordinator, shards, pipelines and encoders,
-// whose processes die, stand still, lose connections and find their disks full or damaged, all from
-// seeds. Whatever happens, it must end with the parameters of the run that nothing happened to.
+// over a network that loses, repeats, delays and reorders, in processes that die, stand still, are
+// cut off and find their disks full, damaged or gone, all from seeds. Whatever happens, every step
+// must go as in the reference, which has no network.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +14,55 @@
 namespace sluice {
 
 enum class Fault {
+  // Of single messages; their shares are options.
+  kLostRequest,    // The stream breaks, and it with it.
+  kLostReply,      // The stream breaks when the request has had its effect.
+  kRepeated,       // A message of a stream arrives once more, later.
+  kDelayed,        // Takes twenty times as long as others.
+  kReordered,      // Arrives after what its sender said later, over the next stream.
+  kLostHeartbeat,  // Or the answer to it.
+  // At moments drawn from the seed.
+  kBreak,         // A connection of a worker and a shard.
+  kBreakControl,  // A shard's connection to the coordinator, with commands and acknowledgements.
+  kMute,          // A worker's heartbeats are lost for a while.
+  kPartition,     // A process is cut off from all others for a while.
+  kPause,         // A process stands still for a while.
+  kClockGap,      // The coordinator's does, beyond a quarter of the lease.
   kKillWorker,
   kKillShard,        // Any but shard 0.
   kKillCoordinator,  // And shard 0 with it.
   kKillTwo,
-  kPowerCut,   // Everything at once.
-  kPause,      // A process stands still for a while.
-  kBreak,      // A connection of a worker and a shard.
-  kMute,       // A worker's heartbeats are lost for a while.
-  kPartition,  // A process is cut off from all others for a while.
-  kDamage,     // A file of the newest checkpoint changes on disk.
-  kDiskFull,   // Nothing can be written for a while.
+  kKillWorkerAndShard,
+  kPowerCut,      // Everything at once.
+  kTwoInstances,  // A shard is started again though it still runs.
+  kOtherBytes,    // A worker is killed, and its successor computes something else.
+  kDamage,        // A file of the newest checkpoint changes on disk.
+  kLoseDisk,      // A process dies, and all that it ever wrote is gone.
+  kDiskFull,      // Nothing can be written for a while.
 };
-inline constexpr Fault kFaults[] = {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
-                                    Fault::kKillTwo,    Fault::kPowerCut,  Fault::kPause,
-                                    Fault::kBreak,      Fault::kMute,      Fault::kPartition,
-                                    Fault::kDamage,     Fault::kDiskFull};
+inline constexpr Fault kMessageFaults[] = {Fault::kLostRequest, Fault::kLostReply,
+                                           Fault::kRepeated,    Fault::kDelayed,
+                                           Fault::kReordered,   Fault::kLostHeartbeat};
+inline constexpr Fault kScheduledFaults[] = {
+    Fault::kBreak,           Fault::kBreakControl, Fault::kMute,       Fault::kPartition,
+    Fault::kPause,           Fault::kClockGap,     Fault::kKillWorker, Fault::kKillShard,
+    Fault::kKillCoordinator, Fault::kKillTwo,      Fault::kPowerCut,   Fault::kKillWorkerAndShard,
+    Fault::kTwoInstances,    Fault::kOtherBytes,   Fault::kDamage,     Fault::kLoseDisk,
+    Fault::kDiskFull};
 std::string ToString(Fault fault);
 
-// Mistakes that the simulation must find.
+// Mistakes that the simulation must find. They live in what stands around the real parts.
 enum class SurvivalBug {
   kNone,
+  // Of a step.
+  kRetryEncodesAgain,       // Instead of repeating the bytes.
+  kRepeatCountsAgain,       // A repeat gets another key, so that it is not known as one.
+  kResultAppliedTwice,      // When it comes twice.
+  kSumInArrivalOrder,       // Instead of rank order.
+  kDividedByWorldSize,      // Instead of by what was included.
+  kResidualLostOnSkip,      // When a gradient was not finite.
+  kResidualTakenBackTwice,  // What was sent goes back into the residual, although it was admitted.
+  // Of checkpoints and rollback.
   kStaleSnapshot,            // A shard writes what it owed at the checkpoint before.
   kDownlinkNotRestored,      // A restored shard begins without what it owes.
   kSurvivorKeepsItsState,    // A shard that was not lost does not go back.
@@ -46,19 +75,39 @@ enum class SurvivalBug {
   kTermNotPersisted,         // A rollback is announced before it is on disk.
   kRestoresOlderCheckpoint,  // The one before the newest, though that is good.
   kLeavesWithoutWaiting,     // A worker is gone when it has finished, whatever the others do.
+  // Of replay and re-execution.
+  kMemberNotPersisted,        // A worker that takes a rank is announced before it is on disk.
+  kResultsLetGoTooEarly,      // A shard forgets results that a checkpoint does not cover yet.
+  kOpenStepNotReplayed,       // What of the open step had its result is not sent again.
+  kReplacementNotNoticed,     // A worker does not see that another process answers.
+  kPredecessorDropped,        // A shard forgets what the rank's last holder sent.
+  kNeedBecomesInvalid,        // A restored shard refuses what it is not ready for.
+  kRestoredShardClosesAlone,  // And does not wait for those who did not send again.
+  kReleaseBeforeDurable,      // What is kept is let go when a checkpoint is named.
+  kTwoShardsServe,            // An instance that was replaced goes on.
 };
 
 struct SurvivalOptions {
-  uint64_t data_seed = 0;
-  uint64_t fault_seed = 0;
+  uint64_t data_seed = 0;   // Gradients, skips, parameters.
+  uint64_t fault_seed = 0;  // Delays, faults, the order in which gradients get ready.
   uint32_t ranks = 3;
   uint32_t shards = 2;
   uint64_t steps = 12;
-  uint64_t checkpoint_every = 3;
+  uint64_t checkpoint_every = 3;              // 0: none; then a lost process would end the job.
+  uint64_t replay_limit = uint64_t{1} << 30;  // Bytes; 0: every loss is a rollback.
   CompressionSpec compression;
+  uint64_t window_bytes = uint64_t{16} << 20;
+  bool tight_memory = false;  // So that shards answer BUSY.
   bool parameters_agree = true;
-  double skip_share = 0.1;
-  std::vector<Fault> faults;  // In this order, at moments drawn from the seed.
+  double skip_share = 0.1;  // Of (rank, step): out of data.
+  double nan_share = 0;     // Of (rank, step): one tensor is not finite.
+  // Of messages.
+  double lost_share = 0;
+  double repeat_share = 0;
+  double delay_share = 0.05;
+  double lost_heartbeat_share = 0;
+  uint32_t late_rank = 0xFFFFFFFF;  // Takes long for every step.
+  std::vector<Fault> faults;        // In this order, at moments drawn from the seed.
   SurvivalBug bug = SurvivalBug::kNone;
 };
 
@@ -69,8 +118,15 @@ struct SurvivalReport {
   uint64_t delivered = 0;               // Messages.
   std::map<Fault, uint64_t> faults;     // That struck before the job had ended.
   uint64_t rollbacks = 0;
+  uint64_t shards_replayed = 0;  // Brought back within a term.
+  uint64_t ranks_reexecuted = 0;
   uint64_t checkpoints = 0;
   uint64_t damaged_refused = 0;
+  uint64_t repeats = 0;  // Contributions that a shard knew already.
+  uint64_t busy = 0;
+  uint64_t not_finite = 0;        // Bundles skipped for a gradient that was not finite.
+  uint64_t not_reproducible = 0;  // Successors that were found to compute something else.
+  bool ended_by_alarm = false;    // As a job may when kOtherBytes strikes.
 };
 
 SurvivalReport RunSurvival(const SurvivalOptions& options);

@@ -8,31 +8,30 @@
 namespace sluice {
 
 std::string ToString(Fault fault) {
-  switch (fault) {
-    case Fault::kKillWorker:
-      return "kill worker";
-    case Fault::kKillShard:
-      return "kill shard";
-    case Fault::kKillCoordinator:
-      return "kill coordinator";
-    case Fault::kKillTwo:
-      return "kill two";
-    case Fault::kPowerCut:
-      return "power cut";
-    case Fault::kPause:
-      return "pause";
-    case Fault::kBreak:
-      return "break";
-    case Fault::kMute:
-      return "mute";
-    case Fault::kPartition:
-      return "partition";
-    case Fault::kDamage:
-      return "damage";
-    case Fault::kDiskFull:
-      return "disk full";
-  }
-  return "";
+  static constexpr absl::string_view kNames[] = {"lost request",
+                                                 "lost reply",
+                                                 "repeated",
+                                                 "delayed",
+                                                 "reordered",
+                                                 "lost heartbeat",
+                                                 "break",
+                                                 "break control",
+                                                 "mute",
+                                                 "partition",
+                                                 "pause",
+                                                 "clock gap",
+                                                 "kill worker",
+                                                 "kill shard",
+                                                 "kill coordinator",
+                                                 "kill two",
+                                                 "kill worker and shard",
+                                                 "power cut",
+                                                 "two instances",
+                                                 "other bytes",
+                                                 "damage",
+                                                 "lose disk",
+                                                 "disk full"};
+  return std::string(kNames[static_cast<size_t>(fault)]);
 }
 
 SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
@@ -65,9 +64,28 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
                                 .bundle_elements = 128u << random.Below(3)};
   options.parameters_agree = random.Below(4) != 0;
   options.skip_share = random.Below(2) == 0 ? 0.0 : 0.2;
+  options.nan_share = random.Below(2) == 0 ? 0.0 : 0.1;
+  options.window_bytes =
+      random.Below(2) == 0 ? uint64_t{16} << 20 : uint64_t{64} << random.Below(8);
+  static constexpr double kShares[] = {0, 0.005, 0.02};
+  options.lost_share = kShares[random.Below(std::size(kShares))];
+  options.repeat_share = kShares[random.Below(std::size(kShares))];
+  options.lost_heartbeat_share = random.Below(2) == 0 ? 0.0 : 0.05;
+  // Some jobs have no checkpoints: then nobody may be lost, but any message.
+  if (random.Below(8) == 0) {
+    options.checkpoint_every = 0;
+    options.lost_share = 0.03;
+    options.repeat_share = 0.05;
+    options.tight_memory = random.Below(2) == 0;
+    return options;
+  }
+  // Some keep nothing for replay, or less than they need.
+  const uint64_t keeps = random.Below(8);
+  if (keeps == 0) options.replay_limit = 0;
+  if (keeps == 1) options.replay_limit = uint64_t{1} << (8 + random.Below(8));
   const uint64_t faults = 3 + random.Below(6);
   for (uint64_t i = 0; i < faults; ++i) {
-    options.faults.push_back(kFaults[random.Below(std::size(kFaults))]);
+    options.faults.push_back(kScheduledFaults[random.Below(std::size(kScheduledFaults))]);
   }
   return options;
 }
@@ -78,9 +96,11 @@ std::string Describe(const SurvivalOptions& options) {
   return absl::StrCat(
       "data seed ", options.data_seed, ", fault seed ", options.fault_seed, ": ", options.ranks,
       " ranks, ", options.shards, " shards, ", options.steps, " steps, a checkpoint every ",
-      options.checkpoint_every, ", up ", ToString(options.compression.uplink), ", down ",
-      ToString(options.compression.downlink), options.parameters_agree ? "" : ", with step 0",
-      ", faults: ", absl::StrJoin(faults, ", "));
+      options.checkpoint_every, ", replay limit ", options.replay_limit, ", window ",
+      options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
+      options.lost_share, ", repeated ", options.repeat_share, ", up ",
+      ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
+      options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }
 
 }  // namespace sluice

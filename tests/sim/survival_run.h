@@ -2,12 +2,15 @@
 // Stands in for the programs' hosts (server/rpc, worker/rpc) as thinly as they do it.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <queue>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/random.h"
@@ -15,16 +18,16 @@
 #include "job/snapshot.h"
 #include "server/core/coordinator.h"
 #include "server/core/shard.h"
-#include "tests/sim/cluster.h"
+#include "tests/sim/planted_bugs.h"
+#include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
-#include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice {
 
 using Micros = int64_t;
 
-// Servers come first, then workers.
+// Servers come first, by shard, then workers, by rank, then second instances of shards.
 using ProcessId = uint32_t;
 inline constexpr ProcessId kNobody = 0xFFFFFFFF;
 
@@ -42,23 +45,33 @@ struct SimProcess {
   Micros cut_off_until = 0;
 };
 
-// A worker's connection to a shard. Messages of each direction stay in order.
+// A worker's stream to a shard. Messages of each direction stay in order.
 struct SimLink {
   uint32_t rank = 0;
   uint32_t shard = 0;
   uint64_t worker_life = 0;
   uint64_t session = 0;
+  ProcessId server = 0;
   uint64_t server_life = 0;
+  uint64_t known_incarnation = 0;  // What the worker had seen of the shard.
+  bool closed = false;             // As the server knows it.
   Micros last_up = 0;
   Micros last_down = 0;
 };
 
 struct SimServer {
+  uint32_t shard = 0;
   uint64_t incarnation = 0;
   std::unique_ptr<Shard> core;
-  uint32_t suspended_term = 0;  // Senders of terms below it are fenced; 0: not suspended.
-  ControlStreamId control = 0;  // To the coordinator; 0: none.
+  uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
+  uint32_t suspended_term = 0;           // Senders of terms below it are fenced; 0: not suspended.
+  ControlStreamId control = 0;           // To the coordinator; 0: none.
+  // Said again on every new control stream.
+  std::optional<uint64_t> named;
+  std::optional<CheckpointPart> part;
   std::shared_ptr<const ShardSnapshot> last_owed;  // For planted bugs.
+  std::optional<StartShard> start;                 // Likewise.
+  std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
   Micros last_report = 0;
   Micros last_command = 0;
 };
@@ -70,14 +83,22 @@ struct SimRank {
   WorkerJoin join;
   Sender sender;
   std::unique_ptr<Pipeline> pipeline;
-  std::unique_ptr<BundleEncoder> encoder;
+  std::unique_ptr<SimEncoder> encoder;
   std::vector<StreamId> links;                 // By shard; 0: down.
+  std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
   std::vector<std::vector<float>> values;      // Of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
-  uint64_t step = 0;      // Finished ones.
-  uint64_t restored = 0;  // The step it went on from.
+  uint64_t step = 0;                                    // Finished ones.
+  uint64_t restored = 0;                                // The step it went on from.
+  std::optional<CheckpointPart> part;                   // Newest durable one; said in heartbeats.
+  std::deque<std::pair<uint64_t, std::string>> hashes;  // Of parameters, until they were heard.
   Micros muted_until = 0;
+  bool computes_otherwise = false;  // kOtherBytes has had its effect.
+  // For planted bugs.
+  std::map<BundleKey, EncodeTask> tasks;  // Of this step.
+  std::set<BundleKey> sent;
+  std::set<BundleKey> answered;  // Got its result.
 };
 
 class SurvivalRun {
@@ -108,15 +129,33 @@ class SurvivalRun {
   }
   void Start(ProcessId process);
   void Kill(ProcessId process);
+  void KillWorker(uint32_t rank);
   void KillAndRestart(ProcessId process);
+  bool JobIsOver() const;
+  std::string WhereRanksAre() const;
+  ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
+  bool IsWorker(ProcessId process) const {
+    return process >= options_.shards && process < options_.shards + options_.ranks;
+  }
+  bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
+  bool HasCheckpoints() const { return options_.checkpoint_every > 0; }
+
+  // Faults: survival_faults.cc.
   void ScheduleFaults();
   void Strike(Fault fault);
+  bool StrikesMessage(Fault fault, double share);
+  uint32_t Some(size_t count) { return static_cast<uint32_t>(random_.Below(count)); }
+  // A shard's or a rank's, as it is now.
+  ProcessId Present(uint32_t index) const;
+  ProcessId SomeProcess() { return Present(Some(options_.shards + options_.ranks)); }
+  ProcessId SomeOtherServer();
   void CutOff(ProcessId process);
+  void StartSecondInstance(uint32_t shard);
+  void KillAndComputeOtherwise(uint32_t rank);
+  bool DamageNewest();
+  void LoseDisk(ProcessId process);
   // Both are up and nothing lies between them.
   bool Reaches(ProcessId from, ProcessId to) const;
-  bool JobIsOver() const;
-  ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
-  bool HasBug(SurvivalBug bug) const { return options_.bug == bug; }
 
   // The disk.
   CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
@@ -130,21 +169,29 @@ class SurvivalRun {
   void StartCoordinator();
   void TickCoordinator();
   void CarryOut(const Coordinator::Effects& effects);
+  void CarryOut(const AnswerJoin& join);
+  void CarryOut(const RefuseShard& refusal);
+  void CarryOut(const WriteCheckpoint& write);
+  void Persist(const RunRecord& record, const Coordinator::Effects& effects);
   void Command(const CommandShard& command);
-  void CheckManifest(const CheckpointManifest& manifest);
-  void CheckStart(const StartShard& start);
 
   // Servers.
-  void StartServer(uint32_t shard);
-  void Dial(uint32_t shard);
-  void LoseControl(uint32_t shard);
-  void Beat(uint32_t shard);
-  void Tell(uint32_t shard, std::function<void(ControlStreamId)> what);
-  void Obey(uint32_t shard, const CommandShard& command);
-  bool Begin(uint32_t shard, const StartShard& start);
-  void Suspend(uint32_t shard, const SuspendShard& suspend);
-  void TellPart(uint32_t shard, CheckpointPart part);
-  void CarryOut(uint32_t shard, const std::vector<ShardEffect>& effects);
+  void StartServer(ProcessId process);
+  void Dial(ProcessId process);
+  void LoseControl(ProcessId process);
+  void Beat(ProcessId process);
+  void TellHealth(ProcessId process);
+  void Tell(ProcessId process, std::function<void(ControlStreamId, Coordinator::Effects*)> what);
+  void TellPart(ProcessId process, CheckpointPart part);
+  void Obey(ProcessId process, const CommandShard& command);
+  bool Begin(ProcessId process, const StartShard& start);
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadShardSnapshot(SimServer* server,
+                                                                         const StartShard& start,
+                                                                         bool survived);
+  uint64_t MaxMemory(uint32_t shard, const Layout& layout) const;
+  void Suspend(ProcessId process, const SuspendShard& suspend);
+  void CarryOut(ProcessId process, const std::vector<ShardEffect>& effects);
+  void WriteSnapshot(ProcessId process, const TakeSnapshot& take);
   void Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer);
   void Handle(StreamId id, const Exchange& exchange);
 
@@ -158,45 +205,68 @@ class SurvivalRun {
   void InSession(uint32_t rank, Micros delay, std::function<void()> what);
   void OpenLink(uint32_t rank, uint32_t shard);
   void BreakLink(uint32_t rank, uint32_t shard);
-  void Send(uint32_t rank, uint32_t shard, const std::shared_ptr<const Exchange>& exchange);
+  void Redial(uint32_t rank, uint32_t shard);
+  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
+  void Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange, bool reply_is_lost);
+  void Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation);
+  std::shared_ptr<const Exchange> Planted(uint32_t rank, uint32_t shard,
+                                          std::shared_ptr<const Exchange> exchange);
+  void ApplyAgain(uint32_t rank, uint32_t shard, const ExchangeAnswer& answer);
   void CarryOut(uint32_t rank, const Pipeline::Effects& effects);
+  void PipelineEnded(uint32_t rank, const absl::Status& status);
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
   void FinishStep(uint32_t rank);
-  void CheckEnd(uint32_t rank);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
-  void TellWorkerPart(uint32_t rank, CheckpointPart part);
+  void TellWorkerPart(uint32_t rank, const Sender& sender, CheckpointPart part);
+  WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
-  void HearState(uint32_t rank, const absl::StatusOr<JobState>& state);
+  void HearState(uint32_t rank, const absl::StatusOr<JobState>& state, uint64_t hash_step);
+
+  // Promises: survival_checks.cc.
   void CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange);
   void CheckResult(uint32_t shard, const ExchangeAnswer& answer);
+  void CheckManifest(const CheckpointManifest& manifest);
+  void CheckStart(const StartShard& start);
+  void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
+  void CheckGrant(const JoinGrant& grant);
+  void CheckRollback(const Coordinator::Effects& effects);
+  void CheckCaps(const SimServer& server);
+  void CheckEnd(uint32_t rank);
+  void CheckShards();
+  void NoteWhoIsAlive();
 
   const SurvivalOptions options_;
-  const ClusterOptions data_;  // What SimValues and SkipsStep go by.
   const TensorTable table_;
+  const Layout layout_;
+  const Reference reference_;
+  AnswerForger forger_;
   CounterRandom random_;
   Micros now_ = 0;
   uint64_t sequence_ = 0;
   std::priority_queue<Event> events_;
   std::vector<SimProcess> processes_;
-  std::vector<SimServer> servers_;
+  std::map<ProcessId, SimServer> servers_;
+  std::vector<ProcessId> serving_;  // By shard: where its address leads.
   std::vector<SimRank> ranks_;
-  std::vector<SimLink> links_;  // By id - 1.
+  std::deque<SimLink> links_;  // By id - 1.
   SimDisk disk_;
   Micros disk_full_until_ = 0;
+  Micros faults_until_ = 0;
   std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
+  // By rank: the step at which its next worker of this term computes something else.
+  std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
   std::unique_ptr<Coordinator> coordinator_;
   uint64_t last_incarnation_ = 0;
   uint64_t last_id_ = 0;                                       // Of tokens and control streams.
   std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
-  std::map<ControlStreamId, std::pair<uint32_t, uint64_t>> controls_;  // Shard, its life.
+  std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
 
-  std::map<std::tuple<uint64_t, uint32_t, uint32_t, uint32_t>, uint32_t> sent_;  // Checksums, by
-                                                                                 // step, rank,
-                                                                                 // shard, bundle.
-  std::map<std::tuple<uint64_t, uint32_t, uint32_t>, uint32_t> results_;  // By step, shard, bundle.
+  // What allows a rollback of the present term; empty: nothing does.
+  std::string excuse_;
+  bool computes_otherwise_ = false;  // Some worker of the present term does.
   SurvivalReport report_;
 };
 

@@ -28,6 +28,7 @@ void SurvivalRun::StartCoordinator() {
   options.world_size = options_.ranks;
   options.shards = options_.shards;
   options.layout = options_.compression.layout;
+  options.window_bytes = options_.window_bytes;
   options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
@@ -35,6 +36,7 @@ void SurvivalRun::StartCoordinator() {
   options.server_incarnation = servers_[0].incarnation;
   options.checkpoint_every = options_.checkpoint_every;
   options.checkpoint_keep = 2;
+  options.replay_limit = options_.replay_limit;
   options.job_uid = kJobUid;
   if (disk_.record.has_value() && disk_.record->finished) {
     // The program would say so and end: nothing is left to do.
@@ -63,43 +65,15 @@ void SurvivalRun::TickCoordinator() {
 void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
   for (const CoordinatorEffect& effect : effects) {
     if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
-      const auto token = tokens_.find(join->token);
-      if (token == tokens_.end()) continue;
-      const auto [rank, session] = token->second;
-      tokens_.erase(token);
-      At(Delay(), WorkerProcess(rank), [this, rank, session, grant = join->grant] {
-        if (ranks_[rank].session == session) Joined(rank, grant);
-      });
+      CarryOut(*join);
     } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
       Command(*command);
     } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
-      const auto control = controls_.find(refusal->stream);
-      if (control == controls_.end()) continue;
-      const auto [shard, life] = control->second;
-      controls_.erase(control);
-      if (processes_[shard].life != life || servers_[shard].control != refusal->stream) continue;
-      servers_[shard].control = 0;
-      At(kRedial, shard, [this, shard = shard] { Dial(shard); });
+      CarryOut(*refusal);
     } else if (const auto* persist = std::get_if<PersistRun>(&effect)) {
-      if (persist->record.term > (disk_.record.has_value() ? disk_.record->term : 0)) {
-        ++report_.rollbacks;
-      }
-      if (!HasBug(SurvivalBug::kTermNotPersisted) || persist->record.term == 0) {
-        disk_.record = persist->record;
-      }
+      Persist(persist->record, effects);
     } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
-      CheckManifest(write->manifest);
-      const uint64_t step = write->manifest.step;
-      absl::Status written = absl::OkStatus();
-      if (disk_full()) {
-        written = absl::ResourceExhaustedError("no space is left");
-      } else {
-        disk_.manifests[step] = write->manifest;
-        ++report_.checkpoints;
-      }
-      Coordinator::Effects more;
-      coordinator_->CheckpointWritten(step, written, Now(), &more);
-      CarryOut(more);
+      CarryOut(*write);
     } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
       disk_.manifests.erase(drop->step);
       disk_.parts.erase(drop->step);
@@ -111,137 +85,239 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
   }
 }
 
-void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
-  if (manifest.parts.size() < options_.ranks + options_.shards) {
-    Violate(absl::StrCat("the checkpoint of step ", manifest.step, " has ", manifest.parts.size(),
-                         " parts"));
+void SurvivalRun::CarryOut(const AnswerJoin& join) {
+  const auto token = tokens_.find(join.token);
+  if (token == tokens_.end()) return;
+  const auto [rank, session] = token->second;
+  tokens_.erase(token);
+  if (join.grant.ok()) CheckGrant(*join.grant);
+  At(Delay(), WorkerProcess(rank), [this, rank, session, grant = join.grant] {
+    if (ranks_[rank].session == session) Joined(rank, grant);
+  });
+}
+
+// Both ends see that the stream is closed; a shard that was replaced ends.
+void SurvivalRun::CarryOut(const RefuseShard& refusal) {
+  const auto control = controls_.find(refusal.stream);
+  if (control == controls_.end()) return;
+  const auto [process, life] = control->second;
+  controls_.erase(control);
+  if (processes_[process].life != life || servers_[process].control != refusal.stream) return;
+  servers_[process].control = 0;
+  const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
+  // Or it is started again when the job has ended.
+  const bool replaced =
+      serving_[servers_[process].shard] != process || coordinator_->phase() == JobPhase::kFinished;
+  if (!may_come_again && !replaced) {
+    return Violate(
+        absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
   }
-  for (const CheckpointPart& part : manifest.parts) {
-    const auto& parts = disk_.parts[manifest.step];
-    const auto found = parts.find(part.name);
-    if (part.term != manifest.term || found == parts.end() || found->second.size() != part.bytes) {
-      Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
-                           " of term ", part.term, ", which is not there"));
-    }
+  if (may_come_again || HasBug(SurvivalBug::kTwoShardsServe)) {
+    At(kRedial, process, [this, process = process] { Dial(process); });
+  } else {
+    At(Delay(), process, [this, process = process] { Kill(process); });
   }
 }
 
-void SurvivalRun::CheckStart(const StartShard& start) {
-  if (!disk_.record.has_value() || disk_.record->term != start.term) {
-    Violate(absl::StrCat("term ", start.term, " was announced before it was on disk"));
+void SurvivalRun::Persist(const RunRecord& record, const Coordinator::Effects& effects) {
+  const bool rolled_back = disk_.record.has_value() && record.term > disk_.record->term;
+  if (rolled_back) CheckRollback(effects);
+  if (HasBug(SurvivalBug::kTermNotPersisted) && rolled_back) return;
+  if (HasBug(SurvivalBug::kMemberNotPersisted) && !rolled_back && record.generation > 1 &&
+      !record.finished) {
+    return;
   }
-  for (const auto& [step, manifest] : disk_.manifests) {
-    if (step > start.restore_step && IsWhole(manifest)) {
-      Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
-                           " though the checkpoint of step ", step, " is good"));
-    }
+  disk_.record = record;
+}
+
+void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
+  CheckManifest(write.manifest);
+  const uint64_t step = write.manifest.step;
+  absl::Status written = absl::OkStatus();
+  if (disk_full()) {
+    written = absl::ResourceExhaustedError("no space is left");
+  } else {
+    disk_.manifests[step] = write.manifest;
+    ++report_.checkpoints;
   }
+  Coordinator::Effects more;
+  coordinator_->CheckpointWritten(step, written, Now(), &more);
+  CarryOut(more);
 }
 
 void SurvivalRun::Command(const CommandShard& command) {
   const auto control = controls_.find(command.stream);
   if (control == controls_.end()) return;
-  const auto [shard, life] = control->second;
-  if (const auto* start = std::get_if<StartShard>(&command.command)) CheckStart(*start);
-  ArriveAt(shard, life, &servers_[shard].last_command, [this, shard = shard, command] {
-    if (servers_[shard].control == command.stream) Obey(shard, command);
+  const auto [process, life] = control->second;
+  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+    CheckStart(*start);
+    if (start->replay) ++report_.shards_replayed;
+  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+    CheckMembers(members->generation, members->incarnations);
+  }
+  ArriveAt(process, life, &servers_[process].last_command, [this, process = process, command] {
+    if (servers_[process].control == command.stream) Obey(process, command);
   });
 }
 
-void SurvivalRun::StartServer(uint32_t shard) {
-  SimServer& server = servers_[shard];
-  server = SimServer();
+void SurvivalRun::StartServer(ProcessId process) {
+  const uint32_t shard = servers_[process].shard;
+  SimServer& server = servers_[process] = SimServer();
+  server.shard = shard;
   server.incarnation = ++last_incarnation_;
-  if (shard == 0) StartCoordinator();
-  if (shard == 0 && coordinator_ == nullptr) return;
-  At(Delay(), shard, [this, shard] { Dial(shard); });
-  At(kHeartbeat, shard, [this, shard] { Beat(shard); });
+  if (process == 0) StartCoordinator();
+  if (process == 0 && coordinator_ == nullptr) return;
+  At(Delay(), process, [this, process] { Dial(process); });
+  At(kHeartbeat, process, [this, process] { Beat(process); });
 }
 
-void SurvivalRun::Dial(uint32_t shard) {
-  SimServer& server = servers_[shard];
+void SurvivalRun::Dial(ProcessId process) {
+  SimServer& server = servers_[process];
   if (server.control != 0) return;
-  if (!Reaches(shard, 0)) {
-    At(kRedial, shard, [this, shard] { Dial(shard); });
+  if (!Reaches(process, 0)) {
+    At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
   server.control = ++last_id_;
-  controls_[server.control] = {shard, processes_[shard].life};
+  controls_[server.control] = {process, processes_[process].life};
   server.last_command = now_;
   server.last_report = now_;
-  Tell(shard, [this, shard, incarnation = server.incarnation](ControlStreamId stream) {
-    Coordinator::Effects effects;
-    coordinator_->AttachShard(stream,
-                              {.job_name = "sim",
-                               .shard = shard,
-                               .address = absl::StrCat("shard-", shard),
-                               .server_incarnation = incarnation,
-                               .software_version = "1"},
-                              Now(), &effects);
-    CarryOut(effects);
+  ShardArrival arrival{.job_name = "sim",
+                       .shard = server.shard,
+                       .address = absl::StrCat("shard-", server.shard),
+                       .server_incarnation = server.incarnation,
+                       .software_version = "1"};
+  if (server.core != nullptr) {
+    arrival.job_uid = server.core->options().job_uid;
+    arrival.term = server.core->options().term;
+    arrival.running = true;
+  }
+  Tell(process, [this, arrival](ControlStreamId stream, Coordinator::Effects* effects) {
+    coordinator_->AttachShard(stream, arrival, Now(), effects);
   });
+  if (server.named.has_value()) {
+    Tell(process, [this, step = *server.named](ControlStreamId stream, Coordinator::Effects*) {
+      coordinator_->ShardNamedCheckpoint(stream, step);
+    });
+  }
+  if (server.part.has_value()) TellPart(process, *server.part);
+  TellHealth(process);
 }
 
 // Both ends see it, each in its time.
-void SurvivalRun::LoseControl(uint32_t shard) {
-  SimServer& server = servers_[shard];
+void SurvivalRun::LoseControl(ProcessId process) {
+  SimServer& server = servers_[process];
   if (server.control == 0) return;
   At(Delay(), 0, [this, control = server.control] {
     if (controls_.erase(control) > 0) coordinator_->ShardDetached(control);
   });
   server.control = 0;
-  At(kRedial, shard, [this, shard] { Dial(shard); });
+  At(kRedial, process, [this, process] { Dial(process); });
 }
 
 // On the control stream, in order; lost with it.
-void SurvivalRun::Tell(uint32_t shard, std::function<void(ControlStreamId)> what) {
-  SimServer& server = servers_[shard];
+void SurvivalRun::Tell(ProcessId process,
+                       std::function<void(ControlStreamId, Coordinator::Effects*)> what) {
+  SimServer& server = servers_[process];
   if (server.control == 0) return;
   ArriveAt(0, processes_[0].life, &server.last_report,
            [this, stream = server.control, what = std::move(what)] {
-             if (controls_.contains(stream)) what(stream);
+             if (!controls_.contains(stream)) return;
+             Coordinator::Effects effects;
+             what(stream, &effects);
+             CarryOut(effects);
            });
 }
 
-void SurvivalRun::Beat(uint32_t shard) {
-  SimServer& server = servers_[shard];
-  Tell(shard, [this](ControlStreamId stream) { coordinator_->ShardHealth(stream, {}, Now()); });
-  if (server.core != nullptr) CarryOut(shard, server.core->Tick(Now()));
-  At(kHeartbeat, shard, [this, shard] { Beat(shard); });
-}
-
-void SurvivalRun::Obey(uint32_t shard, const CommandShard& command) {
-  SimServer& server = servers_[shard];
-  bool done = true;
-  if (const auto* start = std::get_if<StartShard>(&command.command)) {
-    done = Begin(shard, *start);
-  } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
-    Suspend(shard, *suspend);
-  } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
-    if (server.core != nullptr) (void)server.core->NameCheckpoint(name->minimum_step);
-  } else if (server.core != nullptr) {
-    CarryOut(shard, server.core->End("the job has ended"));
+void SurvivalRun::TellHealth(ProcessId process) {
+  const SimServer& server = servers_[process];
+  ShardHealthReport health;
+  if (server.core != nullptr) {
+    const ShardStats stats = server.core->Stats();
+    health.highest_closed_step = stats.highest_closed_step;
+    health.highest_open_step = stats.open_step;
+    health.results_from = server.core->results_from();
+    CheckCaps(server);
   }
-  if (!done) return;
-  Tell(shard, [this, sequence = command.sequence](ControlStreamId stream) {
-    Coordinator::Effects effects;
-    coordinator_->ShardAcknowledged(stream, sequence, Now(), &effects);
-    CarryOut(effects);
+  Tell(process, [this, health](ControlStreamId stream, Coordinator::Effects*) {
+    coordinator_->ShardHealth(stream, health, Now());
   });
 }
 
-bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
-  SimServer& server = servers_[shard];
+void SurvivalRun::TellPart(ProcessId process, CheckpointPart part) {
+  Tell(process,
+       [this, part = std::move(part)](ControlStreamId stream, Coordinator::Effects* effects) {
+         coordinator_->ShardPart(stream, part, Now(), effects);
+       });
+}
+
+void SurvivalRun::Beat(ProcessId process) {
+  SimServer& server = servers_[process];
+  TellHealth(process);
+  if (server.core != nullptr) {
+    CarryOut(process, server.core->Tick(Now()));
+    if (HasBug(SurvivalBug::kResultsLetGoTooEarly) && server.core->open_step() > 1) {
+      server.core->ReleaseResults(server.core->open_step() - 1);
+    }
+  }
+  At(kHeartbeat, process, [this, process] { Beat(process); });
+}
+
+void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
+  SimServer& server = servers_[process];
+  bool done = true;
+  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+    done = Begin(process, *start);
+  } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
+    Suspend(process, *suspend);
+  } else if (server.core == nullptr) {
+    done = std::holds_alternative<EndShard>(command.command);
+  } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
+    (void)server.core->NameCheckpoint(name->minimum_step);
+  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+    const absl::Status set = server.core->SetMembership(members->generation, members->incarnations);
+    if (!set.ok()) Violate(absl::StrCat("shard ", server.shard, ": ", set.message()));
+    if (HasBug(SurvivalBug::kPredecessorDropped) && server.start.has_value()) {
+      server.start->generation = members->generation;
+      server.start->incarnations = members->incarnations;
+      server.core.reset();
+      Begin(process, StartShard(*server.start));
+    }
+  } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
+    server.core->ReleaseResults(release->durable_step);
+  } else {
+    CarryOut(process, server.core->End("the job has ended"));
+  }
+  if (!done) return;
+  Tell(process,
+       [this, sequence = command.sequence](ControlStreamId stream, Coordinator::Effects* effects) {
+         coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
+       });
+}
+
+bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
+  SimServer& server = servers_[process];
+  if (start.coordinator_incarnation < server.coordinator_incarnation) return false;
+  server.coordinator_incarnation = start.coordinator_incarnation;
   if (server.core != nullptr && server.core->options().term >= start.term) return true;
   const bool survived = server.core != nullptr;
-  if (survived) CarryOut(shard, server.core->Suspend(start.term, "rolled back"));
-  absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.shards, start.layout,
-                                              WholeRows(options_.compression, start.table));
-  Check(layout.ok(), layout.status().message());
+  if (survived) CarryOut(process, server.core->Suspend(start.term, "rolled back"));
+  server.start = start;
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> snapshot =
+      ReadShardSnapshot(&server, start, survived);
+  if (!snapshot.ok()) {
+    CheckpointPart part;
+    part.term = start.term;
+    part.step = start.restore_step;
+    part.name = ShardPartName(server.shard, start.term);
+    part.error = std::string(snapshot.status().message());
+    TellPart(process, std::move(part));
+    return false;
+  }
   ShardOptions options;
-  options.shard = shard;
+  options.shard = server.shard;
   options.table = start.table;
-  options.layout = *std::move(layout);
+  options.layout = layout_;
   options.compression = options_.compression;
   options.job_uid = start.job_uid;
   options.term = start.term;
@@ -250,48 +326,65 @@ bool SurvivalRun::Begin(uint32_t shard, const StartShard& start) {
   options.incarnations = start.incarnations;
   options.first_step = start.first_step;
   options.parameters_agree = start.parameters_agree;
+  options.window_bytes = start.window_bytes;
   options.busy_retry_ms = kRetryMs;
-  if (start.restore_step > 0) {
-    const CheckpointManifest& manifest = disk_.manifests.at(start.restore_step);
-    const std::string name = ShardPartName(shard, manifest.term);
-    const absl::StatusOr<std::string> bytes = ReadPart(start.restore_step, name);
-    absl::StatusOr<ShardSnapshot> snapshot =
-        bytes.ok() ? ParseShardSnapshot(*bytes) : bytes.status();
-    if (!snapshot.ok()) {
-      CheckpointPart part;
-      part.term = start.term;
-      part.step = start.restore_step;
-      part.name = name;
-      part.error = std::string(snapshot.status().message());
-      TellPart(shard, std::move(part));
-      return false;
-    }
-    if (HasBug(SurvivalBug::kDownlinkNotRestored)) {
-      for (SavedCompressor::Chunk& chunk : snapshot->downlink.chunks) chunk.state.clear();
-    }
-    if (HasBug(SurvivalBug::kSurvivorKeepsItsState) && survived && server.last_owed != nullptr) {
-      snapshot->downlink = server.last_owed->downlink;
-    }
-    options.restore = std::make_shared<const ShardSnapshot>(*std::move(snapshot));
-  }
+  options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
+  options.replay = start.replay;
+  options.restore = *std::move(snapshot);
+  if (options_.tight_memory) options.max_memory = MaxMemory(server.shard, layout_);
   absl::StatusOr<std::unique_ptr<Shard>> core = Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
   server.suspended_term = 0;
+  server.named.reset();
   return true;
 }
 
-void SurvivalRun::Suspend(uint32_t shard, const SuspendShard& suspend) {
-  SimServer& server = servers_[shard];
+// Null: it begins with nothing.
+absl::StatusOr<std::shared_ptr<const ShardSnapshot>> SurvivalRun::ReadShardSnapshot(
+    SimServer* server, const StartShard& start, bool survived) {
+  if (start.restore_step == 0) return nullptr;
+  const auto manifest = disk_.manifests.find(start.restore_step);
+  const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
+  const absl::StatusOr<std::string> bytes =
+      ReadPart(start.restore_step, ShardPartName(server->shard, term));
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  if (!snapshot.ok()) return snapshot.status();
+  if (HasBug(SurvivalBug::kDownlinkNotRestored)) {
+    for (SavedCompressor::Chunk& chunk : snapshot->downlink.chunks) chunk.state.clear();
+  }
+  if (HasBug(SurvivalBug::kSurvivorKeepsItsState) && survived && server->last_owed != nullptr) {
+    snapshot->downlink = server->last_owed->downlink;
+  }
+  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+}
+
+// Sums, what receivers remember and windows, but hardly a log.
+uint64_t SurvivalRun::MaxMemory(uint32_t shard, const Layout& layout) const {
+  const std::vector<ChunkConfig> uplinks =
+      ChunkConfigs(options_.compression, table_, layout, Direction::kUplink);
+  uint64_t bytes = options_.ranks * options_.window_bytes + 64;
+  for (const Bundle& bundle : layout.bundles[shard]) {
+    bytes += 8 * bundle.elements;
+    for (const uint32_t chunk : bundle.chunks) {
+      bytes += MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
+    }
+  }
+  return bytes;
+}
+
+void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
+  SimServer& server = servers_[process];
   if (server.core != nullptr) {
     if (server.core->options().term >= suspend.term) return;
-    CarryOut(shard, server.core->Suspend(suspend.term, suspend.reason));
+    CarryOut(process, server.core->Suspend(suspend.term, suspend.reason));
     return;
   }
   server.suspended_term = suspend.term;
   for (StreamId id = 1; id <= links_.size(); ++id) {
     const SimLink& link = links_[id - 1];
-    if (link.shard != shard || link.server_life != processes_[shard].life) continue;
+    if (link.server != process || link.server_life != processes_[process].life) continue;
     auto answer = std::make_shared<ExchangeAnswer>();
     answer->outcome = Outcome::kFenced;
     answer->term = suspend.term;
@@ -300,46 +393,67 @@ void SurvivalRun::Suspend(uint32_t shard, const SuspendShard& suspend) {
   }
 }
 
-void SurvivalRun::TellPart(uint32_t shard, CheckpointPart part) {
-  Tell(shard, [this, part = std::move(part)](ControlStreamId stream) {
-    Coordinator::Effects effects;
-    coordinator_->ShardPart(stream, part, Now(), &effects);
-    CarryOut(effects);
-  });
-}
-
-void SurvivalRun::CarryOut(uint32_t shard, const std::vector<ShardEffect>& effects) {
+void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& effects) {
+  SimServer& server = servers_[process];
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
-      if (reply->answer->outcome == Outcome::kResult) CheckResult(shard, *reply->answer);
-      Answer(reply->stream, reply->answer);
+      Answer(reply->stream, forger_.Answer(server.shard, reply->answer));
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
-      Tell(shard, [this, step = named->step](ControlStreamId stream) {
+      server.named = named->step;
+      Tell(process, [this, step = named->step](ControlStreamId stream, Coordinator::Effects*) {
         coordinator_->ShardNamedCheckpoint(stream, step);
       });
     } else if (const auto* take = std::get_if<TakeSnapshot>(&effect)) {
-      auto snapshot = std::make_shared<ShardSnapshot>(*take->snapshot);
-      if (HasBug(SurvivalBug::kStaleSnapshot) && servers_[shard].last_owed != nullptr) {
-        snapshot->downlink = servers_[shard].last_owed->downlink;
-      }
-      servers_[shard].last_owed = take->snapshot;
-      At(static_cast<Micros>(random_.Below(kWriteMax)), shard,
-         [this, shard, snapshot = std::move(snapshot)] {
-           TellPart(shard,
-                    WritePart(snapshot->term, snapshot->step, ShardPartName(shard, snapshot->term),
-                              FormatShardSnapshot(*snapshot)));
-         });
+      WriteSnapshot(process, *take);
+    } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
+      ++report_.not_reproducible;
+      Tell(process, [this, other = *other](ControlStreamId stream, Coordinator::Effects* out) {
+        coordinator_->ShardNotReproducible(stream, other.rank, other.text, Now(), out);
+      });
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
-      Violate(absl::StrCat("shard ", shard, ": ", alarm->text));
+      Violate(absl::StrCat("shard ", server.shard, ": ", alarm->text));
     }
   }
 }
 
+void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
+  SimServer& server = servers_[process];
+  auto snapshot = std::make_shared<ShardSnapshot>(*take.snapshot);
+  if (HasBug(SurvivalBug::kStaleSnapshot) && server.last_owed != nullptr) {
+    snapshot->downlink = server.last_owed->downlink;
+  }
+  server.last_owed = take.snapshot;
+  At(static_cast<Micros>(random_.Below(kWriteMax)), process,
+     [this, process, snapshot = std::move(snapshot)] {
+       SimServer& at = servers_[process];
+       at.part = WritePart(snapshot->term, snapshot->step, ShardPartName(at.shard, snapshot->term),
+                           FormatShardSnapshot(*snapshot));
+       TellPart(process, *at.part);
+     });
+}
+
 void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
-  const uint32_t shard = links_[id - 1].shard;
-  SimServer& server = servers_[shard];
+  const SimLink& link = links_[id - 1];
+  const ProcessId process = link.server;
+  SimServer& server = servers_[process];
+  StreamId& latest = server.latest[link.rank];
+  if (id < latest) ++report_.faults[Fault::kReordered];
+  latest = std::max(latest, id);
   if (server.core != nullptr) {
-    return CarryOut(shard, server.core->Handle(id, exchange, Now()));
+    forger_.Arrived(server.shard, exchange);
+    CarryOut(process, server.core->Handle(id, exchange, Now()));
+    if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      if (rank == exchange.sender.rank) continue;
+      Exchange skip = exchange;
+      skip.sender.rank = rank;
+      skip.sender.incarnation = server.core->options().incarnations[rank];
+      skip.skip = true;
+      skip.keys_only = false;
+      skip.frames.clear();
+      CarryOut(process, server.core->Handle(id, skip, Now()));
+    }
+    return;
   }
   auto answer = std::make_shared<ExchangeAnswer>();
   answer->outcome =

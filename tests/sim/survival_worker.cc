@@ -1,10 +1,10 @@
 // The workers of a simulated job: what a session and a training loop do, as thinly as they do it.
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/bytes.h"
 #include "base/check.h"
-#include "base/crc32c.h"
+#include "compress/frame.h"
 #include "job/checkpoint/snapshot_format.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
@@ -14,10 +14,10 @@ namespace {
 
 constexpr Micros kHeartbeat = 5'000;
 constexpr Micros kRetry = 3'000;
-constexpr Micros kUnreachable = 60'000;  // A shard, until the session is over.
+constexpr Micros kNoticedLate = 3'000;  // A broken stream, by the shard.
 constexpr Micros kWriteMax = 8'000;
-constexpr float kRate = 0.1f;
-constexpr float kMomentum = 0.5f;
+constexpr Micros kLateBy = 4'000;   // The rank that is always late.
+constexpr uint64_t kHashEvery = 4;  // Steps from one report of the parameters' hash to the next.
 
 // What a trainer keeps: parameters, then momentum.
 std::string TrainerState(const SimRank& rank) {
@@ -42,6 +42,10 @@ void SetTrainerState(const std::string& bytes, SimRank* rank) {
   }
 }
 
+bool Talks(const SimRank& rank) {
+  return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
+}
+
 }  // namespace
 
 void SurvivalRun::BeginSession(uint32_t index) {
@@ -52,7 +56,7 @@ void SurvivalRun::BeginSession(uint32_t index) {
   rank.session = session;
   rank.muted_until = muted;
   rank.state = SimRank::State::kJoining;
-  rank.parameters = SimValues(data_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
+  rank.parameters = SimValues(options_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
   for (const std::vector<float>& tensor : rank.parameters) {
     rank.momentum.emplace_back(tensor.size());
   }
@@ -60,8 +64,7 @@ void SurvivalRun::BeginSession(uint32_t index) {
                .nonce = random_.Next() | 1,
                .rank = index,
                .table = table_,
-               .parameters_sha256 =
-                   std::string(32, static_cast<char>(options_.parameters_agree ? 1 : 1 + index)),
+               .parameters_sha256 = absl::StrCat(options_.parameters_agree ? 0 : index),
                .software_version = "1",
                .host = "sim",
                .pid = index};
@@ -120,9 +123,9 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
       rank.state = SimRank::State::kDone;
       return;
     }
-    // Its predecessor is still alive, or another call of the same.
+    // Its predecessor is still alive, another call of the same, or a rollback came in between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
-        grant.status().code() != absl::StatusCode::kAborted) {
+        !absl::IsUnavailable(grant.status()) && !absl::IsAborted(grant.status())) {
       return Violate(absl::StrCat("rank ", index, " was not let in: ", grant.status().message()));
     }
     return EndSession(index);
@@ -134,21 +137,22 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     part.step = grant->restore_step;
     part.name = WorkerPartName(index, grant->term);
     part.error = std::string(restored.message());
-    TellWorkerPart(index, std::move(part));
+    TellWorkerPart(index, rank.sender, std::move(part));
     return EndSession(index);
   }
+  if (grant->generation > 1) ++report_.ranks_reexecuted;
   rank.state = SimRank::State::kTraining;
   rank.links.resize(options_.shards);
-  for (uint32_t shard = 0; shard < options_.shards; ++shard) OpenLink(index, shard);
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    rank.known.push_back(grant->shards[shard].server_incarnation);
+    Redial(index, shard);
+  }
   Heartbeat(index);
   InSession(index, Delay(), [this, index] { BeginStep(index); });
 }
 
 absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   SimRank& rank = ranks_[index];
-  absl::StatusOr<Layout> layout =
-      BuildLayout(table_, options_.shards, grant.layout, WholeRows(options_.compression, table_));
-  Check(layout.ok(), layout.status().message());
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
                  .rank = index,
@@ -157,19 +161,22 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
                  .server_incarnation = 0};
   PipelineOptions options;
   options.table = table_;
-  options.layout = *layout;
+  options.layout = layout_;
   options.sender = rank.sender;
   options.world_size = grant.world_size;
   options.first_step = grant.first_step;
   options.parameters_agree = grant.parameters_agree;
+  options.window_bytes = grant.window_bytes;
+  options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
   rank.pipeline = std::make_unique<Pipeline>(std::move(options));
-  rank.encoder = std::make_unique<BundleEncoder>(table_, *layout, options_.compression, index);
+  rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
   if (grant.restore_step == 0) return absl::OkStatus();
-  const CheckpointManifest& manifest = disk_.manifests.at(grant.restore_step);
+  const auto manifest = disk_.manifests.find(grant.restore_step);
+  const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
   const absl::StatusOr<std::string> bytes =
-      ReadPart(grant.restore_step, WorkerPartName(index, manifest.term));
+      ReadPart(grant.restore_step, WorkerPartName(index, term));
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
@@ -191,97 +198,128 @@ void SurvivalRun::EndSession(uint32_t index) {
   rank.links.clear();
   rank.state = SimRank::State::kOut;
   ++rank.session;
+  NoteWhoIsAlive();
   InSession(index, kRetry, [this, index] { BeginSession(index); });
 }
 
 void SurvivalRun::OpenLink(uint32_t index, uint32_t shard) {
+  const ProcessId server = serving_[shard];
   links_.push_back({.rank = index,
                     .shard = shard,
                     .worker_life = processes_[WorkerProcess(index)].life,
                     .session = ranks_[index].session,
-                    .server_life = processes_[shard].life,
+                    .server = server,
+                    .server_life = processes_[server].life,
+                    .known_incarnation = ranks_[index].known[shard],
                     .last_up = now_,
                     .last_down = now_});
   ranks_[index].links[shard] = links_.size();
 }
 
+// The worker sees it at once, the shard some time later: until then what was under way arrives,
+// even after the first messages of the next stream.
 void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
   SimRank& rank = ranks_[index];
   const StreamId id = rank.links[shard];
   if (id == 0) return;
   rank.links[shard] = 0;
   const SimLink& link = links_[id - 1];
-  if (processes_[shard].life == link.server_life) {
-    At(Delay(), shard, [this, id, shard] {
-      if (servers_[shard].core != nullptr) servers_[shard].core->StreamClosed(id);
+  if (processes_[link.server].life == link.server_life) {
+    At(Delay() + Some(kNoticedLate), link.server, [this, id, server = link.server] {
+      links_[id - 1].closed = true;
+      if (servers_[server].core != nullptr) servers_[server].core->StreamClosed(id);
     });
   }
-  if (rank.state != SimRank::State::kTraining) return;
-  const auto reopen = [this, index, shard, since = now_](auto&& self) -> void {
-    InSession(index, kRetry, [this, index, shard, since, self] {
-      if (ranks_[index].links[shard] != 0) return;
-      if (!Reaches(WorkerProcess(index), shard)) {
-        if (now_ - since > kUnreachable) return EndSession(index);
-        return self(self);
-      }
-      OpenLink(index, shard);
-      Pipeline::Effects effects;
-      ranks_[index].pipeline->StreamReset(shard, &effects);
-      CarryOut(index, effects);
-    });
-  };
-  reopen(reopen);
+  if (!Talks(rank)) return;
+  const Micros pause = Some(2) == 0 ? Delay() : static_cast<Micros>(random_.Below(kRetry));
+  InSession(index, pause, [this, index, shard] { Redial(index, shard); });
 }
 
-void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange) {
-  const uint32_t checksum = exchange.skip ? 1 : BundleChecksum(exchange.frames);
-  const auto [at, first] =
-      sent_.try_emplace({exchange.step, rank, shard, exchange.bundle}, checksum);
-  if (first || at->second == checksum) return;
-  Violate(absl::StrCat("rank ", rank, " sends other bytes for step ", exchange.step, ", shard ",
-                       shard, ", bundle ", exchange.bundle, " in term ", exchange.sender.term));
+void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
+  if (ranks_[index].links[shard] != 0 || !Talks(ranks_[index])) return;
+  if (!Reaches(WorkerProcess(index), serving_[shard])) {
+    return InSession(index, kRetry, [this, index, shard] { Redial(index, shard); });
+  }
+  OpenLink(index, shard);
+  Pipeline::Effects effects;
+  ranks_[index].pipeline->StreamReset(shard, &effects);
+  CarryOut(index, effects);
 }
 
-void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
-  const auto [at, first] =
-      results_.try_emplace({answer.step, shard, answer.bundle}, answer.record.result_checksum);
-  if (first || at->second == answer.record.result_checksum) return;
-  Violate(absl::StrCat("step ", answer.step, ", shard ", shard, ", bundle ", answer.bundle,
-                       ": another result in term ", answer.record.term));
-}
-
-void SurvivalRun::Send(uint32_t index, uint32_t shard,
-                       const std::shared_ptr<const Exchange>& exchange) {
+void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+  exchange = Planted(index, shard, std::move(exchange));
+  if (exchange == nullptr) return;
   CheckSent(index, shard, *exchange);
   const StreamId id = ranks_[index].links[shard];
   if (id == 0) return;  // It is repeated when the link is open again.
+  if (StrikesMessage(Fault::kLostRequest, options_.lost_share)) return BreakLink(index, shard);
   SimLink& link = links_[id - 1];
-  ArriveAt(shard, link.server_life, &link.last_up, [this, id, exchange] {
-    Trace(4, links_[id - 1].rank, exchange->step, exchange->bundle);
-    Handle(id, *exchange);
-  });
+  const bool reply_is_lost = StrikesMessage(Fault::kLostReply, options_.lost_share);
+  ArriveAt(link.server, link.server_life, &link.last_up,
+           [this, id, exchange, reply_is_lost] { Deliver(id, exchange, reply_is_lost); });
+  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
+  At(link.last_up - now_ + Delay(), link.server,
+     [this, id, exchange] { Deliver(id, exchange, /*reply_is_lost=*/false); });
+}
+
+void SurvivalRun::Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange,
+                          bool reply_is_lost) {
+  const SimLink& link = links_[id - 1];
+  if (link.closed || link.server_life != processes_[link.server].life) return;
+  Trace(4, link.rank, exchange->step, exchange->bundle);
+  Exchange request = *exchange;
+  request.sender.server_incarnation = link.known_incarnation;
+  Handle(id, request);
+  const SimRank& rank = ranks_[link.rank];
+  if (!reply_is_lost || link.shard >= rank.links.size() || rank.links[link.shard] != id) return;
+  BreakLink(link.rank, link.shard);
 }
 
 void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer) {
   SimLink& link = links_[id - 1];
+  if (answer->outcome == Outcome::kResult) CheckResult(link.shard, *answer);
+  if (answer->outcome == Outcome::kBusy) ++report_.busy;
+  if (answer->outcome == Outcome::kNeed && HasBug(SurvivalBug::kNeedBecomesInvalid) &&
+      answer->need_from > 0 && answer->need_from < answer->step) {
+    auto invalid = std::make_shared<ExchangeAnswer>(*answer);
+    invalid->outcome = Outcome::kInvalid;
+    answer = invalid;
+  }
+  const uint64_t incarnation = servers_[link.server].incarnation;
+  const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
+  ArriveAt(WorkerProcess(link.rank), link.worker_life, &link.last_down, arrives);
+  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
+  if (processes_[WorkerProcess(link.rank)].life != link.worker_life) return;
+  At(link.last_down - now_ + Delay(), WorkerProcess(link.rank), arrives);
+}
+
+void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation) {
+  const SimLink& link = links_[id - 1];
   const uint32_t index = link.rank;
-  ArriveAt(WorkerProcess(index), link.worker_life, &link.last_down,
-           [this, id, index, answer = std::move(answer)] {
-             SimRank& rank = ranks_[index];
-             const SimLink& at = links_[id - 1];
-             if (rank.session != at.session || rank.state != SimRank::State::kTraining ||
-                 rank.links[at.shard] != id) {
-               return;
-             }
-             Trace(5, index, answer->step, answer->bundle);
-             Pipeline::Effects effects;
-             rank.pipeline->Answer(at.shard, *answer, &effects);
-             CarryOut(index, effects);
-           });
+  const uint32_t shard = link.shard;
+  SimRank& rank = ranks_[index];
+  if (rank.session != link.session || !Talks(rank) || rank.links[shard] != id) return;
+  Trace(5, index, answer.step, answer.bundle);
+  if (incarnation < rank.known[shard]) {
+    return Violate(
+        absl::StrCat("rank ", index, " is answered by an older instance of shard ", shard));
+  }
+  const bool first = answer.outcome == Outcome::kResult &&
+                     rank.answered.insert({answer.step, shard, answer.bundle}).second;
+  if (answer.outcome == Outcome::kResult && !first) ApplyAgain(index, shard, answer);
+  Pipeline::Effects effects;
+  if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
+    rank.pipeline->ShardReplaced(shard, &effects);
+  }
+  rank.known[shard] = incarnation;
+  rank.pipeline->Answer(shard, answer, &effects);
+  CarryOut(index, effects);
 }
 
 void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
+  const uint64_t session = ranks_[index].session;
   for (const PipelineEffect& effect : effects) {
+    if (ranks_[index].session != session) return;
     if (const auto* send = std::get_if<SendExchange>(&effect)) {
       Send(index, send->shard, send->exchange);
     } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
@@ -292,35 +330,55 @@ void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
                   CarryOut(index, more);
                 });
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
-      if (!IsRollback(failed->status)) {
-        return Violate(absl::StrCat("rank ", index, " failed: ", failed->status.ToString()));
-      }
-      return EndSession(index);
+      return PipelineEnded(index, failed->status);
     } else if (std::holds_alternative<StepDone>(effect)) {
       InSession(index, Delay(), [this, index] { FinishStep(index); });
     }
   }
 }
 
+void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
+  if (IsRollback(status)) return EndSession(index);
+  // The shards have heard of the end before this worker has.
+  if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
+  // Somebody saw that a bundle was closed differently, as the design says.
+  if (computes_otherwise_ && absl::IsDataLoss(status)) {
+    report_.ended_by_alarm = true;
+    return;
+  }
+  Violate(absl::StrCat("rank ", index, " failed: ", status.ToString()));
+}
+
 void SurvivalRun::BeginStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
   if (rank.step == options_.steps) {
-    rank.state = SimRank::State::kLeaving;
     CheckEnd(index);
+    rank.state = SimRank::State::kLeaving;
     return Leave(index);
   }
   rank.pipeline->StartStep();
+  rank.tasks.clear();
   const uint64_t step = rank.pipeline->step();
   const uint64_t cursor = HasBug(SurvivalBug::kCursorNotRestored) ? step - rank.restored : step;
-  rank.values = step == 0 ? rank.parameters : SimValues(data_, table_, index, cursor);
-  if (step == 0 ? index != 0 : SkipsStep(data_, index, step)) {
+  rank.values = step == 0 ? rank.parameters : SimValues(options_, table_, index, cursor);
+  const auto other = other_bytes_.find(index);
+  if (other != other_bytes_.end() && other->second == std::pair(rank.sender.term, step)) {
+    other_bytes_.erase(other);
+    rank.computes_otherwise = computes_otherwise_ = true;
+    excuse_ = "a worker computes something else";
+    for (std::vector<float>& tensor : rank.values) {
+      for (float& x : tensor) x = 1.0f - x;
+    }
+  }
+  if (step == 0 ? index != 0 : SkipsStep(options_, index, step)) {
     Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
   }
+  const Micros late = index == options_.late_rank ? kLateBy : 0;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    InSession(index, Delay(), [this, index, tensor] {
+    InSession(index, late + Delay(), [this, index, tensor] {
       SimRank& at = ranks_[index];
       if (at.pipeline->TensorReady(tensor, at.values[tensor]).ok()) EncodeNext(index);
     });
@@ -331,7 +389,12 @@ void SurvivalRun::EncodeNext(uint32_t index) {
   SimRank& rank = ranks_[index];
   const std::optional<EncodeTask> task = rank.pipeline->NextEncoding();
   if (!task.has_value()) return;
+  if (HasBug(SurvivalBug::kRetryEncodesAgain)) {
+    EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
+    kept.published = {};  // It is gone when the bundle is encoded.
+  }
   EncodedBundle encoded = rank.encoder->Encode(*task);
+  if (encoded.skipped) ++report_.not_finite;
   InSession(index, Delay() / 4, [this, index, encoded = std::move(encoded)] {
     Pipeline::Effects effects;
     ranks_[index].pipeline->Encoded(encoded, &effects);
@@ -349,41 +412,27 @@ void SurvivalRun::FinishStep(uint32_t index) {
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     std::vector<float> mean(table_[tensor].elements());
     Check(rank.pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
-    for (size_t i = 0; i < mean.size(); ++i) {
-      if (step == 0) {
-        rank.parameters[tensor][i] = mean[i];
-        continue;
-      }
-      float& momentum = rank.momentum[tensor][i];
-      momentum = kMomentum * momentum + mean[i];
-      rank.parameters[tensor][i] -= kRate * momentum;
-    }
+    ApplyMean(step, mean, absl::MakeSpan(rank.parameters[tensor]),
+              absl::MakeSpan(rank.momentum[tensor]));
   }
   rank.step = step;
+  if (step > 0 && step % kHashEvery == 0) {
+    rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
+  }
   if (rank.pipeline->Result().checkpoint_due) {
     SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));
   }
   InSession(index, Delay(), [this, index] { BeginStep(index); });
 }
 
-void SurvivalRun::CheckEnd(uint32_t index) {
-  uint32_t hash = 0;
-  for (const std::vector<float>& tensor : ranks_[index].parameters) {
-    hash = ExtendCrc32c(
-        hash, {reinterpret_cast<const std::byte*>(tensor.data()), tensor.size() * sizeof(float)});
-  }
-  if (report_.parameters_hash == 0) report_.parameters_hash = hash;
-  if (report_.parameters_hash == hash) return;
-  Violate(absl::StrCat("rank ", index, " ends with other parameters than another did"));
-}
-
 void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   SimRank& rank = ranks_[index];
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
     for (const Published& published : rank.pipeline->TakePublished()) {
-      rank.encoder->Observe(published.chunks, published.frames);
+      rank.encoder->Observe(published);
     }
   }
+  if (HasBug(SurvivalBug::kReleaseBeforeDurable)) rank.pipeline->Release(rank.step);
   WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
                           .term = rank.sender.term,
                           .step = rank.step,
@@ -396,7 +445,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     part.step = snapshot.step;
     part.name = WorkerPartName(index, snapshot.term);
     part.bytes = FormatWorkerSnapshot(snapshot).size();
-    TellWorkerPart(index, std::move(part));
+    TellWorkerPart(index, rank.sender, std::move(part));
   }
   // The writer outlives a session, as a thread of the process does.
   At(static_cast<Micros>(random_.Below(kWriteMax)), WorkerProcess(index),
@@ -404,37 +453,48 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
        CheckpointPart part =
            WritePart(snapshot.term, snapshot.step, WorkerPartName(index, snapshot.term),
                      FormatWorkerSnapshot(snapshot));
-       if (!Reaches(WorkerProcess(index), 0)) return;
-       At(Delay(), 0, [this, sender, part] {
-         Coordinator::Effects effects;
-         (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
-         CarryOut(effects);
-       });
+       SimRank& at = ranks_[index];
+       if (at.sender == sender && part.error.empty()) at.part = part;
+       TellWorkerPart(index, sender, std::move(part));
      });
 }
 
-void SurvivalRun::TellWorkerPart(uint32_t index, CheckpointPart part) {
+void SurvivalRun::TellWorkerPart(uint32_t index, const Sender& sender, CheckpointPart part) {
   if (!Reaches(WorkerProcess(index), 0)) return;
-  At(Delay(), 0, [this, sender = ranks_[index].sender, part = std::move(part)] {
+  At(Delay(), 0, [this, sender, part = std::move(part)] {
     Coordinator::Effects effects;
     (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
     CarryOut(effects);
   });
 }
 
+WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
+  const SimRank& rank = ranks_[index];
+  WorkerHeartbeat heartbeat;
+  heartbeat.sender = rank.sender;
+  heartbeat.progress.step = rank.step;
+  heartbeat.replay_from = rank.pipeline->replay_from();
+  if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
+  if (!rank.hashes.empty()) {
+    heartbeat.parameters_hash_step = rank.hashes.front().first;
+    heartbeat.parameters_sha256 = rank.hashes.front().second;
+  }
+  return heartbeat;
+}
+
 void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
-  if (rank.state == SimRank::State::kDone || rank.state == SimRank::State::kOut) return;
-  if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until) {
-    At(Delay(), 0, [this, index, sender = rank.sender, session = rank.session] {
+  if (!Talks(rank)) return;
+  const bool lost = StrikesMessage(Fault::kLostHeartbeat, options_.lost_heartbeat_share);
+  if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
+    At(Delay(), 0, [this, index, heartbeat = Compose(index), session = rank.session] {
       Coordinator::Effects effects;
-      WorkerHeartbeat heartbeat;
-      heartbeat.sender = sender;
       const absl::StatusOr<JobState> state = coordinator_->Heartbeat(heartbeat, Now(), &effects);
       CarryOut(effects);
-      At(Delay(), WorkerProcess(index), [this, index, session, state] {
-        if (ranks_[index].session == session) HearState(index, state);
-      });
+      At(Delay(), WorkerProcess(index),
+         [this, index, session, state, step = heartbeat.parameters_hash_step] {
+           if (ranks_[index].session == session) HearState(index, state, step);
+         });
     });
   }
   InSession(index, kHeartbeat, [this, index] { Heartbeat(index); });
@@ -444,29 +504,79 @@ void SurvivalRun::Leave(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kLeaving) return;
   if (Reaches(WorkerProcess(index), 0)) {
-    At(Delay(), 0, [this, index, sender = rank.sender, session = rank.session] {
+    At(Delay(), 0, [this, index, last = Compose(index), session = rank.session] {
       Coordinator::Effects effects;
       WorkerLeave leave;
-      leave.last.sender = sender;
+      leave.last = last;
       leave.finished = true;
       const absl::StatusOr<JobState> state = coordinator_->Leave(leave, Now(), &effects);
       CarryOut(effects);
       At(Delay(), WorkerProcess(index), [this, index, session, state] {
-        if (ranks_[index].session == session) HearState(index, state);
+        if (ranks_[index].session == session) HearState(index, state, /*hash_step=*/0);
       });
     });
   }
   InSession(index, kHeartbeat, [this, index] { Leave(index); });
 }
 
-void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& state) {
+void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& state,
+                            uint64_t hash_step) {
   SimRank& rank = ranks_[index];
+  if (!Talks(rank)) return;
   // Unknown to a coordinator of this run: it was forgotten by a rollback.
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
-  const bool may_go =
-      state->phase == JobPhase::kFinished || HasBug(SurvivalBug::kLeavesWithoutWaiting);
+  if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
+    rank.hashes.pop_front();
+  }
+  rank.pipeline->Release(state->durable_step);
+  const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||
+                      HasBug(SurvivalBug::kLeavesWithoutWaiting);
   if (may_go && rank.state == SimRank::State::kLeaving) {
     rank.state = SimRank::State::kDone;
+  }
+}
+
+// What a worker with the bug would send; null: nothing.
+std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t shard,
+                                                     std::shared_ptr<const Exchange> exchange) {
+  SimRank& rank = ranks_[index];
+  const BundleKey key{exchange->step, shard, exchange->bundle};
+  if (exchange->keys_only || exchange->skip || key.step == 0) return exchange;
+  const bool again = !rank.sent.insert(key).second;
+  if (!again) return exchange;
+  if (HasBug(SurvivalBug::kRepeatCountsAgain) && key.step < options_.steps) {
+    auto changed = std::make_shared<Exchange>(*exchange);
+    ++changed->step;
+    return changed;
+  }
+  const auto task = rank.tasks.find(key);
+  if (HasBug(SurvivalBug::kRetryEncodesAgain) && task != rank.tasks.end()) {
+    auto changed = std::make_shared<Exchange>(*exchange);
+    changed->frames = rank.encoder->Encode(task->second).frames;
+    return changed;
+  }
+  const bool open = key.step == rank.pipeline->step() && rank.pipeline->step_open();
+  if (HasBug(SurvivalBug::kOpenStepNotReplayed) && open && rank.answered.contains(key)) {
+    return nullptr;
+  }
+  return exchange;
+}
+
+void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard, const ExchangeAnswer& answer) {
+  if (!HasBug(SurvivalBug::kResultAppliedTwice) || answer.step == 0) return;
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][answer.bundle].chunks;
+  SimRank& rank = ranks_[index];
+  for (size_t i = 0; i < answer.results.size(); ++i) {
+    const Chunk& chunk = layout_.chunks[chunks[i]];
+    std::vector<float> mean(chunk.count);
+    const std::string& frame = answer.results[i];
+    Check(DecodeAddFrames({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
+                          absl::MakeSpan(mean))
+              .ok(),
+          "results decode");
+    ApplyMean(answer.step, mean,
+              absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count),
+              absl::MakeSpan(rank.momentum[chunk.tensor]).subspan(chunk.offset, chunk.count));
   }
 }
 

@@ -1,0 +1,265 @@
+#include "tests/sim/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/crc32c.h"
+#include "compress/frame.h"
+#include "tests/sim/sim_data.h"
+
+namespace sluice {
+namespace {
+
+constexpr float kRate = 0.1f;
+constexpr float kMomentum = 0.5f;
+
+absl::Span<const std::byte> AsBytes(const std::string& frame) {
+  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
+}
+
+std::vector<float> Decode(const std::string& frame, size_t count) {
+  std::vector<float> values(count);
+  const absl::Status decoded = DecodeAddFrames(AsBytes(frame), absl::MakeSpan(values));
+  Check(decoded.ok(), decoded.message());
+  return values;
+}
+
+// What is sent and the residual add up to the gradients. A sketch is only decoded when all are
+// summed.
+bool Balances(const CodecSpec& spec) {
+  if (spec.codec == CodecId::kCountSketch) return false;
+  return spec.codec == CodecId::kNone || spec.compensator.id == CompensatorId::kErrorFeedback;
+}
+
+bool IsDense(const CompressionSpec& compression) {
+  return compression.uplink.codec == CodecId::kNone &&
+         compression.downlink.codec == CodecId::kNone && compression.min_elements == 0;
+}
+
+}  // namespace
+
+void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
+               absl::Span<float> momentum) {
+  for (size_t i = 0; i < mean.size(); ++i) {
+    if (step == 0) {
+      parameters[i] = mean[i];
+      continue;
+    }
+    momentum[i] = kMomentum * momentum[i] + mean[i];
+    parameters[i] -= kRate * momentum[i];
+  }
+}
+
+uint32_t HashParameters(const std::vector<std::vector<float>>& parameters) {
+  uint32_t hash = 0;
+  for (const std::vector<float>& tensor : parameters) {
+    hash = ExtendCrc32c(
+        hash, {reinterpret_cast<const std::byte*>(tensor.data()), tensor.size() * sizeof(float)});
+  }
+  return hash;
+}
+
+Reference::Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout)
+    : options_(options), table_(table), layout_(layout) {
+  const CompressionSpec& compression = options.compression;
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    encoders_.emplace_back(table, layout, compression, rank);
+  }
+  for (uint32_t shard = 0; shard < options.shards; ++shard) {
+    downlinks_.emplace_back(
+        ChunkConfigs(compression, table, layout, Direction::kDownlink),
+        Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+  }
+  for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
+    aggregators_.push_back(MakeAggregator(chunk, options.ranks));
+  }
+  parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
+  for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
+  for (uint64_t step = options.parameters_agree ? 1 : 0; step <= options.steps; ++step) {
+    RunStep(step);
+  }
+  CheckBalances();
+}
+
+void Reference::RunStep(uint64_t step) {
+  values_.clear();
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    values_.push_back(SimValues(options_, table_, rank, step));
+  }
+  std::vector<std::vector<float>> means;
+  for (const TensorInfo& tensor : table_) means.emplace_back(tensor.elements());
+  for (uint32_t shard = 0; shard < layout_.bundles.size(); ++shard) {
+    for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
+      const std::vector<EncodedBundle> sent = EncodeBundles(step, shard, bundle);
+      const Frames result = Close(step, shard, bundle, sent);
+      const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+      for (size_t i = 0; i < result.size(); ++i) {
+        const Chunk& chunk = layout_.chunks[chunks[i]];
+        const std::vector<float> mean = Decode(result[i], chunk.count);
+        std::copy(mean.begin(), mean.end(), means[chunk.tensor].begin() + chunk.offset);
+        if (step == 0) continue;
+        CheckPlainSum(step, chunks[i], sent, mean);
+        Totals& totals = downlink_totals_[chunks[i]];
+        totals.got.resize(chunk.count);
+        for (size_t j = 0; j < mean.size(); ++j) totals.got[j] += mean[j];
+      }
+      for (uint32_t rank = 0; rank < options_.ranks && step > 0 && !result.empty(); ++rank) {
+        published_[{rank, shard, bundle}] = result;
+      }
+    }
+    if (step > 0) downlinks_[shard].EndStep(step);
+  }
+  for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
+    ApplyMean(step, means[tensor], absl::MakeSpan(parameters_[tensor]),
+              absl::MakeSpan(momentum_[tensor]));
+  }
+}
+
+std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shard,
+                                                    uint32_t bundle) {
+  std::vector<EncodedBundle> sent(options_.ranks);
+  const bool balances = Balances(options_.compression.uplink);
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    sent[rank].skipped = true;
+    if (step == 0 ? rank != 0 : SkipsStep(options_, rank, step)) continue;
+    EncodeTask task;
+    task.step = step;
+    task.shard = shard;
+    task.bundle = bundle;
+    task.chunks = chunks;
+    task.last_of_step =
+        shard + 1 == layout_.bundles.size() && bundle + 1 == layout_.bundles[shard].size();
+    for (const uint32_t id : chunks) {
+      const Chunk& chunk = layout_.chunks[id];
+      task.gradients.push_back(
+          absl::MakeConstSpan(values_[rank][chunk.tensor]).subspan(chunk.offset, chunk.count));
+    }
+    Frames& published = published_[{rank, shard, bundle}];
+    task.published = published;
+    sent[rank] = encoders_[rank].Encode(task);
+    published.clear();
+    for (size_t i = 0; i < sent[rank].frames.size() && step > 0 && balances; ++i) {
+      const Chunk& chunk = layout_.chunks[chunks[i]];
+      const std::vector<float> decoded = Decode(sent[rank].frames[i], chunk.count);
+      Totals& totals = uplink_totals_[{rank, chunks[i]}];
+      totals.wanted.resize(chunk.count);
+      totals.got.resize(chunk.count);
+      for (uint32_t j = 0; j < chunk.count; ++j) {
+        const double gradient = task.gradients[i][j];
+        totals.wanted[j] += gradient;
+        totals.got[j] += decoded[j];
+        totals.magnitude = std::max(totals.magnitude, std::abs(gradient));
+      }
+    }
+  }
+  return sent;
+}
+
+Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundle,
+                                   const std::vector<EncodedBundle>& sent) {
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+  ReferenceBundle& closed = bundles_[{step, shard, bundle}];
+  std::vector<std::vector<float>> sums;
+  for (const uint32_t id : chunks) sums.emplace_back(layout_.chunks[id].count);
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    closed.included.push_back({.rank = rank,
+                               .origin_step = step,
+                               .checksum = BundleChecksum(sent[rank].frames),
+                               .skipped = sent[rank].skipped});
+    if (sent[rank].skipped) continue;
+    ++closed.n;
+    for (size_t i = 0; i < chunks.size() && step > 0; ++i) {
+      Aggregator& aggregator = *aggregators_[chunks[i]];
+      const absl::Span<const std::byte> frame = AsBytes(sent[rank].frames[i]);
+      Check(aggregator.Validate(rank, frame).ok(), "what was encoded is valid");
+      aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
+    }
+  }
+  Frames frames;
+  if (step == 0) {
+    frames = sent[0].frames;
+  } else if (closed.n > 0) {
+    frames = EncodeMean(step, chunks, closed.n, &sums);
+  }
+  closed.result_checksum = BundleChecksum(frames);
+  return frames;
+}
+
+Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_t>& chunks,
+                                        uint32_t n, std::vector<std::vector<float>>* sums) {
+  std::vector<absl::Span<const float>> means;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    std::vector<float>& sum = (*sums)[i];
+    aggregators_[chunks[i]]->Close(n, absl::MakeSpan(sum));
+    Totals& totals = downlink_totals_[chunks[i]];
+    totals.wanted.resize(sum.size());
+    for (size_t j = 0; j < sum.size(); ++j) {
+      totals.wanted[j] += sum[j];
+      totals.magnitude = std::max(totals.magnitude, std::abs(double{sum[j]}));
+    }
+    means.push_back(sum);
+  }
+  std::vector<std::vector<std::byte>> encoded;
+  Compressor& downlink = downlinks_[layout_.chunks[chunks[0]].shard];
+  Check(downlink.EncodeAll(chunks, step, means, &encoded).ok(), "means are finite");
+  Frames frames;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    downlink.Observe(chunks[i], encoded[i]);
+    aggregators_[chunks[i]]->AppendShared(&encoded[i]);
+    frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
+  }
+  return frames;
+}
+
+// Without compression the mean is the plain sum in rank order, divided once.
+void Reference::CheckPlainSum(uint64_t step, uint32_t chunk_id,
+                              const std::vector<EncodedBundle>& sent,
+                              const std::vector<float>& mean) {
+  if (!IsDense(options_.compression)) return;
+  const Chunk& chunk = layout_.chunks[chunk_id];
+  std::vector<float> sum(chunk.count);
+  uint32_t n = 0;
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    if (sent[rank].skipped) continue;
+    ++n;
+    const float* const values = values_[rank][chunk.tensor].data() + chunk.offset;
+    for (uint32_t i = 0; i < chunk.count; ++i) sum[i] += values[i];
+  }
+  for (float& x : sum) x /= static_cast<float>(n);
+  if (std::memcmp(sum.data(), mean.data(), sum.size() * sizeof(float)) == 0) return;
+  violations_.push_back(absl::StrCat("reference: step ", step, ", chunk ", chunk_id,
+                                     ": not the plain sum in rank order"));
+}
+
+void Reference::CheckBalances() {
+  if (Balances(options_.compression.uplink)) {
+    for (const auto& [at, totals] : uplink_totals_) {
+      CheckBalance(absl::StrCat("rank ", at.first, ", chunk ", at.second, ": sent"), totals,
+                   UplinkResidual(at.first, at.second));
+    }
+  }
+  if (!Balances(options_.compression.downlink)) return;
+  for (const auto& [chunk, totals] : downlink_totals_) {
+    CheckBalance(absl::StrCat("shard, chunk ", chunk, ": published"), totals,
+                 DownlinkResidual(chunk));
+  }
+}
+
+void Reference::CheckBalance(const std::string& whose, const Totals& totals,
+                             absl::Span<const float> residual) {
+  const double allowed = 1e-5 * totals.magnitude * static_cast<double>(options_.steps);
+  for (size_t i = 0; i < totals.wanted.size(); ++i) {
+    const double owed = residual.empty() ? 0.0 : residual[i];
+    const double off = std::abs(totals.wanted[i] - totals.got[i] - owed);
+    if (off <= allowed) continue;
+    violations_.push_back(absl::StrCat("reference: ", whose, " and residual do not add up: off by ",
+                                       off, " at element ", i));
+    return;
+  }
+}
+
+}  // namespace sluice

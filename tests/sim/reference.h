@@ -1,0 +1,95 @@
+// Reference: the one way in which a job of mode `sync` can go, computed step by step without
+// messages, processes or faults; what every shard and worker does is held against it. It proves
+// for itself that no gradient is lost: what was sent and the residuals add up to the gradients.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compress/aggregator.h"
+#include "compress/compressor.h"
+#include "job/exchange.h"
+#include "job/layout.h"
+#include "tests/sim/survival.h"
+#include "worker/core/bundle_encoder.h"
+
+namespace sluice {
+
+struct BundleKey {
+  uint64_t step = 0;
+  uint32_t shard = 0;
+  uint32_t bundle = 0;
+  friend auto operator<=>(const BundleKey&, const BundleKey&) = default;
+};
+
+struct ReferenceBundle {
+  std::vector<Included> included;  // By rank.
+  uint32_t n = 0;
+  uint32_t result_checksum = 0;
+};
+
+class Reference {
+ public:
+  Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
+
+  const ReferenceBundle& bundle(const BundleKey& key) const { return bundles_.at(key); }
+  const std::vector<std::vector<float>>& parameters() const { return parameters_; }
+  // At the end of the job.
+  absl::Span<const float> UplinkResidual(uint32_t rank, uint32_t chunk) const {
+    return encoders_[rank].compressor().residual(chunk);
+  }
+  absl::Span<const float> DownlinkResidual(uint32_t chunk) const {
+    return downlinks_[layout_.chunks[chunk].shard].residual(chunk);
+  }
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  struct Totals {                // Of one chunk, per element.
+    std::vector<double> wanted;  // Gradients, or means.
+    std::vector<double> got;     // What was decoded from frames.
+    double magnitude = 0;
+  };
+  using Frames = std::vector<std::string>;
+
+  void RunStep(uint64_t step);
+  std::vector<EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
+  // The result's frames. Parameters of step 0, as rank 0 sent them, are `sent`.
+  Frames Close(uint64_t step, uint32_t shard, uint32_t bundle,
+               const std::vector<EncodedBundle>& sent);
+  Frames EncodeMean(uint64_t step, const std::vector<uint32_t>& chunks, uint32_t n,
+                    std::vector<std::vector<float>>* sums);
+  void CheckPlainSum(uint64_t step, uint32_t chunk, const std::vector<EncodedBundle>& sent,
+                     const std::vector<float>& mean);
+  void CheckBalance(const std::string& whose, const Totals& totals,
+                    absl::Span<const float> residual);
+  void CheckBalances();
+
+  const SurvivalOptions options_;
+  const TensorTable& table_;
+  const Layout& layout_;
+  std::vector<BundleEncoder> encoders_;                   // By rank.
+  std::vector<Compressor> downlinks_;                     // By shard: thresholds are its own.
+  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
+  std::vector<std::vector<std::vector<float>>> values_;   // Of the step, by rank and tensor.
+  std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Frames> published_;  // Not yet observed, by
+                                                                          // rank, shard, bundle.
+  std::vector<std::vector<float>> parameters_;
+  std::vector<std::vector<float>> momentum_;
+  std::map<BundleKey, ReferenceBundle> bundles_;
+  std::map<std::pair<uint32_t, uint32_t>, Totals> uplink_totals_;  // By rank and chunk.
+  std::map<uint32_t, Totals> downlink_totals_;                     // By chunk.
+  std::vector<std::string> violations_;
+};
+
+// How the workers of a simulated job apply a step's mean; of step 0 it is the parameters.
+void ApplyMean(uint64_t step, absl::Span<const float> mean, absl::Span<float> parameters,
+               absl::Span<float> momentum);
+
+uint32_t HashParameters(const std::vector<std::vector<float>>& parameters);
+
+}  // namespace sluice

@@ -1,0 +1,30 @@
+// How tests of the simulation say what they have found.
+#pragma once
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+
+inline std::string Failure(const SurvivalOptions& options, const SurvivalReport& report) {
+  return absl::StrCat("SLUICE_SIM_SEED=", options.data_seed, " (", Describe(options), ")\n  ",
+                      absl::StrJoin(report.violations, "\n  "));
+}
+
+// A job of a size that most schedules fit into.
+inline SurvivalOptions UsualJob(uint64_t seed) {
+  SurvivalOptions options;
+  options.data_seed = seed;
+  options.fault_seed = seed;
+  options.steps = 30;
+  options.compression.uplink = *ParseCodecSpec("topk:5%+int4");
+  options.compression.downlink = *ParseCodecSpec("topk:10%");
+  options.compression.min_elements = 0;
+  options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
+  return options;
+}
+
+}  // namespace sluice

@@ -1,0 +1,176 @@
+// What a simulated job must keep to, whatever happens.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/sim/survival_run.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kPlenty = uint64_t{1} << 20;  // To keep all of a simulated job.
+
+std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
+  return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
+}
+
+}  // namespace
+
+void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+  if (exchange.keys_only || ranks_[rank].computes_otherwise) return;
+  const Included& wanted =
+      reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
+  if (exchange.skip == wanted.skipped && BundleChecksum(exchange.frames) == wanted.checksum) return;
+  Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
+                       Name(exchange.step, shard, exchange.bundle), " in term ",
+                       exchange.sender.term));
+}
+
+void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
+  if (computes_otherwise_) return;  // Then those who have seen the other result say so.
+  const ReferenceBundle& wanted = reference_.bundle({answer.step, shard, answer.bundle});
+  if (answer.record.included == wanted.included && answer.record.n == wanted.n &&
+      answer.record.result_checksum == wanted.result_checksum) {
+    return;
+  }
+  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
+                       answer.record.term));
+}
+
+void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
+  if (manifest.parts.size() < options_.ranks + options_.shards) {
+    Violate(absl::StrCat("the checkpoint of step ", manifest.step, " has ", manifest.parts.size(),
+                         " parts"));
+  }
+  for (const CheckpointPart& part : manifest.parts) {
+    const auto& parts = disk_.parts[manifest.step];
+    const auto found = parts.find(part.name);
+    if (part.term != manifest.term || found == parts.end() || found->second.size() != part.bytes) {
+      Violate(absl::StrCat("the checkpoint of step ", manifest.step, " lists ", part.name,
+                           " of term ", part.term, ", which is not there"));
+    }
+  }
+}
+
+void SurvivalRun::CheckStart(const StartShard& start) {
+  if (!HasCheckpoints()) return;
+  if (!disk_.record.has_value() || disk_.record->term != start.term) {
+    Violate(absl::StrCat("term ", start.term, " was announced before it was on disk"));
+    return;
+  }
+  CheckMembers(start.generation, start.incarnations);
+  for (const auto& [step, manifest] : disk_.manifests) {
+    if (step > start.restore_step && IsWhole(manifest)) {
+      Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
+                           " though the checkpoint of step ", step, " is good"));
+    }
+  }
+}
+
+// Nobody hears of a member that a coordinator could forget.
+void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations) {
+  if (!HasCheckpoints() || options_.replay_limit == 0) return;
+  const RunRecord& record = *disk_.record;
+  if (record.generation == 0) return;
+  bool same = record.generation == generation && record.members.size() == incarnations.size();
+  for (size_t rank = 0; same && rank < incarnations.size(); ++rank) {
+    same = record.members[rank].incarnation == incarnations[rank];
+  }
+  if (same) return;
+  Violate(absl::StrCat("generation ", generation, " was announced before it was on disk"));
+}
+
+void SurvivalRun::CheckGrant(const JoinGrant& grant) {
+  if (!HasCheckpoints() || options_.replay_limit == 0) return;
+  const RunRecord& record = *disk_.record;
+  if (record.generation == 0) return;
+  if (record.term == grant.term && record.generation >= grant.generation &&
+      grant.rank < record.members.size() &&
+      record.members[grant.rank].incarnation == grant.incarnation) {
+    return;
+  }
+  Violate(absl::StrCat("rank ", grant.rank, " of generation ", grant.generation,
+                       " was announced before it was on disk"));
+}
+
+// The term rises only where what is kept cannot bring back what was lost.
+void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
+  ++report_.rollbacks;
+  const bool agreement_lost = !options_.parameters_agree && disk_.manifests.empty();
+  const bool announced = disk_.record->generation > 0;
+  const bool expected = !announced || !excuse_.empty() || !damaged_.empty() || agreement_lost ||
+                        options_.replay_limit < kPlenty;
+  // What the next term is measured by.
+  excuse_.clear();
+  computes_otherwise_ = false;
+  if (expected) return;
+  std::string why = "no word why";
+  for (const CoordinatorEffect& effect : effects) {
+    const auto* notice = std::get_if<Notice>(&effect);
+    if (notice != nullptr && absl::StrContains(notice->text, "goes back")) why = notice->text;
+  }
+  Violate(absl::StrCat("a rollback without need: ", why));
+}
+
+void SurvivalRun::CheckCaps(const SimServer& server) {
+  // One step more than the limit is what a shard may still need for itself.
+  const ShardStats stats = server.core->Stats();
+  const uint64_t limit = std::max(server.core->options().log.bytes, options_.replay_limit);
+  if (stats.log_bytes <= limit || stats.log_results <= 2 * uint64_t{server.core->bundles()}) return;
+  Violate(absl::StrCat("shard ", server.shard, " keeps ", stats.log_bytes, " bytes of ",
+                       stats.log_results, " results; the limit is ", limit));
+}
+
+// Without anybody who was in the term, a rollback is the only way.
+void SurvivalRun::NoteWhoIsAlive() {
+  if (!HasCheckpoints() || !disk_.record.has_value()) return;
+  for (uint32_t index = 0; index < options_.ranks; ++index) {
+    const SimRank& rank = ranks_[index];
+    const bool in = rank.state == SimRank::State::kTraining ||
+                    rank.state == SimRank::State::kLeaving || rank.state == SimRank::State::kDone;
+    if (in && rank.sender.term == disk_.record->term) return;
+  }
+  excuse_ = "all workers are lost";
+}
+
+void SurvivalRun::CheckEnd(uint32_t index) {
+  const SimRank& rank = ranks_[index];
+  const uint32_t hash = HashParameters(rank.parameters);
+  report_.parameters_hash = hash;
+  if (hash != HashParameters(reference_.parameters())) {
+    return Violate(absl::StrCat("rank ", index, " ends with other parameters than the reference"));
+  }
+  for (uint32_t chunk = 0; chunk < layout_.chunks.size(); ++chunk) {
+    const absl::Span<const float> has = rank.encoder->Residual(chunk);
+    if (has == reference_.UplinkResidual(index, chunk)) continue;
+    return Violate(absl::StrCat("rank ", index, " ends with another residual of chunk ", chunk));
+  }
+}
+
+// Those that have closed the last step.
+void SurvivalRun::CheckShards() {
+  for (const ProcessId process : serving_) {
+    const auto at = servers_.find(process);
+    if (at == servers_.end() || at->second.core == nullptr) continue;
+    const Shard& core = *at->second.core;
+    const ShardStats stats = core.Stats();
+    report_.repeats += stats.repeats;
+    if (core.open_step() <= options_.steps) continue;
+    const uint32_t shard = at->second.shard;
+    if (stats.contributions != options_.ranks * stats.bundles_closed || stats.held_bytes != 0) {
+      Violate(absl::StrCat("shard ", shard, " counted ", stats.contributions, " contributions in ",
+                           stats.bundles_closed, " bundles and holds ", stats.held_bytes,
+                           " bytes"));
+    }
+    for (uint32_t bundle = 0; bundle < core.bundles(); ++bundle) {
+      const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
+      for (size_t i = 0; i < chunks.size(); ++i) {
+        if (core.DownlinkResidual(bundle, i) == reference_.DownlinkResidual(chunks[i])) continue;
+        Violate(absl::StrCat("shard ", shard, " ends with another residual of chunk ", chunks[i]));
+      }
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,166 @@
+// What happens to a simulated job.
+#include <algorithm>
+#include <utility>
+
+#include "tests/sim/sim_data.h"
+#include "tests/sim/survival_run.h"
+
+namespace sluice {
+namespace {
+
+constexpr Micros kFaultSpread = 25'000;    // From one fault to the next, and from the start.
+constexpr Micros kMessagesUntil = 60'000;  // So long single messages are struck, if nothing else.
+
+}  // namespace
+
+void SurvivalRun::ScheduleFaults() {
+  Micros at = 0;
+  for (const Fault fault : options_.faults) {
+    at += 500 + static_cast<Micros>(random_.Below(kFaultSpread));
+    At(at, kNobody, [this, fault] { Strike(fault); });
+  }
+  faults_until_ = std::max(at, kMessagesUntil);
+}
+
+bool SurvivalRun::StrikesMessage(Fault fault, double share) {
+  if (now_ >= faults_until_ || random_.Uniform() >= share) return false;
+  ++report_.faults[fault];
+  return true;
+}
+
+void SurvivalRun::Strike(Fault fault) {
+  Trace(3, static_cast<uint32_t>(fault), 0, 0);
+  ++report_.faults[fault];
+  const uint32_t rank = Some(options_.ranks);
+  switch (fault) {
+    case Fault::kKillWorker:
+      return KillAndRestart(WorkerProcess(rank));
+    case Fault::kKillShard:
+      return KillAndRestart(SomeOtherServer());
+    case Fault::kKillCoordinator:
+      return KillAndRestart(0);
+    case Fault::kKillTwo: {
+      const uint32_t all = options_.shards + options_.ranks;
+      const uint32_t first = Some(all);
+      KillAndRestart(Present(first));
+      return KillAndRestart(Present((first + 1 + Some(all - 1)) % all));
+    }
+    case Fault::kKillWorkerAndShard:
+      KillAndRestart(WorkerProcess(rank));
+      return KillAndRestart(SomeOtherServer());
+    case Fault::kPowerCut:
+      for (const auto& [process, server] : servers_) Kill(process);
+      for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
+      return;
+    case Fault::kPause:
+      processes_[SomeProcess()].stands_still_until =
+          now_ + static_cast<Micros>(random_.Below(300'000));
+      return;
+    case Fault::kClockGap:
+      processes_[0].stands_still_until = now_ + 20'000 + Some(80'000);
+      return;
+    case Fault::kBreak: {
+      const uint32_t shard = Some(options_.shards);
+      if (shard < ranks_[rank].links.size()) BreakLink(rank, shard);
+      return;
+    }
+    case Fault::kBreakControl:
+      return LoseControl(serving_[Some(options_.shards)]);
+    case Fault::kMute:
+      ranks_[rank].muted_until = now_ + static_cast<Micros>(random_.Below(200'000));
+      return;
+    case Fault::kPartition:
+      return CutOff(SomeProcess());
+    case Fault::kTwoInstances:
+      if (options_.shards > 1) return StartSecondInstance(1 + Some(options_.shards - 1));
+      --report_.faults[fault];
+      return;
+    case Fault::kOtherBytes:
+      return KillAndComputeOtherwise(rank);
+    case Fault::kDamage:
+      if (!DamageNewest()) --report_.faults[fault];
+      return;
+    case Fault::kLoseDisk:
+      return LoseDisk(SomeProcess());
+    case Fault::kDiskFull:
+      disk_full_until_ = now_ + static_cast<Micros>(random_.Below(100'000));
+      return;
+    default:
+      return;  // Of single messages.
+  }
+}
+
+ProcessId SurvivalRun::Present(uint32_t index) const {
+  return index < options_.shards ? serving_[index] : index;
+}
+
+ProcessId SurvivalRun::SomeOtherServer() {
+  return options_.shards > 1 ? serving_[1 + Some(options_.shards - 1)] : 0;
+}
+
+bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
+  const SimProcess& a = processes_[from];
+  const SimProcess& b = processes_[to];
+  return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
+}
+
+void SurvivalRun::CutOff(ProcessId process) {
+  processes_[process].cut_off_until = now_ + static_cast<Micros>(random_.Below(200'000));
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    for (uint32_t shard = 0; shard < ranks_[rank].links.size(); ++shard) {
+      if (process == serving_[shard] || process == WorkerProcess(rank)) BreakLink(rank, shard);
+    }
+  }
+  for (const auto& [other, server] : servers_) {
+    if (other != 0 && (process == 0 || process == other)) LoseControl(other);
+  }
+}
+
+// Its address leads to the new one from here on; streams to the old one stay as they are.
+void SurvivalRun::StartSecondInstance(uint32_t shard) {
+  const auto process = static_cast<ProcessId>(processes_.size());
+  processes_.emplace_back();
+  servers_[process].shard = shard;
+  serving_[shard] = process;
+  Start(process);
+}
+
+// At a step that everybody has seen the results of.
+void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
+  uint64_t step = ranks_[rank].step;
+  for (const SimRank& other : ranks_) step = std::min(step, other.step);
+  const bool trains = ranks_[rank].state == SimRank::State::kTraining && ranks_.size() > 1;
+  const bool in_term = std::all_of(ranks_.begin(), ranks_.end(), [&](const SimRank& other) {
+    return other.sender.term == ranks_[rank].sender.term;
+  });
+  if (!trains || !in_term || step == 0 || SkipsStep(options_, rank, step)) {
+    --report_.faults[Fault::kOtherBytes];
+  } else {
+    other_bytes_[rank] = {ranks_[rank].sender.term, step};
+  }
+  KillAndRestart(WorkerProcess(rank));
+}
+
+bool SurvivalRun::DamageNewest() {
+  if (disk_.manifests.empty()) return false;
+  const auto& [step, manifest] = *disk_.manifests.rbegin();
+  const CheckpointPart& part = manifest.parts[Some(manifest.parts.size())];
+  std::string& bytes = disk_.parts[step][part.name];
+  if (bytes.empty()) return false;
+  bytes[Some(bytes.size())] ^= 1;
+  damaged_.insert({step, part.name});
+  return true;
+}
+
+void SurvivalRun::LoseDisk(ProcessId process) {
+  for (const auto& [step, manifest] : disk_.manifests) {
+    const std::string name = IsWorker(process)
+                                 ? WorkerPartName(process - options_.shards, manifest.term)
+                                 : ShardPartName(servers_[process].shard, manifest.term);
+    disk_.parts[step].erase(name);
+    damaged_.insert({step, name});
+  }
+  KillAndRestart(process);
+}
+
+}  // namespace sluice
