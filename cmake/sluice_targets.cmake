@@ -42,14 +42,28 @@ function(sluice_program name)
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK})
 endfunction()
 
-# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l]): one GoogleTest program, one ctest entry.
+# Averages and long runs show nothing more under a sanitizer; tests that have many of either take this as a
+# definition (tests/compress/short_runs.h).
+if(SLUICE_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(SLUICE_SHORT_RUNS true)
+else()
+  set(SLUICE_SHORT_RUNS false)
+endif()
+
+# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l] [TIMEOUT s] [TSAN_FILTER f]): one GoogleTest program, one
+# ctest entry. TSAN_FILTER, for programs without threads: which of its tests run with the thread sanitizer.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;TSAN_FILTER" "SOURCES;LINK;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
-  add_test(NAME ${name} COMMAND ${name})
+  set(filter "")
+  if(ARG_TSAN_FILTER AND SLUICE_SANITIZE MATCHES "thread")
+    message(STATUS "Test ${name}: ${ARG_TSAN_FILTER} only, it has no threads to look at")
+    set(filter "--gtest_filter=${ARG_TSAN_FILTER}")
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 #include "tests/compress/recorded.h"
+#include "tests/compress/short_runs.h"
 
 namespace sluice {
 namespace {
@@ -87,7 +88,7 @@ std::vector<float> Uniform(size_t count, uint64_t seed) {
 // that repeat their numbers, less means that draws know of each other.
 TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
   if (!Unbiased()) GTEST_SKIP() << "it is biased by design";
-  constexpr size_t kDraws = 300;
+  constexpr size_t kDraws = kShortRuns ? 4 : 300;
   std::vector<std::vector<float>> inputs = {HeavyTailed(3072, 1), Gaussian(3072, 2), Recorded(0)};
   // Where nothing is far out, nothing is cut.
   if (codec_.traits().clips) inputs = {Uniform(3072, 1), Uniform(3000, 2)};
@@ -106,6 +107,7 @@ TEST_P(CodecLaw, UnbiasedOnesAverageOut) {
       gain += along / Energy(x);
       gain_squares += along / Energy(x) * along / Energy(x);
     }
+    if (kShortRuns) continue;
     const double gain_variance = gain_squares / kDraws - gain / kDraws * gain / kDraws;
     EXPECT_LE(std::abs(gain / kDraws), 5 * std::sqrt(gain_variance / kDraws) + 1e-5);
     double of_mean = 0, variance = 0, spread = 0;
@@ -531,7 +533,8 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   // Or one of a block.
   if (Traits().sparse && Entry().level == LevelKind::kPowerOfTwo) density = 1 / GetParam().level;
   const uint64_t steps =
-      Traits().sparse
+      kShortRuns ? 40
+      : Traits().sparse
           ? std::max<uint64_t>(2000, density > 0 ? static_cast<uint64_t>(10 / density) : 0)
           : 400;
   OneChunk chunk(GetParam(), kCount, 2);
@@ -555,6 +558,7 @@ TEST_P(StepLaw, ConstantGradientsArriveUnlessTheyAreLost) {
   }
   RecordProperty("early", absl::StrCat(early));
   RecordProperty("late", absl::StrCat(late));
+  if (kShortRuns) return;
   const bool lost = Feedback() == CompensatorId::kNone && !Traits().unbiased && !Traits().lossless;
   if (lost) {
     EXPECT_GT(late, 1e-13);

@@ -222,18 +222,22 @@ TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
   EXPECT_TRUE(restored_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, SurvivalTest,
-                         ::testing::Values("topk:5%+int4/ef", "intsum:4", "topk:5%/ef21",
-                                           "countsketch:5x"),
-                         [](const auto& test) {
-                           const absl::string_view spec = test.param;
-                           std::string name;
-                           for (const char c : spec) {
-                             if (absl::ascii_isalnum(static_cast<unsigned char>(c)))
-                               name.push_back(c);
-                           }
-                           return name;
-                         });
+// With the thread sanitizer one of each kind of state: how codecs save theirs is no matter of
+// threads.
+#if defined(__SANITIZE_THREAD__)
+constexpr const char* kTested[] = {"topk:5%+int4/ef", "topk:5%/ef21"};
+#else
+constexpr const char* kTested[] = {"topk:5%+int4/ef", "intsum:4", "topk:5%/ef21", "countsketch:5x"};
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Codecs, SurvivalTest, ::testing::ValuesIn(kTested), [](const auto& test) {
+  const absl::string_view spec = test.param;
+  std::string name;
+  for (const char c : spec) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) name.push_back(c);
+  }
+  return name;
+});
 
 }  // namespace
 }  // namespace sluice
