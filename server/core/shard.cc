@@ -66,11 +66,11 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   const uint64_t reserved = 2 * sizeof(float) * elements + aggregator_bytes;
   const uint64_t windows = options.incarnations.size() * options.window_bytes;
   if (reserved + windows > options.max_memory) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("shard ", options.shard, " needs ", reserved, " bytes for ", elements,
-                     " elements and ", windows, " for the windows of ", options.incarnations.size(),
-                     " ranks, but server.max_memory is ", options.max_memory,
-                     "; raise it, lower server.window_bytes, or use more shards"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "shard ", options.shard, " needs ", reserved + windows, " bytes: ", reserved, " for ",
+        elements, " elements and ", windows, " for the windows of ", options.incarnations.size(),
+        " ranks; server.max_memory is ", options.max_memory,
+        " (raise it, lower server.window_bytes, or use more shards)"));
   }
   if (options.replay_bytes > 0) {
     options.log = {.bytes = std::min(options.replay_bytes, options.max_memory - reserved - windows),

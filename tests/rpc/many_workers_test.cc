@@ -1,0 +1,247 @@
+// As many workers on one shard as a job may well have, all windows full at once: memory stays
+// within what protocol.md says, no lease is lost, no step is stuck, sums are right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/mutex.h"
+#include "server/rpc/server.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Sanitizers are some ten times as slow, and threads are dear to them.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint32_t kWorkers = 32;
+constexpr uint64_t kSteps = 3;
+constexpr absl::Duration kLease = absl::Seconds(60);
+#else
+constexpr uint32_t kWorkers = 256;
+constexpr uint64_t kSteps = 5;
+constexpr absl::Duration kLease = absl::Seconds(20);
+#endif
+constexpr uint32_t kElements = 1 << 15;
+constexpr uint32_t kBundleElements = 1 << 11;
+constexpr uint64_t kBundles = kElements / kBundleElements;
+constexpr uint64_t kFrameBytes = sizeof(float) * kBundleElements + 64;  // With its header.
+constexpr uint64_t kWindowBytes = 4 * kFrameBytes;
+
+// Whole numbers, so that their sums are exact.
+float GradientAt(uint32_t rank, uint64_t step, uint32_t i) {
+  return static_cast<float>((uint64_t{i} * 31 + uint64_t{rank} * 7 + step) % 101) - 50;
+}
+float MeanAt(uint64_t step, uint32_t i) {
+  float sum = 0;
+  for (uint32_t rank = 0; rank < kWorkers; ++rank) sum += GradientAt(rank, step, i);
+  return sum / kWorkers;
+}
+
+// Ranks of the first half: nothing of those after them can be summed before they are there.
+constexpr uint32_t LastToCome(uint64_t step) {
+  return static_cast<uint32_t>((step - 1) * kWorkers / (2 * kSteps));
+}
+
+// "VmHWM" or "Threads" of this process.
+uint64_t OfThisProcess(absl::string_view key) {
+  std::ifstream file("/proc/self/status");
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!absl::StartsWith(line, key)) continue;
+    const std::vector<std::string> words =
+        absl::StrSplit(line, absl::ByAnyChar("\t "), absl::SkipEmpty());
+    uint64_t value = 0;
+    if (words.size() > 1 && absl::SimpleAtoi(words[1], &value)) return value;
+  }
+  return 0;
+}
+
+// What was seen while the job ran.
+struct Peaks {
+  uint64_t held_bytes = 0;   // On the shard, the result log included.
+  absl::Duration silence{};  // Of any worker, as the coordinator counts it.
+  uint64_t threads = 0;
+};
+
+class ManyWorkersTest : public ::testing::Test {
+ protected:
+  ManyWorkersTest() {
+    job_.name = "test";
+    job_.hash = 9;
+    job_.workers = kWorkers;
+    job_.shards = 1;
+    job_.compression.uplink.codec = CodecId::kNone;
+    job_.compression.downlink.codec = CodecId::kNone;
+    job_.compression.layout = {.chunk_elements = kBundleElements,
+                               .bundle_elements = kBundleElements};
+    job_.server.heartbeat = absl::Milliseconds(500);
+    job_.server.lease = kLease;
+    job_.server.window_bytes = kWindowBytes;
+  }
+
+  void StartServer() {
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start({.job = job_,
+                                                                    .shard = 0,
+                                                                    .listen = "127.0.0.1:0",
+                                                                    .software_version = "1",
+                                                                    .job_uid = 77,
+                                                                    .server_incarnation = 5},
+                                                                   &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  // Each rank on a thread of its own.
+  static void RunRanks(const std::function<void(uint32_t)>& body) {
+    std::vector<std::thread> threads;
+    threads.reserve(kWorkers);
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(body, rank);
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::unique_ptr<Session> MakeSession(uint32_t rank) {
+    RemoteSessionOptions options = OptionsFromJob(job_, server_->address(), rank);
+    options.software_version = "1";
+    return MakeRemoteSession(std::move(options));
+  }
+  static TensorTable OneTensor() {
+    return {{.name = "w", .shape = {kElements}, .strides = {}, .dtype = DType::kFloat32}};
+  }
+
+  // In each step LastToCome waits until `others_are_in` says so.
+  Peaks Train(const std::function<bool(uint64_t step)>& others_are_in) {
+    Peaks peaks;
+    std::atomic<bool> over = false;
+    std::thread watcher([&] { Watch(over, &peaks); });
+    RunRanks([&](uint32_t rank) {
+      const std::unique_ptr<Session> session = MakeSession(rank);
+      const auto joined = session->Join(OneTensor(), std::string(32, 'a'));
+      ASSERT_TRUE(joined.ok()) << joined.status();
+      std::vector<float> values(kElements);
+      for (uint64_t step = 1; step <= kSteps; ++step) {
+        for (uint32_t i = 0; i < kElements; ++i) values[i] = GradientAt(rank, step, i);
+        if (rank == LastToCome(step)) {
+          // Spinning would take from the others the core that they need.
+          while (!others_are_in(step) && !server_->Outcome().has_value()) {
+            absl::SleepFor(absl::Milliseconds(2));
+          }
+        }
+        ASSERT_TRUE(session->Submit(0, values).ok());
+        const auto result = session->Wait();
+        ASSERT_TRUE(result.ok()) << result.status();
+        EXPECT_EQ(result->n_min, kWorkers);
+        ASSERT_TRUE(session->Apply(0, absl::MakeSpan(values)).ok());
+        for (uint32_t i = rank % 97; i < kElements; i += 97) {
+          ASSERT_EQ(values[i], means_[step][i % 101]) << "step " << step << ", element " << i;
+        }
+      }
+      EXPECT_TRUE(session->Leave().ok());
+    });
+    over = true;
+    watcher.join();
+    return peaks;
+  }
+  void Watch(const std::atomic<bool>& over, Peaks* peaks) {
+    while (!over) {
+      const ShardStats stats = server_->Stats();
+      peaks->held_bytes = std::max(peaks->held_bytes, stats.held_bytes + stats.log_bytes);
+      const JobStatus status = *server_->Status();
+      for (const MemberStatus& member : status.members) {
+        if (member.joined && !member.left) {
+          peaks->silence = std::max(peaks->silence, member.since_heartbeat);
+        }
+      }
+      peaks->threads = std::max(peaks->threads, OfThisProcess("Threads"));
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
+  void Report(const Peaks& peaks) {
+    const ShardStats stats = server_->Stats();
+    std::printf(
+        "  %u workers, %lu steps of %u elements: the shard held at most %.1f MB, answered BUSY %lu "
+        "times; longest without a heartbeat %.0f ms; process: %lu threads, %.0f MB at most\n",
+        kWorkers, kSteps, kElements, static_cast<double>(peaks.held_bytes) * 1e-6,
+        stats.refused_busy, absl::ToDoubleMilliseconds(peaks.silence), peaks.threads,
+        static_cast<double>(OfThisProcess("VmHWM")) * 1e-3);
+    RecordProperty("held_bytes", absl::StrCat(peaks.held_bytes));
+    RecordProperty("silence_ms", absl::StrCat(absl::ToInt64Milliseconds(peaks.silence)));
+  }
+  void TearDown() override {
+    if (server_ == nullptr) return;
+    while (!server_->Outcome().has_value()) std::this_thread::yield();
+    server_.reset();
+  }
+
+  // By step and element modulo 101: gradients repeat.
+  const std::vector<std::vector<float>> means_ = [] {
+    std::vector<std::vector<float>> means(kSteps + 1);
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      for (uint32_t i = 0; i < 101; ++i) means[step].push_back(MeanAt(step, i));
+    }
+    return means;
+  }();
+  SteadyClock clock_;
+  JobSpec job_;
+  std::unique_ptr<Server> server_;
+};
+
+// What Create asks for: sums and residuals, and the windows of all ranks.
+constexpr uint64_t kReservedBytes = uint64_t{2} * sizeof(float) * kElements;
+constexpr uint64_t kEnough = kReservedBytes + kWorkers * kWindowBytes;
+
+TEST_F(ManyWorkersTest, AStepOfAllWaitsForTheLastRankInMemory) {
+  StartServer();
+  const Peaks peaks = Train([this](uint64_t step) {
+    return server_->Stats().contributions == (step * kWorkers - 1) * kBundles;
+  });
+  Report(peaks);
+  EXPECT_EQ(server_->Stats().refused_busy, 0u);
+  EXPECT_EQ(server_->Stats().highest_closed_step, kSteps);
+  EXPECT_LT(peaks.silence, kLease);
+  // A step of every rank, and the results of two.
+  EXPECT_LE(peaks.held_bytes, (kWorkers + 2) * kBundles * kFrameBytes);
+  // They are looked at now and then, so not quite the most.
+  EXPECT_GE(peaks.held_bytes, kWorkers / 2 * kBundles * sizeof(float) * kBundleElements);
+}
+
+TEST_F(ManyWorkersTest, MemoryForTheWindowsIsEnough) {
+  job_.server.max_memory = kEnough;
+  StartServer();
+  std::atomic<uint64_t> busy_before = 0;
+  const Peaks peaks = Train([&](uint64_t /*step*/) {
+    const uint64_t busy = server_->Stats().refused_busy;
+    if (busy <= busy_before + kWorkers) return false;
+    busy_before = busy;
+    return true;
+  });
+  Report(peaks);
+  EXPECT_EQ(server_->Stats().highest_closed_step, kSteps);
+  EXPECT_LT(peaks.silence, kLease);
+  // The lowest open bundle is taken from every rank, however little there is left.
+  EXPECT_LE(kReservedBytes + peaks.held_bytes, kEnough + kWorkers * kFrameBytes);
+}
+
+TEST_F(ManyWorkersTest, LessThanThatIsRefusedAndTheErrorSaysHowMuchWouldDo) {
+  job_.server.max_memory = kEnough - 1;
+  StartServer();
+  RunRanks([&](uint32_t rank) {
+    const auto joined = MakeSession(rank)->Join(OneTensor(), std::string(32, 'a'));
+    EXPECT_THAT(std::string(joined.status().message()),
+                HasSubstr(absl::StrCat("needs ", kEnough, " bytes")));
+    EXPECT_THAT(std::string(joined.status().message()),
+                HasSubstr(absl::StrCat("server.max_memory is ", kEnough - 1)));
+  });
+}
+
+}  // namespace
+}  // namespace sluice
