@@ -58,6 +58,19 @@ CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::T
   return all_there_ ? Progress::kComplete : Progress::kTaken;
 }
 
+void CheckpointBook::Withdraw(const std::string& name, absl::Time now) {
+  if (all_there_ || parts_.erase(name) == 0) return;
+  first_part_ = now;  // The patience is for the new one.
+}
+
+void CheckpointBook::WithdrawRank(uint32_t rank, absl::Time now) {
+  Withdraw(WorkerPartName(rank, term_), now);
+  if (all_there_ || rank != 0) return;
+  std::erase_if(parts_, [](const auto& part) {
+    return !part.first.starts_with("worker-") && !part.first.starts_with("shard-");
+  });
+}
+
 std::vector<CheckpointPart> CheckpointBook::parts() const {
   std::vector<CheckpointPart> parts;
   for (const auto& [name, part] : parts_) parts.push_back(part);

@@ -50,6 +50,13 @@ class CheckpointBook {
 
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
   Progress Add(const CheckpointPart& part, absl::Time now);
+  // Who gave this part was lost, and will give it again: until then the checkpoint is not complete.
+  // Not once it is being written.
+  void Withdraw(const std::string& name, absl::Time now);
+  // What the rank gave; of rank 0, files for people beside its state.
+  void WithdrawRank(uint32_t rank, absl::Time now);
+  // All parts are there; it waits for Written or Abandon.
+  bool being_written() const { return all_there_; }
   std::vector<CheckpointPart> parts() const;  // By name.
   std::string MissingParts() const;
   // Waits for its last parts for longer than the patience.

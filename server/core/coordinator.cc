@@ -10,12 +10,17 @@
 namespace sluice {
 namespace {
 
-constexpr uint32_t kGeneration = 1;
+constexpr uint32_t kFirstGeneration = 1;
 constexpr size_t kHashSteps = 64;
+constexpr int kTermShift = 32;  // Room for the sequence numbers of a term,
+constexpr int kIncarnationShift =
+    12;  // and of a coordinator, whose incarnation counts microseconds.
 
-// A worker that missed so many heartbeats may be replaced by another that wants its rank.
-constexpr int kSilentHeartbeats = 3;
-constexpr int kTermShift = 32;  // Room for the sequence numbers of a term.
+// Above those of earlier terms and earlier coordinators, so that no acknowledgement of one of their
+// commands is taken for one of ours.
+uint64_t FirstSequence(uint32_t term, uint64_t server_incarnation) {
+  return std::max(uint64_t{term} << kTermShift, server_incarnation << kIncarnationShift);
+}
 
 CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
   if (options.run.has_value()) options.job_uid = options.run->job_uid;
@@ -47,15 +52,58 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       members_(options_.world_size),
       seats_(options_.shards),
       book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints) {
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
   if (has_checkpoints() && options_.run.has_value()) {
+    if (CanGoOnInTerm(*options_.run)) {
+      GoOnInTerm(*options_.run, now);
+      return;
+    }
     phase_ = JobPhase::kRecovering;
     term_ = options_.run->term + 1;
     restore_step_ = book_.newest();
-    sequence_ = uint64_t{term_} << kTermShift;
+    sequence_ = FirstSequence(term_, options_.server_incarnation);
     suspend_sequence_ = ++sequence_;
   }
   book_.BeginTerm(term_);
   start_sequence_ = ++sequence_;
+}
+
+// The term goes on as an earlier coordinator had it. Who of it is still there is yet to be heard.
+void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
+  phase_ = JobPhase::kRunning;
+  announced_ = true;
+  knows_position_ = false;
+  term_ = record.term;
+  generation_ = record.generation;
+  restore_step_ = record.restore_step;
+  parameters_agree_ = record.parameters_agree;
+  table_ = record.table;
+  told_class_ = RecoveryClass::kReplay;
+  sequence_ = FirstSequence(term_, options_.server_incarnation);
+  start_sequence_ = ++sequence_;
+  members_sequence_ = ++sequence_;  // It may have died before it told all shards.
+  book_.BeginTerm(term_);
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const RunMember& from = record.members[rank];
+    Member& member = members_[rank];
+    member.present = true;
+    member.heard = now;
+    member.incarnation = from.incarnation;
+    member.join.nonce = from.nonce;
+    member.join.rank = rank;
+    member.join.host = from.host;
+    member.join.pid = from.pid;
+    member.join.parameters_sha256 = from.parameters_sha256;
+  }
+  for (ShardSeat& seat : seats_) {
+    seat.heard = now;
+    seat.health.results_from = kEverything;
+  }
+}
+
+bool Coordinator::CanGoOnInTerm(const RunRecord& record) const {
+  return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
+         ValidateTensorTable(record.table).ok();
 }
 
 void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
@@ -74,7 +122,8 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     AwaitRank(&member, token, std::move(join), out);
     return;
   }
-  if (phase_ == JobPhase::kRunning) {  // The same worker again.
+  // The same worker again.
+  if (phase_ == JobPhase::kRunning && !repairs_losses()) {
     member.heard = now;
     out->push_back(AnswerJoin{token, MakeGrant(member)});
     return;
@@ -83,6 +132,11 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     out->push_back(AnswerJoin{member.token, absl::AbortedError("this Join was sent again")});
   }
   member.token = token;
+  if (phase_ != JobPhase::kRunning) return;
+  member.heard = now;
+  HearAgain(&member, out);
+  StartReplays(now, out);
+  AnswerWhenMembersAreKnown(now, out);
 }
 
 void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
@@ -94,7 +148,7 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
   join.table.clear();
   member.present = true;
   member.token = token;
-  member.incarnation = CounterRandom(options_.job_uid, join.rank, join.nonce).Next() | 1;
+  member.incarnation = IncarnationOf(join);
   member.join = std::move(join);
   member.heard = now;
   StartWhenComplete(now, out);
@@ -102,6 +156,10 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
     out->push_back(
         Notice{absl::StrCat(Describe(member), " is here; waiting for ", WhoIsMissing())});
   }
+}
+
+uint64_t Coordinator::IncarnationOf(const WorkerJoin& join) const {
+  return CounterRandom(options_.job_uid, join.rank, join.nonce).Next() | 1;
 }
 
 // The rank is held: until it is known whether its holder is alive, the newcomer waits.
@@ -165,12 +223,18 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
   if (seat.stream != 0) {  // The same process with a new connection, or one that takes its place.
     out->push_back(RefuseShard{seat.stream, absl::AbortedError("the shard attached again")});
   }
+  const bool new_to_us = another || !seat.known;
   if (another) seat = ShardSeat();
   seat.known = true;
   seat.arrival = arrival;
   seat.stream = stream;
   seat.heard = now;
-  if (announced_ && another && !ended()) {
+  if (std::exchange(seat.lost, false)) {
+    out->push_back(Notice{absl::StrCat(Describe(seat), " is back")});
+  }
+  if (announced_ && repairs_losses() && !ended()) {
+    TakeBackShard(&seat, new_to_us, now, out);
+  } else if (announced_ && another && !ended()) {
     RollBack(absl::StrCat(Describe(seat), " was started again"), now, out);
   } else {
     CommandAttached(&seat, now, out);
@@ -182,8 +246,11 @@ void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out)
   if (ended()) {
     out->push_back(CommandShard{seat->stream, end_sequence_, EndShard{phase_, failure_}});
   } else if (announced_) {
-    if (seat->acknowledged < start_sequence_) {
-      out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart()});
+    if (!Started(*seat)) {
+      SendStart(seat, out);
+    } else if (repairs_losses()) {
+      TellMembers(*seat, out);
+      ReleaseResultsOf(*seat, out);
     }
     if (seat->arrival.shard == 0 && book_.asked_minimum() > 0) {
       AskForCheckpoint(book_.asked_minimum(), out);
@@ -207,30 +274,42 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
       std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
   if (!complete || !gathering()) return;
   announced_ = true;
+  generation_ = kFirstGeneration;
   // Restored parameters are equal whatever the workers began with.
   parameters_agree_ = restore_step_ > 0 ||
                       std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
                         return member.join.parameters_sha256 == members_[0].join.parameters_sha256;
                       });
+  if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
   for (ShardSeat& seat : seats_) {
     seat.heard = now;
-    out->push_back(CommandShard{seat.stream, start_sequence_, MakeStart()});
+    SendStart(&seat, out);
   }
+}
+
+void Coordinator::SendStart(ShardSeat* seat, Effects* out) {
+  // If it is sent again, the shard may have begun with the first one.
+  if (seat->told_generation == 0) seat->told_generation = generation_;
+  out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart(*seat)});
 }
 
 void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now,
                                     Effects* out) {
   ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || sequence > sequence_) return;
+  const bool begins = !Started(*seat) && sequence >= start_sequence_;
   seat->acknowledged = std::max(seat->acknowledged, sequence);
   seat->heard = now;
+  if (begins) seat->started = now;
+  if (begins && phase_ == JobPhase::kRunning) TellMembers(*seat, out);
   GrantWhenAcknowledged(now, out);
+  AnswerWhenMembersAreKnown(now, out);
 }
 
 void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   if (!announced_ || ended() || phase_ == JobPhase::kRunning) return;
   for (const ShardSeat& seat : seats_) {
-    if (seat.acknowledged < start_sequence_) return;
+    if (!Started(seat)) return;
   }
   std::string how = "runs";
   if (phase_ == JobPhase::kRecovering) {
@@ -240,6 +319,8 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   phase_ = JobPhase::kRunning;
   for (Member& member : members_) {
     member.heard = now;
+    member.beaten = true;
+    member.replay_from = restore_step_ + 1;
     if (member.token != 0) out->push_back(AnswerJoin{member.token, MakeGrant(member)});
     member.token = 0;
   }
@@ -247,25 +328,31 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
                                      " shards are here; the job ", how)});
   if (!has_checkpoints()) return;
   furthest_step_ = restore_step_;
+  knows_position_ = true;
+  told_class_ = RecoveryClass::kReplay;
   for (ShardSeat& seat : seats_) {  // What was heard before is of an earlier term.
     seat.health.highest_closed_step = restore_step_;
     seat.health.highest_open_step = restore_step_ + 1;
+    seat.health.results_from = restore_step_ + 1;
   }
   AskForNextCheckpoint(out);
 }
 
 JoinGrant Coordinator::MakeGrant(const Member& member) const {
+  // Who comes in the middle of a term begins with the newest checkpoint.
+  const uint64_t restore_step =
+      phase_ == JobPhase::kRunning && repairs_losses() ? book_.newest() : restore_step_;
   JoinGrant grant{.job_uid = options_.job_uid,
                   .term = term_,
                   .rank = member.join.rank,
                   .incarnation = member.incarnation,
-                  .generation = kGeneration,
+                  .generation = generation_,
                   .world_size = options_.world_size,
-                  .first_step = restore_step_ + 1,
+                  .first_step = restore_step + 1,
                   .layout = options_.layout,
                   .window_bytes = options_.window_bytes,
-                  .parameters_agree = parameters_agree_,
-                  .restore_step = restore_step_,
+                  .parameters_agree = parameters_agree_ || restore_step > 0,
+                  .restore_step = restore_step,
                   .lease = options_.lease,
                   .heartbeat = options_.heartbeat,
                   .server_incarnation = options_.server_incarnation};
@@ -277,17 +364,19 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
   return grant;
 }
 
-StartShard Coordinator::MakeStart() const {
+StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
+  const uint64_t restore_step = seat.replays ? book_.newest() : restore_step_;
   StartShard start{.job_uid = options_.job_uid,
                    .term = term_,
-                   .first_step = restore_step_ + 1,
+                   .first_step = restore_step + 1,
                    .table = table_,
                    .layout = options_.layout,
-                   .generation = kGeneration,
+                   .generation = generation_,
                    .window_bytes = options_.window_bytes,
                    .coordinator_incarnation = options_.server_incarnation,
-                   .parameters_agree = parameters_agree_,
-                   .restore_step = restore_step_};
+                   .parameters_agree = parameters_agree_ || restore_step > 0,
+                   .restore_step = restore_step,
+                   .replay = seat.replays};
   for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
   return start;
 }
@@ -297,7 +386,12 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
   if (OfEarlierTerm(heartbeat.sender)) return StateForEarlierTerm(heartbeat);
   absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
   if (!member.ok()) return member.status();
+  (*member)->replay_from = heartbeat.replay_from;
   Hear(heartbeat, *member, now, out);
+  for (const CheckpointPart& part : heartbeat.parts) {
+    // Of what the worker may not say it hears by ReportCheckpoint.
+    (void)WorkerPart(heartbeat.sender, part, now, out);
+  }
   return StateFor(*member);
 }
 
@@ -328,8 +422,11 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
   member->heard = now;
   member->progress = heartbeat.progress;
   furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
+  knows_position_ = true;
   RefuseSuccessor(member, HeldByAnother(*member), out);
+  HearAgain(member, out);
   if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, out);
+  StartReplays(now, out);
 }
 
 void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out) {
@@ -347,11 +444,11 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* o
     return;
   }
   hash.told.insert(heartbeat.sender.rank);
-  if (hash.told.size() == members_.size()) {
-    hashes_.erase(at);
-  } else if (hashes_.size() > kHashSteps) {
-    hashes_.erase(hashes_.begin());
-  }
+  // A rank that goes through steps again tells those after the newest checkpoint again, which must
+  // come out as they did before.
+  const bool over = hash.told.size() == members_.size();
+  if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
+  if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
 }
 
 JobState Coordinator::StateFor(Member* member) const {
@@ -359,8 +456,9 @@ JobState Coordinator::StateFor(Member* member) const {
   if (ended() && !(phase_ == JobPhase::kFinished && has_checkpoints())) member->told_end = true;
   return {.phase = phase_,
           .failure = failure_,
-          .generation = announced_ ? kGeneration : 0,
-          .term = term_};
+          .generation = generation_,
+          .term = term_,
+          .durable_step = book_.newest()};
 }
 
 bool Coordinator::OfEarlierTerm(const Sender& sender) const {
@@ -370,118 +468,6 @@ bool Coordinator::OfEarlierTerm(const Sender& sender) const {
 JobState Coordinator::StateForEarlierTerm(const WorkerHeartbeat& heartbeat) {
   furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
   return StateFor(&members_[heartbeat.sender.rank]);
-}
-
-Coordinator::ShardSeat* Coordinator::FindSeat(ControlStreamId stream) {
-  for (ShardSeat& seat : seats_) {
-    if (seat.stream == stream) return &seat;
-  }
-  return nullptr;
-}
-
-void Coordinator::ShardHealth(ControlStreamId stream, const ShardHealthReport& health,
-                              absl::Time now) {
-  ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr) return;
-  seat->heard = now;
-  seat->health = health;
-  furthest_step_ = std::max(furthest_step_, health.highest_closed_step);
-}
-
-void Coordinator::ShardFailed(ControlStreamId stream, absl::string_view reason, Effects* out) {
-  const ShardSeat* const seat = FindSeat(stream);
-  if (seat == nullptr) return;
-  Fail(absl::StrCat(Describe(*seat), ": ", reason), out);
-}
-
-void Coordinator::ShardDetached(ControlStreamId stream) {
-  ShardSeat* const seat = FindSeat(stream);
-  if (seat != nullptr) seat->stream = 0;
-}
-
-void Coordinator::Tick(absl::Time now, Effects* out) {
-  const absl::Duration gap = now - last_tick_;
-  last_tick_ = now;
-  if (gap > options_.lease / 4) {
-    waiting_since_ += gap;
-    book_.Shift(gap);
-    for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
-    for (ShardSeat& seat : seats_) seat.heard = std::min(now, seat.heard + gap);
-    out->push_back(Notice{absl::StrCat("stood still for ", absl::FormatDuration(gap),
-                                       "; leases are extended by that")});
-  }
-  if (ended()) return;
-  if (gathering()) {
-    CheckWaiting(now, out);
-  } else {
-    CheckLeases(now, out);
-  }
-  if (!has_checkpoints() || ended()) return;
-  AdmitSuccessors(now, out);
-  if (book_.Overdue(now)) {
-    AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
-                                   absl::FormatDuration(options_.wait_limit)),
-                      out);
-  }
-}
-
-void Coordinator::CheckWaiting(absl::Time now, Effects* out) {
-  const bool recovering = phase_ == JobPhase::kRecovering;
-  const absl::Duration limit = recovering ? options_.wait_limit : options_.join_timeout;
-  if (now - waiting_since_ < limit) return;
-  const std::string reason =
-      recovering ? absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
-                                " did not come back; start the job again with --resume, or wait "
-                                "longer with server.wait_limit")
-                 : absl::StrCat("waited ", absl::FormatDuration(limit), ": ", WhoIsMissing(),
-                                " never came; start them, or give them longer with "
-                                "server.join_timeout");
-  End(JobPhase::kFailed, reason, absl::StatusCode::kDeadlineExceeded, out);
-}
-
-void Coordinator::CheckLeases(absl::Time now, Effects* out) {
-  std::vector<std::string> lost;
-  for (ShardSeat& seat : seats_) {
-    if (now - seat.heard < options_.lease) continue;
-    lost.push_back(Describe(seat));
-    if (!has_checkpoints() || seat.stream == 0) continue;
-    // If it lives after all it attaches again; until then it is not here.
-    out->push_back(RefuseShard{seat.stream, absl::AbortedError("nothing was heard of the shard")});
-    seat.stream = 0;
-  }
-  for (const Member& member : members_) {
-    if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
-    if (!member.left && now - member.heard >= options_.lease) lost.push_back(Describe(member));
-  }
-  if (lost.empty()) return;
-  if (!has_checkpoints()) lost.resize(1);
-  const std::string text = absl::StrCat(absl::StrJoin(lost, " and "), " was not heard of for ",
-                                        absl::FormatDuration(options_.lease), " (server.lease)");
-  if (has_checkpoints()) {
-    RollBack(text, now, out);
-  } else {
-    Fail(absl::StrCat(text, "; the job cannot go on without it"), out);
-  }
-}
-
-// Newcomers whose predecessors are gone.
-void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
-  const absl::Duration silence = kSilentHeartbeats * options_.heartbeat;
-  if (phase_ == JobPhase::kRunning) {
-    for (const Member& member : members_) {
-      if (member.successor_token == 0 || now - member.heard < silence) continue;
-      RollBack(absl::StrCat(Describe(member), " was replaced by ", member.successor.host, " pid ",
-                            member.successor.pid),
-               now, out);
-      break;
-    }
-  }
-  if (!gathering()) return;
-  for (Member& member : members_) {
-    if (member.present || member.successor_token == 0) continue;
-    const JoinToken token = std::exchange(member.successor_token, 0);
-    Join(token, std::exchange(member.successor, WorkerJoin()), now, out);
-  }
 }
 
 void Coordinator::Fail(absl::string_view reason, Effects* out) {

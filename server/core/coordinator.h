@@ -1,9 +1,10 @@
 // Coordinator: who is in the job and how it stands, for membership `fixed`. docs/protocol.md has
 // the rules. Generation 1 is made when every rank and shard is there, told to all shards, and
 // answered to the workers once all shards have acknowledged it. Whoever is then not heard of for a
-// lease ends the job; in a job with checkpoints the term is raised, everybody comes again, and the
-// job goes on from the newest complete checkpoint. Pure: times and random numbers come in, effects
-// go out as values. Not thread-safe.
+// lease ends the job. In a job with checkpoints it is awaited, and brought back to where it was by
+// what the others keep (repair); where they do not keep enough, the term is raised, everybody comes
+// again, and the job goes on from the newest complete checkpoint (rollback). Pure: times and random
+// numbers come in, effects go out as values. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -49,7 +50,8 @@ struct CoordinatorOptions {
   absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
   uint64_t replay_limit = 0;  // Of the job's checkpoints; 0: every loss is a rollback.
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
-  // goes on in the next term, with the record's job_uid. Absent: a new run.
+  // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
+  // 0, else in the next one. Absent: a new run.
   std::optional<RunRecord> run{};
   // Complete checkpoints of that run, the newest verified; by step, ascending.
   std::vector<CheckpointManifest> checkpoints{};
@@ -224,9 +226,9 @@ class Coordinator {
 
   // Answered now or later by an AnswerJoin. The same nonce again is the same member; an older call
   // of it that still waits is answered ABORTED. Another nonce waits, in a job with checkpoints,
-  // until the holder of the rank was silent for three heartbeats (then the job is rolled back and
-  // the newcomer takes its place) or beats again (ALREADY_EXISTS). Errors as the Join rpc documents
-  // them.
+  // until the holder of the rank was silent for three heartbeats (then the newcomer takes its place
+  // and goes through the steps after the newest checkpoint again, or the job is rolled back) or
+  // beats again (ALREADY_EXISTS). Errors as the Join rpc documents them.
   void Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out);
   // The caller is gone; before generation 1 its rank is free again.
   void JoinCancelled(JoinToken token);
@@ -278,24 +280,35 @@ class Coordinator {
  private:
   struct Member {
     bool present = false;
-    WorkerJoin join;  // Without the table.
+    bool beaten = false;  // This coordinator has heard of it.
+    bool lost = false;    // Its lease is over, and it is awaited.
+    WorkerJoin join;      // Without the table.
     uint64_t incarnation = 0;
     JoinToken token = 0;  // 0: no call waits.
     bool left = false;
     bool told_end = false;
     absl::Time heard;
     MemberProgress progress;
+    uint64_t replay_from = kEverything;  // As it said last.
     // Another worker that wants the rank; waits for what becomes of this one.
     JoinToken successor_token = 0;  // 0: there is none.
     WorkerJoin successor;
   };
   struct ShardSeat {
     bool known = false;  // Said hello at least once.
+    bool lost = false;   // Its lease is over, and it is awaited.
     ShardArrival arrival;
     ControlStreamId stream = 0;  // 0: not attached now.
     uint64_t acknowledged = 0;   // Highest sequence.
     absl::Time heard;
     ShardHealthReport health;
+    // Of a process that came in the middle of the term. `awaits_start`: nothing was decided about
+    // it yet. `replays`: it was told to take steps up again, and is not known to be where the
+    // others are.
+    bool awaits_start = false;
+    bool replays = false;
+    absl::Time started;            // When it acknowledged that.
+    uint32_t told_generation = 0;  // By its first StartShard of the term; 0: by SetMembers only.
   };
   struct ParameterHash {
     uint32_t rank = 0;  // Who told it first.
@@ -303,11 +316,19 @@ class Coordinator {
     std::set<uint32_t> told;  // Ranks.
   };
 
+  // Of replay_from and results_from that nobody told yet.
+  static constexpr uint64_t kEverything = 1;
+  static constexpr int kSilentHeartbeats = 3;  // Of a worker that may be replaced.
+
   bool has_checkpoints() const { return book_.enabled(); }
+  bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const { return phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed; }
   bool gathering() const {
     return !announced_ && (phase_ == JobPhase::kWaiting || phase_ == JobPhase::kRecovering);
   }
+  bool CanGoOnInTerm(const RunRecord& record) const;
+  void GoOnInTerm(const RunRecord& record, absl::Time now);
+  uint64_t IncarnationOf(const WorkerJoin& join) const;
   absl::Status CheckJoin(const WorkerJoin& join) const;
   absl::Status HeldByAnother(const Member& member) const;
   absl::Status CheckArrival(const ShardArrival& arrival) const;
@@ -325,18 +346,46 @@ class Coordinator {
   void RefuseSuccessor(Member* member, const absl::Status& why, Effects* out);
   void CommandAttached(ShardSeat* seat, absl::Time now, Effects* out);
   void StartWhenComplete(absl::Time now, Effects* out);
+  void SendStart(ShardSeat* seat, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   JoinGrant MakeGrant(const Member& member) const;
-  StartShard MakeStart() const;
+  StartShard MakeStart(const ShardSeat& seat) const;
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
   void CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out);
   JobState StateFor(Member* member) const;
   void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
+  bool IsSilent(const Member& member, absl::Time now) const;
   void End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code, Effects* out);
   std::string Describe(const Member& member) const;
   std::string Describe(const ShardSeat& seat) const;
   std::string WhoIsMissing() const;
+  std::string WhoIsLost() const;
+
+  // coordinator_repair.cc
+  bool Started(const ShardSeat& seat) const { return seat.acknowledged >= start_sequence_; }
+  bool KnowsMembers(const ShardSeat& seat) const;
+  void TakeBackShard(ShardSeat* seat, bool another, absl::Time now, Effects* out);
+  void StartReplays(absl::Time now, Effects* out);
+  void TellMembers(const ShardSeat& seat, Effects* out);
+  void ReplaceWorkers(absl::Time now, Effects* out);
+  std::string WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const;
+  void AnswerWhenMembersAreKnown(absl::Time now, Effects* out);
+  void AwaitTheLost(absl::Time now, Effects* out);
+  void HearAgain(Member* member, Effects* out);
+  // Some rank was heard of by this coordinator in the last `silence`.
+  bool AnyAlive(absl::Time now, absl::Duration silence) const;
+  // Why a shard that begins with the newest checkpoint could not get from the workers what came
+  // after it; empty: it could.
+  std::string WhyNoShardReplay() const;
+  // Why a worker that begins with the newest checkpoint could not go on from there; empty: it
+  // could.
+  std::string WhyNoReexecution() const;
+  std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
+  RecoveryClass Recovery(std::string* reason) const;
+  void WatchRecovery(Effects* out);
+  void WatchReplays(absl::Time now, Effects* out);
+  void CountRepair(std::string text, Effects* out);
 
   // coordinator_checkpoints.cc
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);
@@ -346,6 +395,9 @@ class Coordinator {
   void AbandonCheckpoint(absl::string_view why, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
+  bool MayNameCheckpoints() const;
+  void GiveUpForgotten(absl::Time now, Effects* out);
+  void ReleaseResultsOf(const ShardSeat& seat, Effects* out);
   void AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out);
 
   const CoordinatorOptions options_;
@@ -353,7 +405,8 @@ class Coordinator {
   absl::Time waiting_since_;
   absl::Time last_tick_;
   JobPhase phase_ = JobPhase::kWaiting;
-  bool announced_ = false;  // Generation 1 of this term was told to the shards.
+  bool announced_ = false;   // Generation 1 of this term was told to the shards.
+  uint32_t generation_ = 0;  // 0: not announced.
   bool parameters_agree_ = true;
   std::string failure_;
   std::vector<Member> members_;   // By rank.
@@ -367,14 +420,22 @@ class Coordinator {
   uint64_t suspend_sequence_ = 0;
   uint64_t start_sequence_ = 0;
   uint64_t end_sequence_ = 0;
+  uint64_t members_sequence_ = 0;  // Of SetMembers of the present generation; 0: it came by Start.
 
   CheckpointBook book_;
   uint32_t term_ = 0;
   uint64_t restore_step_ = 0;                       // What this term began with.
   uint64_t furthest_step_ = 0;                      // That anybody told of, in this term or before.
+  bool knows_position_ = true;                      // False: nobody told since a restart.
   absl::Time newest_since_ = absl::InfinitePast();  // When the newest checkpoint became complete.
   uint32_t rollbacks_ = 0;
   std::string last_rollback_;
+  uint32_t repairs_ = 0;
+  std::string last_repair_;
+  RecoveryClass told_class_ = RecoveryClass::kNone;
+  uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
+  // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.
+  absl::Time passed_since_ = absl::InfiniteFuture();
   std::set<CheckpointToken> requests_;
 };
 

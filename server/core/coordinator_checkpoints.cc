@@ -1,6 +1,7 @@
 // How a job with checkpoints survives: rollback to the newest complete checkpoint, and how the next
 // one comes about.
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,20 +12,41 @@ namespace {
 
 constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
 constexpr uint64_t kAtOnce = 1;       // As least step of a checkpoint.
+// For parts of a checkpoint that nobody vouches for any more, once everybody is past its step.
+constexpr int kForgottenLeases = 6;
 
 std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
 
 }  // namespace
 
 RunRecord Coordinator::Record(bool finished) const {
-  return {.job_name = options_.job_name,
-          .job_uid = options_.job_uid,
-          .term = term_,
-          .finished = finished};
+  RunRecord record{.job_name = options_.job_name,
+                   .job_uid = options_.job_uid,
+                   .term = term_,
+                   .finished = finished};
+  if (!repairs_losses() || !announced_) return record;
+  record.generation = generation_;
+  record.restore_step = restore_step_;
+  record.parameters_agree = parameters_agree_;
+  record.table = table_;
+  for (const Member& member : members_) {
+    record.members.push_back({.nonce = member.join.nonce,
+                              .incarnation = member.incarnation,
+                              .host = member.join.host,
+                              .pid = member.join.pid,
+                              .parameters_sha256 = member.join.parameters_sha256});
+  }
+  return record;
 }
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
+  if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
+    out->push_back(Notice{absl::StrCat("the coordinator was started again; term ", term_,
+                                       " goes on where it was, with the newest checkpoint at ",
+                                       PlaceOf(book_.newest()))});
+    return;
+  }
   out->push_back(PersistRun{Record(/*finished=*/false)});
   if (phase_ != JobPhase::kRecovering) return;
   last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
@@ -37,21 +59,31 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   // Heartbeats lag behind: a checkpoint may be further than what they told.
   const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
   term_ += 1;
+  announced_ = false;
+  generation_ = 0;
+  members_sequence_ = 0;
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book_.newest();
   rollbacks_ += 1;
-  last_rollback_ =
-      absl::StrCat(cause, "; the job goes back from step ", was_at, " to ", PlaceOf(restore_step_),
-                   ": ", was_at - std::min(was_at, restore_step_), " steps are lost");
+  last_rollback_ = knows_position_
+                       ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
+                                      PlaceOf(restore_step_), ": ",
+                                      was_at - std::min(was_at, restore_step_), " steps are lost")
+                       : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
   out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
   AnswerRequests(absl::UnavailableError(last_rollback_), out);
   if (book_.under_way() != 0) out->push_back(DropCheckpoint{book_.under_way()});
   book_.BeginTerm(term_);
   phase_ = JobPhase::kRecovering;
-  announced_ = false;
   waiting_since_ = now;
   hashes_.clear();
   ForgetMembers();
+  for (ShardSeat& seat : seats_) {
+    seat.lost = false;
+    seat.awaits_start = false;
+    seat.replays = false;
+    seat.told_generation = 0;
+  }
   suspend_sequence_ = ++sequence_;
   start_sequence_ = ++sequence_;
   for (const ShardSeat& seat : seats_) {
@@ -109,12 +141,21 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
 void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
                            Effects* out) {
   if (ended() || !announced_) return;
-  if (!part.error.empty() && restore_step_ > 0 && part.step == restore_step_) {
-    if (book_.newest() == restore_step_) book_.DiscardNewest();
+  // Of what the term began with, or who was brought back in it.
+  const bool in_use =
+      part.step == restore_step_ || (repairs_losses() && part.step == book_.newest());
+  if (!part.error.empty() && part.step > 0 && in_use) {
+    if (book_.newest() == part.step) book_.DiscardNewest();
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),
              now, out);
     return;
+  }
+  // Nobody names a checkpoint while the one before is under way: the coordinator that asked for it
+  // gave it up.
+  if (repairs_losses() && part.error.empty() && part.term == term_ && book_.under_way() != 0 &&
+      part.step > book_.under_way() && !book_.being_written()) {
+    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), out);
   }
   switch (book_.Add(part, now)) {
     case CheckpointBook::Progress::kFailed:
@@ -152,7 +193,19 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   newest_since_ = now;
   out->push_back(Notice{absl::StrCat("the checkpoint after step ", step, " is complete")});
   AnswerRequests(step, out);
+  for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
+  for (auto hash = hashes_.begin(); hash != hashes_.end();) {
+    const bool over = hash->first <= step && hash->second.told.size() == members_.size();
+    hash = over ? hashes_.erase(hash) : std::next(hash);
+  }
   AskForNextCheckpoint(out);
+  StartReplays(now, out);
+}
+
+// Needs no acknowledgement: it says so again when the shard attaches.
+void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
+  if (!repairs_losses() || seat.stream == 0 || !Started(seat) || book_.newest() == 0) return;
+  out->push_back(CommandShard{seat.stream, ++sequence_, ReleaseResults{book_.newest()}});
 }
 
 void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
@@ -172,6 +225,33 @@ void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || seat->arrival.shard != 0 || phase_ != JobPhase::kRunning) return;
   book_.Named(step);
+  named_step_ = step;
+}
+
+// Shard 0 names them for steps that nobody has reached. While it takes steps up again it does not
+// know how far the others are.
+bool Coordinator::MayNameCheckpoints() const {
+  const ShardSeat& seat = seats_[0];
+  if (!repairs_losses()) return seat.stream != 0;
+  return seat.stream != 0 && Started(seat) && !seat.awaits_start && !seat.replays;
+}
+
+// A checkpoint that was named to an earlier coordinator: a part that was reported to that one as
+// failed is never reported again.
+void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
+  const uint64_t step = book_.under_way();
+  const bool forgotten =
+      step != 0 && step != named_step_ && !book_.being_written() &&
+      std::all_of(seats_.begin(), seats_.end(),
+                  [step](const ShardSeat& s) { return s.health.highest_closed_step >= step; }) &&
+      std::all_of(members_.begin(), members_.end(),
+                  [step](const Member& m) { return m.progress.step >= step; });
+  passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
+  if (!forgotten || now - passed_since_ < kForgottenLeases * options_.lease) return;
+  AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
+                                 absl::FormatDuration(kForgottenLeases * options_.lease),
+                                 ", and the coordinator that asked for it is gone"),
+                    out);
 }
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
@@ -188,7 +268,7 @@ void Coordinator::AskForNextCheckpoint(Effects* out) {
 
 void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
   book_.Asked(minimum_step);
-  if (seats_[0].stream == 0) return;  // Asked when it is back.
+  if (!MayNameCheckpoints()) return;  // Asked when it is back, and where the others are.
   out->push_back(CommandShard{seats_[0].stream, ++sequence_, NameCheckpoint{minimum_step}});
 }
 

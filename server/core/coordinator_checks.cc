@@ -156,7 +156,8 @@ std::string Coordinator::Describe(const Member& member) const {
 }
 
 std::string Coordinator::Describe(const ShardSeat& seat) const {
-  return absl::StrCat("shard ", seat.arrival.shard, " (", seat.arrival.address, ")");
+  return absl::StrCat("shard ", seat.arrival.shard, seat.arrival.address.empty() ? "" : " (",
+                      seat.arrival.address, seat.arrival.address.empty() ? "" : ")");
 }
 
 std::string Coordinator::WhoIsMissing() const {
@@ -179,7 +180,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .job_uid = options_.job_uid,
                    .phase = phase_,
                    .failure = failure_,
-                   .generation = announced_ ? 1u : 0u,
+                   .generation = generation_,
                    .term = term_,
                    .world_size = options_.world_size,
                    .uptime = now - created_,
@@ -187,7 +188,10 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .has_checkpoints = has_checkpoints(),
                    .checkpoint_step = book_.newest(),
                    .rollbacks = rollbacks_,
-                   .last_rollback = last_rollback_};
+                   .last_rollback = last_rollback_,
+                   .repairs = repairs_,
+                   .last_repair = last_repair_};
+  status.recovery_class = Recovery(&status.recovery_reason);
   if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     const Member& member = members_[rank];
@@ -197,6 +201,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
          .pid = member.join.pid,
          .joined = member.present,
          .left = member.left,
+         .lost = member.lost,
          .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
          .progress = member.progress});
   }
@@ -205,6 +210,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
     status.shards.push_back({.shard = shard,
                              .address = seat.arrival.address,
                              .attached = seat.stream != 0,
+                             .lost = seat.lost,
                              .since_report = seat.known ? now - seat.heard : absl::ZeroDuration(),
                              .elements = seat.health.elements,
                              .highest_closed_step = seat.health.highest_closed_step});

@@ -44,6 +44,7 @@ struct MemberStatus {
   uint32_t pid = 0;
   bool joined = false;
   bool left = false;
+  bool lost = false;  // Its lease is over; the job waits for it.
   absl::Duration since_heartbeat{};
   MemberProgress progress{};
 };
@@ -52,6 +53,7 @@ struct ShardStatus {
   uint32_t shard = 0;
   std::string address;
   bool attached = false;
+  bool lost = false;  // Its lease is over; the job waits for it.
   absl::Duration since_report{};
   uint64_t elements = 0;
   uint64_t highest_closed_step = 0;

@@ -106,15 +106,21 @@ class CoordinatorTest : public ::testing::Test {
     Collect();
     return state;
   }
+  // What the term or the membership is. (A suspension says which term comes, not what is in it.)
+  static bool Announces(const CoordinatorEffect& effect) {
+    const auto* const command = std::get_if<CommandShard>(&effect);
+    return std::holds_alternative<AnswerJoin>(effect) ||
+           (command != nullptr && !std::holds_alternative<SuspendShard>(command->command));
+  }
   void Collect() {
     bool told = false;
     for (CoordinatorEffect& effect : effects_) {
-      told = told || std::holds_alternative<CommandShard>(effect) ||
-             std::holds_alternative<AnswerJoin>(effect);
+      told = told || Announces(effect);
       if (auto* join = std::get_if<AnswerJoin>(&effect)) {
         EXPECT_FALSE(answers_.contains(join->token)) << "answered twice";
         answers_.emplace(join->token, std::move(join->grant));
       } else if (auto* command = std::get_if<CommandShard>(&effect)) {
+        history_.push_back(*command);
         commands_[command->stream] = std::move(*command);
       } else if (auto* refusal = std::get_if<RefuseShard>(&effect)) {
         refusals_[refusal->stream] = refusal->why;
@@ -128,7 +134,7 @@ class CoordinatorTest : public ::testing::Test {
       } else if (auto* drop = std::get_if<DropCheckpoint>(&effect)) {
         dropped_.push_back(drop->step);
       } else if (auto* notice = std::get_if<Notice>(&effect)) {
-        if (notice->warning) warnings_.push_back(notice->text);
+        (notice->warning ? warnings_ : notices_).push_back(notice->text);
       }
     }
     effects_.clear();
@@ -142,12 +148,14 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator::Effects effects_;
   std::map<JoinToken, absl::StatusOr<JoinGrant>> answers_;
   std::map<ControlStreamId, CommandShard> commands_;
+  std::vector<CommandShard> history_;
   std::map<ControlStreamId, absl::Status> refusals_;
   std::map<CheckpointToken, absl::StatusOr<uint64_t>> checkpoint_answers_;
   std::vector<RunRecord> records_;
   std::vector<CheckpointManifest> manifests_;
   std::vector<uint64_t> dropped_;
   std::vector<std::string> warnings_;
+  std::vector<std::string> notices_;
 };
 
 }  // namespace sluice
