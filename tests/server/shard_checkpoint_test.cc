@@ -6,8 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "tests/compress/one_chunk.h"
-#include "tests/server/shard_fixture.h"
+#include "tests/server/small_job.h"
 
 namespace sluice {
 namespace {
@@ -15,32 +14,18 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr uint32_t kRanks = 3;
+constexpr uint32_t kRanks = kSmallJobRanks;
 constexpr uint64_t kNamedAt = 2;  // Its open step when the checkpoint is named.
 constexpr uint64_t kSaved = 4;
 constexpr uint64_t kSteps = 9;
 
-// A small job on one shard with real codecs: its shard, and what its workers remember.
+// The small job's shard, and what its workers remember.
 class SmallJob {
  public:
-  explicit SmallJob(const CodecSpec& spec) {
-    options_.table = {{.name = "a", .shape = {48, 32}, .strides = {}, .dtype = DType::kFloat32},
-                      {.name = "b", .shape = {40, 12}, .strides = {}, .dtype = DType::kFloat32},
-                      {.name = "c", .shape = {5}, .strides = {}, .dtype = DType::kFloat32}};
-    options_.compression.uplink = spec;
-    options_.compression.downlink = DownlinkRefusal(spec).empty() ? spec : Spec("topk:10%/ef");
-    options_.compression.min_elements = 100;
-    options_.compression.layout = {.chunk_elements = 512, .bundle_elements = 700};
-    options_.compression.seed = 5;
-    options_.layout = *BuildLayout(options_.table, 1, options_.compression.layout,
-                                   WholeRows(options_.compression, options_.table));
-    options_.job_uid = kJob;
-    for (uint32_t rank = 0; rank < kRanks; ++rank) options_.incarnations.push_back(100 + rank);
+  explicit SmallJob(const CodecSpec& spec) : options_(SmallJobOptions(spec)) {
     shard_ = *Shard::Create(options_);
-    const std::vector<ChunkConfig> chunks =
-        ChunkConfigs(options_.compression, options_.table, options_.layout, Direction::kUplink);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      workers_.emplace_back(chunks, Compressor::Options{.seed = 5, .sender = rank});
+      workers_.push_back(SmallJobWorker(options_, rank));
     }
   }
 
@@ -50,13 +35,13 @@ class SmallJob {
     for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
       for (uint32_t i = 0; i < kRanks; ++i) {
         const auto rank = static_cast<uint32_t>((i + step + bundle) % kRanks);
-        for (ShardEffect& effect : shard_->Handle(rank + 1, Contribute(rank, step, bundle), {})) {
+        Exchange sent = SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
+        for (ShardEffect& effect : shard_->Handle(rank + 1, std::move(sent), {})) {
           Take(std::move(effect), &results);
         }
       }
     }
-    for (Compressor& worker : workers_) worker.EndStep(step);
-    Observe(results);
+    for (Compressor& worker : workers_) EndSmallJobStep(options_, step, results, &worker);
     if (snapshot_ != nullptr && saved_workers_.empty()) {
       for (Compressor& worker : workers_) saved_workers_.push_back(worker.Save());
     }
@@ -83,28 +68,6 @@ class SmallJob {
   bool has_snapshot() const { return snapshot_ != nullptr; }
 
  private:
-  Exchange Contribute(uint32_t rank, uint64_t step, uint32_t bundle) {
-    Exchange exchange;
-    exchange.sender = {.job_uid = kJob,
-                       .term = options_.term,
-                       .rank = rank,
-                       .incarnation = 100 + rank,
-                       .generation = 1};
-    exchange.step = step;
-    exchange.bundle = bundle;
-    exchange.acked_step = step - 1;
-    // Someone has nothing to give now and then.
-    exchange.skip = step % 4 == 1 && rank == 1;
-    if (exchange.skip) return exchange;
-    for (const uint32_t chunk : options_.layout.bundles[0][bundle].chunks) {
-      std::vector<std::byte> frame;
-      const std::vector<float> gradient =
-          HeavyTailed(options_.layout.chunks[chunk].count, step * 1000 + 10 * chunk + rank);
-      Check(workers_[rank].Encode(chunk, step, gradient, &frame).ok(), "it is finite");
-      exchange.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
-    }
-    return exchange;
-  }
   void Take(ShardEffect effect, std::vector<ExchangeAnswer>* results) {
     if (auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot_ = std::move(taken->snapshot);
     const auto* reply = std::get_if<Reply>(&effect);
@@ -113,14 +76,6 @@ class SmallJob {
     }
     results->push_back(*reply->answer);
     results->back().record.term = 0;
-  }
-  void Observe(const std::vector<ExchangeAnswer>& results) {
-    for (const ExchangeAnswer& result : results) {
-      for (size_t i = 0; i < result.results.size(); ++i) {
-        const uint32_t chunk = options_.layout.bundles[0][result.bundle].chunks[i];
-        for (Compressor& worker : workers_) worker.Observe(chunk, FrameBytes(result.results[i]));
-      }
-    }
   }
 
   ShardOptions options_;
