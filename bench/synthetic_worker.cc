@@ -1,0 +1,203 @@
+// synthetic_worker: a worker of a real job that computes nothing: fixed gradients over any number
+// of parameters, plain descent, a state of any size. What is left of a step is Sluice's part of it.
+// For bench/survival.py, which kills it.
+//
+// On stdout, with the monotonic clock in seconds:
+//   joined STEP TIME      the step it goes on from
+//   step STEP TIME        a step is applied
+//   rollback TIME         the job went back; it joins again
+
+#include <time.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/exit_codes.h"
+#include "base/random.h"
+#include "job/file/job_file.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kTensorElements = 1 << 22;
+constexpr float kRate = 0.01f;
+// Sessions in a row that end in a rollback.
+constexpr int kSessionsMax = 20;
+
+struct Flags {
+  LoadJobOptions job;
+  std::string coordinator = "127.0.0.1:7070";
+  uint32_t rank = 0;
+  uint64_t parameters = 1'000'000;
+  uint64_t steps = 100;
+  uint32_t state_bytes = 4;  // Per parameter; at least its value.
+  double compute_ms = 0;
+  bool turns = false;
+};
+
+double Now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+TensorTable TableOf(uint64_t parameters) {
+  TensorTable table;
+  for (uint64_t left = parameters; left > 0; left -= std::min<uint64_t>(left, kTensorElements)) {
+    const auto count = static_cast<int64_t>(std::min<uint64_t>(left, kTensorElements));
+    const bool matrix = count == kTensorElements;
+    table.push_back(
+        {.name = absl::StrCat("t", table.size()),
+         .shape = matrix ? std::vector<int64_t>{2048, 2048} : std::vector<int64_t>{count},
+         .strides = {},
+         .dtype = DType::kFloat32});
+  }
+  return table;
+}
+
+// Heavy-tailed, and another one for each rank.
+std::vector<float> MakeGradient(uint64_t parameters, uint32_t rank) {
+  std::vector<float> gradient(parameters);
+  CounterRandom random(rank + 1, 5);
+  const size_t drawn = std::min<size_t>(gradient.size(), 1 << 20);
+  for (size_t i = 0; i < drawn; ++i) {
+    const auto u = static_cast<float>(2 * random.Uniform() - 1);
+    gradient[i] = 1e-3f * u / (1.05f - std::abs(u));
+  }
+  for (size_t i = drawn; i < gradient.size(); ++i) gradient[i] = gradient[i - drawn];
+  return gradient;
+}
+
+class Trainer {
+ public:
+  explicit Trainer(Flags flags)
+      : flags_(std::move(flags)),
+        table_(TableOf(flags_.parameters)),
+        gradient_(MakeGradient(flags_.parameters, flags_.rank)),
+        parameters_(flags_.parameters) {}
+
+  // One session; what it ended with.
+  absl::Status Run(Session* session) {
+    absl::StatusOr<JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
+    if (!joined.ok()) return joined.status();
+    std::fill(parameters_.begin(), parameters_.end(), 0.0f);
+    if (joined->restored_step > 0) {
+      if (joined->restored.size() < parameters_.size() * sizeof(float)) {
+        return absl::DataLossError("the state is smaller than the parameters");
+      }
+      std::memcpy(parameters_.data(), joined->restored.data(), parameters_.size() * sizeof(float));
+    }
+    joined->restored = std::string();
+    std::printf("joined %lu %.6f\n", joined->first_step - 1, Now());
+    std::fflush(stdout);
+    for (uint64_t step = joined->first_step; step <= flags_.steps; ++step) {
+      if (!MayGoOn()) break;
+      const absl::Status done = Step(session);
+      if (!done.ok()) return done;
+      std::printf("step %lu %.6f\n", step, Now());
+      std::fflush(stdout);
+    }
+    return session->Leave();
+  }
+
+ private:
+  // With --turns a line on stdin is a number of steps to take.
+  bool MayGoOn() {
+    if (!flags_.turns) return true;
+    while (turn_ == 0) {
+      if (!(std::cin >> turn_)) return false;
+    }
+    --turn_;
+    return true;
+  }
+  absl::Status Step(Session* session) {
+    if (flags_.compute_ms > 0) absl::SleepFor(absl::Milliseconds(flags_.compute_ms));
+    uint64_t begin = parameters_.size();
+    for (size_t tensor = table_.size(); tensor-- > 0;) {
+      const uint64_t count = table_[tensor].elements();
+      begin -= count;
+      const absl::Status given =
+          session->Submit(static_cast<uint32_t>(tensor), {gradient_.data() + begin, count});
+      if (!given.ok()) return given;
+    }
+    const absl::StatusOr<StepResult> result = session->Wait();
+    if (!result.ok()) return result.status();
+    begin = 0;
+    for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
+      mean_.resize(table_[tensor].elements());
+      const absl::Status applied =
+          session->Apply(static_cast<uint32_t>(tensor), absl::MakeSpan(mean_));
+      if (!applied.ok()) return applied;
+      for (size_t i = 0; i < mean_.size(); ++i) parameters_[begin + i] -= kRate * mean_[i];
+      begin += mean_.size();
+    }
+    return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
+  }
+  std::string State() const {
+    std::string state(parameters_.size() * std::max<size_t>(flags_.state_bytes, sizeof(float)),
+                      'x');
+    std::memcpy(state.data(), parameters_.data(), parameters_.size() * sizeof(float));
+    return state;
+  }
+
+  const Flags flags_;
+  const TensorTable table_;
+  const std::vector<float> gradient_;
+  std::vector<float> parameters_;
+  std::vector<float> mean_;  // Of one tensor.
+  uint64_t turn_ = 0;
+};
+
+int Run(const Flags& flags) {
+  const absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  if (!job.ok()) {
+    std::cerr << job.status().message() << "\n";
+    return 2;
+  }
+  Trainer trainer(flags);
+  absl::Status status;
+  bool rejoining = false;
+  for (int session_number = 0; session_number < kSessionsMax; ++session_number) {
+    RemoteSessionOptions options = OptionsFromJob(*job, flags.coordinator, flags.rank);
+    options.software_version = SLUICE_VERSION;
+    options.rejoining = rejoining;
+    status = trainer.Run(MakeRemoteSession(std::move(options)).get());
+    if (!IsRollback(status)) break;
+    rejoining = true;
+    std::printf("rollback %.6f\n", Now());
+    std::fflush(stdout);
+  }
+  if (status.ok()) return 0;
+  std::cerr << status.message() << "\n";
+  return IsRollback(status) ? kExitLostPeers : 1;
+}
+
+}  // namespace
+}  // namespace sluice
+
+int main(int argc, char** argv) {
+  CLI::App app("A worker of a real job that computes nothing, for bench/survival.py.");
+  sluice::Flags flags;
+  app.add_option("--job", flags.job.path, "The job file")->required();
+  app.add_option("--set", flags.job.set, "Override a key of the job file; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--coordinator", flags.coordinator, "Address of shard 0");
+  app.add_option("--rank", flags.rank, "From 0");
+  app.add_option("--parameters", flags.parameters, "How many")->check(CLI::PositiveNumber);
+  app.add_option("--steps", flags.steps, "Of the job");
+  app.add_option("--state-bytes", flags.state_bytes, "Of a checkpoint's state, per parameter");
+  app.add_option("--compute-ms", flags.compute_ms, "Sleep so long in each step");
+  app.add_flag("--turns", flags.turns, "Take as many steps as lines on stdin say");
+  CLI11_PARSE(app, argc, argv);
+  return sluice::Run(flags);
+}
