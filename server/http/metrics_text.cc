@@ -145,8 +145,13 @@ std::string MetricsText(const HttpView& view) {
             "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);
   out.Gauge("sluice_held_bytes", "Frames admitted and not yet summed.",
             static_cast<double>(view.stats.held_bytes));
-  out.Gauge("sluice_result_log_bytes", "Results kept until all ranks acknowledged them.",
+  out.Gauge("sluice_result_log_bytes",
+            "Results kept for ranks that have not acknowledged them, and for repairs.",
             static_cast<double>(view.stats.log_bytes));
+  out.Gauge("sluice_result_log_limit_bytes", "At which the oldest results are forgotten.",
+            static_cast<double>(view.stats.log_limit));
+  out.Gauge("sluice_results_from", "The step from which on all results are kept; 0: none are.",
+            static_cast<double>(view.stats.results_from));
   if (view.job.has_value()) AddMembers(*view.job, &out);
   if (view.job.has_value() && view.job->has_checkpoints) AddSurvival(*view.job, &out);
   return out.Text();

@@ -505,15 +505,23 @@ absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& job) {
         absl::StrCat("the job is to begin with step ", start.first_step,
                      " from the checkpoint after step ", start.restore_step));
   }
-  for (const v1::Member& member : job.membership().members()) {
-    if (member.rank() != start.incarnations.size() || member.learner()) {
+  absl::StatusOr<SetMembers> members = MembersFromProto(job.membership());
+  if (!members.ok()) return members.status();
+  start.incarnations = std::move(members->incarnations);
+  return start;
+}
+
+absl::StatusOr<SetMembers> MembersFromProto(const v1::Membership& membership) {
+  SetMembers members{.generation = membership.generation()};
+  for (const v1::Member& member : membership.members()) {
+    if (member.rank() != members.incarnations.size() || member.learner()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "membership: found rank ", member.rank(), member.learner() ? " (learner)" : "",
-          " where rank ", start.incarnations.size(), " belongs"));
+          " where rank ", members.incarnations.size(), " belongs"));
     }
-    start.incarnations.push_back(member.incarnation());
+    members.incarnations.push_back(member.incarnation());
   }
-  return start;
+  return members;
 }
 
 }  // namespace sluice

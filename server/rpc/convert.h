@@ -39,5 +39,6 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out);
 CheckpointPart PartFromProto(const v1::CheckpointPart& part);
 v1::ShardCommand CommandToProto(const CommandShard& command);
 absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& start);
+absl::StatusOr<SetMembers> MembersFromProto(const v1::Membership& membership);
 
 }  // namespace sluice

@@ -55,16 +55,29 @@ ShardAgent::~ShardAgent() {
 
 void ShardAgent::Tell(const ShardHost::News& news) {
   v1::ShardReport report;
-  const auto* const part = std::get_if<CheckpointPart>(&news);
-  if (part != nullptr) {
+  std::optional<v1::ShardReport>* last = &named_;
+  if (const auto* part = std::get_if<CheckpointPart>(&news)) {
     PartToProto(*part, report.mutable_part());
+    last = &part_;
+  } else if (const auto* other = std::get_if<NotReproducible>(&news)) {
+    report.mutable_not_reproducible()->set_rank(other->rank);
+    report.mutable_not_reproducible()->set_step(other->step);
+    report.mutable_not_reproducible()->set_reason(other->text);
+    last = &not_reproducible_;
   } else {
     report.set_checkpoint_named(std::get<CheckpointNamed>(news).step);
   }
   MutexLock lock(&mutex_);
-  (part != nullptr ? part_ : named_) = report;
+  *last = report;
+  // The worker asks until the job goes back: once is enough.
+  if (last == &not_reproducible_ && Waits(report.report_case())) return;
   outbox_.push_back(std::move(report));
   changed_.SignalAll();
+}
+
+bool ShardAgent::Waits(v1::ShardReport::ReportCase kind) const {
+  return std::any_of(outbox_.begin(), outbox_.end(),
+                     [&](const v1::ShardReport& report) { return report.report_case() == kind; });
 }
 
 // News of an earlier term is none.
@@ -74,8 +87,10 @@ void ShardAgent::BeginTerm(uint32_t term) {
   term_ = term;
   named_.reset();
   part_.reset();
+  not_reproducible_.reset();
   std::erase_if(outbox_, [](const v1::ShardReport& report) {
-    return report.has_part() || report.report_case() == v1::ShardReport::kCheckpointNamed;
+    return report.has_part() || report.has_not_reproducible() ||
+           report.report_case() == v1::ShardReport::kCheckpointNamed;
   });
 }
 
@@ -131,6 +146,17 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
   return true;
 }
 
+v1::ShardReport ShardAgent::Hello() const {
+  ShardArrival hello = options_.hello;
+  const ShardHost::Work work = host_->work();
+  hello.job_uid = work.job_uid;
+  hello.term = work.term;
+  hello.running = work.running;
+  v1::ShardReport report;
+  *report.mutable_hello() = HelloToProto(hello);
+  return report;
+}
+
 grpc::Status ShardAgent::Attach() {
   grpc::ClientContext context;
   {
@@ -138,18 +164,18 @@ grpc::Status ShardAgent::Attach() {
     if (stopping_) return grpc::Status::CANCELLED;
     context_ = &context;
     reading_ = true;
-    for (const std::optional<v1::ShardReport>* news : {&named_, &part_}) {
-      const bool waits = std::any_of(outbox_.begin(), outbox_.end(), [&](const auto& report) {
-        return news->has_value() && report.report_case() == (*news)->report_case();
-      });
-      if (news->has_value() && !waits) outbox_.push_back(**news);
+    // Acknowledgements are of commands of the stream before. The coordinator gives them again; if
+    // it is another process, its own may have the same numbers.
+    std::erase_if(outbox_, [](const v1::ShardReport& report) {
+      return report.report_case() == v1::ShardReport::kAcknowledged;
+    });
+    for (const std::optional<v1::ShardReport>* news : {&named_, &part_, &not_reproducible_}) {
+      if (news->has_value() && !Waits((*news)->report_case())) outbox_.push_back(**news);
     }
   }
   const std::unique_ptr<v1::ShardControl::Stub> stub = v1::ShardControl::NewStub(channel_);
   const std::unique_ptr<Stream> stream = stub->Attach(&context);
-  v1::ShardReport hello;
-  *hello.mutable_hello() = HelloToProto(options_.hello);
-  stream->Write(hello);  // If it fails, so do reading and Finish, which says why.
+  stream->Write(Hello());  // If it fails, so do reading and Finish, which says why.
   std::thread reader([this, &stream] { ReadCommands(stream.get()); });
   Talk(stream.get());
   reader.join();
@@ -238,11 +264,9 @@ absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
     case v1::ShardCommand::kStart:
       return ObeyStart(command.start());
     case v1::ShardCommand::kMembership: {
-      std::vector<uint64_t> incarnations;
-      for (const v1::Member& member : command.membership().members()) {
-        incarnations.push_back(member.incarnation());
-      }
-      return host_->SetMembership(command.membership().generation(), std::move(incarnations));
+      absl::StatusOr<SetMembers> members = MembersFromProto(command.membership());
+      if (!members.ok()) return members.status();
+      return host_->SetMembership(members->generation, std::move(members->incarnations));
     }
     case v1::ShardCommand::kEnd:
       EndWith(PhaseFromProto(command.end().phase()), command.end().reason());

@@ -23,7 +23,7 @@ namespace sluice {
 class ShardAgent {
  public:
   struct Options {
-    ShardArrival hello;
+    ShardArrival hello;       // But for what the host works for.
     std::string coordinator;  // Its address, for messages.
     absl::Duration heartbeat = absl::Seconds(1);
     absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
@@ -58,6 +58,9 @@ class ShardAgent {
   absl::Status Do(const v1::ShardCommand& command);
   absl::Status ObeyStart(const v1::StartJob& job);
   void Tell(const ShardHost::News& news);
+  v1::ShardReport Hello() const;
+  // A report of this kind is in the outbox.
+  bool Waits(v1::ShardReport::ReportCase kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginTerm(uint32_t term);
   void EndWith(JobPhase phase, std::string reason);
   bool ShouldStop() const;
@@ -76,6 +79,7 @@ class ShardAgent {
   // before may have been lost with it; the coordinator knows repeats.
   std::optional<v1::ShardReport> named_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> part_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ShardReport> not_reproducible_ ABSL_GUARDED_BY(mutex_);
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // The stream's commands are being read.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -55,6 +55,7 @@ void ShardHost::Report(const News& news) {
 }
 
 absl::Status ShardHost::Start(const StartShard& start) {
+  const absl::Time begun_at = clock_->Now();
   if (start.incarnations.size() != options_.job.workers) {
     return absl::InvalidArgumentError(absl::StrCat("the coordinator names ",
                                                    start.incarnations.size(),
@@ -80,32 +81,56 @@ absl::Status ShardHost::Start(const StartShard& start) {
   }
   // Without the lock: restoring may take a while, and there is no core that anybody could need.
   absl::StatusOr<std::unique_ptr<Shard>> shard =
-      Shard::Create({.shard = options_.shard,
-                     .table = start.table,
-                     .layout = *std::move(layout),
-                     .compression = options_.job.compression,
-                     .job_uid = start.job_uid,
-                     .term = start.term,
-                     .generation = start.generation,
-                     .server_incarnation = options_.server_incarnation,
-                     .incarnations = start.incarnations,
-                     .first_step = start.first_step,
-                     .parameters_agree = start.parameters_agree,
-                     .window_bytes = start.window_bytes,
-                     .max_memory = options_.job.server.max_memory,
-                     .log = {},
-                     .restore = std::move(snapshot)});
+      Shard::Create(OptionsOf(start, *std::move(layout), std::move(snapshot)));
   if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
   shard_ = *std::move(shard);
   job_uid_ = start.job_uid;
   if (!ended_.empty()) Deliver(shard_->End(ended_));
-  logger_.Info("job ", options_.job.name, ": ", shard_->Stats().elements, " elements in ",
-               shard_->bundles(), " bundles, ", options_.job.workers, " workers",
-               start.restore_step == 0 ? ""
-                                       : absl::StrCat(", from the checkpoint after step ",
-                                                      start.restore_step, ", term ", start.term));
+  LogStart(start, clock_->Now() - begun_at);
   return absl::OkStatus();
+}
+
+ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
+                                  std::shared_ptr<const ShardSnapshot> snapshot) const {
+  const CheckpointSpec& checkpoint = options_.job.checkpoint;
+  return {.shard = options_.shard,
+          .table = start.table,
+          .layout = std::move(layout),
+          .compression = options_.job.compression,
+          .job_uid = start.job_uid,
+          .term = start.term,
+          .generation = start.generation,
+          .server_incarnation = options_.server_incarnation,
+          .incarnations = start.incarnations,
+          .first_step = start.first_step,
+          .parameters_agree = start.parameters_agree,
+          .window_bytes = start.window_bytes,
+          .max_memory = options_.job.server.max_memory,
+          .log = {},
+          .replay_bytes = checkpoint.enabled() ? checkpoint.replay_limit : 0,
+          .replay = start.replay,
+          .restore = std::move(snapshot)};
+}
+
+void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
+  const ShardStats stats = shard_->Stats();
+  logger_.Info("job ", options_.job.name, ": ", stats.elements, " elements in ", shard_->bundles(),
+               " bundles, ", options_.job.workers, " workers",
+               start.restore_step == 0
+                   ? ""
+                   : absl::StrCat(", from the checkpoint after step ", start.restore_step,
+                                  ", term ", start.term, ", read in ",
+                                  absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))),
+               start.replay ? absl::StrCat("; takes up step ", start.first_step,
+                                           " again from what the workers kept")
+                            : "");
+  const CheckpointSpec& checkpoint = options_.job.checkpoint;
+  if (checkpoint.enabled() && stats.log_limit < checkpoint.replay_limit) {
+    logger_.Warning("keeps ", stats.log_limit, " bytes of results for workers that are started ",
+                    "again, not checkpoint.replay_limit (", checkpoint.replay_limit,
+                    "): server.max_memory leaves no more; raise that, or lower replay_limit");
+  }
 }
 
 // Makes room for the core of start.term, or refuses it.
@@ -119,14 +144,16 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
         absl::StrCat("the job is in term ", term_,
                      " here; a coordinator that was replaced asks for term ", start.term));
   }
+  if (start.term == term_ && start.coordinator_incarnation < coordinator_incarnation_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("term ", start.term, " is led by a later coordinator (incarnation ",
+                     coordinator_incarnation_, ", not ", start.coordinator_incarnation,
+                     "); end the earlier one"));
+  }
   if (shard_ != nullptr && shard_->options().term == start.term) {
-    if (coordinator_incarnation_ != start.coordinator_incarnation) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "term ", start.term, " was begun by another coordinator (", coordinator_incarnation_,
-          ", not ", start.coordinator_incarnation, "); end one of them"));
-    }
+    coordinator_incarnation_ = start.coordinator_incarnation;
     *is_running = true;
-    return absl::OkStatus();
+    return shard_->SetMembership(start.generation, start.incarnations);
   }
   if (shard_ != nullptr) {
     Deliver(shard_->Suspend(start.term, ""));
@@ -188,14 +215,14 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   }
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
-  if (shard_ == nullptr) return absl::FailedPreconditionError("no job was started here");
-  shard_->NameCheckpoint(minimum_step);
+  // No core: its part of a checkpoint turned out damaged, and the job is about to go further back.
+  if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
 }
 
 absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   MutexLock lock(&mutex_);
-  if (shard_ == nullptr) return absl::FailedPreconditionError("no job was started here");
+  if (shard_ == nullptr) return absl::OkStatus();
   return shard_->SetMembership(generation, std::move(incarnations));
 }
 
@@ -281,6 +308,8 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       logger_.Warning(notice->text);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       Report(*named);
+    } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
+      Report(*other);
     } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
       if (writer_ != nullptr) writer_->Write(taken->snapshot);
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
@@ -307,6 +336,11 @@ bool ShardHost::started() const {
   return shard_ != nullptr;
 }
 
+ShardHost::Work ShardHost::work() const {
+  MutexLock lock(&mutex_);
+  return {.job_uid = job_uid_, .term = term_, .running = shard_ != nullptr && ended_.empty()};
+}
+
 ShardStats ShardHost::Stats() const {
   MutexLock lock(&mutex_);
   return shard_ == nullptr ? ShardStats() : shard_->Stats();
@@ -322,7 +356,8 @@ ShardHealthReport ShardHost::Health() const {
   return {.highest_closed_step = stats.highest_closed_step,
           .highest_open_step = stats.open_step,
           .elements = stats.elements,
-          .in_flight_bytes = stats.held_bytes};
+          .in_flight_bytes = stats.held_bytes,
+          .results_from = stats.results_from};
 }
 
 }  // namespace sluice

@@ -40,22 +40,31 @@ class ShardHost {
   ~ShardHost();
 
   // For the coordinator: a checkpoint that is announced to the workers, a part that is durable or
-  // is not, or one that cannot be restored.
-  using News = std::variant<CheckpointNamed, CheckpointPart>;
+  // is not, or one that cannot be restored, and that a worker cannot be repaired.
+  using News = std::variant<CheckpointNamed, CheckpointPart, NotReproducible>;
+  // What it works for; `running`: it has a core and the job has not ended.
+  struct Work {
+    uint64_t job_uid = 0;
+    uint32_t term = 0;
+    bool running = false;
+  };
   // Null: nobody. May be called with the host's lock held, so it must not call back. After this
   // returns the listener before is no longer called.
   void ReportTo(std::function<void(const News&)> listener);
 
   // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
-  // term again is OK and changes nothing; a higher one of the same run replaces the core. One call
-  // at a time. DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
+  // term again is OK: the core stays, and takes the membership and the coordinator, which may have
+  // been started again. A higher term of the same run replaces the core. One call at a time.
+  // DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
   // INVALID_ARGUMENT: what cannot be cut or restored; with checkpoints, a shard without a chunk.
+  // FAILED_PRECONDITION: of another run, a term that is over, or a coordinator that was replaced.
   absl::Status Start(const StartShard& start);
   // Lets go of the core: senders of earlier terms than `term` are answered FENCED with it, others
   // BUSY until the Start of `term`.
   void Suspend(uint32_t term, absl::string_view reason);
-  // As Shard::NameCheckpoint.
+  // As Shard::NameCheckpoint; nothing where there is no core.
   absl::Status NameCheckpoint(uint64_t minimum_step);
+  // As Shard::SetMembership; nothing where there is no core, whose Start will say it.
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // As Shard::ReleaseResults; nothing where there is no core.
   void ReleaseResults(uint64_t durable_step);
@@ -74,6 +83,7 @@ class ShardHost {
       const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
   bool started() const;
+  Work work() const;
   ShardStats Stats() const;
   double ResidualEnergy() const;
   ShardHealthReport Health() const;
@@ -81,6 +91,10 @@ class ShardHost {
 
  private:
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
+  ShardOptions OptionsOf(const StartShard& start, Layout layout,
+                         std::shared_ptr<const ShardSnapshot> snapshot) const;
+  void LogStart(const StartShard& start, absl::Duration took) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
@@ -99,9 +113,10 @@ class ShardHost {
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
   uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the run it works for; 0: none yet.
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest told.
-  uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // Who began the term.
-  std::string suspended_ ABSL_GUARDED_BY(mutex_);                 // Why.
-  std::string ended_ ABSL_GUARDED_BY(mutex_);  // For who comes when there is no core.
+  // Of the coordinator that began the term or took it over: the highest told.
+  uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
+  std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.

@@ -41,13 +41,14 @@ class HostFixture : public ::testing::Test {
     auto host = std::make_unique<ShardHost>(
         ShardHost::Options{.shard = 0,
                            .job = job_,
-                           .server_incarnation = 5,
+                           .server_incarnation = server_incarnation_,
                            .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
         &clock_, Logger("test"));
     host->ReportTo([this](const ShardHost::News& news) {
       MutexLock lock(&mutex_);
       if (const auto* part = std::get_if<CheckpointPart>(&news)) parts_.push_back(*part);
       if (const auto* named = std::get_if<CheckpointNamed>(&news)) named_.push_back(named->step);
+      if (std::holds_alternative<NotReproducible>(news)) ++not_reproducible_;
       told_.SignalAll();
     });
     return host;
@@ -123,13 +124,20 @@ class HostFixture : public ::testing::Test {
     return parts_.size();
   }
 
+  size_t not_reproducible() {
+    MutexLock lock(&mutex_);
+    return not_reproducible_;
+  }
+
   SteadyClock clock_;
+  uint64_t server_incarnation_ = 5;  // Of the next host.
   std::string folder_;
   JobSpec job_;
   Mutex mutex_;
   CondVar told_;
   std::vector<CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> named_ ABSL_GUARDED_BY(mutex_);
+  size_t not_reproducible_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace sluice

@@ -108,9 +108,16 @@ class ShardAgentTest : public HostFixture {
     EXPECT_EQ(control_.Await(ReportCase::kHello).hello().job_name(), "test");
   }
   void TearDown() override {
+    if (server_ != nullptr) Kill();
+  }
+  // As when its process dies: nobody is told anything.
+  void Kill() {
     agent_.reset();
-    if (host_ != nullptr) host_->End("the test is over");
-    if (server_ != nullptr) server_->Shutdown(TestDeadline());
+    server_->Shutdown(TestDeadline());
+    server_->Wait();
+    server_.reset();
+    parameters_.reset();
+    host_.reset();
   }
 
   void StartAndSave() {
@@ -160,6 +167,104 @@ TEST_F(ShardAgentTest, TellsOfCheckpointsAndTellsItAgainOnANewStream) {
   control_.Await(ReportCase::kHello);
   EXPECT_EQ(control_.Await(ReportCase::kCheckpointNamed).checkpoint_named(), 3u);
   EXPECT_EQ(control_.Await(ReportCase::kPart).SerializeAsString(), part.SerializeAsString());
+}
+
+TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
+  Serve(absl::Seconds(30));
+  control_.Command(1, StartOf(2, 0));
+  control_.AwaitAcknowledged(1);
+  control_.GoAway(false);
+  const v1::ShardHello hello = control_.Await(ReportCase::kHello).hello();
+  EXPECT_TRUE(hello.running());
+  EXPECT_EQ(hello.job_uid(), kHostJob);
+  EXPECT_EQ(hello.term(), 2u);
+  control_.Command(1, SuspendShard{.term = 3, .reason = "rank 1 was lost"});
+  control_.AwaitAcknowledged(1);
+  control_.GoAway(false);
+  const v1::ShardHello suspended = control_.Await(ReportCase::kHello).hello();
+  EXPECT_FALSE(suspended.running());
+  EXPECT_EQ(suspended.term(), 3u);
+}
+
+TEST_F(ShardAgentTest, MembersAndReleasesAreTakenAndAcknowledged) {
+  Serve(absl::Seconds(30));
+  StartAndSave();
+  control_.Command(3, ReleaseResults{.durable_step = 1});
+  control_.AwaitAcknowledged(3);
+  EXPECT_EQ(host_->Health().results_from, 2u);
+  while (control_.Await(ReportCase::kHealth).health().results_from() != 2) {
+  }
+  control_.Command(4, SetMembers{.generation = 2, .incarnations = {200}});
+  control_.AwaitAcknowledged(4);
+
+  const auto stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
+  grpc::ClientContext context;
+  context.set_deadline(TestDeadline());
+  const std::unique_ptr<FakeWorker::Stream> stream = stub->Exchange(&context);
+  EXPECT_EQ(AskOn(stream.get(), Request(0, 4)).outcome(), v1::OUTCOME_FENCED);
+  v1::ExchangeRequest other = Request(0, 2);
+  other.mutable_sender()->set_incarnation(200);
+  other.set_acked_step(0);
+  EXPECT_EQ(AskOn(stream.get(), other).outcome(), v1::OUTCOME_BUSY);
+  const v1::NotReproducible told = control_.Await(ReportCase::kNotReproducible).not_reproducible();
+  EXPECT_EQ(told.rank(), 0u);
+  EXPECT_EQ(told.step(), 2u);
+  EXPECT_THAT(told.reason(), HasSubstr("not deterministic"));
+  control_.GoAway(false);
+  control_.Await(ReportCase::kNotReproducible);  // Told again: the one before may be lost.
+  stream->WritesDone();
+
+  v1::ShardCommand wrong = CommandToProto({.command = SetMembers{3, {200}}});
+  wrong.mutable_membership()->mutable_members(0)->set_rank(1);
+  EXPECT_THAT(std::string(MembersFromProto(wrong.membership()).status().message()),
+              HasSubstr("found rank 1 where rank 0 belongs"));
+}
+
+// A shard's process that dies under real streams, and the next, which goes through the steps again.
+TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend) {
+  Serve(absl::Seconds(30));
+  control_.Command(1, StartOf(0, 0));
+  control_.Command(2, NameCheckpoint{.minimum_step = 3});
+  control_.AwaitAcknowledged(2);
+  std::vector<v1::ExchangeReply> before(1);
+  {
+    const auto stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
+    grpc::ClientContext context;
+    context.set_deadline(TestDeadline());
+    const std::unique_ptr<FakeWorker::Stream> stream = stub->Exchange(&context);
+    for (uint64_t step = 1; step <= 6; ++step) {
+      before.push_back(AskOn(stream.get(), Request(0, step)));
+      ASSERT_EQ(before.back().outcome(), v1::OUTCOME_RESULT);
+    }
+    Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
+    context.TryCancel();
+  }
+  control_.GoAway(true);
+  Kill();
+  control_.ComeBack();
+
+  server_incarnation_ = 6;
+  Serve(absl::Seconds(30));
+  StartShard start = StartOf(0, 3);
+  start.replay = true;
+  control_.Command(1, start);
+  control_.AwaitAcknowledged(1);
+  const auto stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
+  grpc::ClientContext context;
+  context.set_deadline(TestDeadline());
+  const std::unique_ptr<FakeWorker::Stream> stream = stub->Exchange(&context);
+  const v1::ExchangeReply need = AskOn(stream.get(), Request(0, 6));
+  EXPECT_EQ(need.outcome(), v1::OUTCOME_NEED);
+  EXPECT_EQ(need.need_from(), 4u);
+  EXPECT_EQ(need.server_incarnation(), 6u);
+  for (uint64_t step = 4; step <= 6; ++step) {
+    v1::ExchangeReply again = AskOn(stream.get(), Request(0, step));
+    EXPECT_EQ(again.server_incarnation(), 6u);
+    again.set_server_incarnation(5);
+    EXPECT_EQ(again.SerializeAsString(), before[step].SerializeAsString()) << step;
+  }
+  EXPECT_EQ(host_->Health().results_from, 4u);
+  stream->WritesDone();
 }
 
 TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint) {

@@ -116,12 +116,78 @@ TEST_F(ShardHostTest, TermsOnlyRiseAndEachHasOneCoordinator) {
   EXPECT_EQ(host->Start(StartOf(1, 0)).code(), absl::StatusCode::kFailedPrecondition);
   StartShard usurper = StartOf(2, 0);
   usurper.coordinator_incarnation = 4;
-  EXPECT_EQ(host->Start(usurper).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(host->Start(usurper).ok()) << "the coordinator was started again";
+  EXPECT_EQ(host->Health().highest_closed_step, 1u) << "and nothing else changed";
+  EXPECT_EQ(host->Start(StartOf(2, 0)).code(), absl::StatusCode::kFailedPrecondition)
+      << "the one before is over";
   usurper.term = 3;
-  EXPECT_TRUE(host->Start(usurper).ok()) << "a coordinator that was restarted";
+  EXPECT_TRUE(host->Start(usurper).ok());
   usurper.term = 4;
   usurper.job_uid = 1;
   EXPECT_EQ(host->Start(usurper).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ShardHostTest, ACoordinatorThatWasStartedAgainBringsTheMembership) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  EXPECT_FALSE(host->work().running);
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  RunStep(host.get(), 0, 1);
+  EXPECT_TRUE(host->work().running);
+  EXPECT_EQ(host->work().job_uid, kHostJob);
+  StartShard again = StartOf(0, 0);
+  again.coordinator_incarnation = 4;
+  again.replay = true;
+  again.generation = 2;
+  again.incarnations = {200};
+  ASSERT_TRUE(host->Start(again).ok());
+  Sender successor = SenderOf(0);
+  EXPECT_EQ(host->Pull(successor, 0, {}).status().code(), absl::StatusCode::kFailedPrecondition);
+  successor.incarnation = 200;
+  successor.generation = 2;
+  EXPECT_EQ(host->Pull(successor, 0, {})->size(), 1u) << "what was there is still there";
+  host->Suspend(1, "");
+  EXPECT_FALSE(host->work().running);
+  EXPECT_EQ(host->work().term, 1u);
+}
+
+TEST_F(ShardHostTest, KeepsResultsUntilTheyAreReleasedAsTheJobFileAllows) {
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(5);
+  EXPECT_EQ(host->Health().results_from, 1u);
+  EXPECT_EQ(host->Stats().log_limit, job_.checkpoint.replay_limit);
+  host->ReleaseResults(3);
+  EXPECT_EQ(host->Health().results_from, 4u);
+  AwaitPart();
+
+  job_.server.max_memory = 2 << 20;
+  job_.checkpoint.replay_limit = 1 << 30;
+  const std::unique_ptr<ShardHost> small = MakeHost();
+  ASSERT_TRUE(small->Start(StartOf(0, 0)).ok());
+  EXPECT_LE(small->Stats().log_limit, uint64_t{1} << 20);
+  job_.checkpoint.replay_limit = 0;
+  const std::unique_ptr<ShardHost> none = MakeHost();
+  ASSERT_TRUE(none->Start(StartOf(0, 0)).ok());
+  EXPECT_EQ(none->Health().results_from, 0u);
+}
+
+TEST_F(ShardHostTest, CommandsThatComeWhereThereIsNoCoreDoNoHarm) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  host->ReleaseResults(3);
+  EXPECT_TRUE(host->SetMembership(2, {200}).ok());
+  EXPECT_TRUE(host->NameCheckpoint(0).ok());
+}
+
+TEST_F(ShardHostTest, ASuccessorThatSendsOtherBytesIsReported) {
+  const std::unique_ptr<ShardHost> host = MakeHost();
+  ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
+  RunStep(host.get(), 0, 1);
+  ASSERT_TRUE(host->SetMembership(2, {200}).ok());
+  Exchange other;
+  other.sender = SenderOf(0);
+  other.sender.incarnation = 200;
+  other.step = 1;
+  other.frames = {NoneFrame({9, 9, 9, 9, 9, 9, 9, 9})};
+  host->Handle(/*stream=*/2, std::move(other));
+  EXPECT_EQ(not_reproducible(), 1u);
 }
 
 TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
