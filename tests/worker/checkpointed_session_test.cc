@@ -273,22 +273,29 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   server.SetShards({server.address(), deaf.address()});
   RemoteSessionOptions options = Options(server);
   options.shards = 2;
-  options.connect_timeout = absl::Milliseconds(500);
+  options.connect_timeout = absl::Milliseconds(1);
+  options.wait_limit = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
+  const absl::Time started = SteadyClock().Now();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1"));
+  EXPECT_GE(SteadyClock().Now() - started, absl::Milliseconds(400));
 }
 
 TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
   FakeServer server(
       {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 50});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  RemoteSessionOptions options = Options(server);
+  options.wait_limit = absl::Milliseconds(500);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "").ok());
+  const absl::Time started = SteadyClock().Now();
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
+  EXPECT_GE(SteadyClock().Now() - started, absl::Milliseconds(400));
   EXPECT_TRUE(IsRollback(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("has not answered"));
 }

@@ -34,6 +34,19 @@ TEST(ReplayBufferTest, KeepsAllFromTheFirstStepOn) {
   EXPECT_EQ(buffer.Find(1, 8, 0), nullptr);
 }
 
+TEST(ReplayBufferTest, BundlesOfAStepMayComeInAnyOrder) {
+  ReplayBuffer buffer(1, kPlenty, 1);
+  for (uint64_t step = 1; step <= 2; ++step) {
+    for (const uint32_t bundle : {2, 0, 3, 1}) buffer.Add(0, ExchangeOf(step, bundle));
+  }
+  for (uint64_t step = 1; step <= 2; ++step) {
+    for (const uint32_t bundle : {0, 1, 2, 3}) {
+      ASSERT_NE(buffer.Find(0, step, bundle), nullptr) << step << "/" << bundle;
+      EXPECT_EQ(buffer.Find(0, step, bundle)->exchange->bundle, bundle);
+    }
+  }
+}
+
 TEST(ReplayBufferTest, SharesWhatItKeeps) {
   ReplayBuffer buffer(1, kPlenty, 1);
   const auto exchange = ExchangeOf(1, 0);

@@ -1,7 +1,6 @@
 #include "worker/core/replay_buffer.h"
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 namespace sluice {
@@ -12,6 +11,12 @@ uint64_t BytesOf(const Exchange& exchange) {
   uint64_t bytes = sizeof(Exchange) + sizeof(ReplayBuffer::Entry);
   for (const std::string& frame : exchange.frames) bytes += sizeof(frame) + frame.size();
   return bytes;
+}
+
+using Key = std::pair<uint64_t, uint32_t>;
+
+bool IsBefore(const ReplayBuffer::Entry& entry, const Key& key) {
+  return Key(entry.exchange->step, entry.exchange->bundle) < key;
 }
 
 }  // namespace
@@ -25,16 +30,17 @@ void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const Exchange> exchange)
   if (bytes_max_ == 0 || step < from_) return;
   const uint64_t bytes = BytesOf(*exchange);
   bytes_ += bytes;
-  shards_[shard].push_back({std::move(exchange), bytes});
+  std::deque<Entry>& entries = shards_[shard];
+  // Mostly the last; bundles without data need not wait for those before them.
+  const auto at =
+      std::lower_bound(entries.begin(), entries.end(), Key(step, exchange->bundle), IsBefore);
+  entries.insert(at, {std::move(exchange), bytes});
   while (bytes_ > bytes_max_ && from_ < step) DropBefore(from_ + 1);
 }
 
 ReplayBuffer::Entry* ReplayBuffer::Find(uint32_t shard, uint64_t step, uint32_t bundle) {
   std::deque<Entry>& entries = shards_[shard];
-  const auto before = [](const Entry& entry, const std::pair<uint64_t, uint32_t>& key) {
-    return std::pair(entry.exchange->step, entry.exchange->bundle) < key;
-  };
-  const auto at = std::lower_bound(entries.begin(), entries.end(), std::pair(step, bundle), before);
+  const auto at = std::lower_bound(entries.begin(), entries.end(), Key(step, bundle), IsBefore);
   if (at == entries.end() || at->exchange->step != step || at->exchange->bundle != bundle) {
     return nullptr;
   }

@@ -25,7 +25,7 @@ class ReplayBuffer {
   // `bytes_max` 0: nothing is kept. `first_step` is the first that will be added.
   ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step);
 
-  // Steps come in order, and in each step the bundles of a shard.
+  // Steps come in order, each bundle of one once.
   void Add(uint32_t shard, std::shared_ptr<const Exchange> exchange);
   // Null: not kept. Until the next Add or Release.
   Entry* Find(uint32_t shard, uint64_t step, uint32_t bundle);

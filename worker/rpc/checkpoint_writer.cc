@@ -52,6 +52,11 @@ void CheckpointWriter::Finish() {
   while (working_ || !waiting_.empty()) changed_.Wait(&mutex_);
 }
 
+std::vector<CheckpointPart> CheckpointWriter::durable_parts() const {
+  MutexLock lock(&mutex_);
+  return durable_parts_;
+}
+
 void CheckpointWriter::Run() {
   while (true) {
     Work work;
@@ -85,6 +90,11 @@ void CheckpointWriter::Do(Work work) {
 bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::string_view bytes) {
   absl::StatusOr<CheckpointPart> part =
       WritePart(options_.dir, options_.sender.term, step, name, bytes);
+  if (part.ok()) {
+    MutexLock lock(&mutex_);
+    if (!durable_parts_.empty() && durable_parts_.front().step != step) durable_parts_.clear();
+    durable_parts_.push_back(*part);
+  }
   Tell(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
 }

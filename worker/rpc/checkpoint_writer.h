@@ -44,6 +44,8 @@ class CheckpointWriter {
   void ReportFailure(uint64_t step, absl::string_view why);
   // Waits until everything is written and reported.
   void Finish();
+  // Of the newest checkpoint of which one is; a coordinator that was told of them may be gone.
+  std::vector<CheckpointPart> durable_parts() const;
 
  private:
   struct Work {
@@ -62,8 +64,9 @@ class CheckpointWriter {
 
   const Options options_;
   CoordinatorClient coordinator_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  std::vector<CheckpointPart> durable_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -39,13 +39,7 @@ absl::Status CoordinatorClient::ReportCheckpoint(const Sender& sender, const Che
                                                  absl::Duration timeout) {
   v1::ReportCheckpointRequest request;
   SetSender(sender, request.mutable_sender());
-  v1::CheckpointPart* message = request.mutable_part();
-  message->set_term(part.term);
-  message->set_step(part.step);
-  message->set_name(part.name);
-  message->set_bytes(part.bytes);
-  message->set_checksum(part.checksum);
-  message->set_error(part.error);
+  SetPart(part, request.mutable_part());
   return Call(request, timeout, timeout, "report its part of a checkpoint",
               &v1::Coordinator::Stub::ReportCheckpoint)
       .status();

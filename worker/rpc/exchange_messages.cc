@@ -58,6 +58,15 @@ void SetSender(const Sender& sender, v1::Sender* message) {
   message->set_server_incarnation(sender.server_incarnation);
 }
 
+void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
+  message->set_term(part.term);
+  message->set_step(part.step);
+  message->set_name(part.name);
+  message->set_bytes(part.bytes);
+  message->set_checksum(part.checksum);
+  message->set_error(part.error);
+}
+
 void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message) {
   message->set_step(exchange.step);
   message->set_bundle(exchange.bundle);

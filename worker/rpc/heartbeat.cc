@@ -18,6 +18,7 @@ Heartbeat::Heartbeat(Options options)
     : options_(std::move(options)),
       stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))),
       last_answer_(options_.clock->Now()),
+      server_incarnation_(options_.server_incarnation),
       thread_([this] { Run(); }) {}
 
 Heartbeat::~Heartbeat() {
@@ -101,19 +102,36 @@ absl::Status Heartbeat::Beat() {
     return RollbackError(
         absl::StrCat("the coordinator says that the job went back (term ", reply.term(), ")"));
   }
-  if (reply.server_incarnation() < options_.server_incarnation) {
+  if (reply.server_incarnation() < server_incarnation_) {
     return Missed(absl::StrCat("an older instance, ", reply.server_incarnation(), " before ",
-                               options_.server_incarnation, ", answers in its place"));
+                               server_incarnation_, ", answers in its place"));
   }
-  last_answer_ = options_.clock->Now();
+  server_incarnation_ = reply.server_incarnation();
+  Answered();
+  options_.on_reply(reply);
   return absl::OkStatus();
 }
 
-absl::Status Heartbeat::Missed(const std::string& reason) const {
-  if (options_.clock->Now() - last_answer_ < options_.lease) return absl::OkStatus();
+void Heartbeat::Answered() {
+  last_answer_ = options_.clock->Now();
+  if (!told_) return;
+  told_ = false;
+  options_.logger.Info("the coordinator at ", options_.address, " is there again");
+}
+
+absl::Status Heartbeat::Missed(const std::string& reason) {
+  const absl::Duration away = options_.clock->Now() - last_answer_;
+  if (away < options_.patience) {
+    if (away >= options_.lease && !told_) {
+      told_ = true;
+      options_.logger.Warning("the coordinator at ", options_.address, " does not answer (", reason,
+                              "); waiting for it for ", absl::FormatDuration(options_.patience));
+    }
+    return absl::OkStatus();
+  }
   return absl::UnavailableError(
       absl::StrCat("the coordinator at ", options_.address, " has not answered for ",
-                   absl::FormatDuration(options_.lease), " (", reason,
+                   absl::FormatDuration(options_.patience), " (", reason,
                    "): the sluice-server of shard 0 has probably ended; its own log says why"));
 }
 

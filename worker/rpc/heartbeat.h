@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mutex.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
@@ -22,12 +23,16 @@ class Heartbeat {
     std::string address;
     absl::Duration interval;
     absl::Duration lease;
+    absl::Duration patience;          // So long the coordinator may be away: the lease, or more.
     uint64_t server_incarnation = 0;  // An answer from a lower one does not count.
     uint32_t term = 0;                // In an answer a higher one means that the job went back.
     const Clock* clock = nullptr;
+    Logger logger{"worker"};
     std::function<v1::HeartbeatRequest()> compose;
-    // The job has failed or gone back (RollbackError), or no heartbeat got through for a whole
-    // lease (UNAVAILABLE). Called once.
+    // An answer that finds all in order.
+    std::function<void(const v1::HeartbeatReply&)> on_reply;
+    // The job has failed or gone back (RollbackError), or no heartbeat got through for as long as
+    // patience lasts (UNAVAILABLE). Called once.
     std::function<void(absl::Status)> on_failure;
   };
   explicit Heartbeat(Options options);
@@ -42,7 +47,8 @@ class Heartbeat {
   bool WaitForNext();  // False: stop.
   // Not OK: final.
   absl::Status Beat();
-  absl::Status Missed(const std::string& reason) const;
+  absl::Status Missed(const std::string& reason);
+  void Answered();
 
   struct ParametersReport {
     uint64_t step = 0;
@@ -51,7 +57,10 @@ class Heartbeat {
 
   const Options options_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
-  absl::Time last_answer_;  // Of the thread.
+  // Of the thread.
+  absl::Time last_answer_;
+  uint64_t server_incarnation_;  // The highest that answered.
+  bool told_ = false;            // The log knows that the coordinator is away.
   Mutex mutex_;
   CondVar wake_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -10,7 +10,8 @@
 namespace sluice {
 namespace {
 
-PipelineOptions MakePipelineOptions(const TensorTable& table, const Membership& membership) {
+PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const TensorTable& table,
+                                    const Membership& membership) {
   PipelineOptions options;
   options.table = table;
   options.layout = membership.layout;
@@ -19,6 +20,7 @@ PipelineOptions MakePipelineOptions(const TensorTable& table, const Membership& 
   options.first_step = membership.first_step;
   options.parameters_agree = membership.parameters_agree;
   options.window_bytes = membership.window_bytes;
+  if (session.checkpoint.enabled()) options.replay_bytes = session.checkpoint.replay_limit;
   return options;
 }
 
@@ -45,11 +47,12 @@ std::string StepsName(uint64_t from, uint64_t to) {
 LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
                          const Membership& membership)
     : options_(options),
+      patience_(options.checkpoint.enabled() ? options.wait_limit : options.connect_timeout),
       clock_(*options.clock),
       table_(table),
       membership_(membership),
       encoder_(table, membership.layout, options.compression, options.rank),
-      pipeline_(MakePipelineOptions(table, membership)),
+      pipeline_(MakePipelineOptions(options, table, membership)),
       writer_(MakeWriter(options, membership)) {
   const absl::Time now = clock_.Now();
   last_progress_ = now;
@@ -65,20 +68,24 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
   }
-  for (ShardLink& link : links_) link.stream->Open();
+  for (ShardLink& link : links_) link.stream->Open(link.server_incarnation);
   strand_ = std::thread([this] { RunStrand(); });
-  heartbeat_ = std::make_unique<Heartbeat>(
-      Heartbeat::Options{.address = options.coordinator,
-                         .interval = membership.heartbeat,
-                         .lease = membership.lease,
-                         .server_incarnation = membership.sender.server_incarnation,
-                         .term = membership.sender.term,
-                         .clock = options.clock,
-                         .compose = [this] { return ComposeHeartbeat(); },
-                         .on_failure =
-                             [this](absl::Status status) {
-                               Fail(absl::IsUnavailable(status) ? Lost(std::move(status)) : status);
-                             }});
+  heartbeat_ = std::make_unique<Heartbeat>(Heartbeat::Options{
+      .address = options.coordinator,
+      .interval = membership.heartbeat,
+      .lease = membership.lease,
+      .patience = options.checkpoint.enabled() ? std::max(membership.lease, options.wait_limit)
+                                               : membership.lease,
+      .server_incarnation = membership.sender.server_incarnation,
+      .term = membership.sender.term,
+      .clock = options.clock,
+      .logger = options.logger,
+      .compose = [this] { return ComposeHeartbeat(); },
+      .on_reply = [this](const v1::HeartbeatReply& reply) { Heard(reply); },
+      .on_failure =
+          [this](absl::Status status) {
+            Fail(absl::IsUnavailable(status) ? Lost(std::move(status)) : status);
+          }});
 }
 
 LiveSession::~LiveSession() {
@@ -100,7 +107,10 @@ void LiveSession::CarryOut(const Pipeline::Effects& effects) {
       links_[retry->shard].retry_at = clock_.Now() + retry->delay;
       WakeStrand();
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
-      if (!leaving_) (void)FailLocked(failed->status);
+      // Without this worker's doing the job may be over by then.
+      if (!leaving_ || IsRollback(failed->status) || absl::IsDataLoss(failed->status)) {
+        (void)FailLocked(failed->status);
+      }
     } else if (const auto* replay = std::get_if<ReplayBegun>(&effect)) {
       options_.logger.Info("shard ", replay->shard, " was started again and asked for ",
                            StepsName(replay->from, replay->to), "; sending ",
@@ -116,6 +126,11 @@ void LiveSession::Flush(const Pipeline::Effects& effects) {
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) links_[send->shard].stream->Flush();
   }
+}
+
+void LiveSession::Heard(const v1::HeartbeatReply& reply) {
+  MutexLock lock(&mutex_);
+  pipeline_.Release(reply.durable_step());
 }
 
 absl::Status LiveSession::status() const {
@@ -313,7 +328,11 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   const uint64_t dense_bytes = counters.steps * sizeof(float) * TotalElements(table_);
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
+  if (writer_ != nullptr) {
+    for (const CheckpointPart& part : writer_->durable_parts()) SetPart(part, request.add_parts());
+  }
   MutexLock lock(&mutex_);
+  request.set_replay_from(pipeline_.replay_from());
   const absl::Time now = clock_.Now();
   request.set_seconds_since_progress(absl::ToDoubleSeconds(now - last_progress_));
   v1::WorkerProgress* progress = request.mutable_progress();

@@ -42,7 +42,9 @@ class LiveSession final : public ShardStream::Events {
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
 
-  // From here on nothing that streams do is an error. FAILED_PRECONDITION: a step is open.
+  // From here on nothing that streams do is an error, but for a job that has gone back and a shard
+  // that was started again and closes something differently. Where what was sent is kept, streams
+  // go on: such a shard may need it. FAILED_PRECONDITION: a step is open.
   absl::Status BeginLeaving();
   // The last heartbeat's content, for Leave.
   v1::HeartbeatRequest LastWords();
@@ -58,7 +60,7 @@ class LiveSession final : public ShardStream::Events {
     absl::Duration backoff;
     absl::Time reopen_at = absl::InfiniteFuture();
     absl::Time retry_at = absl::InfiniteFuture();
-    uint64_t server_incarnation = 0;
+    uint64_t server_incarnation = 0;  // The highest that answered.
   };
 
   void OnStreamUp(uint32_t shard) override;
@@ -75,6 +77,7 @@ class LiveSession final : public ShardStream::Events {
   absl::Status Unreachable(uint32_t shard) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeStrand() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Heard(const v1::HeartbeatReply& reply);
   v1::HeartbeatRequest ComposeHeartbeat();
 
   void RunStrand();
@@ -85,6 +88,7 @@ class LiveSession final : public ShardStream::Events {
   absl::Time NextTimer() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RemoteSessionOptions options_;
+  const absl::Duration patience_;  // With a shard that cannot be reached.
   const Clock& clock_;
   const TensorTable table_;
   const Membership membership_;

@@ -40,7 +40,10 @@ void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
                                                  ": ", answer.status().message())));
       return;
     }
-    link.server_incarnation = std::max(link.server_incarnation, incarnation);
+    if (incarnation > link.server_incarnation) {
+      link.server_incarnation = incarnation;
+      pipeline_.ShardReplaced(shard, &effects);
+    }
     pipeline_.Answer(shard, *std::move(answer), &effects);
     CarryOut(effects);
   }
@@ -52,6 +55,7 @@ void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
   if (Over()) return;
   ShardLink& link = links_[shard];
   if (!MayPass(status)) {
+    if (leaving_) return;
     (void)FailLocked(ToStatus(status, absl::StrCat("shard ", shard, " at ", link.stream->address(),
                                                    " ended the stream")));
     return;
@@ -59,27 +63,30 @@ void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
   link.trouble = Reason(status);
   const absl::Time now = clock_.Now();
   link.silent_since = std::min(link.silent_since, now);
-  if (now - link.silent_since >= options_.connect_timeout) {
-    (void)FailLocked(Unreachable(shard));
+  if (now - link.silent_since >= patience_) {
+    if (!leaving_) (void)FailLocked(Unreachable(shard));
     return;
   }
-  if (!link.told) {
+  // The shards may go before this worker hears that all is done.
+  if (!link.told && !leaving_) {
+    link.told = true;
     options_.logger.Warning("shard ", shard, " at ", link.stream->address(), ": ", link.trouble,
-                            "; trying again for ", absl::FormatDuration(options_.connect_timeout));
+                            "; trying again for ", absl::FormatDuration(patience_));
   }
-  link.told = true;
   link.reopen_at = now + link.backoff;
   link.backoff = std::min(2 * link.backoff, options_.backoff_max);
   WakeStrand();
 }
 
-bool LiveSession::Over() const { return !status_.ok() || leaving_ || stopping_; }
+bool LiveSession::Over() const {
+  return !status_.ok() || stopping_ || (leaving_ && pipeline_.replay_from() == 0);
+}
 
 absl::Status LiveSession::Unreachable(uint32_t shard) const {
   const ShardLink& link = links_[shard];
   return Lost(absl::UnavailableError(
       absl::StrCat("shard ", shard, " at ", link.stream->address(), " cannot be reached for ",
-                   absl::FormatDuration(options_.connect_timeout), " (", link.trouble,
+                   absl::FormatDuration(patience_), " (", link.trouble,
                    "): is sluice-server running there with --shard ", shard,
                    ", and may this machine connect to it?")));
 }
@@ -145,16 +152,16 @@ void LiveSession::ServeShard(uint32_t shard, absl::Time now, Pipeline::Effects* 
   ShardLink& link = links_[shard];
   if (now >= link.reopen_at) {
     link.reopen_at = absl::InfiniteFuture();
-    link.stream->Open();
+    link.stream->Open(link.server_incarnation);
     pipeline_.StreamReset(shard, effects);
   }
   if (now >= link.retry_at) {
     link.retry_at = absl::InfiniteFuture();
     pipeline_.RetryDue(shard, effects);
   }
-  if (now >= link.silent_since + options_.connect_timeout) {
+  if (now >= link.silent_since + patience_) {
     // A shard that was sent nothing yet has nothing to say.
-    if (!link.stream->Connected()) {
+    if (!leaving_ && !link.stream->Connected()) {
       (void)FailLocked(Unreachable(shard));
     }
     link.silent_since = absl::InfiniteFuture();
@@ -165,8 +172,7 @@ absl::Time LiveSession::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
   if (Over()) return next;
   for (const ShardLink& link : links_) {
-    next = std::min(
-        {next, link.reopen_at, link.retry_at, link.silent_since + options_.connect_timeout});
+    next = std::min({next, link.reopen_at, link.retry_at, link.silent_since + patience_});
   }
   return next;
 }

@@ -261,8 +261,9 @@ absl::Status RemoteSession::Leave() {
   if (!status.ok()) return status;
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
   do {
-    const absl::StatusOr<v1::LeaveReply> reply =
-        coordinator_.Leave(request, options_.connect_timeout);
+    if (absl::Status so_far = live_->status(); !so_far.ok()) return so_far;
+    const absl::StatusOr<v1::LeaveReply> reply = coordinator_.Leave(
+        request, options_.checkpoint.enabled() ? options_.wait_limit : options_.connect_timeout);
     if (!reply.ok()) return Lost(reply.status());
     if (reply->phase() == v1::JOB_PHASE_FAILED) {
       return absl::AbortedError(reply->failure().empty() ? "the job has failed" : reply->failure());

@@ -32,7 +32,8 @@ struct RemoteSessionOptions {
       absl::Seconds(60);  // To reach the coordinator, since workers may start first.
   absl::Duration connect_timeout =
       absl::Seconds(20);  // For a shard to be reached, at first and again.
-  // With checkpoints: for the coordinator to be reached if `rejoining`, and for others to come.
+  // With checkpoints: for others to come, and instead of connect_timeout and the lease; in Join, if
+  // `rejoining`, for the coordinator to be reached.
   absl::Duration wait_limit = absl::Minutes(10);
   bool rejoining = false;  // After a rollback: the coordinator may be coming up again.
   absl::Duration backoff_min = absl::Milliseconds(50);  // Between two tries; doubles.

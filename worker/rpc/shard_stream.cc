@@ -19,7 +19,7 @@ constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
 class ShardStream::Call final
     : public grpc::ClientBidiReactor<v1::ExchangeRequest, v1::ExchangeReply> {
  public:
-  explicit Call(ShardStream* owner) : owner_(owner) {
+  Call(ShardStream* owner, const Sender& sender) : owner_(owner), sender_(sender) {
     owner_->stub_->async()->Exchange(&context_, this);
     AddHold();
     StartRead(&reply_);
@@ -45,7 +45,7 @@ class ShardStream::Call final
       writing_ = true;
     }
     request_.Clear();
-    if (first_) SetSender(owner_->sender_, request_.mutable_sender());
+    if (first_) SetSender(sender_, request_.mutable_sender());
     first_ = false;
     SetRequest(*exchange, &request_);
     if (exchange->step > 0) owner_->bytes_up_ += request_.ByteSizeLong() + kMessagePrefix;
@@ -111,6 +111,7 @@ class ShardStream::Call final
   }
 
   ShardStream* const owner_;
+  const Sender sender_;
   grpc::ClientContext context_;
   v1::ExchangeRequest request_;  // Belongs to whoever set writing_.
   bool first_ = true;            // Likewise.
@@ -126,10 +127,10 @@ class ShardStream::Call final
 ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events)
     : shard_(shard),
       address_(std::move(address)),
-      sender_(sender),
       events_(events),
       channel_(MakeChannel(address_)),
-      stub_(v1::ParameterShard::NewStub(channel_)) {}
+      stub_(v1::ParameterShard::NewStub(channel_)),
+      sender_(sender) {}
 
 ShardStream::~ShardStream() {
   std::shared_ptr<Call> open;
@@ -143,12 +144,14 @@ ShardStream::~ShardStream() {
   while (calls_ > 0) ended_.Wait(&mutex_);
 }
 
-void ShardStream::Open() {
-  auto opened = std::make_shared<Call>(this);
+void ShardStream::Open(uint64_t server_incarnation) {
+  std::shared_ptr<Call> opened;
   {
     MutexLock lock(&mutex_);
     if (closing_) return;
     Check(call_ == nullptr, "one stream at a time");
+    sender_.server_incarnation = server_incarnation;
+    opened = std::make_shared<Call>(this, sender_);
     call_ = opened;
     ++calls_;
   }

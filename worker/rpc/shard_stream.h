@@ -31,8 +31,9 @@ class ShardStream {
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
-  // Only when there is none: at first, and after OnStreamDown.
-  void Open();
+  // Only when there is none: at first, and after OnStreamDown. `server_incarnation` is the highest
+  // that was seen of the shard: an instance before it refuses.
+  void Open(uint64_t server_incarnation);
   // In order. Dropped if the stream is down or goes down: whoever opens it again repeats.
   void Enqueue(std::shared_ptr<const Exchange> exchange);
   // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
@@ -53,7 +54,6 @@ class ShardStream {
 
   const uint32_t shard_;
   const std::string address_;
-  const Sender sender_;
   Events* const events_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::ParameterShard::Stub> stub_;
@@ -61,6 +61,7 @@ class ShardStream {
   std::atomic<uint64_t> bytes_down_ = 0;
   mutable Mutex mutex_;
   CondVar ended_;
+  Sender sender_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.
   std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
