@@ -173,8 +173,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
     return;
   }
   if (OverMemory(exchange)) {
-    ++stats_.refused_busy;
-    Answer(stream, exchange, Outcome::kBusy, "", out);
+    AnswerBusy(stream, exchange, now, out);
     return;
   }
   BundlePlan& plan = bundles_[exchange.bundle];
@@ -321,6 +320,21 @@ void Shard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome, s
     answer->term = job_term_;
   }
   answer->message = std::move(message);
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void Shard::AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out) {
+  ++stats_.refused_busy;
+  absl::Duration waited;
+  for (const std::unique_ptr<OpenBundle>& open : open_.bundles) {
+    if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
+  }
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->outcome = Outcome::kBusy;
+  answer->step = exchange.step;
+  answer->bundle = exchange.bundle;
+  answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
+      absl::ToInt64Milliseconds(waited / 8), options_.busy_retry_ms, options_.busy_retry_ms_max));
   out->push_back(Reply{stream, std::move(answer)});
 }
 

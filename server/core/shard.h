@@ -50,8 +50,9 @@ struct ShardOptions {
   // The other parties may be further than first_step: the workers send again what this shard lost.
   // Requests that show so are answered NEED with the open step, and change nothing.
   bool replay = false;
-  uint32_t invalid_limit = 3;  // So many invalid ones running fence a rank.
-  uint32_t busy_retry_ms = 50;
+  uint32_t invalid_limit = 3;   // So many invalid ones running fence a rank.
+  uint32_t busy_retry_ms = 50;  // What BUSY says at first; an eighth of the step's wait later,
+  uint32_t busy_retry_ms_max = 1000;                   // up to this.
   absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
   // Of the step before first_step, to go on from bit for bit; null: begin with nothing. Create lets
   // go of it.
@@ -199,6 +200,7 @@ class Shard {
   void AdvanceSteps(Effects* out);
   void ForgetResults();
   bool OverMemory(const Exchange& exchange) const;
+  void AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out);
   void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
               Effects* out);
   void SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer, Effects* out);

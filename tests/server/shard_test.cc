@@ -309,11 +309,31 @@ TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
   ShardUnderTest shard(options);
   const ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
   EXPECT_EQ(busy.outcome, Outcome::kBusy);
-  EXPECT_GT(busy.retry_after_ms, 0u);
+  EXPECT_EQ(busy.retry_after_ms, options.busy_retry_ms);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, Outcome::kPending);
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kResult);
   EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 2)).outcome, Outcome::kPending) << "now the lowest";
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, Outcome::kResult);
+}
+
+// Every retry carries its frames again: those who wait for a rank that is lost must not fill the
+// network with them.
+TEST(Shard, BusyOnesComeBackLessOftenTheLongerAStepWaits) {
+  ShardOptions options = SmallShard(2);
+  options.window_bytes = 1;
+  options.max_memory = 3 * 4 * 6 + 2;
+  ShardUnderTest shard(options);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, Outcome::kPending);
+  const auto retry_after = [&](absl::Duration waited) {
+    shard.Advance(waited);
+    const ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
+    EXPECT_EQ(busy.outcome, Outcome::kBusy);
+    return busy.retry_after_ms;
+  };
+  EXPECT_EQ(retry_after(absl::ZeroDuration()), options.busy_retry_ms);
+  EXPECT_EQ(retry_after(absl::Seconds(2)), 250u);
+  EXPECT_EQ(retry_after(absl::Seconds(2)), 500u);
+  EXPECT_EQ(retry_after(absl::Hours(1)), options.busy_retry_ms_max);
 }
 
 TEST(Shard, AJobThatDoesNotFitIsRefusedWithTheNumbers) {
