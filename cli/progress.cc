@@ -42,7 +42,7 @@ std::string Row(absl::string_view name, absl::string_view step, absl::string_vie
 }
 
 std::string WorkerRow(const v1::MemberStatus& member, double dense_step) {
-  const std::string name = absl::StrCat(member.rank());
+  const std::string name = absl::StrCat(member.rank(), member.lost() ? " lost" : "");
   if (!member.joined()) return Row(name, "not here yet", "", "", "", "", "", "");
   const v1::WorkerProgress& p = member.progress();
   return Row(name, StepOf(p.step(), p.total_steps()), absl::StrFormat("%.4f", p.loss()),
@@ -95,6 +95,16 @@ std::string LossLine(const v1::GetStatusReply& status, const ProgressFrame& fram
                       status.last_rollback());
 }
 
+std::string Repairs(uint32_t count) {
+  return absl::StrCat(count, count == 1 ? " repair" : " repairs");
+}
+
+// The job asks for exact recovery, runs, and could not have it now.
+bool HasFallen(const v1::GetStatusReply& status) {
+  return status.phase() == v1::JOB_PHASE_RUNNING && status.recovery_class() == "rollback" &&
+         !status.recovery_reason().empty();
+}
+
 std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& totals,
                      const ProgressFrame& frame) {
   std::string line = absl::StrCat(status.job_name(), "  ", PhaseName(status.phase()), " ",
@@ -108,6 +118,7 @@ std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& tot
     absl::StrAppend(&line, "  checkpoint ", status.checkpoint_step());
   }
   if (frame.restarts > 0) absl::StrAppend(&line, "  ", Restarts(frame.restarts));
+  if (status.repairs() > 0) absl::StrAppend(&line, "  ", Repairs(status.repairs()));
   if (!frame.page_url.empty()) absl::StrAppend(&line, "  ", frame.page_url);
   return line;
 }
@@ -181,6 +192,12 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
   if (!frame.last_death.empty() || !status.last_rollback().empty()) {
     lines.push_back(LossLine(status, frame));
   }
+  if (!status.last_repair().empty()) {
+    lines.push_back(absl::StrCat("repaired: ", status.last_repair()));
+  }
+  if (HasFallen(status)) {
+    lines.push_back(absl::StrCat("recovery class rollback: ", status.recovery_reason()));
+  }
   for (std::string& line : lines) {
     if (line.size() > width) line.resize(width);
   }
@@ -194,6 +211,8 @@ std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& 
     absl::StrAppend(&survival, ", checkpoint ", status.checkpoint_step());
   }
   if (frame.restarts > 0) absl::StrAppend(&survival, ", ", Restarts(frame.restarts));
+  if (status.repairs() > 0) absl::StrAppend(&survival, ", ", Repairs(status.repairs()));
+  if (HasFallen(status)) absl::StrAppend(&survival, ", recovery class rollback");
   if (IsGathering(status.phase()) || totals.step == 0) {
     return absl::StrCat(FormatElapsed(frame.elapsed), " ", PhaseName(status.phase()), ": ",
                         WaitingFor(status, totals), survival);

@@ -50,7 +50,8 @@ struct ProgressFrame {
 };
 
 // A block of lines, each at most `width` columns; never more than kTableRowsMax workers. One more
-// if something was lost.
+// if something was lost, one if it was brought back, one if the next loss would be a rollback
+// although the job asks for more.
 inline constexpr size_t kTableRowsMax = 16;
 std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const ProgressFrame& frame,
                                        size_t width);

@@ -59,6 +59,7 @@ Json FactsJson(const RunFacts& facts, bool ok) {
   if (facts.survival.has_value()) {
     json["restarts"] = facts.survival->restarts;
     json["rollbacks"] = facts.survival->rollbacks;
+    json["repairs"] = facts.survival->repairs;
   }
   return json;
 }
@@ -67,12 +68,12 @@ std::string SurvivalLine(const SurvivalFacts& survival) {
   uint32_t restarts = 0;
   for (const auto& [name, count] : survival.restarts) restarts += count;
   return absl::StrFormat(
-      "  %-14s %d restarts%s, %d rollbacks\n", "survived", restarts,
+      "  %-14s %d restarts%s, %d repairs, %d rollbacks\n", "survived", restarts,
       survival.restarts.empty()
           ? ""
           : absl::StrCat(" (", absl::StrJoin(survival.restarts, ", ", absl::PairFormatter(": ")),
                          ")"),
-      survival.rollbacks);
+      survival.repairs, survival.rollbacks);
 }
 
 std::string Dump(const Json& json) {

@@ -39,6 +39,7 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view json);
 struct SurvivalFacts {
   std::map<std::string, uint32_t> restarts;  // By process name; only those that were.
   uint32_t rollbacks = 0;
+  uint32_t repairs = 0;  // Processes brought back without one.
 };
 
 // What the launcher knows.

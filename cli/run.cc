@@ -116,6 +116,7 @@ class JobRun {
   absl::Time finished_ = absl::InfiniteFuture();  // When a process was lost that nobody needed.
   absl::Duration wall_ = absl::ZeroDuration();
   v1::GetStatusReply status_;  // The last one heard.
+  uint32_t repairs_ = 0;       // Of all coordinators that were heard.
   EtaEstimator eta_;
   std::string failure_;  // The first one; empty: none.
   int stop_signal_ = 0;
@@ -323,9 +324,16 @@ void JobRun::TakeStatus() {
   const bool rolled_back =
       !answer->last_rollback().empty() &&
       (answer->last_rollback() != status_.last_rollback() || answer->term() != status_.term());
+  const bool repaired =
+      !answer->last_repair().empty() && answer->last_repair() != status_.last_repair();
+  // A coordinator that was started again counts from 0.
+  const bool goes_on = answer->uptime_ms() >= status_.uptime_ms();
+  const uint32_t counted = goes_on ? std::min(status_.repairs(), answer->repairs()) : 0;
+  repairs_ += answer->repairs() - counted;
   status_ = *std::move(answer);
   eta_.Observe(clock_.Now(), TotalsOf(status_).step);
   if (rolled_back && !options_.quiet) console_.Say(status_.last_rollback());
+  if (repaired && !options_.quiet) console_.Say(status_.last_repair());
 }
 
 void JobRun::ShowProgress() {
@@ -361,8 +369,8 @@ RunFacts JobRun::Facts() const {
     }
   }
   if (setup_.spec.checkpoint.enabled()) {
-    facts.survival =
-        SurvivalFacts{restarts_.restarts(), RollbacksSince(setup_.spec, setup_.start.term)};
+    facts.survival = SurvivalFacts{restarts_.restarts(),
+                                   RollbacksSince(setup_.spec, setup_.start.term), repairs_};
   }
   return facts;
 }

@@ -34,7 +34,12 @@ std::string CheckpointLine(const v1::GetStatusReply& status) {
   if (status.seconds_since_checkpoint() > 0) {
     absl::StrAppendFormat(&line, ", %.0f s ago", status.seconds_since_checkpoint());
   }
-  absl::StrAppend(&line, "  term ", status.term(), "  rollbacks ", status.rollbacks());
+  absl::StrAppend(&line, "  term ", status.term(), "  rollbacks ", status.rollbacks(), "  repairs ",
+                  status.repairs());
+  if (!status.recovery_class().empty()) {
+    absl::StrAppend(&line, "\nrecovery class ", status.recovery_class());
+  }
+  if (!status.recovery_reason().empty()) absl::StrAppend(&line, ": ", status.recovery_reason());
   return line;
 }
 
@@ -46,7 +51,11 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
   std::string text = absl::StrJoin(ProgressTable(status, frame, kWidth), "\n");
   for (const v1::ShardStatus& shard : status.shards()) {
     absl::StrAppend(&text, "\nshard ", shard.shard(), "  ");
-    if (shard.attached()) {
+    if (shard.lost()) {
+      absl::StrAppend(&text, shard.address());
+      absl::StrAppendFormat(&text, "  lost: not heard of for %.0f s; the job waits for it",
+                            shard.seconds_since_report());
+    } else if (shard.attached()) {
       absl::StrAppend(&text, shard.address(), "  ", shard.elements(),
                       " parameters  closed up to step ", shard.highest_closed_step());
       absl::StrAppendFormat(&text, "  heard %.1f s ago", shard.seconds_since_report());
@@ -54,7 +63,9 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
       absl::StrAppend(&text, "not here yet");
     }
   }
-  if (status.checkpoint_step() > 0 || status.term() > 0) {
+  const bool has_checkpoints =
+      !status.recovery_class().empty() && status.recovery_class() != "none";
+  if (status.checkpoint_step() > 0 || status.term() > 0 || has_checkpoints) {
     absl::StrAppend(&text, "\n", CheckpointLine(status));
   }
   if (!status.failure().empty()) absl::StrAppend(&text, "\nfailure: ", status.failure());

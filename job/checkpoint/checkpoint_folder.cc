@@ -14,6 +14,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "base/crc32c.h"
 #include "job/checkpoint/durable_file.h"
 
@@ -100,6 +102,14 @@ class RecordReader {
     if (!value.is_string()) return Fail<std::string>(key, "a text");
     return value.get<std::string>();
   }
+  std::string HexText(const char* key) {
+    std::string text = Text(key);
+    const bool is_hex = text.size() % 2 == 0 && std::all_of(text.begin(), text.end(), [](char c) {
+                          return absl::ascii_isxdigit(static_cast<unsigned char>(c));
+                        });
+    return is_hex ? text : Fail<std::string>(key, "hexadecimal");
+  }
+  void Refuse(const char* key) { Fail<int>(key, "as Sluice writes it"); }
   bool Bool(const char* key) {
     const Json& value = Find(key);
     if (!value.is_boolean()) return Fail<bool>(key, "true or false");
@@ -219,6 +229,66 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
     }
   }
   return "";
+}
+
+// Sizes as a text: lists of a large table would take a line for each number.
+std::string SizesText(const std::vector<int64_t>& sizes) { return absl::StrJoin(sizes, "x"); }
+
+bool ReadSizes(const std::string& text, std::vector<int64_t>* sizes) {
+  if (text.empty()) return true;
+  for (const absl::string_view size : absl::StrSplit(text, 'x')) {
+    if (!absl::SimpleAtoi(size, &sizes->emplace_back())) return false;
+  }
+  return SizesText(*sizes) == text;
+}
+
+// What the coordinator announced of the term. Texts that others chose may hold any bytes.
+void AddAnnouncement(const RunRecord& record, nlohmann::ordered_json* json) {
+  (*json)["generation"] = record.generation;
+  (*json)["restore_step"] = record.restore_step;
+  (*json)["parameters_agree"] = record.parameters_agree;
+  nlohmann::ordered_json& members = (*json)["members"] = nlohmann::ordered_json::array();
+  for (const RunMember& member : record.members) {
+    members.push_back({{"nonce", Hex(member.nonce)},
+                       {"incarnation", Hex(member.incarnation)},
+                       {"host", absl::CEscape(member.host)},
+                       {"pid", member.pid},
+                       {"parameters_sha256", absl::BytesToHexString(member.parameters_sha256)}});
+  }
+  nlohmann::ordered_json& table = (*json)["table"] = nlohmann::ordered_json::array();
+  for (const TensorInfo& tensor : record.table) {
+    table.push_back({{"name", absl::CEscape(tensor.name)},
+                     {"shape", SizesText(tensor.shape)},
+                     {"strides", SizesText(tensor.strides)},
+                     {"dtype", static_cast<uint32_t>(tensor.dtype)}});
+  }
+}
+
+void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
+  record->generation = reader->Number<uint32_t>("generation");
+  record->restore_step = reader->Number<uint64_t>("restore_step");
+  record->parameters_agree = reader->Bool("parameters_agree");
+  for (const Json& entry : reader->List("members")) {
+    RecordReader fields(&entry);
+    RunMember& member = record->members.emplace_back();
+    member.nonce = fields.HexNumber<uint64_t>("nonce");
+    member.incarnation = fields.HexNumber<uint64_t>("incarnation");
+    member.pid = fields.Number<uint32_t>("pid");
+    member.parameters_sha256 = absl::HexStringToBytes(fields.HexText("parameters_sha256"));
+    if (!absl::CUnescape(fields.Text("host"), &member.host)) fields.Refuse("host");
+    if (!fields.problem().empty()) reader->Refuse("members");
+  }
+  for (const Json& entry : reader->List("table")) {
+    RecordReader fields(&entry);
+    TensorInfo& tensor = record->table.emplace_back();
+    if (!absl::CUnescape(fields.Text("name"), &tensor.name)) fields.Refuse("name");
+    if (!ReadSizes(fields.Text("shape"), &tensor.shape)) fields.Refuse("shape");
+    if (!ReadSizes(fields.Text("strides"), &tensor.strides)) fields.Refuse("strides");
+    const auto dtype = fields.Number<uint8_t>("dtype");
+    if (dtype < 1 || dtype > 3) fields.Refuse("dtype");
+    tensor.dtype = static_cast<DType>(dtype);
+    if (!fields.problem().empty()) reader->Refuse("table");
+  }
 }
 
 const CheckpointPart* FindPart(const CheckpointManifest& manifest, absl::string_view name) {
@@ -383,12 +453,15 @@ absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
   absl::Status made = MakeFolder(std::string(dir));
   if (!made.ok()) return made;
-  const std::string text = RecordText({{"format", kRunFormat},
-                                       {"version", kVersion},
-                                       {"job_name", record.job_name},
-                                       {"job_uid", Hex(record.job_uid)},
-                                       {"term", record.term},
-                                       {"finished", record.finished}});
+  nlohmann::ordered_json json = {{"format", kRunFormat},        {"version", kVersion},
+                                 {"job_name", record.job_name}, {"job_uid", Hex(record.job_uid)},
+                                 {"term", record.term},         {"finished", record.finished}};
+  const nlohmann::ordered_json plain = json;
+  if (record.generation > 0) AddAnnouncement(record, &json);
+  std::string text = RecordText(std::move(json));
+  // Then a coordinator that is started again takes the term for one that was not announced, and
+  // begins the next one: more is lost, and nothing is wrong.
+  if (text.size() > kMaxRecordSize) text = RecordText(plain);
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
   RemoveUnfinished(path);  // One process at a time writes this file.
   return WriteDurably(path, text).status();
@@ -409,6 +482,7 @@ absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   record.job_uid = reader.HexNumber<uint64_t>("job_uid");
   record.term = reader.Number<uint32_t>("term");
   record.finished = reader.Bool("finished");
+  if (read->contains("generation")) ReadAnnouncement(&reader, &record);
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
   return record;
 }

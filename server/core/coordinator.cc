@@ -54,7 +54,7 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints) {
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
   if (has_checkpoints() && options_.run.has_value()) {
-    if (CanGoOnInTerm(*options_.run)) {
+    if (options_.run->finished || CanGoOnInTerm(*options_.run)) {
       GoOnInTerm(*options_.run, now);
       return;
     }
@@ -83,7 +83,11 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
   start_sequence_ = ++sequence_;
   members_sequence_ = ++sequence_;  // It may have died before it told all shards.
   book_.BeginTerm(term_);
-  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+  if (record.finished) {
+    phase_ = JobPhase::kFinished;
+    end_sequence_ = ++sequence_;
+  }
+  for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
     const RunMember& from = record.members[rank];
     Member& member = members_[rank];
     member.present = true;
@@ -454,11 +458,19 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* o
 JobState Coordinator::StateFor(Member* member) const {
   // With checkpoints, a worker that has finished heeds only the answers to its Leave.
   if (ended() && !(phase_ == JobPhase::kFinished && has_checkpoints())) member->told_end = true;
+  return State();
+}
+
+JobState Coordinator::State() const {
   return {.phase = phase_,
           .failure = failure_,
           .generation = generation_,
           .term = term_,
           .durable_step = book_.newest()};
+}
+
+void Coordinator::EndNotTold(const Sender& sender) {
+  if (sender.rank < members_.size()) members_[sender.rank].told_end = false;
 }
 
 bool Coordinator::OfEarlierTerm(const Sender& sender) const {
@@ -500,6 +512,11 @@ void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode
       absl::FailedPreconditionError(absl::StrCat(
           "the job has ", phase == JobPhase::kFinished ? "finished" : "failed: ", reason)),
       out);
+}
+
+bool Coordinator::AnyToldEnd() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.told_end; });
 }
 
 bool Coordinator::Drained() const {

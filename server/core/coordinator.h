@@ -51,7 +51,8 @@ struct CoordinatorOptions {
   uint64_t replay_limit = 0;  // Of the job's checkpoints; 0: every loss is a rollback.
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
-  // 0, else in the next one. Absent: a new run.
+  // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
+  // it, are told. Absent: a new run.
   std::optional<RunRecord> run{};
   // Complete checkpoints of that run, the newest verified; by step, ascending.
   std::vector<CheckpointManifest> checkpoints{};
@@ -270,11 +271,17 @@ class Coordinator {
   // Ends the job with `reason`; nothing if it has ended.
   void Fail(absl::string_view reason, Effects* out);
 
+  // As a worker of this term is told it.
+  JobState State() const;
+  // The answer to this sender's last call did not say that the job has ended after all.
+  void EndNotTold(const Sender& sender);
   JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
   uint32_t term() const { return term_; }
   // The job has ended, and all shards and workers that are there know it.
   bool Drained() const;
+  // Some worker was told that the job has ended.
+  bool AnyToldEnd() const;
   JobStatus Status(absl::Time now) const;
 
  private:

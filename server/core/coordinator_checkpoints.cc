@@ -41,6 +41,10 @@ RunRecord Coordinator::Record(bool finished) const {
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
+  if (phase_ == JobPhase::kFinished) {
+    out->push_back(Notice{"the run has finished; workers that have not heard of it are told"});
+    return;
+  }
   if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
     out->push_back(Notice{absl::StrCat("the coordinator was started again; term ", term_,
                                        " goes on where it was, with the newest checkpoint at ",

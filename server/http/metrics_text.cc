@@ -3,6 +3,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -123,10 +124,27 @@ void AddSurvival(const JobStatus& job, Families* out) {
     out->Gauge("sluice_checkpoint_age_seconds", "Since the newest job checkpoint became complete.",
                absl::ToDoubleSeconds(*job.checkpoint_age));
   }
-  out->Gauge("sluice_term", "Raised by each rollback and restart of the coordinator.", job.term);
+  out->Gauge("sluice_term", "Raised by each rollback.", job.term);
   out->Counter("sluice_rollbacks_total",
                "Times the job went back to a checkpoint since this coordinator started.",
                job.rollbacks);
+  out->Counter("sluice_repairs_total",
+               "Processes brought back without a rollback since this coordinator started.",
+               job.repairs);
+  out->Start("sluice_recovery_class",
+             "1 for what the next loss would mean: replay (repaired in place) or rollback.",
+             prometheus::MetricType::Gauge);
+  for (const RecoveryClass recovery : {RecoveryClass::kReplay, RecoveryClass::kRollback}) {
+    out->AddSample({{"class", std::string(ToString(recovery))}}).gauge.value =
+        recovery == job.recovery_class;
+  }
+  const auto is_lost = [](const auto& who) { return who.lost; };
+  out->Start("sluice_lost", "Processes whose lease is over and that the job waits for.",
+             prometheus::MetricType::Gauge);
+  out->AddSample({{"kind", "worker"}}).gauge.value =
+      static_cast<double>(std::count_if(job.members.begin(), job.members.end(), is_lost));
+  out->AddSample({{"kind", "shard"}}).gauge.value =
+      static_cast<double>(std::count_if(job.shards.begin(), job.shards.end(), is_lost));
 }
 
 }  // namespace

@@ -43,6 +43,8 @@ void AddMembers(const JobStatus& job, std::string* out) {
     const MemberProgress& progress = member.progress;
     const std::string state =
         !member.joined ? "awaited"
+        : member.lost  ? absl::StrFormat("lost, not heard of for %.0f s",
+                                         absl::ToDoubleSeconds(member.since_heartbeat))
         : member.left
             ? "left"
             : absl::StrFormat("heard %.0f s ago", absl::ToDoubleSeconds(member.since_heartbeat));
@@ -59,6 +61,18 @@ void AddMembers(const JobStatus& job, std::string* out) {
   absl::StrAppend(out, "</table>\n");
 }
 
+absl::string_view RecoveryText(RecoveryClass recovery) {
+  switch (recovery) {
+    case RecoveryClass::kReplay:
+      return "Recovery class replay: a process that is lost is brought back to where it was.";
+    case RecoveryClass::kRollback:
+      return "Recovery class rollback: the next loss takes the whole job back to the checkpoint.";
+    case RecoveryClass::kNone:
+      break;
+  }
+  return "Recovery class none: the next loss ends the job.";
+}
+
 void AddSurvival(const JobStatus& job, std::string* out) {
   absl::StrAppend(out, "<p>");
   if (job.checkpoint_step == 0) {
@@ -72,10 +86,19 @@ void AddSurvival(const JobStatus& job, std::string* out) {
     }
   }
   absl::StrAppend(out, "; term ", job.term, "; ", job.rollbacks,
-                  job.rollbacks == 1 ? " rollback" : " rollbacks",
+                  job.rollbacks == 1 ? " rollback" : " rollbacks", ", ", job.repairs,
+                  job.repairs == 1 ? " repair" : " repairs",
                   " since this coordinator started.</p>\n");
+  absl::StrAppend(out, "<p>", RecoveryText(job.recovery_class));
+  if (!job.recovery_reason.empty()) {
+    absl::StrAppend(out, " Why: ", EscapeHtml(job.recovery_reason), ".");
+  }
+  absl::StrAppend(out, "</p>\n");
+  if (!job.last_repair.empty()) {
+    absl::StrAppend(out, "<p>Last repair: ", EscapeHtml(job.last_repair), ".</p>\n");
+  }
   if (!job.last_rollback.empty()) {
-    absl::StrAppend(out, "<p>Last: ", EscapeHtml(job.last_rollback), ".</p>\n");
+    absl::StrAppend(out, "<p>Last rollback: ", EscapeHtml(job.last_rollback), ".</p>\n");
   }
 }
 
@@ -84,9 +107,12 @@ void AddShards(const JobStatus& job, std::string* out) {
                   "<h2>Shards</h2><table><tr><th>shard</th><th>address</th><th>state</th>"
                   "<th>parameters</th><th>step</th></tr>\n");
   for (const ShardStatus& shard : job.shards) {
-    absl::StrAppend(out, "<tr><td>", shard.shard, "</td><td>", EscapeHtml(shard.address),
-                    "</td><td>", shard.attached ? "attached" : "awaited", "</td><td>",
-                    shard.elements, "</td><td>", shard.highest_closed_step, "</td></tr>\n");
+    absl::StrAppend(
+        out, "<tr><td>", shard.shard, "</td><td>", EscapeHtml(shard.address), "</td><td>",
+        shard.lost       ? "lost"
+        : shard.attached ? "attached"
+                         : "awaited",
+        "</td><td>", shard.elements, "</td><td>", shard.highest_closed_step, "</td></tr>\n");
   }
   absl::StrAppend(out, "</table>\n");
 }

@@ -369,6 +369,7 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
     out->set_pid(member.pid);
     out->set_joined(member.joined);
     out->set_left(member.left);
+    out->set_lost(member.lost);
     out->set_seconds_since_heartbeat(absl::ToDoubleSeconds(member.since_heartbeat));
     ProgressToProto(member.progress, out->mutable_progress());
   }
@@ -377,6 +378,7 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
     out->set_shard(shard.shard);
     out->set_address(shard.address);
     out->set_attached(shard.attached);
+    out->set_lost(shard.lost);
     out->set_seconds_since_report(absl::ToDoubleSeconds(shard.since_report));
     out->set_elements(shard.elements);
     out->set_highest_closed_step(shard.highest_closed_step);

@@ -7,6 +7,18 @@
 #include "server/rpc/convert.h"
 
 namespace sluice {
+namespace {
+
+// Effects behind one that is for the disk. Each comes from a call or a shard's report.
+constexpr size_t kWaitingMax = 10000;
+
+bool IsForDisk(const CoordinatorEffect& effect) {
+  return std::holds_alternative<PersistRun>(effect) ||
+         std::holds_alternative<WriteCheckpoint>(effect) ||
+         std::holds_alternative<DropCheckpoint>(effect);
+}
+
+}  // namespace
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
                                  const Clock* clock, Logger logger)
@@ -18,9 +30,12 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
       coordinator_(std::move(options), clock->Now()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
+  announced_ = coordinator_.State();
   coordinator_.Begin(&effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
+  while (!waiting_.empty()) WriteFirst();  // Nobody calls yet.
   ticker_ = std::thread([this] { RunTicks(); });
+  writer_ = std::thread([this] { RunWrites(); });
 }
 
 CoordinatorHost::~CoordinatorHost() {
@@ -28,8 +43,10 @@ CoordinatorHost::~CoordinatorHost() {
     MutexLock lock(&mutex_);
     stopping_ = true;
     stopping_changed_.SignalAll();
+    waiting_changed_.SignalAll();
   }
   ticker_.join();
+  writer_.join();
 }
 
 void CoordinatorHost::RunTicks() {
@@ -38,7 +55,7 @@ void CoordinatorHost::RunTicks() {
     stopping_changed_.WaitFor(&mutex_, tick_);
     Coordinator::Effects effects;
     coordinator_.Tick(clock_->Now(), &effects);
-    Deliver(effects);
+    Deliver(std::move(effects));
   }
 }
 
@@ -48,7 +65,7 @@ JoinToken CoordinatorHost::Join(JoinWaiter* waiter, WorkerJoin join) {
   waiters_.emplace(token, waiter);
   Coordinator::Effects effects;
   coordinator_.Join(token, std::move(join), clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
   return token;
 }
 
@@ -63,23 +80,23 @@ absl::StatusOr<JobState> CoordinatorHost::Heartbeat(const WorkerHeartbeat& heart
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   absl::StatusOr<JobState> state = coordinator_.Heartbeat(heartbeat, clock_->Now(), &effects);
-  Deliver(effects);
-  return state;
+  Deliver(std::move(effects));
+  return Announced(std::move(state), heartbeat.sender);
 }
 
 absl::StatusOr<JobState> CoordinatorHost::Leave(const WorkerLeave& leave) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   absl::StatusOr<JobState> state = coordinator_.Leave(leave, clock_->Now(), &effects);
-  Deliver(effects);
-  return state;
+  Deliver(std::move(effects));
+  return Announced(std::move(state), leave.last.sender);
 }
 
 absl::Status CoordinatorHost::WorkerPart(const Sender& sender, const CheckpointPart& part) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   absl::Status status = coordinator_.WorkerPart(sender, part, clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
   return status;
 }
 
@@ -89,7 +106,7 @@ CheckpointToken CoordinatorHost::RequestCheckpoint(CheckpointAnswer answer) {
   requests_.emplace(token, std::move(answer));
   Coordinator::Effects effects;
   coordinator_.RequestCheckpoint(token, &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
   return token;
 }
 
@@ -109,7 +126,7 @@ void CoordinatorHost::ShardArrived(ControlStreamId stream, const ShardArrival& a
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.AttachShard(stream, arrival, clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 void CoordinatorHost::ShardHealth(ControlStreamId stream, const ShardHealthReport& health) {
@@ -121,21 +138,21 @@ void CoordinatorHost::ShardAcknowledged(ControlStreamId stream, uint64_t sequenc
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.ShardAcknowledged(stream, sequence, clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 void CoordinatorHost::ShardFailed(ControlStreamId stream, absl::string_view reason) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.ShardFailed(stream, reason, &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 void CoordinatorHost::ShardPart(ControlStreamId stream, const CheckpointPart& part) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.ShardPart(stream, part, clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 void CoordinatorHost::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
@@ -148,7 +165,7 @@ void CoordinatorHost::ShardNotReproducible(ControlStreamId stream, uint32_t rank
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.ShardNotReproducible(stream, rank, reason, clock_->Now(), &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 void CoordinatorHost::ShardGone(ControlStreamId stream) {
@@ -161,12 +178,17 @@ void CoordinatorHost::Fail(absl::string_view reason) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.Fail(reason, &effects);
-  Deliver(effects);
+  Deliver(std::move(effects));
 }
 
 bool CoordinatorHost::Drained() const {
   MutexLock lock(&mutex_);
-  return coordinator_.Drained();
+  return coordinator_.Drained() && waiting_.empty() && !writing_;
+}
+
+bool CoordinatorHost::AnyToldEnd() const {
+  MutexLock lock(&mutex_);
+  return coordinator_.AnyToldEnd();
 }
 
 JobStatus CoordinatorHost::Status() const {
@@ -174,37 +196,116 @@ JobStatus CoordinatorHost::Status() const {
   return coordinator_.Status(clock_->Now());
 }
 
-void CoordinatorHost::Deliver(const Coordinator::Effects& effects) {
-  for (const CoordinatorEffect& effect : effects) {
-    if (!CarryOut(effect)) break;
+void CoordinatorHost::Deliver(Coordinator::Effects effects) {
+  while (waiting_.size() > kWaitingMax && !stopping_) waiting_changed_.Wait(&mutex_);
+  Enqueue(std::move(effects));
+}
+
+void CoordinatorHost::Enqueue(Coordinator::Effects effects) {
+  for (CoordinatorEffect& effect : effects) {
+    if (std::holds_alternative<PersistRun>(effect)) ++persisting_;
+    waiting_.push_back(std::move(effect));
   }
+  CarryOutWaiting();
+  if (!waiting_.empty()) waiting_changed_.SignalAll();
   LogEnd();
 }
 
-bool CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
+void CoordinatorHost::CarryOutWaiting() {
+  while (!writing_ && !waiting_.empty() && !IsForDisk(waiting_.front())) {
+    const CoordinatorEffect effect = std::move(waiting_.front());
+    waiting_.pop_front();
+    CarryOut(effect);
+  }
+  if (persisting_ == 0) announced_ = coordinator_.State();
+}
+
+void CoordinatorHost::RunWrites() {
+  MutexLock lock(&mutex_);
+  while (!stopping_ || !waiting_.empty()) {
+    if (waiting_.empty()) {
+      waiting_changed_.Wait(&mutex_);
+    } else {
+      WriteFirst();
+    }
+  }
+}
+
+void CoordinatorHost::WriteFirst() {
+  const CoordinatorEffect effect = std::move(waiting_.front());
+  waiting_.pop_front();
+  writing_ = true;
+  mutex_.Unlock();
+  absl::Status status;
+  if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+    status = folder_->Persist(persist->record);
+  } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+    status = folder_->Write(write->manifest);
+  } else {
+    status = folder_->Drop(std::get<DropCheckpoint>(effect).step);
+  }
+  mutex_.Lock();
+  writing_ = false;
+  if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+    --persisting_;
+    Persisted(persist->record, status);
+  } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+    Coordinator::Effects effects;
+    coordinator_.CheckpointWritten(write->manifest.step, status, clock_->Now(), &effects);
+    Enqueue(std::move(effects));
+  } else if (!status.ok()) {
+    logger_.Warning(status.message());  // It only takes room.
+  }
+  CarryOutWaiting();
+  waiting_changed_.SignalAll();
+}
+
+void CoordinatorHost::Persisted(const RunRecord& record, const absl::Status& status) {
+  if (status.ok()) return;
+  if (record.finished) {  // Then only a later start does not know it.
+    logger_.Warning(status.message());
+    return;
+  }
+  const std::string reason =
+      absl::StrCat("term ", record.term, " of the job cannot be recorded: ", status.message());
+  for (const auto& [token, answer] : requests_) answer(absl::UnavailableError(reason));
+  requests_.clear();
+  // What was to follow is void: nobody may hear of it.
+  for (const auto& [token, waiter] : waiters_) {
+    waiter->Answer(absl::FailedPreconditionError(reason));
+  }
+  waiters_.clear();
+  waiting_.clear();
+  persisting_ = 0;
+  Coordinator::Effects effects;
+  coordinator_.Fail(reason, &effects);
+  Enqueue(std::move(effects));
+}
+
+absl::StatusOr<JobState> CoordinatorHost::Announced(absl::StatusOr<JobState> state,
+                                                    const Sender& sender) {
+  if (!state.ok() || persisting_ == 0) return state;
+  coordinator_.EndNotTold(sender);
+  return announced_;
+}
+
+void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
   if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
     const auto waiter = waiters_.find(join->token);
-    if (waiter == waiters_.end()) return true;
+    if (waiter == waiters_.end()) return;
     waiter->second->Answer(join->grant);
     waiters_.erase(waiter);
   } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
     const auto output = outputs_.find(command->stream);
-    if (output == outputs_.end()) return true;
+    if (output == outputs_.end()) return;
     output->second->Send(std::make_shared<const v1::ShardCommand>(CommandToProto(*command)));
   } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
     logger_.Warning("a shard was refused: ", refusal->why.message());
     const auto output = outputs_.find(refusal->stream);
     if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
-  } else if (const auto* persist = std::get_if<PersistRun>(&effect)) {
-    return Persist(persist->record);
-  } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
-    Write(write->manifest);
-  } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
-    const absl::Status dropped = folder_->Drop(drop->step);
-    if (!dropped.ok()) logger_.Warning(dropped.message());  // It only takes room.
   } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
     const auto request = requests_.find(answer->token);
-    if (request == requests_.end()) return true;
+    if (request == requests_.end()) return;
     request->second(answer->step);
     requests_.erase(request);
   } else {
@@ -215,31 +316,6 @@ bool CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
       logger_.Info(notice.text);
     }
   }
-  return true;
-}
-
-bool CoordinatorHost::Persist(const RunRecord& record) {
-  const absl::Status persisted = folder_->Persist(record);
-  if (persisted.ok()) return true;
-  if (record.finished) {  // Then only a later start does not know it.
-    logger_.Warning(persisted.message());
-    return true;
-  }
-  const std::string reason =
-      absl::StrCat("term ", record.term, " of the job cannot be recorded: ", persisted.message());
-  for (const auto& [token, answer] : requests_) answer(absl::UnavailableError(reason));
-  requests_.clear();
-  Coordinator::Effects effects;
-  coordinator_.Fail(reason, &effects);
-  Deliver(effects);
-  return false;
-}
-
-void CoordinatorHost::Write(const CheckpointManifest& manifest) {
-  const absl::Status written = folder_->Write(manifest);
-  Coordinator::Effects effects;
-  coordinator_.CheckpointWritten(manifest.step, written, clock_->Now(), &effects);
-  Deliver(effects);
 }
 
 void CoordinatorHost::LogEnd() {

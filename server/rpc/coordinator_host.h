@@ -1,11 +1,12 @@
 // CoordinatorHost: the coordinator's core behind one lock, with the calls that wait for it, the
-// shards' control streams and the thread that ticks. What the core wants on disk is written with
-// the lock held, in the order of its effects, so that nothing is announced that is not there.
-// Thread-safe.
+// shards' control streams and the threads that tick and write. What the core wants on disk is
+// written without the lock, and what follows in the order of its effects waits for it: nothing is
+// announced that is not there, and a slow disk holds up no heartbeat. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -67,16 +68,26 @@ class CoordinatorHost {
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.
   bool Drained() const;
+  bool AnyToldEnd() const;
   JobStatus Status() const;
   uint64_t server_incarnation() const { return server_incarnation_; }
 
  private:
   void RunTicks();
-  void Deliver(const Coordinator::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // False: the job has failed by it, and what was to follow is void.
-  bool CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool Persist(const RunRecord& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Write(const CheckpointManifest& manifest) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunWrites();
+  // In order, and after all that wait already. When too many wait, so does the caller.
+  void Deliver(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Enqueue(Coordinator::Effects effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Up to the next that is for the disk.
+  void CarryOutWaiting() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The first that waits, which is for the disk. Lets go of the lock meanwhile.
+  void WriteFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Persisted(const RunRecord& record, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `state`, or, while what it rests on is not on disk, what was so before.
+  absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t server_incarnation_;
@@ -88,12 +99,18 @@ class CoordinatorHost {
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool end_logged_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<CoordinatorEffect> waiting_ ABSL_GUARDED_BY(mutex_);
+  CondVar waiting_changed_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
+  size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
+  JobState announced_ ABSL_GUARDED_BY(mutex_);     // As it was before those.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<ControlStreamId, ControlOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread ticker_;
+  std::thread writer_;
 };
 
 }  // namespace sluice

@@ -167,7 +167,10 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
     return reactor;
   }
   const absl::StatusOr<JobState> state = host_->Heartbeat(*heartbeat);
-  if (state.ok()) reply->set_generation(state->generation);
+  if (state.ok()) {
+    reply->set_generation(state->generation);
+    reply->set_durable_step(state->durable_step);
+  }
   reply->set_server_incarnation(host_->server_incarnation());
   reactor->Finish(SetState(state, reply));
   return reactor;

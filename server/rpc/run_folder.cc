@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const JobSpec& job,
 absl::Status RunFolder::Look(const JobSpec& job) {
   absl::Status status = LookAtRun(job);
   if (!status.ok()) return status;
+  if (run_.has_value() && run_->finished) return absl::OkStatus();
   absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir_);
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());
@@ -75,6 +76,12 @@ absl::Status RunFolder::Look(const JobSpec& job) {
                                           "bring them back, or remove the folder to begin anew"));
 }
 
+absl::Status RunFolder::FinishedRun(const JobSpec& job) {
+  return absl::FailedPreconditionError(absl::StrCat(job.checkpoint.dir,
+                                                    " holds a finished run of job ", job.name,
+                                                    "; give another checkpoint.dir, or remove it"));
+}
+
 absl::Status RunFolder::LookAtRun(const JobSpec& job) {
   absl::StatusOr<RunRecord> record = ReadRunRecord(dir_);
   if (absl::IsNotFound(record.status())) return absl::OkStatus();
@@ -84,10 +91,9 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
                                                       record->job_name, ", not of ", job.name,
                                                       "; give this job another checkpoint.dir"));
   }
-  if (record->finished) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(dir_, " holds a finished run of job ", job.name,
-                     "; give another checkpoint.dir, or remove it"));
+  const bool workers_known = record->members.size() == job.workers;
+  if (record->finished && (!workers_known || job.checkpoint.replay_limit == 0)) {
+    return FinishedRun(job);
   }
   run_ = *std::move(record);
   return absl::OkStatus();

@@ -20,13 +20,17 @@ class RunFolder {
  public:
   // Makes the folder, locks it, and looks what is there: says in the log what is damaged and what
   // of unfinished checkpoints was removed. FAILED_PRECONDITION: another coordinator has it, or it
-  // holds a run that this job cannot go on with. Other errors: trouble with the disk.
+  // holds a run that this job cannot go on with, or a finished one of unknown workers. Other
+  // errors: trouble with the disk.
   static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const JobSpec& job, const Logger& logger);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
-  // Of an unfinished run that is to go on; none: a new run begins here.
+  // That a run in this folder is over, for somebody who wants to begin another.
+  static absl::Status FinishedRun(const JobSpec& job);
+  // Of an unfinished run that is to go on, or of a finished one whose workers may not know it yet;
+  // none: a new run begins here.
   const std::optional<RunRecord>& run() const { return run_; }
   // The newest that is whole, and older ones; ascending.
   const std::vector<CheckpointManifest>& checkpoints() const { return checkpoints_; }

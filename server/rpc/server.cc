@@ -146,6 +146,7 @@ class GrpcServer final : public Server {
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {
     if (options_.shard == 0) {
+      had_finished_ = folder != nullptr && folder->run().has_value() && folder->run()->finished;
       CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
       coordinator_ = std::make_unique<CoordinatorHost>(std::move(coordinator), std::move(folder),
                                                        clock, logger_);
@@ -180,6 +181,7 @@ class GrpcServer final : public Server {
   const ServerOptions options_;
   const Clock* const clock_;
   const Logger logger_;
+  bool had_finished_ = false;  // The run, before this process was started.
   int port_ = 0;
   std::string address_;
   ShardHost host_;
@@ -281,7 +283,9 @@ std::optional<absl::Status> GrpcServer::Outcome() {
     if (coordinator_ != nullptr && end.phase == JobPhase::kFailed) coordinator_->Fail(end.reason);
   }
   const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
-  if (!done && clock_->Now() - *ending_since_ < kEndPatience) return std::nullopt;
+  const absl::Duration patience = had_finished_ ? options_.finished_patience : kEndPatience;
+  if (!done && clock_->Now() - *ending_since_ < patience) return std::nullopt;
+  if (had_finished_ && !coordinator_->AnyToldEnd()) return RunFolder::FinishedRun(options_.job);
   if (end.ended && end.phase == JobPhase::kFinished) return absl::OkStatus();
   return absl::AbortedError(end.ended ? end.reason : stop_reason_);
 }

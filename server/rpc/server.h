@@ -26,12 +26,15 @@ struct ServerOptions {
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.
+  // Of shard 0 that was started again after the end: for workers that have not heard of it.
+  absl::Duration finished_patience = absl::Seconds(10);
 };
 
 class Server {
  public:
   // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: options that do not fit together. Shard 0
-  // of a job with checkpoints goes on with the unfinished run that is in checkpoint.dir;
+  // of a job with checkpoints goes on with the unfinished run that is in checkpoint.dir; with a
+  // finished one, it tells those of its workers that ask, and Outcome is an error if nobody did.
   // FAILED_PRECONDITION, DATA_LOSS: it cannot, or another coordinator has the folder.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Clock* clock);
   // Ends calls that are still open at once.

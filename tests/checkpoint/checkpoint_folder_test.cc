@@ -188,6 +188,41 @@ TEST_F(CheckpointFolder, KeepsTheRunRecord) {
   EXPECT_THAT(AllFiles(dir()), ElementsAre("run.json"));
 }
 
+RunRecord AnnouncedRecord() {
+  RunRecord record{"sample", 0xFEDCBA9876543210, 4, false};
+  record.generation = 7;
+  record.restore_step = uint64_t{1} << 40;
+  record.parameters_agree = false;
+  record.table = {
+      {.name = "fc.weight", .shape = {128, 1568}, .strides = {1, 128}, .dtype = DType::kFloat16},
+      {.name = "\"odd\" \xFF\n", .shape = {3}, .strides = {}, .dtype = DType::kFloat32}};
+  record.members = {{.nonce = 0xFFFFFFFFFFFFFFFF,
+                     .incarnation = 1,
+                     .host = "a\xFF",
+                     .pid = 12,
+                     .parameters_sha256 = std::string("\0\x7F\xFF", 3)},
+                    {}};
+  return record;
+}
+
+TEST_F(CheckpointFolder, KeepsWhatWasAnnouncedOfTheTerm) {
+  const RunRecord record = AnnouncedRecord();
+  ASSERT_TRUE(WriteRunRecord(dir(), record).ok());
+  const auto read = ReadRunRecord(dir());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, record);
+}
+
+TEST_F(CheckpointFolder, ARecordThatWouldBeTooLargeIsKeptWithoutTheAnnouncement) {
+  RunRecord record = AnnouncedRecord();
+  record.table.resize(kMaxTensors);
+  for (TensorInfo& tensor : record.table) tensor.name = std::string(kMaxTensorNameSize, 'n');
+  ASSERT_TRUE(WriteRunRecord(dir(), record).ok());
+  const auto read = ReadRunRecord(dir());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, (RunRecord{"sample", 0xFEDCBA9876543210, 4, false}));
+}
+
 TEST_F(CheckpointFolder, ManyWriteAtATime) {
   std::vector<std::thread> writers;
   for (uint32_t rank = 0; rank < 8; ++rank) {
@@ -328,7 +363,7 @@ TEST_F(CheckpointFolder, AnyTextIsAManifestOrAnError) {
 }
 
 TEST_F(CheckpointFolder, EveryDamagedRunRecordIsSeen) {
-  const RunRecord record{"sample", 0xFEDCBA9876543210, 4, false};
+  const RunRecord record = AnnouncedRecord();
   ASSERT_TRUE(WriteRunRecord(dir(), record).ok());
   const std::string path = dir() + "/run.json";
   const std::string good = ReadText(path);

@@ -145,6 +145,28 @@ TEST(ProgressTableTest, TellsWhatDiedAndWhatWasLost) {
   EXPECT_EQ(ProgressTable(status, {}, 200).back(), "lost: from step 101 back to 96: 5 steps lost");
 }
 
+TEST(ProgressTableTest, TellsWhatWasBroughtBackAndWhatTheNextLossWouldMean) {
+  v1::GetStatusReply status = Running(2);
+  status.set_recovery_class("replay");
+  EXPECT_THAT(ProgressTable(status, {}, 200), SizeIs(5)) << "nothing to tell";
+  status.set_repairs(2);
+  status.set_last_repair("shard 1 was started again (repair 2)");
+  status.mutable_members(1)->set_lost(true);
+  std::vector<std::string> lines = ProgressTable(status, {}, 200);
+  EXPECT_THAT(lines[0], HasSubstr("  2 repairs"));
+  EXPECT_THAT(lines[3], ::testing::StartsWith("1 lost "));
+  EXPECT_EQ(lines.back(), "repaired: shard 1 was started again (repair 2)");
+  status.set_recovery_class("rollback");
+  EXPECT_EQ(ProgressTable(status, {}, 200).back(), lines.back()) << "the job asks for no more";
+  status.set_recovery_reason("rank 1 keeps too little");
+  lines = ProgressTable(status, {}, 200);
+  EXPECT_EQ(lines.back(), "recovery class rollback: rank 1 keeps too little");
+  EXPECT_THAT(ProgressLine(status, {}),
+              ::testing::EndsWith(", 2 repairs, recovery class rollback"));
+  status.set_phase(v1::JOB_PHASE_RECOVERING);
+  EXPECT_THAT(ProgressLine(status, {}), ::testing::EndsWith(", 2 repairs"));
+}
+
 TEST(ProgressTableTest, FitsAnyWidth) {
   const ProgressFrame frame{absl::Seconds(15), absl::Seconds(31), "http://127.0.0.1:7071/"};
   for (const size_t width : {1, 20, 40, 79, 200}) {
@@ -166,9 +188,15 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   status.set_phase(v1::JOB_PHASE_FAILED);
   status.set_failure("worker 0 \x1b[2J is gone");
   status.add_shards()->set_shard(1);
+  v1::ShardStatus* const lost = status.add_shards();
+  lost->set_shard(2);
+  lost->set_lost(true);
+  lost->set_address("h:7072");
+  lost->set_seconds_since_report(12);
   const std::string text = FormatStatus(status);
   EXPECT_THAT(text, HasSubstr("shard 0  127.0.0.1:7070"));
   EXPECT_THAT(text, HasSubstr("shard 1  not here yet"));
+  EXPECT_THAT(text, HasSubstr("shard 2  h:7072  lost: not heard of for 12 s; the job waits"));
   EXPECT_THAT(text, HasSubstr("failure: worker 0 ?[2J is gone"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
@@ -179,6 +207,11 @@ TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
   status.set_term(2);
   status.set_rollbacks(1);
   EXPECT_THAT(FormatStatus(status), HasSubstr("no checkpoint  term 2  rollbacks 1"));
+  status.set_repairs(3);
+  status.set_recovery_class("rollback");
+  status.set_recovery_reason("rank 1 keeps too little");
+  EXPECT_THAT(FormatStatus(status),
+              HasSubstr("  repairs 3\nrecovery class rollback: rank 1 keeps too little"));
   status.set_checkpoint_step(1000);
   status.set_seconds_since_checkpoint(61.4);
   EXPECT_THAT(FormatStatus(status), HasSubstr("checkpoint after step 1000, 61 s ago  term 2"));

@@ -147,13 +147,15 @@ TEST(ReportJsonTest, HoldsWhatReadersRelyOn) {
 TEST(ReportJsonTest, SurvivalOnlyOfAJobWithCheckpoints) {
   RunFacts facts = Facts();
   EXPECT_FALSE(nlohmann::json::parse(FailureJson(facts, "x")).contains("restarts"));
-  facts.survival = SurvivalFacts{{{"shard 0", 1}, {"worker 1", 2}}, 2};
+  facts.survival = SurvivalFacts{{{"shard 0", 1}, {"worker 1", 2}}, 2, 4};
   const absl::StatusOr<RunReport> report = CombineReports(facts, TwoWorkers());
   const nlohmann::json json = nlohmann::json::parse(ReportJson(*report));
   EXPECT_EQ(json["restarts"], (nlohmann::json{{"shard 0", 1}, {"worker 1", 2}}));
   EXPECT_EQ(json["rollbacks"], 2);
-  EXPECT_THAT(ReportSummary(*report),
-              HasSubstr("survived       3 restarts (shard 0: 1, worker 1: 2), 2 rollbacks\n"));
+  EXPECT_EQ(json["repairs"], 4);
+  EXPECT_THAT(
+      ReportSummary(*report),
+      HasSubstr("survived       3 restarts (shard 0: 1, worker 1: 2), 4 repairs, 2 rollbacks\n"));
   facts.survival = SurvivalFacts{};
   const nlohmann::json quiet = nlohmann::json::parse(FailureJson(facts, "x"));
   EXPECT_EQ(quiet["restarts"], nlohmann::json::object());

@@ -33,6 +33,7 @@ class RecoveryTest : public ::testing::Test {
     job_.server.heartbeat = absl::Milliseconds(50);
     job_.server.lease = absl::Seconds(60);  // The workers beat only when a test does it.
     job_.checkpoint.every = 3;
+    job_.checkpoint.replay_limit = 0;
     job_.checkpoint.dir =
         absl::StrCat(::testing::TempDir(), "/recovery/",
                      ::testing::UnitTest::GetInstance()->current_test_info()->name());

@@ -915,6 +915,41 @@ TEST_F(RestartInTermTest, WorkersThatKeepTooLittleTakeARollback) {
             NewestOf<SuspendShard>(11)->command.index());
 }
 
+CoordinatorOptions AfterTheEnd() {
+  CoordinatorOptions options = AfterARestart();
+  options.run->finished = true;
+  return options;
+}
+
+class FinishedRunTest : public RepairTest {
+ protected:
+  FinishedRunTest() : RepairTest(AfterTheEnd()) {}
+};
+
+TEST_F(FinishedRunTest, ItsWorkersAndShardsAreTold) {
+  EXPECT_THAT(records_, IsEmpty());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  AttachRunning(12, 1, 3);
+  ASSERT_NE(LastOf<EndShard>(12), nullptr);
+  EXPECT_EQ(LastOf<EndShard>(12)->phase, JobPhase::kFinished);
+  Attach(11, ArrivalOf(0, 60));
+  EXPECT_NE(LastOf<EndShard>(11), nullptr);
+  AcknowledgeAll();
+  EXPECT_FALSE(coordinator_.AnyToldEnd());
+  EXPECT_FALSE(coordinator_.Drained());
+  for (const uint32_t rank : {0, 1}) {
+    WorkerLeave leave{.last = {}, .finished = true, .reason = ""};
+    leave.last.sender = {.job_uid = 77, .term = 3, .rank = rank, .incarnation = 900 + rank};
+    EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kFinished);
+    EXPECT_TRUE(coordinator_.AnyToldEnd());
+  }
+  EXPECT_TRUE(coordinator_.Drained());
+  Join(7, JoinOf(1, 7777));
+  EXPECT_THAT(AnswerText(7), HasSubstr("job demo has finished"));
+  Pass(absl::Minutes(20));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+}
+
 CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
   CoordinatorOptions options = AfterARestart();
   options.run->generation = 0;

@@ -79,6 +79,11 @@ HttpView ViewWithCheckpoints() {
   view.job->checkpoint_age = absl::Milliseconds(61500);
   view.job->rollbacks = 1;
   view.job->last_rollback = "rank 1 (host <b>) was not heard of";
+  view.job->recovery_class = RecoveryClass::kRollback;
+  view.job->recovery_reason = "rank 0 (host <c>) keeps too little";
+  view.job->repairs = 2;
+  view.job->last_repair = "shard 1 (host <d>) was started again";
+  view.job->shards.push_back({.shard = 1, .address = "h", .lost = true});
   return view;
 }
 
@@ -90,6 +95,11 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
   EXPECT_THAT(text, HasSubstr("sluice_term" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("sluice_rollbacks_total" + labels + "} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_job_phase" + labels + ",phase=\"recovering\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_repairs_total" + labels + "} 2"));
+  EXPECT_THAT(text, HasSubstr("sluice_recovery_class" + labels + ",class=\"rollback\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_recovery_class" + labels + ",class=\"replay\"} 0"));
+  EXPECT_THAT(text, HasSubstr("sluice_lost" + labels + ",kind=\"shard\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_lost" + labels + ",kind=\"worker\"} 0"));
   const std::string without = MetricsText(ExampleView());
   EXPECT_THAT(without, Not(HasSubstr("sluice_checkpoint")));
   EXPECT_THAT(without, Not(HasSubstr("recovering")));
@@ -97,8 +107,14 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
 
 TEST(StatusPage, ShowsCheckpointsAndTheLastRollback) {
   const std::string page = StatusPage(ViewWithCheckpoints());
-  EXPECT_THAT(page, HasSubstr("Newest checkpoint: after step 1000, 1m1s ago; term 3; 1 rollback "));
-  EXPECT_THAT(page, HasSubstr("Last: rank 1 (host &lt;b&gt;) was not heard of."));
+  EXPECT_THAT(page,
+              HasSubstr("Newest checkpoint: after step 1000, 1m1s ago; term 3; 1 rollback, "));
+  EXPECT_THAT(page, HasSubstr("1 rollback, 2 repairs since"));
+  EXPECT_THAT(page, HasSubstr("Last rollback: rank 1 (host &lt;b&gt;) was not heard of."));
+  EXPECT_THAT(page, HasSubstr("Last repair: shard 1 (host &lt;d&gt;) was started again."));
+  EXPECT_THAT(page, HasSubstr("Recovery class rollback: the next loss takes the whole job back to "
+                              "the checkpoint. Why: rank 0 (host &lt;c&gt;) keeps too little."));
+  EXPECT_THAT(page, HasSubstr("<td>lost</td>"));
   EXPECT_THAT(StatusPage(ExampleView()), Not(HasSubstr("heckpoint")));
   HttpView none = ViewWithCheckpoints();
   none.job->checkpoint_step = 0;
