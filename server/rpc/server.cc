@@ -71,6 +71,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.checkpoint_every = job.checkpoint.every;
   out.checkpoint_keep = job.checkpoint.keep;
   out.wait_limit = job.server.wait_limit;
+  out.replay_limit = job.checkpoint.replay_limit;
   out.run = folder->run();
   out.checkpoints = folder->checkpoints();
   out.damaged_checkpoints = folder->damaged();

@@ -84,8 +84,10 @@ class FakeWorker {
   v1::HeartbeatReply Beat() {
     grpc::ClientContext context;
     context.set_deadline(TestDeadline());
+    context.set_wait_for_ready(true);
     v1::HeartbeatRequest request;
     *request.mutable_sender() = Sender();
+    request.set_replay_from(1);
     v1::HeartbeatReply reply;
     const grpc::Status status = coordinator_->Heartbeat(&context, request, &reply);
     Check(status.ok(), status.error_message().c_str());

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -56,7 +57,8 @@ class RecoveryTest : public ::testing::Test {
                           .coordinator = shard == 0 ? "" : servers_[0]->address(),
                           .software_version = "1",
                           .job_uid = 77,
-                          .server_incarnation = ++incarnation_};
+                          .server_incarnation = ++incarnation_,
+                          .finished_patience = finished_patience_};
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options), &clock_);
     if (!server.ok()) return server.status();
     servers_[shard] = *std::move(server);
@@ -144,8 +146,12 @@ class RecoveryTest : public ::testing::Test {
   }
   void LeaveUntilFinished() {
     EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
-    EXPECT_EQ(workers_[1]->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
-    EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
+    // It is on disk before anybody is told.
+    for (const uint32_t rank : {1, 0}) {
+      while (workers_[rank]->Leave(true).phase() != v1::JOB_PHASE_FINISHED) {
+        std::this_thread::yield();
+      }
+    }
     streams_.clear();
     while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
     EXPECT_TRUE(servers_[0]->Outcome()->ok());
@@ -156,6 +162,7 @@ class RecoveryTest : public ::testing::Test {
   int ports_[kShards] = {};
   uint64_t incarnation_ = 0;
   uint64_t nonce_ = 0;
+  absl::Duration finished_patience_ = absl::Seconds(10);
   uint64_t checkpoint_step_ = 0;
   uint64_t next_ = 1;  // Step, after ExchangeUntilCheckpoint.
   std::vector<std::unique_ptr<Server>> servers_;
@@ -283,6 +290,153 @@ TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfI
   ASSERT_TRUE(StartServer(1).ok());
   while (servers_[0]->Status()->phase != JobPhase::kFailed) std::this_thread::yield();
   EXPECT_THAT(servers_[0]->Status()->failure, HasSubstr("term 1 of the job cannot be recorded"));
+}
+
+// Of workers that keep all they sent.
+class ExactRecoveryTest : public RecoveryTest {
+ protected:
+  ExactRecoveryTest() { job_.checkpoint.replay_limit = 1 << 20; }
+
+  void BeatAll() {
+    for (auto& worker : workers_) {
+      const v1::HeartbeatReply reply = worker->Beat();
+      EXPECT_EQ(reply.phase(), v1::JOB_PHASE_RUNNING) << reply.failure();
+      EXPECT_EQ(reply.term(), 0u);
+      EXPECT_EQ(reply.durable_step(), Newest());
+    }
+  }
+  void AwaitReady(uint32_t shard) {
+    while (!servers_[shard]->ready()) {
+      BeatAll();
+      std::this_thread::yield();
+    }
+  }
+  // To a shard that was started again, as sessions do it.
+  void SendAgain(uint32_t shard, uint64_t first, uint64_t last) {
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      StreamOf(rank, shard) = workers_[rank]->Open(shard);
+    }
+    for (uint64_t step = first; step <= last; ++step) {
+      v1::ExchangeReply reply;
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+        reply = Ask(&StreamOf(rank, shard), workers_[rank]->Contribution(step, 1));
+      }
+      ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
+      ASSERT_TRUE(StreamOf(0, shard).stream->Read(&reply));
+    }
+  }
+  // Shard 0 names one only when the workers were heard of.
+  void ExchangeAndBeatUntilCheckpoint() {
+    const uint64_t before = Newest();
+    while (Newest() == before) {
+      BeatAll();
+      ExchangeStep(next_++);
+    }
+  }
+};
+
+TEST_F(ExactRecoveryTest, ARestartedShardIsBroughtBackInTheSameTerm) {
+  StartServers();
+  JoinAll();
+  ExchangeUntilCheckpoint(1);
+  const uint64_t checkpoint = Newest();
+  const RunRecord before = *ReadRunRecord(dir());
+  EXPECT_EQ(before.generation, 1u);
+  EXPECT_EQ(before.members.size(), kWorkers);
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  AwaitReady(1);
+  SendAgain(1, checkpoint + 1, next_ - 1);
+  ExchangeAndBeatUntilCheckpoint();
+  const v1::GetStatusReply status = workers_[0]->Status();
+  EXPECT_EQ(status.repairs(), 1u);
+  EXPECT_EQ(status.rollbacks(), 0u);
+  EXPECT_EQ(status.recovery_class(), "replay") << status.recovery_reason();
+  EXPECT_THAT(status.last_repair(), HasSubstr("was started again; it takes up step"));
+  EXPECT_EQ(*ReadRunRecord(dir()), before);
+  LeaveUntilFinished();
+}
+
+TEST_F(ExactRecoveryTest, ARestartedCoordinatorGoesOnInTheSameTerm) {
+  StartServers();
+  JoinAll();
+  ExchangeUntilCheckpoint(1);
+  const uint64_t checkpoint = Newest();
+  servers_[0].reset();
+  const absl::Status started = StartServer(0);
+  ASSERT_TRUE(started.ok()) << started;
+  AwaitReady(0);
+  SendAgain(0, checkpoint + 1, next_ - 1);
+  ExchangeAndBeatUntilCheckpoint();
+  EXPECT_EQ(workers_[0]->Status().repairs(), 1u);
+  EXPECT_EQ(workers_[0]->Status().rollbacks(), 0u);
+  EXPECT_EQ(ReadRunRecord(dir())->term, 0u);
+  LeaveUntilFinished();
+}
+
+TEST_F(ExactRecoveryTest, ASuccessorOfAWorkerGoesThroughTheStepsAgain) {
+  StartServers();
+  JoinAll();
+  ExchangeUntilCheckpoint(1);
+  const uint64_t checkpoint = Newest();
+  auto successor = std::make_unique<FakeWorker>(servers_[0]->address(), 1);
+  successor->request().set_nonce(++nonce_);
+  std::atomic<bool> joined = false;
+  std::thread join([&] {
+    const grpc::Status status = successor->Join();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    joined = true;
+  });
+  while (!joined) EXPECT_EQ(workers_[0]->Beat().term(), 0u);
+  join.join();
+  EXPECT_EQ(successor->grant().term(), 0u);
+  EXPECT_EQ(successor->grant().generation(), 2u);
+  EXPECT_EQ(successor->grant().restore_step(), checkpoint);
+  EXPECT_EQ(ReadRunRecord(dir())->generation, 2u);
+  workers_[1] = std::move(successor);
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    StreamOf(1, shard) = workers_[1]->Open(shard);
+    for (uint64_t step = checkpoint + 1; step < next_; ++step) {
+      const v1::ExchangeReply reply = Ask(&StreamOf(1, shard), workers_[1]->Contribution(step, 1));
+      EXPECT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
+    }
+  }
+  ExchangeAndBeatUntilCheckpoint();
+  EXPECT_EQ(workers_[0]->Status().repairs(), 1u);
+  LeaveUntilFinished();
+}
+
+TEST_F(ExactRecoveryTest, AShard0ThatDiesBeforeAllKnowTheEndTellsThemAfterwards) {
+  StartServers();
+  JoinAll();
+  ExchangeStep(1);
+  for (auto& worker : workers_) worker->Leave(true);
+  while (!ReadRunRecord(dir())->finished) std::this_thread::yield();
+  streams_.clear();
+  servers_[0].reset();
+  ASSERT_TRUE(StartServer(0).ok());
+  EXPECT_EQ(workers_[0]->Beat().phase(), v1::JOB_PHASE_FINISHED);
+  for (auto& worker : workers_) {
+    EXPECT_EQ(worker->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
+  }
+  for (auto& server : servers_) {
+    while (!server->Outcome().has_value()) std::this_thread::yield();
+    EXPECT_TRUE(server->Outcome()->ok()) << *server->Outcome();
+  }
+}
+
+TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsRefused) {
+  StartServers();
+  JoinAll();
+  ExchangeStep(1);
+  LeaveUntilFinished();
+  servers_[1].reset();
+  servers_[0].reset();
+  finished_patience_ = absl::Milliseconds(200);
+  ASSERT_TRUE(StartServer(0).ok());
+  while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
+  EXPECT_THAT(std::string(servers_[0]->Outcome()->message()),
+              HasSubstr("holds a finished run of job test"));
 }
 
 }  // namespace
