@@ -15,7 +15,6 @@
 namespace sluice {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kShards = 2;
@@ -144,6 +143,10 @@ class RecoveryTest : public ::testing::Test {
   void AwaitTerm(uint32_t term) {
     while (workers_[0]->Beat().term() != term) std::this_thread::yield();
   }
+  // Others are removed in the background.
+  void AwaitCheckpoints(const std::vector<uint64_t>& steps) {
+    while (*ListCheckpoints(dir()) != steps) std::this_thread::yield();
+  }
   void LeaveUntilFinished() {
     EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
     // It is on disk before anybody is told.
@@ -185,7 +188,7 @@ TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
   const uint64_t second = Newest();
   EXPECT_GE(second, first + 3);
   ExchangeUntilCheckpoint(next_);
-  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(second, Newest())) << "the last two are kept";
+  AwaitCheckpoints({second, Newest()});  // The last two are kept.
   const v1::GetStatusReply status = workers_[0]->Status();
   EXPECT_EQ(status.checkpoint_step(), Newest());
   EXPECT_GT(status.seconds_since_checkpoint(), 0);
@@ -237,7 +240,7 @@ TEST_F(RecoveryTest, ADamagedPartOfAShardMakesWayForTheCheckpointBefore) {
       HasSubstr(absl::StrCat("the checkpoint after step ", damaged, " cannot be used (shard 1")));
   ExchangeUntilCheckpoint(whole + 1);
   EXPECT_TRUE(VerifyCheckpoint(dir(), *ReadManifest(dir(), Newest())).ok());
-  EXPECT_THAT(*ListCheckpoints(dir()), ElementsAre(whole, Newest()));
+  AwaitCheckpoints({whole, Newest()});
 }
 
 TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
@@ -302,7 +305,7 @@ class ExactRecoveryTest : public RecoveryTest {
       const v1::HeartbeatReply reply = worker->Beat();
       EXPECT_EQ(reply.phase(), v1::JOB_PHASE_RUNNING) << reply.failure();
       EXPECT_EQ(reply.term(), 0u);
-      EXPECT_EQ(reply.durable_step(), Newest());
+      EXPECT_LE(reply.durable_step(), Newest());
     }
   }
   void AwaitReady(uint32_t shard) {
