@@ -67,6 +67,10 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     }
     for (std::thread& worker : workers) worker.join();
     EXPECT_EQ(ended[0], ended[1]);
+    if (const auto status = servers_[0]->Status()) {
+      repairs_ = status->repairs;
+      rollbacks_ = status->rollbacks;
+    }
     while (!servers_.empty()) servers_.pop_back();
     return ended[0];
   }
@@ -158,12 +162,18 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     if (newest > first_checkpoint_) std::exchange(lose_, nullptr)();
   }
+  // As the coordinator counted them since it was started last.
+  void ExpectRepaired() const {
+    EXPECT_GE(repairs_, 1u);
+    EXPECT_EQ(rollbacks_, 0u);
+  }
   // Without checkpoints: what every run must end with.
   Parameters Undisturbed() {
     job_.checkpoint = CheckpointSpec();
     const Parameters expected = Run(nullptr);
     job_.checkpoint.dir = absl::StrCat(folder_, "/checkpoints");
     job_.checkpoint.every = 10;
+    job_.checkpoint.replay_limit = replay_limit_;
     incarnation_ += 10;
     for (int& port : ports_) port = 0;
     return expected;
@@ -180,6 +190,9 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
   std::atomic<bool> restored_ = false;
+  uint64_t replay_limit_ = CheckpointSpec().replay_limit;
+  uint32_t repairs_ = 0;
+  uint32_t rollbacks_ = 0;
 };
 
 TEST_P(SurvivalTest, CheckpointsAloneChangeNothing) {
@@ -193,19 +206,42 @@ TEST_P(SurvivalTest, CheckpointsAloneChangeNothing) {
 TEST_P(SurvivalTest, AShardThatIsLost) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] { Restart(1); }), expected);
-  EXPECT_TRUE(restored_);
+  EXPECT_FALSE(restored_);  // The workers went on.
+  ExpectRepaired();
 }
 
 TEST_P(SurvivalTest, TheCoordinatorThatIsLost) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] { Restart(0); }), expected);
-  EXPECT_TRUE(restored_);
+  EXPECT_FALSE(restored_);
+  ExpectRepaired();
 }
 
 TEST_P(SurvivalTest, AWorkerThatIsLost) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] { lose_worker_ = true; }), expected);
   EXPECT_TRUE(restored_);
+  ExpectRepaired();
+}
+
+TEST_P(SurvivalTest, AWorkerAndAShardThatAreLost) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] {
+              lose_worker_ = true;
+              Restart(1);
+            }),
+            expected);
+  EXPECT_TRUE(restored_);
+  ExpectRepaired();
+}
+
+TEST_P(SurvivalTest, WhereNothingIsKeptTheJobGoesBack) {
+  replay_limit_ = 0;
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { Restart(1); }), expected);
+  EXPECT_TRUE(restored_);
+  EXPECT_GE(rollbacks_, 1u);
+  EXPECT_EQ(repairs_, 0u);
 }
 
 TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
