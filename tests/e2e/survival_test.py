@@ -175,14 +175,19 @@ class Survival(unittest.TestCase):
         time.sleep(self.random.uniform(0, 0.2))
         return step
 
-    def kill_and_finish(self, *names):
-        run = self.start()
+    def kill_and_finish(self, *names, repaired=True, arguments=()):
+        """`repaired`: in place, from what the others keep; else the job goes back to a checkpoint."""
+        run = self.start(*arguments)
         step = self.wait_for_random_moment(run)
         print(f"{self.id()}: killing {', '.join(names)} after step {step}", flush=True)
         run.kill(names)
         report = self.finish(run)
         self.assertEqual(set(report["restarts"]), set(names), run.text())
-        self.assertGreaterEqual(report["rollbacks"], 1, run.text())
+        if repaired:
+            self.assertEqual(report["rollbacks"], 0, run.text() + run.logs())
+            self.assertGreaterEqual(report["repairs"], 1, run.text() + run.logs())
+        else:
+            self.assertGreaterEqual(report["rollbacks"], 1, run.text())
         for name in names:
             self.assertRegex(run.text(), rf"{name} \(process \d+\) was killed by signal 9")
         self.assertRegex(run.text(), r"step")
@@ -202,8 +207,18 @@ class Survival(unittest.TestCase):
     def test_killed_coordinator(self):
         self.kill_and_finish("shard 0")
 
-    def test_two_killed_at_once(self):
-        self.kill_and_finish(*self.random.sample(NAMES, 2))
+    def test_killed_worker_and_shard(self):
+        self.kill_and_finish(self.random.choice(["worker 0", "worker 1"]), self.random.choice(["shard 0", "shard 1"]))
+
+    def test_killed_shards(self):
+        self.kill_and_finish("shard 0", "shard 1")
+
+    def test_killed_workers(self):
+        # Nobody is left who has what the shards would need.
+        self.kill_and_finish("worker 0", "worker 1", repaired=False)
+
+    def test_nothing_is_kept(self):
+        self.kill_and_finish(self.random.choice(NAMES), repaired=False, arguments=["--set", "checkpoint.replay_limit=0"])
 
     def test_killed_run_is_resumed(self):
         run = self.start()
