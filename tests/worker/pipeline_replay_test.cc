@@ -423,6 +423,18 @@ TEST_F(ReplayTest, AnswersThatAreLateChangeNothing) {
   EXPECT_TRUE(pipeline_->status().ok()) << pipeline_->status();
 }
 
+TEST_F(ReplayTest, ACheckpointAheadOfThisWorkerMakesItJoinAgain) {
+  Make();
+  FinishSteps(1);
+  StartWhole();
+  effects_.clear();
+  pipeline_->ShardReplaced(0, &effects_);
+  Need(5);
+  EXPECT_THAT(TakeNames(), ElementsAre("2/0", "2/1"));
+  Answer(Outcome::kNeed, 2, 0, /*need_from=*/5);
+  EXPECT_TRUE(IsRollback(pipeline_->status())) << pipeline_->status();
+}
+
 TEST_F(ReplayTest, WithoutABufferAReplacedShardIsNoMatter) {
   Make(0);
   FinishSteps(2);

@@ -71,6 +71,13 @@ bool Pipeline::HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects*
   }
   const Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (from == answer.step && flight != nullptr) return false;
+  if (from > answer.step && flight != nullptr) {
+    Fail(RollbackError(absl::StrCat("shard ", shard,
+                                    " was started again from a checkpoint that is ", "past step ",
+                                    answer.step, ", where rank ", options_.sender.rank, " is")),
+         effects);
+    return true;
+  }
   // To what was sent before it was asked, or to a question that was asked twice.
   if (state.replay.step != 0 || answer.step > step_) return true;
   if (from == answer.step && kept_.from() == 0) return false;
