@@ -168,12 +168,10 @@ uint64_t Coordinator::IncarnationOf(const WorkerJoin& join) const {
 
 // The rank is held: until it is known whether its holder is alive, the newcomer waits.
 void Coordinator::AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out) {
-  if (member->successor_token != 0) {
-    const bool same = member->successor.nonce == join.nonce;
-    RefuseSuccessor(member,
-                    same ? absl::AbortedError("this Join was sent again") : HeldByAnother(*member),
-                    out);
-  }
+  const bool again = member->successor_token != 0 && member->successor.nonce == join.nonce;
+  if (!again) member->successor_since = last_tick_;
+  RefuseSuccessor(
+      member, again ? absl::AbortedError("this Join was sent again") : HeldByAnother(*member), out);
   member->successor_token = token;
   member->successor = std::move(join);
 }

@@ -300,6 +300,7 @@ class Coordinator {
     // Another worker that wants the rank; waits for what becomes of this one.
     JoinToken successor_token = 0;  // 0: there is none.
     WorkerJoin successor;
+    absl::Time successor_since;
   };
   struct ShardSeat {
     bool known = false;  // Said hello at least once.

@@ -115,8 +115,14 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     if (IsSilent(member, now)) due.push_back(&member);
   }
   // Everything was started again; there is nothing to wait for.
-  const bool all_new = newcomers == members_.size() && !AnyAlive(now, absl::InfiniteDuration());
+  const bool all_new = newcomers == members_.size() &&
+                       (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
   if ((due.empty() && !all_new) || book_.being_written()) return;
+  // If nobody was heard of, perhaps it is us who were cut off: then the others are heard soon.
+  const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
+    return now - member->successor_since >= options_.lease;
+  });
+  if (!all_new && only_just && !AnyAlive(now, options_.lease)) return;
   const std::string why_not =
       all_new ? absl::StrCat("no worker of term ", term_, " is left") : WhyNotReplaced(due, now);
   if (!why_not.empty()) {
@@ -155,7 +161,7 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
 
 // Why the newcomers cannot go on in this term; empty: they can.
 std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const {
-  if (!AnyAlive(now, kSilentHeartbeats * options_.heartbeat)) {
+  if (!AnyAlive(now, options_.lease)) {
     return absl::StrCat("no worker of term ", term_, " is left");
   }
   std::string why = WhyNoReexecution();
@@ -214,9 +220,7 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
   }
   if (lost.empty()) return;
   std::string why_not;
-  if (!AnyAlive(now, options_.lease))
-    why_not = absl::StrCat("no worker of term ", term_, " is left");
-  if (why_not.empty() && shard_lost) why_not = WhyNoShardReplay();
+  if (shard_lost) why_not = WhyNoShardReplay();
   if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
   const std::string text = absl::StrCat(absl::StrJoin(lost, " and "), " was not heard of for ",
                                         absl::FormatDuration(options_.lease), " (server.lease)");

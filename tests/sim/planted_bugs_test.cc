@@ -58,7 +58,17 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kReportedBeforeDurable, "ReportedBeforeDurable", "not there"},
         BugCase{SurvivalBug::kTermNotPersisted, "TermNotPersisted", "before it was on disk"},
         BugCase{SurvivalBug::kRestoresOlderCheckpoint, "RestoresOlderCheckpoint", "is good"},
-        BugCase{SurvivalBug::kLeavesWithoutWaiting, "LeavesWithoutWaiting", "its record"}),
+        BugCase{SurvivalBug::kLeavesWithoutWaiting, "LeavesWithoutWaiting", "its record"},
+        BugCase{SurvivalBug::kMemberNotPersisted, "MemberNotPersisted", "before it was on disk"},
+        BugCase{SurvivalBug::kResultsLetGoTooEarly, "ResultsLetGoTooEarly", "without need"},
+        BugCase{SurvivalBug::kOpenStepNotReplayed, "OpenStepNotReplayed", "does not end"},
+        BugCase{SurvivalBug::kReplacementNotNoticed, "ReplacementNotNoticed", "does not end"},
+        BugCase{SurvivalBug::kPredecessorDropped, "PredecessorDropped", "does not end"},
+        BugCase{SurvivalBug::kNeedBecomesInvalid, "NeedBecomesInvalid", "failed"},
+        BugCase{SurvivalBug::kRestoredShardClosesAlone, "RestoredShardClosesAlone",
+                "another result"},
+        BugCase{SurvivalBug::kReleaseBeforeDurable, "ReleaseBeforeDurable", "without need"},
+        BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "does not end"}),
     [](const testing::TestParamInfo<BugCase>& c) { return std::string(c.param.name); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Schedules by name, each over some moments at which it can strike.
+// Schedules by name, each over some moments at which it can strike. There are no plans yet; the
+// name of a checkpoint travels as they will, on the results of shard 0.
 #include <gtest/gtest.h>
 
 #include "tests/sim/sim_failure.h"
@@ -7,41 +8,143 @@
 namespace sluice {
 namespace {
 
+enum class Rollback { kNever, kInSome, kWhenNeeded };
+
 struct Schedule {
   const char* name;
   std::vector<Fault> faults;
+  Rollback rollback = Rollback::kNever;
+  bool shard_is_replayed = false;  // In some seeds.
+  bool rank_goes_again = false;    // Likewise.
+  void (*prepare)(SurvivalOptions*) = nullptr;
 };
 
 class ScheduleTest : public testing::TestWithParam<Schedule> {};
 
 TEST_P(ScheduleTest, EndsAsIfNothingHadHappened) {
+  const Schedule& schedule = GetParam();
+  SurvivalReport total;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SurvivalOptions options = UsualJob(seed);
-    options.faults = GetParam().faults;
+    options.faults = schedule.faults;
+    if (schedule.prepare != nullptr) schedule.prepare(&options);
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.rollbacks += report.rollbacks;
+    total.shards_replayed += report.shards_replayed;
+    total.ranks_reexecuted += report.ranks_reexecuted;
   }
+  if (schedule.rollback != Rollback::kWhenNeeded) {
+    EXPECT_EQ(total.rollbacks > 0, schedule.rollback == Rollback::kInSome);
+  }
+  EXPECT_EQ(total.shards_replayed > 0, schedule.shard_is_replayed);
+  EXPECT_EQ(total.ranks_reexecuted > 0, schedule.rank_goes_again);
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, ScheduleTest,
-    testing::Values(Schedule{"Nothing", {}}, Schedule{"WorkerKilled", {Fault::kKillWorker}},
-                    Schedule{"ShardKilled", {Fault::kKillShard}},
-                    Schedule{"CoordinatorKilled", {Fault::kKillCoordinator}},
-                    Schedule{"WorkerAndShardKilledTogether", {Fault::kKillWorkerAndShard}},
-                    Schedule{"PowerCutOfEverything", {Fault::kPowerCut}},
-                    Schedule{"PowerCutTwice", {Fault::kPowerCut, Fault::kPowerCut}},
-                    Schedule{"NewestSnapshotCorrupt", {Fault::kDamage, Fault::kPowerCut}},
-                    Schedule{"NewestSnapshotCorruptAndAWorkerKilled",
-                             {Fault::kDamage, Fault::kKillWorker}},
-                    Schedule{"PausedBeyondTheLease", {Fault::kPause, Fault::kPause, Fault::kPause}},
-                    Schedule{"DiskFullWhenAWorkerDies", {Fault::kDiskFull, Fault::kKillWorker}},
-                    Schedule{"HeartbeatsLost", {Fault::kMute, Fault::kMute}},
-                    Schedule{"CutOffBeyondTheLease", {Fault::kPartition, Fault::kPartition}},
-                    Schedule{"ConnectionsBreak", {Fault::kBreak, Fault::kBreak, Fault::kBreak}},
-                    Schedule{"KilledAgainWhileItRecovers",
-                             {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
-                              Fault::kKillWorker}}),
+    Protocol, ScheduleTest,
+    testing::Values(
+        Schedule{"RetryAcrossAGenerationChange",
+                 {Fault::kBreak, Fault::kKillWorker, Fault::kBreak, Fault::kBreak},
+                 Rollback::kNever,
+                 false,
+                 true,
+                 [](SurvivalOptions* options) {
+                   options->lost_share = 0.02;
+                   options->repeat_share = 0.05;
+                 }},
+        Schedule{"CrashAfterTheFirstResultWasSent",
+                 {},
+                 Rollback::kNever,
+                 true,
+                 false,
+                 [](SurvivalOptions* options) {
+                   options->crash_after_result_of = 1 + options->data_seed;
+                 }},
+        Schedule{"WorkerAndShardKilledTogether",
+                 {Fault::kKillWorkerAndShard},
+                 Rollback::kNever,
+                 true,
+                 true},
+        Schedule{"NewestSnapshotCorrupt", {Fault::kDamage, Fault::kPowerCut}, Rollback::kInSome},
+        Schedule{"RejoinWithAnOldResidual",
+                 {Fault::kKillWorker, Fault::kKillWorker},
+                 Rollback::kNever,
+                 false,
+                 true},
+        Schedule{"Shard0PausedBeyondTheLease", {Fault::kClockGap, Fault::kClockGap}},
+        Schedule{"WindowsFullAtTheBarrier",
+                 {Fault::kKillShard, Fault::kBreak, Fault::kBreak},
+                 Rollback::kNever,
+                 true,
+                 false,
+                 [](SurvivalOptions* options) { options->window_bytes = 64; }},
+        Schedule{"NameOfACheckpointLost",
+                 {},
+                 Rollback::kNever,
+                 false,
+                 false,
+                 [](SurvivalOptions* options) { options->lost_share = 0.1; }},
+        Schedule{"TwoInstancesOfOneShard", {Fault::kTwoInstances}, Rollback::kNever, true},
+        Schedule{"ARankThatSendsNaN",
+                 {Fault::kKillWorker},
+                 Rollback::kNever,
+                 false,
+                 true,
+                 [](SurvivalOptions* options) { options->nan_share = 0.5; }},
+        Schedule{"ARankAlwaysLate",
+                 {Fault::kKillShard, Fault::kKillWorker},
+                 Rollback::kNever,
+                 true,
+                 true,
+                 [](SurvivalOptions* options) { options->late_rank = 1; }},
+        Schedule{"PowerCutOfEverything", {Fault::kPowerCut}, Rollback::kInSome}),
+    [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
+
+INSTANTIATE_TEST_SUITE_P(
+    Losses, ScheduleTest,
+    testing::Values(
+        Schedule{"Nothing", {}},
+        Schedule{"WorkerKilled", {Fault::kKillWorker}, Rollback::kNever, false, true},
+        Schedule{"ShardKilled", {Fault::kKillShard}, Rollback::kNever, true},
+        Schedule{"CoordinatorKilled", {Fault::kKillCoordinator}, Rollback::kNever, true},
+        Schedule{"TwoOfAnyKilled", {Fault::kKillTwo}, Rollback::kWhenNeeded, true, true},
+        Schedule{"PowerCutTwice", {Fault::kPowerCut, Fault::kPowerCut}, Rollback::kInSome},
+        Schedule{"NewestSnapshotCorruptAndAWorkerKilled",
+                 {Fault::kDamage, Fault::kKillWorker},
+                 Rollback::kWhenNeeded,
+                 false,
+                 true},
+        Schedule{"DiskLost", {Fault::kLoseDisk}, Rollback::kInSome, true, true},
+        Schedule{"ProcessesPausedBeyondTheLease", {Fault::kPause, Fault::kPause, Fault::kPause}},
+        Schedule{"DiskFullWhenAWorkerDies",
+                 {Fault::kDiskFull, Fault::kKillWorker},
+                 Rollback::kNever,
+                 false,
+                 true},
+        Schedule{"HeartbeatsLost", {Fault::kMute, Fault::kMute}},
+        Schedule{"CutOffBeyondTheLease", {Fault::kPartition, Fault::kPartition}},
+        Schedule{"ConnectionsBreak", {Fault::kBreak, Fault::kBreak, Fault::kBreakControl}},
+        Schedule{
+            "SuccessorComputesSomethingElse", {Fault::kOtherBytes}, Rollback::kInSome, false, true},
+        Schedule{"NothingIsKept",
+                 {Fault::kKillWorker},
+                 Rollback::kInSome,
+                 false,
+                 false,
+                 [](SurvivalOptions* options) { options->replay_limit = 0; }},
+        Schedule{"TooLittleIsKept",
+                 {Fault::kKillShard, Fault::kKillWorker},
+                 Rollback::kInSome,
+                 true,
+                 true,
+                 [](SurvivalOptions* options) { options->replay_limit = 4096; }},
+        Schedule{
+            "KilledAgainWhileItRecovers",
+            {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator, Fault::kKillWorker},
+            Rollback::kWhenNeeded,
+            true,
+            true}),
     [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
 
 }  // namespace

@@ -107,7 +107,9 @@ struct SurvivalOptions {
   double delay_share = 0.05;
   double lost_heartbeat_share = 0;
   uint32_t late_rank = 0xFFFFFFFF;  // Takes long for every step.
-  std::vector<Fault> faults;        // In this order, at moments drawn from the seed.
+  // The last shard is killed when the first worker has heard the first result of this step.
+  uint64_t crash_after_result_of = 0;  // 0: never.
+  std::vector<Fault> faults;           // In this order, at moments drawn from the seed.
   SurvivalBug bug = SurvivalBug::kNone;
 };
 

@@ -10,6 +10,7 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kPlenty = uint64_t{1} << 20;  // To keep all of a simulated job.
+constexpr Micros kLease = 30'000;
 
 std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
   return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
@@ -29,6 +30,8 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
 
 void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
   if (computes_otherwise_) return;  // Then those who have seen the other result say so.
+  // Nobody goes on from what a shard says that has not heard of a rollback yet.
+  if (disk_.record.has_value() && answer.record.term < disk_.record->term) return;
   const ReferenceBundle& wanted = reference_.bundle({answer.step, shard, answer.bundle});
   if (answer.record.included == wanted.included && answer.record.n == wanted.n &&
       answer.record.result_checksum == wanted.result_checksum) {
@@ -72,7 +75,6 @@ void SurvivalRun::CheckStart(const StartShard& start) {
 void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
   const RunRecord& record = *disk_.record;
-  if (record.generation == 0) return;
   bool same = record.generation == generation && record.members.size() == incarnations.size();
   for (size_t rank = 0; same && rank < incarnations.size(); ++rank) {
     same = record.members[rank].incarnation == incarnations[rank];
@@ -84,7 +86,6 @@ void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>&
 void SurvivalRun::CheckGrant(const JoinGrant& grant) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
   const RunRecord& record = *disk_.record;
-  if (record.generation == 0) return;
   if (record.term == grant.term && record.generation >= grant.generation &&
       grant.rank < record.members.size() &&
       record.members[grant.rank].incarnation == grant.incarnation) {
@@ -99,6 +100,8 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   ++report_.rollbacks;
   const bool agreement_lost = !options_.parameters_agree && disk_.manifests.empty();
   const bool announced = disk_.record->generation > 0;
+  // One that nobody was heard of for a lease is as good as lost.
+  if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
   const bool expected = !announced || !excuse_.empty() || !damaged_.empty() || agreement_lost ||
                         options_.replay_limit < kPlenty;
   // What the next term is measured by.
@@ -114,12 +117,22 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
 }
 
 void SurvivalRun::CheckCaps(const SimServer& server) {
-  // One step more than the limit is what a shard may still need for itself.
+  // Two steps, and what a worker that goes through its steps anew still needs, are kept anyway.
   const ShardStats stats = server.core->Stats();
-  const uint64_t limit = std::max(server.core->options().log.bytes, options_.replay_limit);
-  if (stats.log_bytes <= limit || stats.log_results <= 2 * uint64_t{server.core->bundles()}) return;
+  const uint64_t limit = server.core->options().log.bytes;
+  const uint64_t steps = stats.open_step - std::min(stats.open_step, server.core->results_from());
+  if (stats.log_bytes <= limit || steps <= options_.checkpoint_every + 2) return;
   Violate(absl::StrCat("shard ", server.shard, " keeps ", stats.log_bytes, " bytes of ",
                        stats.log_results, " results; the limit is ", limit));
+}
+
+void SurvivalRun::CheckCaps(const SimRank& rank) {
+  const Pipeline& pipeline = *rank.pipeline;
+  if (pipeline.kept_bytes() <= options_.replay_limit) return;
+  // Never what may be unresolved: the newest step of which anything was sent.
+  if (pipeline.replay_from() + 1 >= pipeline.step()) return;
+  Violate(absl::StrCat("a worker keeps ", pipeline.kept_bytes(), " bytes from step ",
+                       pipeline.replay_from(), " on; the limit is ", options_.replay_limit));
 }
 
 // Without anybody who was in the term, a rollback is the only way.

@@ -222,6 +222,7 @@ class SurvivalRun {
   WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
+  absl::StatusOr<JobState> Heard(const absl::StatusOr<JobState>& state, const Sender& sender);
   void HearState(uint32_t rank, const absl::StatusOr<JobState>& state, uint64_t hash_step);
 
   // Promises: survival_checks.cc.
@@ -233,6 +234,7 @@ class SurvivalRun {
   void CheckGrant(const JoinGrant& grant);
   void CheckRollback(const Coordinator::Effects& effects);
   void CheckCaps(const SimServer& server);
+  void CheckCaps(const SimRank& rank);
   void CheckEnd(uint32_t rank);
   void CheckShards();
   void NoteWhoIsAlive();
@@ -264,6 +266,8 @@ class SurvivalRun {
   std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
   std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
 
+  Micros worker_heard_ = 0;  // Some worker of the present term, by the coordinator.
+  bool crashed_after_result_ = false;
   // What allows a rollback of the present term; empty: nothing does.
   std::string excuse_;
   bool computes_otherwise_ = false;  // Some worker of the present term does.

@@ -307,6 +307,10 @@ void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incar
   const bool first = answer.outcome == Outcome::kResult &&
                      rank.answered.insert({answer.step, shard, answer.bundle}).second;
   if (answer.outcome == Outcome::kResult && !first) ApplyAgain(index, shard, answer);
+  if (first && answer.step > 0 && answer.step == options_.crash_after_result_of &&
+      shard + 1 == options_.shards && !std::exchange(crashed_after_result_, true)) {
+    At(0, kNobody, [this, server = link.server] { KillAndRestart(server); });
+  }
   Pipeline::Effects effects;
   if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
     rank.pipeline->ShardReplaced(shard, &effects);
@@ -341,6 +345,10 @@ void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
   if (IsRollback(status)) return EndSession(index);
   // The shards have heard of the end before this worker has.
   if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
+  // The program ends and is started again, into the term that has begun meanwhile.
+  const bool term_is_over =
+      disk_.record.has_value() && ranks_[index].sender.term < disk_.record->term;
+  if (term_is_over && absl::IsDataLoss(status)) return EndSession(index);
   // Somebody saw that a bundle was closed differently, as the design says.
   if (computes_otherwise_ && absl::IsDataLoss(status)) {
     report_.ended_by_alarm = true;
@@ -486,10 +494,12 @@ void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
   const bool lost = StrikesMessage(Fault::kLostHeartbeat, options_.lost_heartbeat_share);
+  CheckCaps(rank);
   if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
     At(Delay(), 0, [this, index, heartbeat = Compose(index), session = rank.session] {
       Coordinator::Effects effects;
-      const absl::StatusOr<JobState> state = coordinator_->Heartbeat(heartbeat, Now(), &effects);
+      const absl::StatusOr<JobState> state =
+          Heard(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
       CarryOut(effects);
       At(Delay(), WorkerProcess(index),
          [this, index, session, state, step = heartbeat.parameters_hash_step] {
@@ -509,7 +519,8 @@ void SurvivalRun::Leave(uint32_t index) {
       WorkerLeave leave;
       leave.last = last;
       leave.finished = true;
-      const absl::StatusOr<JobState> state = coordinator_->Leave(leave, Now(), &effects);
+      const absl::StatusOr<JobState> state =
+          Heard(coordinator_->Leave(leave, Now(), &effects), last.sender);
       CarryOut(effects);
       At(Delay(), WorkerProcess(index), [this, index, session, state] {
         if (ranks_[index].session == session) HearState(index, state, /*hash_step=*/0);
@@ -517,6 +528,12 @@ void SurvivalRun::Leave(uint32_t index) {
     });
   }
   InSession(index, kHeartbeat, [this, index] { Leave(index); });
+}
+
+absl::StatusOr<JobState> SurvivalRun::Heard(const absl::StatusOr<JobState>& state,
+                                            const Sender& sender) {
+  if (state.ok() && state->term == sender.term) worker_heard_ = now_;
+  return state;
 }
 
 void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& state,

@@ -108,6 +108,7 @@ class Pipeline {
   void Release(uint64_t durable_step);
   // The oldest step from which on everything that was sent is kept; 0: nothing is kept.
   uint64_t replay_from() const;
+  uint64_t kept_bytes() const { return kept_.bytes(); }
 
   // A step is open from StartStep until its StepDone.
   bool step_open() const { return open_; }
