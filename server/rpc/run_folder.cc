@@ -102,6 +102,10 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
 absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
   absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir_, step);
   if (absl::IsNotFound(manifest.status())) {
+    // The term may go on, and the processes report again what they have written for it.
+    if (run_.has_value() && run_->generation > 0 && job.checkpoint.replay_limit > 0) {
+      return absl::OkStatus();
+    }
     logger_.Info("the checkpoint after step ", step, " was never complete; it is removed");
     return Drop(step);
   }
@@ -148,7 +152,18 @@ absl::Status RunFolder::Persist(const RunRecord& record) const {
   return absl::OkStatus();
 }
 
+// An earlier coordinator may have given the checkpoint up and removed parts that were reported to
+// us again.
 absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
+  for (const CheckpointPart& part : manifest.parts) {
+    const std::string path = absl::StrCat(StepFolder(dir_, manifest.step), "/", part.name);
+    std::error_code error;
+    const uintmax_t bytes = std::filesystem::file_size(path, error);
+    if (!error && bytes == part.bytes) continue;
+    return absl::DataLossError(
+        absl::StrCat(path, error ? absl::StrCat(" is gone: ", error.message())
+                                 : absl::StrCat(" has ", bytes, " bytes, not ", part.bytes)));
+  }
   return WriteManifest(dir_, manifest);
 }
 

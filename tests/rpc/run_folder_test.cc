@@ -97,6 +97,25 @@ TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
   EXPECT_TRUE(std::filesystem::exists(StepFolder(dir(), 30))) << "a person may want to look";
 }
 
+// In a term that goes on, parts are reported again; but perhaps after they were removed.
+TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
+  WriteRun();
+  WriteComplete(10);
+  const auto folder = Open();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  CheckpointManifest manifest = (*folder)->checkpoints()[0];
+  manifest.step = 20;
+  for (CheckpointPart& part : manifest.parts) {
+    part.step = 20;
+    ASSERT_TRUE(WritePart(dir(), 0, 20, part.name, "state of " + part.name).ok());
+  }
+  EXPECT_TRUE((*folder)->Drop(20).ok());
+  const absl::Status written = (*folder)->Write(manifest);
+  EXPECT_TRUE(absl::IsDataLoss(written)) << written;
+  EXPECT_THAT(written.message(), HasSubstr("is gone"));
+  EXPECT_FALSE(std::filesystem::exists(StepFolder(dir(), 20) + "/manifest.json"));
+}
+
 // Processes that were late with a part of a checkpoint that was given up made its folder again. On
 // a full disk nobody else would ever make room.
 TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {

@@ -1,4 +1,5 @@
 // The servers of a simulated job: coordinator, shards, and what stands between them.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -131,12 +132,19 @@ void SurvivalRun::Persist(const RunRecord& record, const Coordinator::Effects& e
 }
 
 void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
-  CheckManifest(write.manifest);
   const uint64_t step = write.manifest.step;
+  // An earlier coordinator may have given it up, and removed what was there.
+  const auto& files = disk_.parts[step];
+  const bool all_there =
+      std::all_of(write.manifest.parts.begin(), write.manifest.parts.end(),
+                  [&](const CheckpointPart& part) { return files.contains(part.name); });
   absl::Status written = absl::OkStatus();
   if (disk_full()) {
     written = absl::ResourceExhaustedError("no space is left");
+  } else if (!all_there && !HasBug(SurvivalBug::kReportedBeforeDurable)) {
+    written = absl::DataLossError("a part is gone");
   } else {
+    CheckManifest(write.manifest);
     disk_.manifests[step] = write.manifest;
     ++report_.checkpoints;
   }

@@ -13,6 +13,8 @@ namespace {
 
 // A shard that asks more often for what it was just sent is broken.
 constexpr uint32_t kRepeatsMax = 8;
+// Shard 0 names a checkpoint when the step so far before it is open, so that this is soon enough.
+constexpr uint64_t kNamedAhead = 2;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
 
 absl::Span<const std::byte> Bytes(const std::string& frame) {
@@ -187,7 +189,9 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->skip = skip;
   exchange->frames = std::move(frames);
   exchange->acked_step = step_ > options_.first_step ? step_ - 1 : 0;
-  exchange->checkpoint_step = checkpoint_step_ >= step_ ? checkpoint_step_ : 0;
+  // One that goes through its steps anew may have heard of a name that is far ahead of it.
+  const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + kNamedAhead;
+  exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   kept_.Add(shard, exchange);
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;
