@@ -124,6 +124,7 @@ std::string MomentumWarning(const JobSpec& spec) {
 
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction) {
+  if (tensor.role == TensorRole::kBuffer) return {};
   const bool up = direction == Direction::kUplink;
   for (auto o = compression.overrides.rbegin(); o != compression.overrides.rend(); ++o) {
     const std::optional<CodecSpec>& codec = up ? o->uplink : o->downlink;

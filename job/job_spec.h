@@ -94,6 +94,8 @@ struct ServerSpec {
   uint16_t http_port = 7071;
 };
 
+inline constexpr uint64_t kAverageBuffersEvery = 100;
+
 struct JobSpec {
   std::string name;
   std::string mode = "sync";
@@ -112,6 +114,7 @@ struct JobSpec {
   uint64_t seed = 0;
   CompressionSpec compression;
   std::string membership = "fixed";
+  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
   std::string output;
   CheckpointSpec checkpoint;
   ServerSpec server;
@@ -119,8 +122,9 @@ struct JobSpec {
   uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
 };
 
-// The codec of a tensor: the last override that matches, else dense fp16 below min_elements where
-// the direction's codec has fewer bits than that, else the direction's codec.
+// The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
+// that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than
+// that, else the direction's codec.
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction);
 

@@ -102,14 +102,16 @@ void PlaceChunks(uint32_t shards, std::vector<Chunk>* chunks) {
   }
 }
 
-void FillBundles(uint32_t bundle_elements, Layout* layout) {
-  for (size_t left = layout->chunks.size(); left > 0; --left) {
+// Of the chunks with ids from `first` to before `last`.
+void FillBundles(size_t first, size_t last, bool buffers, uint32_t bundle_elements,
+                 Layout* layout) {
+  for (size_t left = last; left > first; --left) {
     const auto id = static_cast<uint32_t>(left - 1);
     Chunk& chunk = layout->chunks[id];
     std::vector<Bundle>& bundles = layout->bundles[chunk.shard];
     if (bundles.empty() || bundles.back().elements >= bundle_elements ||
-        bundles.back().chunks.size() >= kBundleChunksMax) {
-      bundles.emplace_back();
+        bundles.back().chunks.size() >= kBundleChunksMax || bundles.back().buffers != buffers) {
+      bundles.emplace_back().buffers = buffers;
     }
     chunk.bundle = static_cast<uint32_t>(bundles.size() - 1);
     bundles.back().chunks.push_back(id);
@@ -137,7 +139,15 @@ absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
   if (!cut.ok()) return cut;
   PlaceChunks(shards, &layout.chunks);
   layout.bundles.resize(shards);
-  FillBundles(parameters.bundle_elements, &layout);
+  const uint32_t trained = TrainedTensors(table);
+  const auto is_trained = [trained](const Chunk& chunk) { return chunk.tensor < trained; };
+  const size_t first_buffer = static_cast<size_t>(
+      std::partition_point(layout.chunks.begin(), layout.chunks.end(), is_trained) -
+      layout.chunks.begin());
+  // Gradients are there while backward runs; buffers may come when it is over.
+  FillBundles(0, first_buffer, /*buffers=*/false, parameters.bundle_elements, &layout);
+  FillBundles(first_buffer, layout.chunks.size(), /*buffers=*/true, parameters.bundle_elements,
+              &layout);
   return layout;
 }
 

@@ -38,12 +38,13 @@ struct Chunk {
 struct Bundle {
   std::vector<uint32_t> chunks;  // Ids, in sending order.
   uint64_t elements = 0;
+  bool buffers = false;  // All its chunks are of buffers; else none is.
 };
 
 struct Layout {
   std::vector<Chunk> chunks;  // By id; ids go up with (tensor, offset).
   std::vector<std::vector<Bundle>>
-      bundles;  // [shard][bundle]; bundles in sending order: last tensor first.
+      bundles;  // [shard][bundle]; in sending order: trained tensors, last first, then buffers.
   // May be empty for a shard if there are fewer chunks than shards.
 };
 

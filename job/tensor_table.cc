@@ -50,6 +50,9 @@ std::string Problem(const TensorInfo& tensor) {
   if (Name(tensor.dtype).empty()) {
     return absl::StrCat("has the unknown dtype ", static_cast<int>(tensor.dtype));
   }
+  if (tensor.role != TensorRole::kTrained && tensor.role != TensorRole::kBuffer) {
+    return absl::StrCat("has the unknown role ", static_cast<int>(tensor.role));
+  }
   if (tensor.shape.size() > kMaxTensorRank) {
     return absl::StrCat("has ", tensor.shape.size(), " dimensions; the limit is ", kMaxTensorRank);
   }
@@ -89,6 +92,11 @@ absl::Status ValidateTensorTable(const TensorTable& table) {
     return absl::InvalidArgumentError(
         "tensor table: no tensors; the model has no parameter that takes a gradient");
   }
+  if (TrainedTensors(table) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor table: tensor 0, ", ToString(table[0]),
+                     ", is no parameter; what is trained comes first, and there must be some"));
+  }
   if (table.size() > kMaxTensors) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor table: ", table.size(), " tensors; the limit is ", kMaxTensors));
@@ -98,6 +106,9 @@ absl::Status ValidateTensorTable(const TensorTable& table) {
     std::string problem = Problem(table[i]);
     if (problem.empty() && !names.insert(table[i].name).second) {
       problem = "has a name that an earlier tensor has";
+    }
+    if (problem.empty() && i > 0 && table[i].role < table[i - 1].role) {
+      problem = "is trained and comes after a buffer; put buffers last";
     }
     if (problem.empty()) continue;
     return absl::InvalidArgumentError(
@@ -116,7 +127,8 @@ uint64_t HashTensorTable(const TensorTable& table) {
       hash.Add(numbers->size());
       for (const int64_t number : *numbers) hash.Add(static_cast<uint64_t>(number));
     }
-    hash.Add(static_cast<uint64_t>(tensor.dtype));
+    // A table without buffers hashes as before there were any.
+    hash.Add(static_cast<uint64_t>(tensor.dtype) | static_cast<uint64_t>(tensor.role) << 8);
   }
   return hash.value();
 }
@@ -140,6 +152,19 @@ std::string DescribeDifference(const TensorTable& here, const TensorTable& there
                       more_here ? "here" : "there");
 }
 
+uint32_t TrainedTensors(const TensorTable& table) {
+  const auto end = std::find_if(table.begin(), table.end(), [](const TensorInfo& tensor) {
+    return tensor.role != TensorRole::kTrained;
+  });
+  return static_cast<uint32_t>(end - table.begin());
+}
+
+uint64_t TrainedElements(const TensorTable& table) {
+  uint64_t total = 0;
+  for (uint32_t i = 0; i < TrainedTensors(table); ++i) total += table[i].elements();
+  return total;
+}
+
 uint64_t TotalElements(const TensorTable& table) {
   uint64_t total = 0;
   for (const TensorInfo& tensor : table) total += tensor.elements();
@@ -150,7 +175,7 @@ std::string ToString(const TensorInfo& tensor) {
   // Names may come from another machine: nothing in them reaches a terminal unescaped or at length.
   const absl::string_view name = absl::string_view(tensor.name).substr(0, kMaxTensorNameSize);
   return absl::StrCat(absl::CHexEscape(name), " [", absl::StrJoin(tensor.shape, ", "), "] ",
-                      Name(tensor.dtype));
+                      Name(tensor.dtype), tensor.role == TensorRole::kBuffer ? " buffer" : "");
 }
 
 }  // namespace sluice

@@ -261,6 +261,9 @@ void AddAnnouncement(const RunRecord& record, nlohmann::ordered_json* json) {
                      {"shape", SizesText(tensor.shape)},
                      {"strides", SizesText(tensor.strides)},
                      {"dtype", static_cast<uint32_t>(tensor.dtype)}});
+    if (tensor.role != TensorRole::kTrained) {
+      table.back()["role"] = static_cast<uint32_t>(tensor.role);
+    }
   }
 }
 
@@ -287,6 +290,11 @@ void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
     const auto dtype = fields.Number<uint8_t>("dtype");
     if (dtype < 1 || dtype > 3) fields.Refuse("dtype");
     tensor.dtype = static_cast<DType>(dtype);
+    if (entry.contains("role")) {
+      const auto role = fields.Number<uint8_t>("role");
+      if (role != static_cast<uint8_t>(TensorRole::kBuffer)) fields.Refuse("role");
+      tensor.role = TensorRole::kBuffer;
+    }
     if (!fields.problem().empty()) reader->Refuse("table");
   }
 }

@@ -115,6 +115,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
   spec.membership = job.membership();
+  spec.average_buffers_every = job.average_buffers_every();
   spec.output = job.output();
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   spec.server = Convert(job.server());

@@ -45,9 +45,11 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   std::vector<std::unique_ptr<Aggregator>> aggregators;
   std::vector<ChunkConfig> chunks;
   uint64_t elements = 0;
+  uint64_t trained = 0;
   uint64_t aggregator_bytes = 0;
   for (const Bundle& bundle : options.layout.bundles[options.shard]) {
     BundlePlan plan;
+    plan.buffers = bundle.buffers;
     for (const uint32_t id : bundle.chunks) {
       const Chunk& chunk = options.layout.chunks[id];
       plan.counts.push_back(chunk.count);
@@ -60,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
       aggregator_bytes += aggregators.back()->state_bytes();
     }
     elements += plan.elements;
+    if (!plan.buffers) trained += plan.elements;
     bundles.push_back(std::move(plan));
   }
   // Sums of the open step, the downlink's residual, and what aggregators remember.
@@ -80,7 +83,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   auto shard = std::unique_ptr<Shard>(
       new Shard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
   shard->reserved_bytes_ = reserved;
-  shard->stats_.elements = elements;
+  shard->stats_.elements = trained;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
@@ -184,7 +187,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
     open = slot.get();
   }
   ++stats_.contributions;
-  if (exchange.skip) ++stats_.skipped_contributions;
+  if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
   for (const std::string& frame : exchange.frames) stats_.bytes_in += frame.size();
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   ranks_[rank].invalid_running = 0;
@@ -225,7 +228,7 @@ void Shard::Close(uint32_t bundle, Effects* out) {
   closed_[bundle] = true;
   ++closed_count_;
   ++stats_.bundles_closed;
-  if (answer->record.n == 0) ++stats_.empty_bundles;
+  if (answer->record.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
   const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
   stats_.wait_seconds += waited;
   const auto bucket =

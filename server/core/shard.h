@@ -150,6 +150,7 @@ class Shard {
     std::vector<Aggregator*> aggregators;  // One per chunk.
     uint64_t elements = 0;
     uint64_t version = 0;
+    bool buffers = false;  // Most steps have nothing for it.
   };
   struct RankState {
     StreamId stream = 0;     // Where its results go; 0: nowhere now.

@@ -20,10 +20,10 @@ struct ShardStats {
   uint64_t dense_bytes_out = 0;
 
   uint64_t contributions = 0;          // Admitted, skipped ones included.
-  uint64_t skipped_contributions = 0;  // Arrived, but not in n.
+  uint64_t skipped_contributions = 0;  // Arrived, but not in n; of buffers none are counted.
   uint64_t repeats = 0;                // Of something admitted before.
   uint64_t bundles_closed = 0;
-  uint64_t empty_bundles = 0;       // Of those: closed with n = 0.
+  uint64_t empty_bundles = 0;       // Of those: closed with n = 0; of buffers none are counted.
   uint64_t overflowed_bundles = 0;  // Of those: the mean was not finite.
   uint64_t refused_invalid = 0;
   uint64_t refused_fenced = 0;
@@ -38,7 +38,7 @@ struct ShardStats {
   uint64_t log_limit = 0;   // At which the oldest go.
   uint64_t log_results = 0;
   uint64_t results_from = 0;  // As Shard::results_from.
-  uint64_t elements = 0;      // Of the job that live here.
+  uint64_t elements = 0;      // Of the job's parameters that live here.
 
   // First to last arrival of a bundle that closed.
   std::array<uint64_t, kWaitBoundsSeconds.size() + 1> wait_counts{};

@@ -38,10 +38,15 @@ absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& table) {
       return absl::InvalidArgumentError(
           absl::StrCat("tensor table: ", tensor.name(), " has the unknown type ", tensor.dtype()));
     }
+    if (tensor.role() < v1::TENSOR_ROLE_TRAINED || tensor.role() > v1::TENSOR_ROLE_BUFFER) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor table: ", tensor.name(), " has the unknown role ", tensor.role()));
+    }
     out.push_back({.name = tensor.name(),
                    .shape = {tensor.shape().begin(), tensor.shape().end()},
                    .strides = {tensor.strides().begin(), tensor.strides().end()},
-                   .dtype = static_cast<DType>(tensor.dtype())});
+                   .dtype = static_cast<DType>(tensor.dtype()),
+                   .role = static_cast<TensorRole>(tensor.role())});
   }
   if (table.hash() != 0 && table.hash() != HashTensorTable(out)) {
     return absl::InvalidArgumentError("tensor table: its hash does not fit its tensors");
@@ -56,6 +61,7 @@ void TableToProto(const TensorTable& table, v1::TensorTable* out) {
     info->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
     info->mutable_strides()->Add(tensor.strides.begin(), tensor.strides.end());
     info->set_dtype(static_cast<v1::DType>(tensor.dtype));
+    info->set_role(static_cast<v1::TensorRole>(tensor.role));
   }
   out->set_hash(HashTensorTable(table));
 }

@@ -128,7 +128,8 @@ TEST(JobFileErrors, LimitsHold) {
        {"workers=0", "workers=1025", "shards=0", "shards=257", "batch_size_per_worker=0", "steps=0",
         "epochs=0", "optimizer.lr=0", "optimizer.lr=-1", "optimizer.momentum=1",
         "optimizer.momentum=-0.1", "server.port=65536", "gradient_accumulation_steps=0",
-        "checkpoint={dir: a, every: 0}", "checkpoint={dir: a, keep: 0}", "server.wait_limit=0"}) {
+        "checkpoint={dir: a, every: 0}", "checkpoint={dir: a, keep: 0}", "average_buffers_every=0",
+        "server.wait_limit=0"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {set})), HasSubstr("must be")) << set;
   }
 }

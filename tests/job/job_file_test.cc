@@ -62,6 +62,7 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(with_checkpoints.checkpoint.every, checkpoint.every);
   EXPECT_EQ(with_checkpoints.checkpoint.keep, checkpoint.keep);
   EXPECT_EQ(with_checkpoints.checkpoint.store, checkpoint.store);
+  EXPECT_EQ(job.average_buffers_every, JobSpec().average_buffers_every);
   const CompressionSpec compression;
   EXPECT_EQ(job.compression.min_elements, compression.min_elements);
   EXPECT_EQ(job.compression.layout.chunk_elements, compression.layout.chunk_elements);
@@ -99,6 +100,7 @@ TEST(JobFile, ReadsEverySection) {
   EXPECT_EQ(job.checkpoint.dir, "/ckpt/a b");
   EXPECT_EQ(job.checkpoint.every, 50u);
   EXPECT_EQ(job.checkpoint.keep, 3u);
+  EXPECT_EQ(job.average_buffers_every, 40u);
   EXPECT_EQ(job.output, "results");
   EXPECT_EQ(job.server.lease, absl::Seconds(5));
   EXPECT_EQ(job.server.heartbeat, absl::Milliseconds(500));
@@ -140,11 +142,11 @@ TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
 
 TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   std::set<uint64_t> hashes = {MustLoad(Load(kFullJob)).hash};
-  for (const char* set :
-       {"name=other", "workers=5", "shards=3", "model.hidden=[64]", "seed=8", "optimizer.lr=0.4",
-        "data.limit=999", "compression.uplink=topk:2%+int4", "compression.overrides=[]",
-        "compression.chunk_bytes=32KiB", "server.lease=6s", "epochs=4", "steps=4",
-        "checkpoint.every=60", "checkpoint.keep=1", "server.wait_limit=5m"}) {
+  for (const char* set : {"name=other", "workers=5", "shards=3", "model.hidden=[64]", "seed=8",
+                          "optimizer.lr=0.4", "data.limit=999", "compression.uplink=topk:2%+int4",
+                          "compression.overrides=[]", "compression.chunk_bytes=32KiB",
+                          "server.lease=6s", "epochs=4", "steps=4", "checkpoint.every=60",
+                          "checkpoint.keep=1", "average_buffers_every=7", "server.wait_limit=5m"}) {
     EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   for (const char* set :

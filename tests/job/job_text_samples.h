@@ -49,6 +49,7 @@ compression:
   bundle_bytes: 128KiB
 membership: fixed
 checkpoint: {dir: "/ckpt/a b", every: 50, keep: 3, store: path}
+average_buffers_every: 40
 output: results
 baseline:
   optimizer: {lr: 0.1, momentum: 0.9}

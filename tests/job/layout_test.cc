@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "job/fnv1a.h"
 
 namespace sluice {
 namespace {
@@ -211,6 +212,82 @@ TEST(Layout, RefusesWhatIsOutOfRange) {
   EXPECT_THAT(refusal(table, 1, {1, kBundleElementsMax + 1}), HasSubstr("bundle_elements"));
   EXPECT_THAT(refusal({}, 1, {}), HasSubstr("no tensors"));
   EXPECT_THAT(refusal(TableOf({int64_t{1} << 40}), 1, {}), HasSubstr("make chunks larger"));
+}
+
+TensorTable TableWithBuffers(const std::vector<int64_t>& trained,
+                             const std::vector<int64_t>& buffers) {
+  TensorTable table = TableOf(trained);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    table.push_back(
+        {absl::StrCat("buffer", i), {buffers[i]}, {}, DType::kFloat32, TensorRole::kBuffer});
+  }
+  return table;
+}
+
+TEST(Layout, BuffersHaveBundlesOfTheirOwnAfterAllOthers) {
+  const TensorTable table = TableWithBuffers({8, 8}, {4, 4, 8});
+  const Layout layout = Build(table, 1, {.chunk_elements = 8, .bundle_elements = 16});
+  // Room for a buffer would be in the first.
+  ASSERT_EQ(layout.bundles[0].size(), 2u);
+  EXPECT_THAT(layout.bundles[0][0].chunks, ElementsAre(1, 0));
+  EXPECT_FALSE(layout.bundles[0][0].buffers);
+  EXPECT_THAT(layout.bundles[0][1].chunks, ElementsAre(4, 3, 2));
+  EXPECT_TRUE(layout.bundles[0][1].buffers);
+}
+
+TEST(Layout, NoBundleIsOfBothRolesAndBuffersAreLast) {
+  CounterRandom random(11);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    const auto sizes = [&](uint64_t least) {
+      std::vector<int64_t> some;
+      for (uint64_t n = least + random.Below(8); n > 0; --n) {
+        some.push_back(static_cast<int64_t>(1 + random.Below(uint64_t{1} << random.Below(12))));
+      }
+      return some;
+    };
+    const TensorTable table = TableWithBuffers(sizes(1), sizes(0));
+    const LayoutParameters parameters = {
+        .chunk_elements = static_cast<uint32_t>(1 + random.Below(3000)),
+        .bundle_elements = static_cast<uint32_t>(1 + random.Below(9000))};
+    const Layout layout = Build(table, static_cast<uint32_t>(1 + random.Below(5)), parameters);
+    ExpectCovers(table, parameters, layout);
+    size_t seen = 0;
+    for (const std::vector<Bundle>& bundles : layout.bundles) {
+      bool after_buffers = false;
+      for (const Bundle& bundle : bundles) {
+        EXPECT_FALSE(after_buffers && !bundle.buffers);
+        after_buffers = bundle.buffers;
+        ASSERT_FALSE(bundle.chunks.empty());
+        for (const uint32_t id : bundle.chunks) {
+          EXPECT_EQ(layout.chunks[id].tensor >= TrainedTensors(table), bundle.buffers);
+          ++seen;
+        }
+      }
+    }
+    EXPECT_EQ(seen, layout.chunks.size());
+  }
+}
+
+// Chunks and bundles of a table without buffers, as they were before tensors had roles.
+TEST(Layout, WithoutBuffersNothingChanged) {
+  CounterRandom random(5);
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < 60; ++i) sizes.push_back(static_cast<int64_t>(1 + random.Below(70000)));
+  const Layout layout = Build(TableOf(sizes), 5, {.chunk_elements = 3000, .bundle_elements = 9000});
+  Fnv1a hash;
+  for (const Chunk& chunk : layout.chunks) {
+    for (const uint64_t number : {uint64_t{chunk.tensor}, chunk.offset, uint64_t{chunk.count},
+                                  uint64_t{chunk.shard}, uint64_t{chunk.bundle}}) {
+      hash.Add(number);
+    }
+  }
+  for (const std::vector<Bundle>& bundles : layout.bundles) {
+    for (const Bundle& bundle : bundles) {
+      for (const uint32_t id : bundle.chunks) hash.Add(uint64_t{id});
+    }
+  }
+  EXPECT_EQ(hash.value(), 0x7DF97CB5B6AE6268u);
 }
 
 }  // namespace

@@ -73,6 +73,38 @@ TEST(TensorTable, HashSeesEveryPart) {
   add([](TensorTable* t) { t->pop_back(); });
 }
 
+TEST(TensorTable, BuffersComeAfterAllThatIsTrained) {
+  const TensorInfo buffer = {"mean", {16}, {}, DType::kFloat32, TensorRole::kBuffer};
+  TensorTable table = SmallTable();
+  table.push_back(buffer);
+  EXPECT_TRUE(ValidateTensorTable(table).ok());
+  EXPECT_EQ(TrainedTensors(table), 3u);
+  EXPECT_EQ(TrainedElements(table), 144u + 16u + 1u);
+  EXPECT_EQ(TotalElements(table), 144u + 16u + 1u + 16u);
+  EXPECT_EQ(TrainedTensors(SmallTable()), 3u);
+  table.push_back({"late", {2}, {}, DType::kFloat32});
+  EXPECT_THAT(ValidateTensorTable(table).message(),
+              AllOf(HasSubstr("tensor 4, late"), HasSubstr("put buffers last")));
+  EXPECT_THAT(ValidateTensorTable({buffer}).message(),
+              AllOf(HasSubstr("mean [16] float32 buffer"), HasSubstr("is no parameter")));
+  EXPECT_THAT(Refusal({"b", {2}, {}, DType::kFloat32, static_cast<TensorRole>(7)}),
+              HasSubstr("role 7"));
+}
+
+TEST(TensorTable, TheRoleIsPartOfWhatAllAgreeOn) {
+  TensorTable trained = {{"a", {2}, {}, DType::kFloat32}, {"b", {2}, {}, DType::kFloat32}};
+  TensorTable buffered = trained;
+  buffered[1].role = TensorRole::kBuffer;
+  EXPECT_NE(HashTensorTable(trained), HashTensorTable(buffered));
+  EXPECT_EQ(DescribeDifference(trained, buffered),
+            "tensor 1 is b [2] float32 here and b [2] float32 buffer there");
+}
+
+// Of a table without buffers, as it was before tensors had roles.
+TEST(TensorTable, RolesChangeNoHashOfATableWithoutBuffers) {
+  EXPECT_EQ(HashTensorTable(SmallTable()), 0x3EEB84D7C90BB779u);
+}
+
 TEST(TensorTable, HashIsTheSameEverywhere) {
   EXPECT_EQ(HashTensorTable({}), 0xA8C7F832281A39C5u);  // FNV-1a of eight zero bytes.
   EXPECT_EQ(HashTensorTable(SmallTable()), HashTensorTable(SmallTable()));

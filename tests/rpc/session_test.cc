@@ -12,6 +12,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr uint32_t kWorkers = 3;
@@ -64,6 +65,7 @@ class SessionTest : public ::testing::Test {
     options.rank = rank;
     options.shards = job_.shards;
     options.compression = job_.compression;
+    options.average_buffers_every = job_.average_buffers_every;
     options.software_version = "1";
     return MakeRemoteSession(std::move(options));
   }
@@ -148,6 +150,84 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
   EXPECT_TRUE(AwaitOutcome(0).ok());
   const ShardStats stats = servers_[1]->Stats();
   EXPECT_GT(stats.dense_bytes_in, 20 * stats.bytes_in);
+}
+
+TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
+  JobSpec job = ThreeWorkerJob("topk:5%+int4");
+  job.average_buffers_every = 4;
+  StartServers(job);
+  TensorTable table = TwoTensors();
+  table.push_back({.name = "mean", .shape = {70}, .strides = {}, .role = TensorRole::kBuffer});
+  constexpr int kSteps = 10;
+  // By step, by rank: as the rank had them when the step was over.
+  std::vector<std::vector<std::vector<float>>> local(kSteps + 1), after(kSteps + 1);
+  for (int step = 0; step <= kSteps; ++step) local[step].resize(kWorkers);
+  after = local;
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    EXPECT_FALSE(session->BuffersDue());
+    const auto joined = session->Join(table, std::string(32, static_cast<char>('a' + rank)));
+    ASSERT_TRUE(joined.ok()) << joined.status();
+    std::vector<float> w(4500), b(5), mean(70, 0.1f * static_cast<float>(rank + 1));
+    const std::vector<absl::Span<float>> all = {absl::MakeSpan(w), absl::MakeSpan(b),
+                                                absl::MakeSpan(mean)};
+    ASSERT_TRUE(session->AgreeOnParameters(all).ok());
+    EXPECT_EQ(mean, std::vector<float>(70, 0.1f));
+    for (int step = 1; step <= kSteps; ++step) {
+      for (size_t i = 0; i < mean.size(); ++i) {
+        mean[i] = 0.9f * mean[i] + 0.1f * static_cast<float>(rank * 70 + i + step) / 7;
+      }
+      local[step][rank] = mean;
+      w.assign(w.size(), static_cast<float>(rank) + 0.5f);
+      const bool due = session->BuffersDue();
+      EXPECT_EQ(due, step % 4 == 0);
+      ASSERT_TRUE(session->Submit(1, b).ok());
+      ASSERT_TRUE(session->Submit(0, w).ok());
+      EXPECT_EQ(session->BuffersDue(), due);
+      if (due) {
+        ASSERT_TRUE(session->Submit(2, mean).ok());
+      }
+      const auto result = session->Wait();
+      ASSERT_TRUE(result.ok()) << result.status();
+      EXPECT_EQ(result->n_min, 3u);
+      EXPECT_EQ(result->buffers_averaged, due);
+      for (uint32_t tensor = 0; tensor < 3; ++tensor) {
+        ASSERT_TRUE(session->Apply(tensor, all[tensor]).ok());
+      }
+      after[step][rank] = mean;
+    }
+    EXPECT_TRUE(session->Leave().ok());
+  });
+  for (int step = 1; step <= kSteps; ++step) {
+    SCOPED_TRACE(step);
+    std::vector<float> mean(70);
+    for (size_t i = 0; i < mean.size(); ++i) {
+      mean[i] = (local[step][0][i] + local[step][1][i] + local[step][2][i]) / 3;
+    }
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      EXPECT_EQ(after[step][rank], step % 4 == 0 ? mean : local[step][rank]);
+    }
+    EXPECT_NE(local[step][0], local[step][1]);
+  }
+  EXPECT_TRUE(AwaitOutcome(0).ok());
+}
+
+TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
+  JobSpec job = ThreeWorkerJob("none");
+  job.average_buffers_every = 1;
+  StartServers(job);
+  TensorTable table = TwoTensors();
+  table.push_back({.name = "mean", .shape = {7}, .strides = {}, .role = TensorRole::kBuffer});
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    ASSERT_TRUE(session->Join(table, std::string(32, 'a')).ok());
+    const std::vector<float> w(4500), b(5);
+    ASSERT_TRUE(session->Submit(1, b).ok());
+    ASSERT_TRUE(session->Submit(0, w).ok());
+    const absl::Status status = session->Wait().status();
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("before mean was submitted"), HasSubstr("BuffersDue")));
+  });
 }
 
 TEST_F(SessionTest, AWorkerThatGivesUpIsTheReasonForAll) {

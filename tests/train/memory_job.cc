@@ -62,10 +62,20 @@ absl::Status MemoryJob::RankSession::AgreeOnParameters(
   return absl::OkStatus();
 }
 
+bool MemoryJob::RankSession::BuffersDue() const {
+  const uint64_t step = step_ + 1;
+  return TrainedTensors(table_) < table_.size() &&
+         (step % average_buffers_every_ == 0 ||
+          (checkpoint_every_ > 0 && step % checkpoint_every_ == 0));
+}
+
 absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
   if (!submit_failure_.ok()) return submit_failure_;
   if (has_[tensor] || gradient.size() != table_[tensor].elements()) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " submitted twice or in part"));
+  }
+  if (tensor >= TrainedTensors(table_) && !BuffersDue()) {
+    return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
   }
   has_[tensor] = true;
   spans_[tensor] = gradient;
@@ -79,7 +89,10 @@ absl::Status MemoryJob::RankSession::Skip() {
 }
 
 absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
-  if (!submitted_.empty() && submitted_.size() != table_.size()) {
+  const uint32_t trained = TrainedTensors(table_);
+  const bool due = BuffersDue();
+  const size_t taken = due ? table_.size() : trained;
+  if (!submitted_.empty() && submitted_.size() != taken) {
     return absl::InternalError("Wait with a part of the tensors submitted");
   }
   {
@@ -95,7 +108,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
   {
     MutexLock lock(&job_->mutex_);
     for (const Gradients& one : job_->contributions_) n += one.empty() ? 0 : 1;
-    for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    for (uint32_t tensor = 0; tensor < taken; ++tensor) {
       std::vector<float>& mean = means_[tensor];
       mean.assign(table_[tensor].elements(), 0.0f);
       for (const Gradients& one : job_->contributions_) {
@@ -113,6 +126,10 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
   result.step = ++step_;
   result.n_min = result.n_max = n;
   result.bundles = 1;
+  result.buffers_averaged = due && n > 0;
+  if (!result.buffers_averaged) {
+    for (uint32_t tensor = trained; tensor < table_.size(); ++tensor) means_[tensor].clear();
+  }
   result.checkpoint_due = checkpoint_every_ > 0 && step_ % checkpoint_every_ == 0;
   if (!non_finite_tensor_.empty()) {
     result.bundles_skipped_here = 1;
@@ -122,6 +139,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
 }
 
 absl::Status MemoryJob::RankSession::Apply(uint32_t tensor, absl::Span<float> mean) {
+  if (tensor >= TrainedTensors(table_) && means_[tensor].empty()) return absl::OkStatus();
   if (mean.size() != means_[tensor].size()) return absl::InternalError("a span of another size");
   std::copy(means_[tensor].begin(), means_[tensor].end(), mean.begin());
   return absl::OkStatus();

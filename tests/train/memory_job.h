@@ -43,6 +43,7 @@ class MemoryJob::RankSession final : public Session {
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
+  bool BuffersDue() const override;
   absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) override;
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
@@ -77,6 +78,7 @@ class MemoryJob::RankSession final : public Session {
   const std::map<uint64_t, std::string>& saved() const { return saved_; }          // By step.
   const std::vector<CheckpointFile>& saved_files() const { return saved_files_; }  // The last.
   // Before Join.
+  void AverageBuffersEvery(uint64_t steps) { average_buffers_every_ = steps; }
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
     step_ = restored_step_ = step;
@@ -97,6 +99,7 @@ class MemoryJob::RankSession final : public Session {
   std::vector<Progress> progress_;
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
+  uint64_t average_buffers_every_ = 100;
   uint64_t checkpoint_every_ = 0;
   uint64_t restored_step_ = 0;
   std::string restored_;

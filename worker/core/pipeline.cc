@@ -35,10 +35,12 @@ std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
 
 Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
+      trained_(TrainedTensors(options_.table)),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
   const Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
+  Check(options_.average_buffers_every > 0, "buffers are averaged now and then");
   first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
   position_.resize(layout.chunks.size());
   for (size_t id = layout.chunks.size(); id-- > 0;) {
@@ -49,6 +51,7 @@ Pipeline::Pipeline(PipelineOptions options)
     shards_[shard].flights.resize(layout.bundles[shard].size());
     bundles_ += layout.bundles[shard].size();
     for (const Bundle& bundle : layout.bundles[shard]) {
+      trained_bundles_ += bundle.buffers ? 0 : 1;
       for (uint32_t i = 0; i < bundle.chunks.size(); ++i) position_[bundle.chunks[i]] = i;
     }
   }
@@ -59,13 +62,15 @@ Pipeline::Pipeline(PipelineOptions options)
 void Pipeline::StartStep() {
   Check(!open_ && !encoding_, "one step at a time");
   step_ = next_step_;
+  buffers_due_ = AreBuffersDue(step_);
   next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
   open_ = true;
   skipped_ = false;
-  bundles_to_encode_ = bundles_;
+  bundles_to_encode_ = buffers_due_ ? bundles_ : trained_bundles_;
   bundles_unresolved_ = bundles_;
   bundles_skipped_here_ = 0;
   first_skipped_tensor_.clear();
+  first_skipped_buffer_.clear();
   ready_.assign(ready_.size(), false);
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     ShardState& state = shards_[shard];
@@ -88,6 +93,24 @@ void Pipeline::StartStep() {
   }
 }
 
+// Step 0 carries rank 0's. checkpoint_step_ is the same on all ranks where it matters: a checkpoint
+// is named by the results of a step at least two before it, which every rank has when it begins the
+// next, and the name after it comes no sooner than all ranks have begun its step.
+bool Pipeline::AreBuffersDue(uint64_t step) const {
+  if (trained_ == options_.table.size()) return false;
+  return step % options_.average_buffers_every == 0 || step == checkpoint_step_;
+}
+
+void Pipeline::SkipBuffers(Effects* effects) {
+  for (uint32_t shard = 0; shard < shards_.size(); ++shard) {
+    ShardState& state = shards_[shard];
+    while (state.next_encoding < state.flights.size()) {
+      SetExchange(shard, state.next_encoding++, /*skip=*/true, {});
+    }
+    SendMore(shard, effects);
+  }
+}
+
 absl::Status Pipeline::TensorReady(uint32_t tensor, absl::Span<const float> gradient) {
   if (!status_.ok()) return status_;
   Check(open_, "tensors belong to a step");
@@ -99,6 +122,11 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, absl::Span<const float> grad
   if (gradient.size() != info.elements()) {
     return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(),
                                                    " elements was submitted for ", ToString(info)));
+  }
+  if (tensor >= trained_ && !buffers_due_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", info.name, " was submitted, but buffers are not averaged in step ",
+                     step_, ": submit them in the steps that BuffersDue says"));
   }
   if (skipped_ || ready_[tensor]) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -168,13 +196,14 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   ++state.next_encoding;
   --bundles_to_encode_;
   if (encoded.skipped) {
-    ++bundles_skipped_here_;
-    if (first_skipped_tensor_.empty()) {
-      first_skipped_tensor_ = options_.table[encoded.skipped_tensor].name;
-    }
+    const bool buffer = encoded.skipped_tensor >= trained_;
+    if (!buffer) ++bundles_skipped_here_;
+    std::string& first = buffer ? first_skipped_buffer_ : first_skipped_tensor_;
+    if (first.empty()) first = options_.table[encoded.skipped_tensor].name;
   }
   SetExchange(encoded.shard, encoded.bundle, encoded.skipped, std::move(encoded.frames));
   SendMore(encoded.shard, effects);
+  if (bundles_to_encode_ == 0 && !buffers_due_) SkipBuffers(effects);
 }
 
 void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
@@ -436,24 +465,29 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
 
 std::optional<uint32_t> Pipeline::MissingTensor() const {
   if (!open_ || skipped_) return std::nullopt;
-  const auto missing = std::find(ready_.begin(), ready_.end(), false);
-  if (missing == ready_.end()) return std::nullopt;
+  const auto end = ready_.begin() + (buffers_due_ ? ready_.size() : trained_);
+  const auto missing = std::find(ready_.begin(), end, false);
+  if (missing == end) return std::nullopt;
   return static_cast<uint32_t>(missing - ready_.begin());
 }
 
 StepResult Pipeline::Result() const {
   StepResult result;
   result.step = step_;
-  result.bundles = static_cast<uint32_t>(bundles_);
   result.bundles_skipped_here = bundles_skipped_here_;
   result.first_skipped_tensor = first_skipped_tensor_;
+  result.first_skipped_buffer = first_skipped_buffer_;
   result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
-  bool first = true;
-  for (const ShardState& state : shards_) {
-    for (const Flight& flight : state.flights) {
-      result.n_min = first ? flight.record.n : std::min(result.n_min, flight.record.n);
-      result.n_max = std::max(result.n_max, flight.record.n);
-      first = false;
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
+      const uint32_t n = shards_[shard].flights[bundle].record.n;
+      if (options_.layout.bundles[shard][bundle].buffers) {
+        result.buffers_averaged = result.buffers_averaged || n > 0;
+        continue;
+      }
+      result.n_min = result.bundles == 0 ? n : std::min(result.n_min, n);
+      result.n_max = std::max(result.n_max, n);
+      ++result.bundles;
     }
   }
   return result;
@@ -468,13 +502,15 @@ absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const
             ? absl::StrCat("it is ", ToString(options_.table[tensor]))
             : absl::StrCat("the job has ", options_.table.size(), " tensors")));
   }
-  std::fill(mean.begin(), mean.end(), 0.0f);
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const Chunk& chunk = options_.layout.chunks[id];
     const std::vector<std::string>& results = shards_[chunk.shard].flights[chunk.bundle].results;
-    if (results.empty()) continue;  // n = 0.
-    const absl::Status added =
-        DecodeAddFrames(Bytes(results[position_[id]]), mean.subspan(chunk.offset, chunk.count));
+    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
+    const bool nothing = results.empty();  // n = 0.
+    if (nothing && tensor >= trained_) continue;
+    std::fill(part.begin(), part.end(), 0.0f);
+    if (nothing) continue;
+    const absl::Status added = DecodeAddFrames(Bytes(results[position_[id]]), part);
     Check(added.ok(), "a result was validated when it came");
   }
   return absl::OkStatus();

@@ -2,9 +2,9 @@
 // encoded, which may be sent, which are answered. Pure: events come in, effects go out as values.
 // Not thread-safe. docs/protocol.md has the rules.
 //
-// A step: StartStep, then TensorReady for every tensor or SkipStep once; while NextEncoding gives a
-// task, encode it and hand it back through Encoded. What was encoded is kept as bytes until its
-// result is there, and repeated as it was.
+// A step: StartStep, then TensorReady for every tensor (buffers only where they are due) or
+// SkipStep once; while NextEncoding gives a task, encode it and hand it back through Encoded. What
+// was encoded is kept as bytes until its result is there, and repeated as it was.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +33,7 @@ struct PipelineOptions {
   uint32_t world_size = 1;
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
+  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
@@ -83,8 +84,9 @@ class Pipeline {
 
   // The step after the one before, which must be done.
   void StartStep();
-  // The gradient must stay as it is until the step is done. INVALID_ARGUMENT: no such tensor,
-  // another size, or the tensor came before in this step.
+  // The gradient, or a buffer's values, must stay as it is until the step is done.
+  // INVALID_ARGUMENT: no such tensor, another size, the tensor came before in this step, or it is a
+  // buffer and buffers are not due.
   absl::Status TensorReady(uint32_t tensor, absl::Span<const float> gradient);
   // Sends every bundle as a skip. FAILED_PRECONDITION after TensorReady or SkipStep in this step.
   absl::Status SkipStep(Effects* effects);
@@ -115,13 +117,17 @@ class Pipeline {
   // Of the step that is open or was last.
   uint64_t step() const { return step_; }
   uint64_t next_step() const { return next_step_; }
+  // Whether step(), if `of_last`, or else the step after it takes buffers. Every rank says the same
+  // of a step: it follows from the job and from the results of the steps before. Bundles of buffers
+  // that are not due are sent as skips, unasked.
+  bool BuffersDue(bool of_last) const { return of_last ? buffers_due_ : AreBuffersDue(next_step_); }
   // The first tensor that the open step still waits for.
   std::optional<uint32_t> MissingTensor() const;
   const absl::Status& status() const { return status_; }
   // The rest is about the last step, once it is done.
   StepResult Result() const;
-  // The mean over what was included; 0 where nothing was. INVALID_ARGUMENT: no such tensor or
-  // another size.
+  // The mean over what was included. Where nothing was: 0, or of a buffer what is in `mean`.
+  // INVALID_ARGUMENT: no such tensor or another size.
   absl::Status DecodeMean(uint32_t tensor, absl::Span<float> mean) const;
   // What was published up to the last step and is in no task yet. It will be in none: whoever takes
   // it has it observed.
@@ -170,6 +176,9 @@ class Pipeline {
     std::optional<SentBundle> last_sent;  // The furthest; what is sent again does not count.
   };
 
+  bool AreBuffersDue(uint64_t step) const;
+  // What is left once all that is trained is encoded, in a step that takes no buffers.
+  void SkipBuffers(Effects* effects);
   void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
   // What is to be sent for the bundle now: of the step that is sent again, else of the open one.
   Flight& FlightToSend(ShardState* state, uint32_t bundle) const;
@@ -203,12 +212,15 @@ class Pipeline {
   const PipelineOptions options_;
   std::vector<uint32_t> first_chunk_;  // By tensor, and the number of chunks.
   std::vector<uint32_t> position_;     // Of each chunk in its bundle.
+  const uint32_t trained_;             // Tensors; those from here on are buffers.
   uint64_t next_step_;
   uint64_t step_ = 0;
   bool open_ = false;
   bool skipped_ = false;
-  bool encoding_ = false;  // A task is out.
-  size_t bundles_ = 0;     // In all shards.
+  bool buffers_due_ = false;  // In step_.
+  bool encoding_ = false;     // A task is out.
+  size_t bundles_ = 0;        // In all shards.
+  size_t trained_bundles_ = 0;
   size_t bundles_to_encode_ = 0;
   size_t bundles_unresolved_ = 0;
   std::vector<absl::Span<const float>> gradients_;  // By tensor; the step's.
@@ -219,6 +231,7 @@ class Pipeline {
   uint64_t checkpoint_step_ = 0;  // The last that was named; 0: none.
   uint32_t bundles_skipped_here_ = 0;
   std::string first_skipped_tensor_;
+  std::string first_skipped_buffer_;
   absl::Status status_;
 };
 

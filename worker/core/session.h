@@ -3,7 +3,8 @@
 //
 // A step: Submit every tensor (any order; reverse order overlaps best) or Skip, then Wait, then
 // Apply every tensor. Submit may be called from one other thread than the rest (an autograd
-// thread), never two at once.
+// thread), never two at once. Of tensors that are buffers the values are submitted, not a gradient,
+// after all that the step does to them and only where BuffersDue.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct JoinInfo {
   std::string restored{};  // What this rank gave to SaveCheckpoint then.
 };
 
-// What a step was made of, summed over bundles.
+// What a step was made of, summed over bundles; those of buffers count only where it says so.
 struct StepResult {
   uint64_t step = 0;
   uint32_t n_min = 0;  // Fewest and most contributions that any bundle's mean was divided by.
@@ -38,6 +39,11 @@ struct StepResult {
   // The job wants a checkpoint of the state after this step: call SaveCheckpoint once the step is
   // applied and before anything of the next.
   bool checkpoint_due = false;
+  // Buffers were due and somebody had some: Apply every buffer too.
+  bool buffers_averaged = false;
+  // One of this worker's that was not finite, so that it and others with it went without this
+  // worker; empty: none.
+  std::string first_skipped_buffer{};
 };
 
 // A file that goes into the checkpoint's folder beside the states, for people and other programs.
@@ -81,18 +87,23 @@ class Session {
   // Waits for all ranks and shards. `parameters_sha256` (32 bytes) is compared between ranks.
   virtual absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                         absl::string_view parameters_sha256) = 0;
-  // Step 0: replaces `parameters` (one span per tensor) by rank 0's values on every rank. Lossless.
+  // Step 0: replaces `parameters` (one span per tensor, buffers too) by rank 0's values on every
+  // rank. Lossless.
   virtual absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) = 0;
 
+  // Whether buffers are averaged in the step that is open (from its first Submit to its Wait), or
+  // else in the next: every so many steps, and where a checkpoint is taken. Every rank gets the
+  // same answer for a step. False in a job without buffers.
+  virtual bool BuffersDue() const = 0;
   // Hands tensor `tensor`'s gradient over; the span must stay as it is until Wait returns. Does not
-  // block.
+  // block. A buffer outside of the steps that BuffersDue says is an error.
   virtual absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) = 0;
   // Takes part in the step with nothing: out of data. Instead of all Submits of the step.
   virtual absl::Status Skip() = 0;
   // Until every bundle of the step is closed.
   virtual absl::StatusOr<StepResult> Wait() = 0;
   // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n =
-  // 0). After Wait.
+  // 0). Of a buffer: the mean of its values, or nothing where n = 0. After Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
 
   // After a step that said checkpoint_due: takes what the caller needs to go on from here, and

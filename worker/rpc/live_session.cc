@@ -21,6 +21,7 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   options.parameters_agree = membership.parameters_agree;
   options.window_bytes = membership.window_bytes;
   if (session.checkpoint.enabled()) options.replay_bytes = session.checkpoint.replay_limit;
+  options.average_buffers_every = session.average_buffers_every;
   return options;
 }
 
@@ -173,6 +174,11 @@ absl::Status LiveSession::BeginStep() {
   return absl::OkStatus();
 }
 
+bool LiveSession::BuffersDue() const {
+  MutexLock lock(&mutex_);
+  return status_.ok() && pipeline_.BuffersDue(begun_);
+}
+
 absl::Status LiveSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
   MutexLock lock(&mutex_);
   absl::Status status = BeginStep();
@@ -203,9 +209,12 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
   }
   if (status_.ok()) {
     if (const auto missing = pipeline_.MissingTensor()) {
-      (void)FailLocked(absl::FailedPreconditionError(absl::StrCat(
-          "Wait was called in step ", pipeline_.step(), " before ", table_[*missing].name,
-          " was submitted: submit zeros for a tensor that has no gradient")));
+      (void)FailLocked(absl::FailedPreconditionError(
+          absl::StrCat("Wait was called in step ", pipeline_.step(), " before ",
+                       table_[*missing].name, " was submitted: submit ",
+                       table_[*missing].role == TensorRole::kBuffer
+                           ? "the buffers too in a step that BuffersDue says"
+                           : "zeros for a tensor that has no gradient")));
     }
   }
   // The strand may still read gradients that the caller is about to change.
@@ -325,7 +334,7 @@ v1::HeartbeatRequest LiveSession::LastWords() {
 
 v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   const TrafficCounters counters = traffic();
-  const uint64_t dense_bytes = counters.steps * sizeof(float) * TotalElements(table_);
+  const uint64_t dense_bytes = counters.steps * sizeof(float) * TrainedElements(table_);
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {

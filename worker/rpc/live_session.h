@@ -29,6 +29,7 @@ class LiveSession final : public ShardStream::Events {
               const Membership& membership);
   ~LiveSession() override;
 
+  bool BuffersDue() const;
   absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient);
   absl::Status Skip();
   absl::StatusOr<StepResult> Wait();

@@ -40,6 +40,7 @@ void SetTable(const TensorTable& table, v1::TensorTable* message) {
     info->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
     info->mutable_strides()->Add(tensor.strides.begin(), tensor.strides.end());
     info->set_dtype(static_cast<v1::DType>(tensor.dtype));
+    info->set_role(static_cast<v1::TensorRole>(tensor.role));
   }
   message->set_hash(HashTensorTable(table));
 }

@@ -44,6 +44,7 @@ class RemoteSession final : public Session {
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
+  bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
   absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) override {
     return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
   }
@@ -304,6 +305,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.rank = rank;
   options.shards = spec.shards;
   options.compression = spec.compression;
+  options.average_buffers_every = spec.average_buffers_every;
   options.checkpoint = spec.checkpoint;
   options.wait_limit = spec.server.wait_limit;
   options.join_timeout = spec.server.join_timeout;

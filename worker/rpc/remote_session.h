@@ -23,6 +23,7 @@ struct RemoteSessionOptions {
   uint32_t rank = 0;
   uint32_t shards = 1;
   CompressionSpec compression;
+  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; equal for all ranks.
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
   CheckpointSpec checkpoint;

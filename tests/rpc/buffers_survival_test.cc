@@ -1,0 +1,228 @@
+// Real sessions, servers and folders: buffers that are averaged now and then come through a
+// rollback as everything else does, bit for bit, on every rank.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <atomic>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "server/rpc/server.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kWorkers = 3;
+constexpr uint32_t kShards = 2;
+constexpr uint64_t kSteps = 250;
+constexpr uint64_t kEvery = 7;
+constexpr size_t kWeights = 3000;
+constexpr size_t kStatistics = 90;
+
+// What a rank's checkpoint holds.
+struct State {
+  float weights[kWeights];
+  float statistics[kStatistics];
+  uint8_t averaged[kSteps + 1];  // By step: whether the statistics became the mean.
+};
+
+// As a forward pass moves them: a function of the rank and step.
+void Move(uint32_t rank, uint64_t step, absl::Span<float> statistics) {
+  CounterRandom random(rank, step, 8);
+  for (float& value : statistics) {
+    value = 0.9f * value + 0.1f * static_cast<float>(random.Uniform() + rank);
+  }
+}
+
+class BuffersSurvivalTest : public ::testing::Test {
+ protected:
+  BuffersSurvivalTest() : folder_(absl::StrCat(::testing::TempDir(), "/buffers_XXXXXX")) {
+    Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
+    job_.name = std::string("test");
+    job_.hash = 9;
+    job_.workers = kWorkers;
+    job_.shards = kShards;
+    job_.average_buffers_every = kEvery;
+    job_.compression.uplink = *ParseCodecSpec("topk:5%/ef");
+    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.checkpoint.dir = absl::StrCat(folder_, "/checkpoints");
+    job_.checkpoint.every = 10;
+    job_.server.heartbeat = absl::Milliseconds(10);
+    job_.server.wait_limit = absl::Seconds(60);
+  }
+  ~BuffersSurvivalTest() override { std::filesystem::remove_all(folder_); }
+
+  void StartServer(uint32_t shard) {
+    MutexLock lock(&mutex_);
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Start({.job = job_,
+                       .shard = shard,
+                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
+                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
+                       .software_version = std::string("1"),
+                       .job_uid = 77,
+                       .server_incarnation = ++incarnation_},
+                      &clock_);
+    Check(server.ok(), server.status().message());
+    servers_[shard] = *std::move(server);
+    ports_[shard] = servers_[shard]->port();
+  }
+
+  // What the ranks ended with; `lose` is called once, when two checkpoints are complete.
+  std::vector<std::unique_ptr<State>> Run(const std::function<void()>& lose) {
+    lose_ = lose;
+    servers_.resize(kShards);
+    for (uint32_t shard = 0; shard < kShards; ++shard) StartServer(shard);
+    std::vector<std::unique_ptr<State>> ended(kWorkers);
+    std::vector<std::thread> workers;
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
+    }
+    for (std::thread& worker : workers) worker.join();
+    while (!servers_.empty()) servers_.pop_back();
+    return ended;
+  }
+
+  std::unique_ptr<State> Train(uint32_t rank) {
+    for (bool rejoining = false;; rejoining = true) {
+      RemoteSessionOptions options =
+          OptionsFromJob(job_, absl::StrCat("127.0.0.1:", ports_[0]), rank);
+      options.software_version = std::string("1");
+      options.rejoining = rejoining;
+      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      auto state = std::make_unique<State>();
+      const absl::Status status = TrainOn(session.get(), rank, state.get());
+      if (status.ok()) return state;
+      Check(IsRollback(status), status.message());
+    }
+  }
+  absl::Status TrainOn(Session* session, uint32_t rank, State* state) {
+    const TensorTable table = {
+        {.name = "w", .shape = {kWeights}, .strides = {}},
+        {.name = "statistics", .shape = {kStatistics}, .strides = {}, .role = TensorRole::kBuffer}};
+    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    if (!joined.ok()) return joined.status();
+    if (joined->restored_step > 0) {
+      Check(joined->restored.size() == sizeof(State), "it is what was saved");
+      std::memcpy(state, joined->restored.data(), sizeof(State));
+      ++restored_;
+    }
+    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+      if (rank == 0) BeforeStep(step);
+      if (rank == 1 && lose_worker_.exchange(false)) {
+        return RollbackError("as if this process had been killed");
+      }
+      const absl::Status done = TrainStep(session, rank, step, state);
+      if (!done.ok()) return done;
+    }
+    return session->Leave();
+  }
+  static absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, State* state) {
+    const absl::Span<float> statistics = absl::MakeSpan(state->statistics);
+    std::vector<float> gradient(kWeights);
+    CounterRandom random(rank, step, 4);
+    for (size_t i = 0; i < kWeights; ++i) {
+      gradient[i] = 0.1f * state->weights[i] + static_cast<float>(random.Uniform() - 0.5);
+    }
+    Move(rank, step, statistics);
+    absl::Status status = session->Submit(0, gradient);
+    const bool due = session->BuffersDue();
+    if (status.ok() && due) status = session->Submit(1, statistics);
+    if (!status.ok()) return status;
+    const absl::StatusOr<StepResult> result = session->Wait();
+    if (!result.ok()) return result.status();
+    Check(result->buffers_averaged == due, "what is due is done");
+    Check(!result->checkpoint_due || due, "checkpoints average");
+    status = session->Apply(0, absl::MakeSpan(gradient));
+    if (status.ok()) status = session->Apply(1, statistics);
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < kWeights; ++i) state->weights[i] -= 0.1f * gradient[i];
+    state->averaged[step] = due ? 1 : 0;
+    if (!result->checkpoint_due) return absl::OkStatus();
+    return session->SaveCheckpoint(std::string(reinterpret_cast<const char*>(state), sizeof(State)),
+                                   {});
+  }
+  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than disks: one
+  // per heartbeat, until two checkpoints are complete.
+  void BeforeStep(uint64_t step) {
+    if (!lose_) return;
+    while (servers_[0]->Status()->shards[0].highest_closed_step + 1 < step) {
+      std::this_thread::yield();
+    }
+    const uint64_t newest = servers_[0]->Status()->checkpoint_step;
+    if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
+    // Between two averagings, so that ranks differ.
+    if (newest > first_checkpoint_ && step % kEvery == 4) std::exchange(lose_, nullptr)();
+  }
+
+  // Buffers of all ranks as one thread computes them, with means where the ranks had them.
+  static void ExpectAsComputedAlone(const std::vector<std::unique_ptr<State>>& ended) {
+    std::vector<std::vector<float>> alone(kWorkers, std::vector<float>(kStatistics));
+    uint64_t off_beat = 0;
+    uint64_t differing = 0;
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+        Move(rank, step, absl::MakeSpan(alone[rank]));
+        EXPECT_EQ(ended[rank]->averaged[step], ended[0]->averaged[step]) << step;
+      }
+      if (ended[0]->averaged[step] == 0) {
+        EXPECT_NE(step % kEvery, 0u);
+        if (alone[0] != alone[1]) ++differing;
+        continue;
+      }
+      if (step % kEvery != 0) ++off_beat;
+      for (size_t i = 0; i < kStatistics; ++i) {
+        float sum = 0;
+        for (const std::vector<float>& one : alone) sum += one[i];
+        for (std::vector<float>& one : alone) one[i] = sum / kWorkers;
+      }
+    }
+    EXPECT_GT(off_beat, 0u) << "no checkpoint fell between two averagings";
+    EXPECT_GT(differing, kSteps / 2) << "the test's ranks are all the same";
+    for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+      const State& state = *ended[rank];
+      EXPECT_EQ(std::memcmp(state.statistics, alone[rank].data(), sizeof(state.statistics)), 0)
+          << "rank " << rank;
+      EXPECT_EQ(std::memcmp(state.weights, ended[0]->weights, sizeof(state.weights)), 0);
+    }
+  }
+
+  SteadyClock clock_;
+  std::string folder_;
+  JobSpec job_;
+  Mutex mutex_;
+  int ports_[kShards] = {};
+  uint64_t incarnation_ = 0;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::function<void()> lose_;
+  uint64_t first_checkpoint_ = 0;
+  std::atomic<bool> lose_worker_ = false;
+  std::atomic<uint32_t> restored_ = 0;
+};
+
+TEST_F(BuffersSurvivalTest, AWorkerAndAShardThatAreLost) {
+  const auto ended = Run([this] {
+    lose_worker_ = true;
+    servers_[1].reset();
+    StartServer(1);
+  });
+  EXPECT_GT(restored_, 0u);
+  ExpectAsComputedAlone(ended);
+}
+
+TEST_F(BuffersSurvivalTest, AWorkerThatIsLost) {
+  const auto ended = Run([this] { lose_worker_ = true; });
+  EXPECT_GT(restored_, 0u);
+  ExpectAsComputedAlone(ended);
+}
+
+}  // namespace
+}  // namespace sluice
