@@ -7,8 +7,9 @@
 //   own_loop examples/own-loop.yaml 127.0.0.1:7070 0
 //   own_loop examples/own-loop.yaml 127.0.0.1:7070 1
 //
-// Both workers print the same parameters' hash at the end. examples/CMakeLists.txt shows what to
-// link.
+// A model with BatchNorm needs nothing more: its running statistics are averaged too, now and then
+// (docs/checkpoints.md, Buffers). Both workers print the same parameters' hash at the end.
+// examples/CMakeLists.txt shows what to link.
 #include <torch/torch.h>
 
 #include <cstdio>

@@ -36,6 +36,12 @@ absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const Tensor
   return gradient;
 }
 
+TensorTable Concatenated(const TensorTable& first, const TensorTable& second) {
+  TensorTable all = first;
+  all.insert(all.end(), second.begin(), second.end());
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
@@ -47,16 +53,21 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
       "while preparing the model", [&]() -> absl::StatusOr<std::unique_ptr<DataParallel>> {
         absl::StatusOr<TrainableParameters> parameters = FindTrainableParameters(module);
         if (!parameters.ok()) return parameters.status();
+        absl::StatusOr<AveragedBuffers> buffers =
+            FindAveragedBuffers(module, options.local_buffers);
+        if (!buffers.ok()) return buffers.status();
         std::unique_ptr<DataParallel> made(
-            new DataParallel(*std::move(parameters), session, options));
+            new DataParallel(*std::move(parameters), *std::move(buffers), session, options));
         if (absl::Status status = made->InstallHooks(); !status.ok()) return status;
         return made;
       });
 }
 
-DataParallel::DataParallel(TrainableParameters parameters, Session* session,
-                           const DataParallelOptions& options)
+DataParallel::DataParallel(TrainableParameters parameters, AveragedBuffers buffers,
+                           Session* session, const DataParallelOptions& options)
     : parameters_(std::move(parameters)),
+      buffers_(std::move(buffers)),
+      table_(Concatenated(parameters_.table, buffers_.table)),
       session_(session),
       options_(options),
       slots_(parameters_.tensors.size()) {}
@@ -80,10 +91,13 @@ absl::Status DataParallel::InstallHooks() {
 
 absl::StatusOr<JoinInfo> DataParallel::Join() {
   return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
-    absl::StatusOr<JoinInfo> info = session_->Join(parameters_.table, ParametersSha256());
+    // Ranks agree on buffers as on parameters, before they go their ways.
+    std::vector<at::Tensor> tensors = parameters_.tensors;
+    tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
+    absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
     if (!info.ok() || info->parameters_agree) return info;
     std::vector<absl::Span<float>> spans;
-    for (const at::Tensor& tensor : parameters_.tensors) spans.push_back(StorageSpan(tensor));
+    for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
     if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
     return info;
   });
@@ -145,6 +159,30 @@ absl::Status DataParallel::SubmitRest() {
   return absl::OkStatus();
 }
 
+// Once all gradients of the step are there, so that no pass changes them any more.
+absl::Status DataParallel::SubmitBuffers() {
+  if (!session_->BuffersDue()) return absl::OkStatus();
+  for (size_t i = buffers_.tensors.size(); i-- > 0;) {
+    if (!LiesAs(buffers_.tensors[i], buffers_.table[i])) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("buffer ", ToString(buffers_.table[i]),
+                       " has got another shape, type or place since the start: change buffers in "
+                       "place, or name it in DataParallelOptions::local_buffers"));
+    }
+    absl::Status status = session_->Submit(IndexOfBuffer(i), StorageSpan(buffers_.tensors[i]));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DataParallel::ApplyBuffers() {
+  for (size_t i = 0; i < buffers_.tensors.size(); ++i) {
+    absl::Status status = session_->Apply(IndexOfBuffer(i), StorageSpan(buffers_.tensors[i]));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   absl::StatusOr<StepResult> result = session_->Wait();
   if (!result.ok()) return result;
@@ -157,12 +195,16 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
     }
     slots_[i] = Slot{};
   }
+  if (result->buffers_averaged) {
+    if (absl::Status status = ApplyBuffers(); !status.ok()) return status;
+  }
   return result;
 }
 
 absl::StatusOr<StepResult> DataParallel::Synchronize() {
   return TorchStatus("while synchronizing gradients", [&]() -> absl::StatusOr<StepResult> {
     if (absl::Status status = SubmitRest(); !status.ok()) return status;
+    if (absl::Status status = SubmitBuffers(); !status.ok()) return status;
     return WaitAndApply();
   });
 }

@@ -6,6 +6,10 @@
 //   parallel->Synchronize();                                  // .grad now holds the mean over all
 //   workers optimizer.step();
 //
+// The module's float32 buffers (BatchNorm's running statistics) are averaged too, in the steps that
+// Session::BuffersDue says: Synchronize and Skip put the mean into them. In between, and all of
+// whole numbers, they are each rank's own.
+//
 // Either form of zero_grad works; zero_grad(/*set_to_none=*/false) saves allocations.
 #pragma once
 
@@ -20,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "worker/core/session.h"
+#include "worker/torch/averaged_buffers.h"
 #include "worker/torch/trainable_parameters.h"
 
 namespace sluice {
@@ -28,21 +33,24 @@ struct DataParallelOptions {
   // Backward passes per step, at most. What a step did accumulate is averaged over its passes, and
   // a gradient leaves during the last one.
   uint32_t accumulation_steps = 1;
+  // Names of buffers that are not averaged: every rank keeps its own. Equal on all ranks.
+  std::vector<std::string> local_buffers{};
 };
 
 // Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
 // parameters, and must not outlive the session. No exception of LibTorch leaves it.
 class DataParallel {
  public:
-  // Errors: those of FindTrainableParameters; a parameter that has a post-accumulate hook already.
+  // Errors: those of FindTrainableParameters and FindAveragedBuffers; a parameter that has a
+  // post-accumulate hook already.
   static absl::StatusOr<std::unique_ptr<DataParallel>> Create(
       const torch::nn::Module& module, Session* session, const DataParallelOptions& options = {});
   ~DataParallel();
   DataParallel(const DataParallel&) = delete;
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Waits for all ranks. When it returns, every rank holds the same parameters: rank 0's where they
-  // differed.
+  // Waits for all ranks. When it returns, every rank holds the same parameters and averaged
+  // buffers: rank 0's where they differed.
   absl::StatusOr<JoinInfo> Join();
 
   // After the step's backward passes: submits what no hook has submitted (zeros for a parameter
@@ -54,9 +62,10 @@ class DataParallel {
   // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
   absl::StatusOr<StepResult> Skip();
 
-  // 32 bytes, as the session takes it.
-  std::string ParametersSha256() const { return Sha256(parameters_); }
-  const TensorTable& table() const { return parameters_.table; }
+  // 32 bytes, as the session takes it. Without buffers, which differ between ranks.
+  std::string ParametersSha256() const { return Sha256(parameters_.tensors); }
+  // Parameters, then averaged buffers.
+  const TensorTable& table() const { return table_; }
   const std::vector<at::Tensor>& parameters() const { return parameters_.tensors; }
 
  private:
@@ -67,15 +76,23 @@ class DataParallel {
     at::Tensor gradient;  // Keeps the submitted span alive.
   };
 
-  DataParallel(TrainableParameters parameters, Session* session,
+  DataParallel(TrainableParameters parameters, AveragedBuffers buffers, Session* session,
                const DataParallelOptions& options);
   absl::Status InstallHooks();
   void OnGradient(uint32_t tensor);
   absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SubmitRest();
+  absl::Status SubmitBuffers();
+  absl::Status ApplyBuffers();
+  // In the table.
+  uint32_t IndexOfBuffer(size_t i) const {
+    return static_cast<uint32_t>(parameters_.tensors.size() + i);
+  }
   absl::StatusOr<StepResult> WaitAndApply();
 
   const TrainableParameters parameters_;
+  const AveragedBuffers buffers_;
+  const TensorTable table_;
   Session* const session_;
   const DataParallelOptions options_;
   size_t hooks_installed_ = 0;

@@ -36,7 +36,9 @@ absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor) {
   return absl::OkStatus();
 }
 
-TensorInfo Describe(const std::string& name, const at::Tensor& tensor) {
+}  // namespace
+
+TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor) {
   TensorInfo info;
   info.name = name;
   info.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
@@ -45,8 +47,6 @@ TensorInfo Describe(const std::string& name, const at::Tensor& tensor) {
   }
   return info;
 }
-
-}  // namespace
 
 absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module) {
   TrainableParameters found;
@@ -57,7 +57,7 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;  // Tied to an earlier one.
     if (absl::Status status = CheckTrainable(entry.key(), tensor); !status.ok()) return status;
     found.tensors.push_back(tensor);
-    found.table.push_back(Describe(entry.key(), tensor));
+    found.table.push_back(DescribeTensor(entry.key(), tensor));
   }
   if (absl::Status status = ValidateTensorTable(found.table); !status.ok()) return status;
   return found;
@@ -76,12 +76,12 @@ absl::Span<float> StorageSpan(const at::Tensor& tensor) {
   return absl::MakeSpan(tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel()));
 }
 
-std::string Sha256(const TrainableParameters& parameters) {
+std::string Sha256(const std::vector<at::Tensor>& tensors) {
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context(EVP_MD_CTX_new(),
                                                                         &EVP_MD_CTX_free);
   Check(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
         "SHA-256 starts");
-  for (const at::Tensor& tensor : parameters.tensors) {
+  for (const at::Tensor& tensor : tensors) {
     const absl::Span<const float> values = StorageSpan(tensor);
     Check(EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1,
           "SHA-256 takes bytes");

@@ -25,6 +25,9 @@ struct TrainableParameters {
 // its storage.
 absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module);
 
+// The tensor's row of the table, as a parameter's.
+TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor);
+
 // Whether the floats of `tensor` lie as the row of the table says, so that StorageSpan is in its
 // order.
 bool LiesAs(const at::Tensor& tensor, const TensorInfo& info);
@@ -32,7 +35,7 @@ bool LiesAs(const at::Tensor& tensor, const TensorInfo& info);
 // The elements in storage order. The tensor must be dense float32 on the CPU and outlive the span.
 absl::Span<float> StorageSpan(const at::Tensor& tensor);
 
-// 32 bytes, over the parameters' bytes in table order.
-std::string Sha256(const TrainableParameters& parameters);
+// 32 bytes, over the tensors' bytes in order. They must be as StorageSpan takes them.
+std::string Sha256(const std::vector<at::Tensor>& tensors);
 
 }  // namespace sluice

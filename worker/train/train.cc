@@ -172,7 +172,7 @@ absl::Status TrainingRun::Prepare() {
                           .passes_per_step = spec_.gradient_accumulation_steps,
                           .seed = spec_.seed});
   total_steps_ = spec_.steps > 0 ? spec_.steps : spec_.epochs * sampler_->steps_per_epoch();
-  report_.parameters = TotalElements(parallel_->table());
+  report_.parameters = TrainedElements(parallel_->table());
   logger_.Info("model ", spec_.model.name, " with ", report_.parameters, " parameters; ",
                data_->training.count, " training samples, ", sampler_->steps_per_epoch(),
                " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
@@ -299,6 +299,11 @@ absl::StatusOr<StepResult> TrainingRun::RunPasses(absl::Span<const uint32_t> dea
 }
 
 absl::Status TrainingRun::WatchForNonFinite(const StepResult& result) {
+  if (!result.first_skipped_buffer.empty()) {
+    logger_.Warning("step ", step_, ": buffer ", result.first_skipped_buffer,
+                    " is not finite on this worker; it and those that travel with it become the "
+                    "mean of the other workers'");
+  }
   if (result.bundles_skipped_here == 0) {
     skipped_in_a_row_ = 0;
     return absl::OkStatus();
