@@ -195,7 +195,8 @@ RunRecord AnnouncedRecord() {
   record.parameters_agree = false;
   record.table = {
       {.name = "fc.weight", .shape = {128, 1568}, .strides = {1, 128}, .dtype = DType::kFloat16},
-      {.name = "\"odd\" \xFF\n", .shape = {3}, .strides = {}, .dtype = DType::kFloat32}};
+      {.name = "\"odd\" \xFF\n", .shape = {3}, .strides = {}, .dtype = DType::kFloat32},
+      {.name = "mean", .shape = {4}, .strides = {}, .role = TensorRole::kBuffer}};
   record.members = {{.nonce = 0xFFFFFFFFFFFFFFFF,
                      .incarnation = 1,
                      .host = "a\xFF",
