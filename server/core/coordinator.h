@@ -393,7 +393,7 @@ class Coordinator {
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
   void WatchReplays(absl::Time now, Effects* out);
-  void CountRepair(std::string text, Effects* out);
+  void CountRepair(absl::string_view text, Effects* out);
 
   // coordinator_checkpoints.cc
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);

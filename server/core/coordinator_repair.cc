@@ -65,7 +65,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
   }
 }
 
-void Coordinator::CountRepair(std::string text, Effects* out) {
+void Coordinator::CountRepair(absl::string_view text, Effects* out) {
   repairs_ += 1;
   last_repair_ = absl::StrCat(text, " (repair ", repairs_, "); nothing is lost");
   out->push_back(Notice{last_repair_});

@@ -9,7 +9,7 @@ namespace {
 // So that steps without frames cost something too.
 uint64_t BytesOf(const Exchange& exchange) {
   uint64_t bytes = sizeof(Exchange) + sizeof(ReplayBuffer::Entry);
-  for (const std::string& frame : exchange.frames) bytes += sizeof(frame) + frame.size();
+  for (const std::string& frame : exchange.frames) bytes += sizeof(std::string) + frame.size();
   return bytes;
 }
 

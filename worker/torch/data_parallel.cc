@@ -97,6 +97,7 @@ absl::StatusOr<JoinInfo> DataParallel::Join() {
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
     if (!info.ok() || info->parameters_agree) return info;
     std::vector<absl::Span<float>> spans;
+    spans.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
     if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
     return info;
