@@ -1,19 +1,16 @@
 // Real sessions, servers and folders: buffers that are averaged now and then come through a
 // rollback as everything else does, bit for bit, on every rank.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/mutex.h"
 #include "base/random.h"
-#include "server/rpc/server.h"
+#include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -43,8 +40,7 @@ void Move(uint32_t rank, uint64_t step, absl::Span<float> statistics) {
 
 class BuffersSurvivalTest : public ::testing::Test {
  protected:
-  BuffersSurvivalTest() : folder_(absl::StrCat(::testing::TempDir(), "/buffers_XXXXXX")) {
-    Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
+  BuffersSurvivalTest() {
     job_.name = std::string("test");
     job_.hash = 9;
     job_.workers = kWorkers;
@@ -53,48 +49,29 @@ class BuffersSurvivalTest : public ::testing::Test {
     job_.compression.uplink = *ParseCodecSpec("topk:5%/ef");
     job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
-    job_.checkpoint.dir = absl::StrCat(folder_, "/checkpoints");
+    job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.every = 10;
     job_.server.heartbeat = absl::Milliseconds(10);
     job_.server.wait_limit = absl::Seconds(60);
-  }
-  ~BuffersSurvivalTest() override { std::filesystem::remove_all(folder_); }
-
-  void StartServer(uint32_t shard) {
-    MutexLock lock(&mutex_);
-    absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start({.job = job_,
-                       .shard = shard,
-                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
-                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
-                       .software_version = std::string("1"),
-                       .job_uid = 77,
-                       .server_incarnation = ++incarnation_},
-                      &clock_);
-    Check(server.ok(), server.status().message());
-    servers_[shard] = *std::move(server);
-    ports_[shard] = servers_[shard]->port();
   }
 
   // What the ranks ended with; `lose` is called once, when two checkpoints are complete.
   std::vector<std::unique_ptr<State>> Run(const std::function<void()>& lose) {
     lose_ = lose;
-    servers_.resize(kShards);
-    for (uint32_t shard = 0; shard < kShards; ++shard) StartServer(shard);
+    servers_.StartAll(job_);
     std::vector<std::unique_ptr<State>> ended(kWorkers);
     std::vector<std::thread> workers;
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
       workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
     }
     for (std::thread& worker : workers) worker.join();
-    while (!servers_.empty()) servers_.pop_back();
+    servers_.StopAll();
     return ended;
   }
 
   std::unique_ptr<State> Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      RemoteSessionOptions options =
-          OptionsFromJob(job_, absl::StrCat("127.0.0.1:", ports_[0]), rank);
+      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
       const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
@@ -154,10 +131,10 @@ class BuffersSurvivalTest : public ::testing::Test {
   // per heartbeat, until two checkpoints are complete.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
-    while (servers_[0]->Status()->shards[0].highest_closed_step + 1 < step) {
+    while (servers_[0].Status()->shards[0].highest_closed_step + 1 < step) {
       std::this_thread::yield();
     }
-    const uint64_t newest = servers_[0]->Status()->checkpoint_step;
+    const uint64_t newest = servers_[0].Status()->checkpoint_step;
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     // Between two averagings, so that ranks differ.
     if (newest > first_checkpoint_ && step % kEvery == 4) std::exchange(lose_, nullptr)();
@@ -195,13 +172,8 @@ class BuffersSurvivalTest : public ::testing::Test {
     }
   }
 
-  SteadyClock clock_;
-  std::string folder_;
+  JobServers servers_;
   JobSpec job_;
-  Mutex mutex_;
-  int ports_[kShards] = {};
-  uint64_t incarnation_ = 0;
-  std::vector<std::unique_ptr<Server>> servers_;
   std::function<void()> lose_;
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
@@ -211,8 +183,7 @@ class BuffersSurvivalTest : public ::testing::Test {
 TEST_F(BuffersSurvivalTest, AWorkerAndAShardThatAreLost) {
   const auto ended = Run([this] {
     lose_worker_ = true;
-    servers_[1].reset();
-    StartServer(1);
+    servers_.Restart(1);
   });
   EXPECT_GT(restored_, 0u);
   ExpectAsComputedAlone(ended);

@@ -2,11 +2,9 @@
 // run that nothing happened to, bit for bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <atomic>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <thread>
@@ -14,10 +12,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/mutex.h"
 #include "base/random.h"
 #include "job/checkpoint/checkpoint_folder.h"
-#include "server/rpc/server.h"
+#include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -39,8 +36,7 @@ std::string BytesOf(const Parameters& parameters) {
 
 class SurvivalTest : public ::testing::TestWithParam<const char*> {
  protected:
-  SurvivalTest() : folder_(absl::StrCat(::testing::TempDir(), "/survival_XXXXXX")) {
-    Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
+  SurvivalTest() {
     job_.name = std::string("test");
     job_.hash = 9;
     job_.workers = kWorkers;
@@ -52,14 +48,12 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     job_.server.heartbeat = absl::Milliseconds(10);
     job_.server.wait_limit = absl::Seconds(60);
   }
-  ~SurvivalTest() override { std::filesystem::remove_all(folder_); }
 
   // All of a job; `lose` is called once, when two checkpoints are complete.
   // What all ranks ended with.
   Parameters Run(const std::function<void()>& lose) {
     lose_ = lose;
-    servers_.resize(kShards);
-    for (uint32_t shard = 0; shard < kShards; ++shard) StartServer(shard);
+    servers_.StartAll(job_);
     std::vector<Parameters> ended(kWorkers);
     std::vector<std::thread> workers;
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
@@ -67,40 +61,20 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     }
     for (std::thread& worker : workers) worker.join();
     EXPECT_EQ(ended[0], ended[1]);
-    if (const auto status = servers_[0]->Status()) {
+    if (const auto status = servers_[0].Status()) {
       repairs_ = status->repairs;
       rollbacks_ = status->rollbacks;
     }
-    while (!servers_.empty()) servers_.pop_back();
+    servers_.StopAll();
     return ended[0];
   }
 
-  void StartServer(uint32_t shard) {
-    MutexLock lock(&mutex_);
-    absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start({.job = job_,
-                       .shard = shard,
-                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
-                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
-                       .software_version = std::string("1"),
-                       .job_uid = 77,
-                       .server_incarnation = ++incarnation_},
-                      &clock_);
-    Check(server.ok(), server.status().message());
-    servers_[shard] = *std::move(server);
-    ports_[shard] = servers_[shard]->port();
-  }
-  void Restart(uint32_t shard) {
-    servers_[shard].reset();
-    StartServer(shard);
-  }
-  uint64_t NewestCheckpoint() { return servers_[0]->Status()->checkpoint_step; }
+  uint64_t NewestCheckpoint() { return servers_[0].Status()->checkpoint_step; }
 
   // As a worker program does it: again from the checkpoint whenever the job goes back.
   Parameters Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      RemoteSessionOptions options =
-          OptionsFromJob(job_, absl::StrCat("127.0.0.1:", ports_[0]), rank);
+      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
       const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
@@ -155,7 +129,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   // per heartbeat, until two checkpoints are complete.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
-    while (servers_[0]->Status()->shards[0].highest_closed_step + 1 < step) {
+    while (servers_[0].Status()->shards[0].highest_closed_step + 1 < step) {
       std::this_thread::yield();
     }
     const uint64_t newest = NewestCheckpoint();
@@ -171,21 +145,14 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   Parameters Undisturbed() {
     job_.checkpoint = CheckpointSpec();
     const Parameters expected = Run(nullptr);
-    job_.checkpoint.dir = absl::StrCat(folder_, "/checkpoints");
+    job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.every = 10;
     job_.checkpoint.replay_limit = replay_limit_;
-    incarnation_ += 10;
-    for (int& port : ports_) port = 0;
     return expected;
   }
 
-  SteadyClock clock_;
-  std::string folder_;
+  JobServers servers_;
   JobSpec job_;
-  Mutex mutex_;
-  int ports_[kShards] = {};
-  uint64_t incarnation_ = 0;
-  std::vector<std::unique_ptr<Server>> servers_;
   std::function<void()> lose_;
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
@@ -205,14 +172,14 @@ TEST_P(SurvivalTest, CheckpointsAloneChangeNothing) {
 
 TEST_P(SurvivalTest, AShardThatIsLost) {
   const Parameters expected = Undisturbed();
-  EXPECT_EQ(Run([this] { Restart(1); }), expected);
+  EXPECT_EQ(Run([this] { servers_.Restart(1); }), expected);
   EXPECT_FALSE(restored_);  // The workers went on.
   ExpectRepaired();
 }
 
 TEST_P(SurvivalTest, TheCoordinatorThatIsLost) {
   const Parameters expected = Undisturbed();
-  EXPECT_EQ(Run([this] { Restart(0); }), expected);
+  EXPECT_EQ(Run([this] { servers_.Restart(0); }), expected);
   EXPECT_FALSE(restored_);
   ExpectRepaired();
 }
@@ -228,7 +195,7 @@ TEST_P(SurvivalTest, AWorkerAndAShardThatAreLost) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] {
               lose_worker_ = true;
-              Restart(1);
+              servers_.Restart(1);
             }),
             expected);
   EXPECT_TRUE(restored_);
@@ -238,7 +205,7 @@ TEST_P(SurvivalTest, AWorkerAndAShardThatAreLost) {
 TEST_P(SurvivalTest, WhereNothingIsKeptTheJobGoesBack) {
   replay_limit_ = 0;
   const Parameters expected = Undisturbed();
-  EXPECT_EQ(Run([this] { Restart(1); }), expected);
+  EXPECT_EQ(Run([this] { servers_.Restart(1); }), expected);
   EXPECT_TRUE(restored_);
   EXPECT_GE(rollbacks_, 1u);
   EXPECT_EQ(repairs_, 0u);
@@ -252,7 +219,7 @@ TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
                   absl::StrCat(StepFolder(job_.checkpoint.dir, step), "/", ShardPartName(1, 0)),
                   std::ios::app)
                   << "x";
-              Restart(1);
+              servers_.Restart(1);
             }),
             expected);
   EXPECT_TRUE(restored_);

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/server/coordinator_fixture.h"
 
@@ -12,6 +13,18 @@ namespace sluice {
 inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
   options.checkpoint_every = 100;
   return options;
+}
+
+// Complete ones, as an earlier coordinator of ExampleOptions' job left them.
+inline std::vector<CheckpointManifest> TwoCheckpoints() {
+  std::vector<CheckpointManifest> checkpoints;
+  for (const uint64_t step : {100, 200}) {
+    CheckpointManifest manifest;
+    manifest.step = step;
+    manifest.table_hash = HashTensorTable(JoinOf(0).table);
+    checkpoints.push_back(std::move(manifest));
+  }
+  return checkpoints;
 }
 
 // A job of two ranks and two shards with a checkpoint every 100 steps.

@@ -430,12 +430,7 @@ CoordinatorOptions AfterARestart() {
                                                 .layout = {},
                                                 .job_uid = 1234});
   options.run = RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
-  for (const uint64_t step : {100, 200}) {
-    CheckpointManifest manifest;
-    manifest.step = step;
-    manifest.table_hash = HashTensorTable(JoinOf(0).table);
-    options.checkpoints.push_back(std::move(manifest));
-  }
+  options.checkpoints = TwoCheckpoints();
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/worker/one_worker.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice {
@@ -60,10 +61,7 @@ class ReplayTest : public testing::Test {
   }
 
   std::vector<std::shared_ptr<const Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const Exchange>> sends;
-    for (const PipelineEffect& effect : effects_) {
-      if (const auto* send = std::get_if<SendExchange>(&effect)) sends.push_back(send->exchange);
-    }
+    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
@@ -86,21 +84,6 @@ class ReplayTest : public testing::Test {
     return found;
   }
 
-  static ExchangeAnswer ResultOf(const Exchange& exchange) {
-    ExchangeAnswer answer;
-    answer.step = exchange.step;
-    answer.bundle = exchange.bundle;
-    answer.results = exchange.frames;
-    answer.record.step = exchange.step;
-    answer.record.bundle = exchange.bundle;
-    answer.record.included = {{.rank = 0,
-                               .origin_step = exchange.step,
-                               .checksum = BundleChecksum(exchange.frames),
-                               .skipped = exchange.skip}};
-    answer.record.n = exchange.skip ? 0 : 1;
-    answer.record.result_checksum = BundleChecksum(exchange.frames);
-    return answer;
-  }
   void AnswerAll(const std::vector<std::shared_ptr<const Exchange>>& sends) {
     for (const auto& exchange : sends) pipeline_->Answer(0, ResultOf(*exchange), &effects_);
   }

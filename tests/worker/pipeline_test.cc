@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
+#include "tests/worker/one_worker.h"
 
 namespace sluice {
 namespace {
@@ -61,10 +62,7 @@ class PipelineTest : public testing::Test {
 
   // What was sent since the last call.
   std::vector<std::shared_ptr<const Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const Exchange>> sends;
-    for (const PipelineEffect& effect : effects_) {
-      if (const auto* send = std::get_if<SendExchange>(&effect)) sends.push_back(send->exchange);
-    }
+    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
@@ -80,23 +78,6 @@ class PipelineTest : public testing::Test {
     return count;
   }
 
-  // As a shard of a job with one worker answers.
-  static ExchangeAnswer ResultOf(const Exchange& exchange) {
-    ExchangeAnswer answer;
-    answer.outcome = Outcome::kResult;
-    answer.step = exchange.step;
-    answer.bundle = exchange.bundle;
-    answer.results = exchange.frames;
-    answer.record.step = exchange.step;
-    answer.record.bundle = exchange.bundle;
-    answer.record.included = {{.rank = 0,
-                               .origin_step = exchange.step,
-                               .checksum = BundleChecksum(exchange.frames),
-                               .skipped = exchange.skip}};
-    answer.record.n = exchange.skip ? 0 : 1;
-    answer.record.result_checksum = BundleChecksum(exchange.frames);
-    return answer;
-  }
   void Answer(Outcome outcome, uint64_t step, uint32_t bundle, std::string message = "") {
     ExchangeAnswer answer;
     answer.outcome = outcome;

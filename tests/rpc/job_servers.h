@@ -1,0 +1,79 @@
+// JobServers: the servers of a job with checkpoints in this process, on loopback, each of which can
+// be lost and started again at its port.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+#include "job/job_spec.h"
+#include "server/rpc/server.h"
+
+namespace sluice {
+
+class JobServers {
+ public:
+  // With a folder of its own, for job.checkpoint.dir.
+  JobServers() : folder_(absl::StrCat(::testing::TempDir(), "/servers_XXXXXX")) {
+    Check(::mkdtemp(folder_.data()) != nullptr, "there is a folder for tests");
+  }
+  ~JobServers() { std::filesystem::remove_all(folder_); }
+
+  const std::string& folder() const { return folder_; }
+
+  void StartAll(const JobSpec& job) {
+    job_ = job;
+    ports_.resize(job.shards);
+    servers_.resize(job.shards);
+    for (uint32_t shard = 0; shard < job.shards; ++shard) Start(shard);
+  }
+  // In the place of the one before, if there was one.
+  void Start(uint32_t shard) {
+    MutexLock lock(&mutex_);
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Start({.job = job_,
+                       .shard = shard,
+                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
+                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
+                       .software_version = std::string("1"),
+                       .job_uid = 77,
+                       .server_incarnation = ++incarnation_},
+                      &clock_);
+    Check(server.ok(), server.status().message());
+    servers_[shard] = *std::move(server);
+    ports_[shard] = servers_[shard]->port();
+  }
+  void Restart(uint32_t shard) {
+    servers_[shard].reset();
+    Start(shard);
+  }
+  // The last first. What comes next is another run, on other ports.
+  void StopAll() {
+    while (!servers_.empty()) servers_.pop_back();
+    incarnation_ += 10;
+    ports_.clear();
+  }
+
+  std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
+  const Server& operator[](uint32_t shard) const { return *servers_[shard]; }
+
+ private:
+  SteadyClock clock_;
+  std::string folder_;
+  JobSpec job_;
+  Mutex mutex_;
+  uint64_t incarnation_ = 0;
+  std::vector<int> ports_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+}  // namespace sluice
