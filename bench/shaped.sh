@@ -1,0 +1,255 @@
+#!/usr/bin/env bash
+# Gives each worker and each shard a machine of its own, as far as the network goes: a network namespace behind a link
+# that is shaped in both directions, all of them joined by one bridge. Runs `sluice bench exchange` there, or anything.
+#
+# usage: bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] [--bin DIR] -- [ARGUMENTS OF bench exchange]
+#        bench/shaped.sh --workers N --shards K --rate RATE [--delay TIME] --exec COMMAND [ARGUMENT...]
+#        bench/shaped.sh --set RATE [--of PID]
+#
+#   --rate RATE    of every link, each way: 200mbit, 1gbit, 2.5gbit (kbit, mbit, gbit; decimal), or none: not shaped
+#   --delay TIME   of what a process sends, on the way to any other: 500us, 5ms (needs a kernel with netem)
+#   --bin DIR      where sluice and sluice-server are; otherwise build/release/bin
+#   --exec         run this instead, beside the bridge, with this in its environment:
+#                    SHAPED_WORKERS, SHAPED_SHARDS               how many
+#                    SHAPED_WORKER_HOSTS, SHAPED_SERVER_HOSTS    their addresses, with commas between
+#                    SHAPED_RATE                                 the rate at the start
+#                  `ip netns exec w0 COMMAND` runs as worker 0, `ip netns exec s1 COMMAND` as shard 1.
+#   --set RATE     change the links of a run while it runs; PID is that of its shaped.sh, which prints it. Not needed
+#                  in what --exec runs.
+#
+# Needs root, or a kernel that lets users make namespaces. Everything is in namespaces of one process's descendants, so
+# the kernel removes all of it when that process ends, however it does; nothing is left on the machine, and runs do not
+# meet. Exits with the status of what it runs; 2: wrong arguments; 77: namespaces or links cannot be made here.
+set -euo pipefail
+
+readonly self=$(readlink -f "${BASH_SOURCE[0]}")
+readonly grace_seconds=10
+readonly processes_max=250
+
+fail() {  # fail STATUS MESSAGE
+  printf 'shaped.sh: %s\n' "$2" >&2
+  exit "$1"
+}
+usage() { sed -n '2,/^set -/s/^# \{0,1\}//p' "$self"; }
+
+# --- Links. All of this runs inside, where /run/netns has our names only. ---
+
+# Bytes that may go at once: 2 ms of the rate, but at least 256 KiB, which is four of the largest packets of TCP.
+burst_of() {
+  awk -v rate="$1" 'BEGIN {
+    value = rate + 0; unit = rate; sub(/^[0-9.]+/, "", unit)
+    scale = unit == "gbit" ? 1e9 : unit == "mbit" ? 1e6 : 1e3
+    bytes = value * scale / 8 * 0.002
+    printf "%d", (bytes > 262144 ? bytes : 262144) }'
+}
+
+shape_device() {  # shape_device NAMESPACE DEVICE RATE PARENT
+  if [ "$3" = none ]; then
+    tc -n "$1" qdisc del dev "$2" "${@:4}" 2>/dev/null || true  # There may be none.
+  else
+    tc -n "$1" qdisc replace dev "$2" "${@:4}" handle 10: tbf rate "$3" burst "$(burst_of "$3")" latency 50ms
+  fi
+}
+
+set_rate() {  # Both ways: what the process sends leaves through eth0, what it gets through its port of the bridge.
+  local name parent
+  for name in $(ip netns list | awk '$1 != "bridge" {print $1}'); do
+    parent=root
+    if tc -n "$name" qdisc show dev eth0 | grep -q netem; then parent='parent 1:1'; fi
+    # shellcheck disable=SC2086  # Two words.
+    shape_device "$name" eth0 "$1" $parent
+    shape_device bridge "to-$name" "$1" root
+  done
+}
+
+add_process() {  # add_process NAME ADDRESS
+  ip netns add "$1"
+  ip -n "$1" link set lo up
+  ip -n bridge link add name "to-$1" type veth peer name eth0 netns "$1"
+  ip -n bridge link set "to-$1" master bridge0 addrgenmode none up
+  ip -n "$1" link set eth0 addrgenmode none up
+  ip -n "$1" address add "$2/16" dev eth0
+}
+
+make_links() {
+  # What `ip netns` remembers is in a file system of our own, so that names of other runs are free.
+  local folder=/run/netns
+  [ -d "$folder" ] || folder=/run
+  mount -t tmpfs shaped "$folder"
+  ip netns attach bridge $$
+  ip -n bridge link set lo up
+  ip -n bridge link add name bridge0 type bridge stp_state 0
+  ip -n bridge link set bridge0 addrgenmode none up
+  ip -n bridge address add 10.77.255.254/16 dev bridge0
+  local i
+  for ((i = 0; i < shards; ++i)); do add_process "s$i" "10.77.0.$((i + 1))"; done
+  for ((i = 0; i < workers; ++i)); do add_process "w$i" "10.77.1.$((i + 1))"; done
+  if [ "$delay" != none ]; then
+    local name
+    for name in $(ip netns list | awk '$1 != "bridge" {print $1}'); do
+      tc -n "$name" qdisc add dev eth0 root handle 1: netem delay "$delay" limit 100000 ||
+        { echo "this kernel has no netem, so links cannot have a --delay" >&2; return 1; }
+    done
+  fi
+  set_rate "$rate"
+}
+
+hosts() {  # hosts PREFIX COUNT
+  local list='' i
+  for ((i = 1; i <= $2; ++i)); do list+=${list:+,}$1.$i; done
+  printf '%s' "$list"
+}
+
+# --- The first process inside: when it ends, the kernel ends all the others. ---
+
+run_inside() {
+  trap 'exit 143' INT TERM HUP
+  local errors
+  errors=$( (make_links) 2>&1) || fail 77 "no links can be made here: ${errors//$'\n'/; }"
+  export SHAPED_WORKERS=$workers SHAPED_SHARDS=$shards SHAPED_RATE=$rate
+  SHAPED_WORKER_HOSTS=$(hosts 10.77.1 "$workers")
+  SHAPED_SERVER_HOSTS=$(hosts 10.77.0 "$shards")
+  export SHAPED_WORKER_HOSTS SHAPED_SERVER_HOSTS
+  local plural_w=s plural_s=s what="links of $rate"
+  [ "$workers" != 1 ] || plural_w=
+  [ "$shards" != 1 ] || plural_s=
+  [ "$rate" != none ] || what="links that are not shaped"
+  printf 'shaped.sh: %s worker%s and %s shard%s behind %s; to change it: %s --set RATE --of %s\n' \
+    "$workers" "$plural_w" "$shards" "$plural_s" "$what" "$self" "$outer" >&2
+  if [ "$mode" = exchange ]; then
+    local link_rate=(--link-rate "$rate")
+    [ "$rate" != none ] || link_rate=()
+    set -- "$bin/sluice" bench exchange --workers "$workers" --shards "$shards" \
+      --wrap-worker 'ip netns exec w{}' --wrap-server 'ip netns exec s{}' \
+      --server-hosts "$SHAPED_SERVER_HOSTS" "${link_rate[@]}" "$@"
+  fi
+  local signal command=
+  for signal in INT TERM HUP; do
+    # shellcheck disable=SC2064  # The signal's name is meant to be put in now.
+    trap "interrupted=yes; [ -z \"\$command\" ] || kill -$signal \"\$command\" 2>/dev/null || true" "$signal"
+  done
+  # The shell would have it ignore SIGINT, as a command in the background.
+  env --default-signal=INT,QUIT -- "$@" <&0 &
+  command=$!
+  finish_of "$command"
+}
+
+finish_of() {  # Exits as process PID does; a signal with a trap, which sets `interrupted`, ends `wait` but not us.
+  local status
+  while true; do
+    interrupted=
+    status=0
+    wait "$1" || status=$?
+    [ -n "$interrupted" ] || exit "$status"
+  done
+}
+
+# --- Outside ---
+
+child_of() {
+  local stat fields
+  for stat in /proc/[0-9]*/stat; do
+    { read -r fields <"$stat"; } 2>/dev/null || continue
+    fields=${fields##*) }
+    set -- "$1" $fields
+    if [ "$3" = "$1" ]; then basename "${stat%/stat}"; return 0; fi  # In a trap a bare `return` fails.
+  done
+  return 1
+}
+
+set_from_outside() {
+  local parent first
+  if [ -n "${SHAPED_RATE:-}" ] && [ -z "$of" ]; then set_rate "$1"; return; fi
+  [ -n "$of" ] || fail 2 "--set needs --of PID, the PID that the shaped.sh to change printed"
+  parent=$(child_of "$of") && first=$(child_of "$parent") &&
+    tr '\0' ' ' <"/proc/$first/cmdline" | grep -q -- " --inside $of " ||
+    fail 2 "process $of is no shaped.sh that runs"
+  local user=(--user --preserve-credentials)
+  [ "$(id -u)" != 0 ] || user=()
+  nsenter --target "$first" "${user[@]}" --mount --net --pid -- bash "$self" --set-inside "$1"
+}
+
+run_outside() {
+  local tool
+  for tool in ip tc unshare setpriv setsid nsenter; do
+    PATH=$PATH:/usr/sbin:/sbin command -v "$tool" >/dev/null ||
+      fail 77 "$tool is missing (Debian: apt-get install iproute2 util-linux)"
+  done
+  local user=()
+  [ "$(id -u)" = 0 ] || user=(--user --map-root-user)
+  local apart=(unshare "${user[@]}" --mount --net --pid --fork --kill-child --mount-proc)
+  local errors
+  errors=$("${apart[@]}" true 2>&1) ||
+    fail 77 "namespaces cannot be made here (${errors//$'\n'/; }); root can, on most machines"
+  # In a session of its own, so that a terminal's Ctrl-C reaches this process alone, which passes it on once. If this
+  # process is killed, `unshare` is by the kernel, and by that the first process inside, and by that all others.
+  env --default-signal=INT,QUIT setsid setpriv --pdeathsig KILL "${apart[@]}" -- \
+    bash "$self" --inside $$ "$mode" "$workers" "$shards" "$rate" "$delay" "$bin" "$@" <&0 &
+  local inside=$! signal
+  for signal in INT TERM HUP; do
+    # shellcheck disable=SC2064
+    trap "interrupted=yes; stop_inside $inside $signal" "$signal"
+  done
+  finish_of "$inside"
+}
+
+stop_inside() {  # stop_inside PID SIGNAL: asks first, and insists when the time is over.
+  local first tenths
+  if first=$(child_of "$1"); then kill "-$2" "$first" 2>/dev/null || true; fi
+  for ((tenths = 0; tenths < 10 * grace_seconds; ++tenths)); do
+    kill -0 "$1" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -KILL "$1" 2>/dev/null || true
+}
+
+check_rate() {
+  [[ $1 =~ ^([0-9]+(\.[0-9]+)?(kbit|mbit|gbit)|none)$ ]] ||
+    fail 2 "\"$1\" is no rate: write one like 200mbit, 1gbit or 2.5gbit, or none"
+}
+check_count() {  # check_count OPTION VALUE
+  [[ $2 =~ ^[1-9][0-9]{0,2}$ ]] && [ "$2" -le "$processes_max" ] ||
+    fail 2 "$1 is to be a number from 1 to $processes_max, not \"$2\""
+}
+
+PATH=$PATH:/usr/sbin:/sbin
+workers='' shards='' rate='' delay=none bin=$(dirname "$self")/../build/release/bin mode='' to_set='' of=''
+case "${1:-}" in
+  --inside)  # Not for people: `run_outside` starts this.
+    outer=$2 mode=$3 workers=$4 shards=$5 rate=$6 delay=$7 bin=$8
+    shift 8
+    run_inside "$@" ;;
+  --set-inside) set_rate "$2"; exit ;;
+  "" | -h | --help) usage; [ -n "${1:-}" ] || exit 2; exit 0 ;;
+esac
+while [ $# -gt 0 ] && [ -z "$mode" ]; do
+  case "$1" in
+    --) mode=exchange; shift; break ;;
+    --exec) mode=exec; shift; break ;;
+    --workers | --shards | --rate | --delay | --bin | --set | --of)
+      [ $# -ge 2 ] || fail 2 "$1 needs a value"
+      case "$1" in
+        --workers) check_count "$1" "$2"; workers=$2 ;;
+        --shards) check_count "$1" "$2"; shards=$2 ;;
+        --rate) check_rate "$2"; rate=$2 ;;
+        --delay)
+          [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms|s)$ ]] || fail 2 "\"$2\" is no time: write one like 500us or 5ms"
+          delay=$2
+          if [[ $2 =~ ^[0.]+[a-z]+$ ]]; then delay=none; fi ;;
+        --bin) bin=$2 ;;
+        --set) check_rate "$2"; to_set=$2 ;;
+        --of) of=$2 ;;
+      esac
+      shift 2 ;;
+    *) fail 2 "no such argument: $1 (what \`sluice bench exchange\` is to get comes after --)" ;;
+  esac
+done
+if [ -n "$to_set" ]; then set_from_outside "$to_set"; exit; fi
+[ -n "$workers" ] && [ -n "$shards" ] && [ -n "$rate" ] || fail 2 "--workers, --shards and --rate are needed; see --help"
+[ -n "$mode" ] || fail 2 "end with -- and arguments of \`sluice bench exchange\`, or with --exec and a command"
+if [ "$mode" = exec ]; then [ $# -gt 0 ] || fail 2 "--exec needs a command"; fi
+if [ "$mode" = exchange ]; then
+  bin=$(readlink -f "$bin") && [ -x "$bin/sluice" ] ||
+    fail 2 "there is no sluice in $bin: build it (ninja -C build/release sluice sluice-server) or say where with --bin"
+fi
+run_outside "$@"

@@ -1,0 +1,224 @@
+"""bench/shaped.sh, tried: whether its links are as fast as it says and no faster, change while they are used, and leave
+nothing behind however a run ends. Exits 77 (skipped) where it cannot make namespaces or links.
+
+usage: shaped_test.py SHAPED_SH
+"""
+import json
+import os
+import pathlib
+import re
+import selectors
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+from processes import command_line, wait_until
+
+PORT = 7070  # In namespaces of our own.
+LIMIT = 60  # Seconds for anything.
+# TCP's share of an Ethernet link: 1448 of 1514 bytes, with an MTU of 1500 and timestamps.
+PAYLOAD = 1448 / 1514
+# What a link may be above that, for what its bucket lets pass at once, and below, on a machine that does other things.
+OVER, UNDER = 1.03, 0.75
+BITS = {"200mbit": 200e6, "1gbit": 1e9}
+
+
+# --- Inside: what runs beside the bridge, and in the processes' namespaces. ---
+
+def receive(senders, seconds):
+    """Bits per second that come from so many senders, from 0.3 s after the last of them until `seconds` later."""
+    with socket.create_server(("", PORT)) as server:
+        print("listening", flush=True)
+        connections = [server.accept()[0] for _ in range(senders)]
+        with selectors.DefaultSelector() as selector:
+            for connection in connections:
+                selector.register(connection, selectors.EVENT_READ)
+            start, count, into = time.monotonic() + 0.3, 0, memoryview(bytearray(1 << 18))
+            while (now := time.monotonic()) < start + seconds:
+                for key, _ in selector.select(0.1):
+                    got = key.fileobj.recv_into(into)
+                    count += got if now >= start else 0
+        print(8 * count / (now - start), flush=True)
+
+
+def send(host):
+    with socket.create_connection((host, PORT)) as connection:
+        block = bytes(1 << 18)
+        try:
+            while True:
+                connection.sendall(block)
+        except (ConnectionResetError, BrokenPipeError):
+            pass  # The receiver has seen enough.
+
+
+def hosts():
+    return {**{f"w{i}": host for i, host in enumerate(os.environ["SHAPED_WORKER_HOSTS"].split(","))},
+            **{f"s{i}": host for i, host in enumerate(os.environ["SHAPED_SERVER_HOSTS"].split(","))}}
+
+
+def measure(flows, seconds=0.7):
+    """Bits per second at each receiver of flows (from, to) that run at once."""
+    receivers, senders = {}, []
+    into = [to for _, to in flows]
+    for to in dict.fromkeys(into):
+        receivers[to] = subprocess.Popen(["ip", "netns", "exec", to, sys.executable, __file__, "--receive",
+                                          str(into.count(to)), str(seconds)], stdout=subprocess.PIPE, text=True)
+        assert receivers[to].stdout.readline() == "listening\n"
+    for source, to in flows:
+        senders.append(subprocess.Popen(["ip", "netns", "exec", source, sys.executable, __file__, "--send", hosts()[to]]))
+    rates = [float(receivers[to].communicate(timeout=LIMIT)[0]) for to in receivers]
+    for sender in senders:
+        sender.wait(timeout=LIMIT)
+    return rates
+
+
+def measure_all(shaped):
+    """Rates by what was measured, for two rates of the links."""
+    result = {}
+    for rate in BITS:
+        if rate != os.environ["SHAPED_RATE"]:
+            subprocess.run([shaped, "--set", rate], check=True)
+        result[rate] = {"one way": measure([("w0", "s0")]), "both ways": measure([("w0", "s0"), ("s0", "w0")]),
+                        "two into one": measure([("w0", "s0"), ("w1", "s0")])}
+    print(json.dumps(result))
+
+
+# --- Outside ---
+
+def shaped_command(shaped, *rest, workers=2, shards=1, rate="200mbit"):
+    return [shaped, "--workers", str(workers), "--shards", str(shards), "--rate", rate, *rest]
+
+
+def check_rates(shaped):
+    def right(rate, values):
+        return all(UNDER <= value / (BITS[rate] * PAYLOAD) <= OVER for value in values)
+
+    for attempt in range(3):  # Others may have had the processors for a moment.
+        done = subprocess.run(shaped_command(shaped, "--exec", sys.executable, __file__, "--inside", shaped),
+                              stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
+        measured = json.loads(done.stdout)
+        for rate, by_kind in measured.items():
+            print(rate, {kind: [f"{value / BITS[rate]:.3f}" for value in values] for kind, values in by_kind.items()},
+                  f"of the rate, {PAYLOAD:.3f} is all that TCP can have")
+        if all(right(rate, values) for rate, by_kind in measured.items() for values in by_kind.values()):
+            return
+    raise AssertionError("links are not as fast as asked for")
+
+
+class Run:
+    """A run of shaped.sh with a process in w0 that sleeps, found again by how long."""
+
+    def __init__(self, shaped, *command):
+        self.mark = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
+        script = f"ip netns exec w0 sleep {self.mark} & echo ready; " + (command[0] if command else "wait")
+        self.process = subprocess.Popen(shaped_command(shaped, "--exec", "bash", "-c", script), stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+        wait_until(self.left, "the process in w0", 10)
+
+    def left(self):
+        """Processes of the run that are there."""
+        return [path.name for path in pathlib.Path("/proc").glob("[0-9]*") if self.mark in " ".join(command_line(path.name))]
+
+    def check_gone(self, status):
+        self.process.communicate(timeout=LIMIT)
+        assert self.process.returncode == status, (self.process.returncode, status)
+        wait_until(lambda: not self.left(), "the end of all processes", 10)
+
+
+def check_endings(shaped):
+    devices = pathlib.Path("/proc/net/dev").read_text().count("\n")
+    names = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout
+    Run(shaped, "exit 7").check_gone(7)
+    for sent, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
+        run, other = Run(shaped), Run(shaped)  # Two at once do not meet.
+        run.process.send_signal(sent)
+        run.check_gone(status)
+        assert other.process.poll() is None and other.left()
+        other.process.kill()
+        other.check_gone(-signal.SIGKILL)
+    run = Run(shaped, "trap 'echo interrupted; exit 5' INT; while true; do sleep 0.1; done")
+    run.process.send_signal(signal.SIGINT)
+    assert run.process.stdout.read() == "interrupted\n"  # Once.
+    run.check_gone(5)
+    assert pathlib.Path("/proc/net/dev").read_text().count("\n") == devices
+    assert subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout == names
+
+
+def check_set(shaped):
+    run = Run(shaped, "while read -r _; do for n in w0 w1 s0 bridge; do tc -n $n qdisc; done; echo end; done")
+
+    def devices():
+        run.process.stdin.write("\n")
+        run.process.stdin.flush()
+        lines = list(iter(run.process.stdout.readline, "end\n"))
+        return [line for line in lines if " tbf " in line]
+
+    assert len(devices()) == 6 and all("rate 200Mbit" in line for line in devices()), devices()
+    other = Run(shaped)
+    change = [shaped, "--of", str(run.process.pid), "--set"]
+    subprocess.run([*change, "2.5gbit"], check=True)
+    assert len(devices()) == 6
+    for line in devices():  # 2 ms of the rate, as far as the kernel's ticks allow.
+        burst = re.search(r"rate 2500Mbit burst (\d+)b", line)
+        assert burst and abs(int(burst[1]) - 625000) < 6250, line
+    subprocess.run([*change, "none"], check=True)
+    assert not devices()
+    subprocess.run([*change, "none"], check=True)
+    subprocess.run([*change, "5mbit"], check=True)
+    assert len(devices()) == 6
+    for each in (run, other):
+        each.process.kill()
+        each.check_gone(-signal.SIGKILL)
+    gone = subprocess.run([*change, "5mbit"], stderr=subprocess.PIPE, text=True)
+    assert gone.returncode == 2 and "is no shaped.sh that runs" in gone.stderr, gone
+
+
+def check_arguments(shaped):
+    for arguments, expected in ((["--workers", "2"], "are needed"), (["--rate", "1gb"], '"1gb" is no rate'),
+                                (["--shards", "0"], '--shards is to be a number from 1 to 250, not "0"'),
+                                (["--speed"], "no such argument: --speed"), (["--set", "1gbit"], "--of PID"),
+                                (["--workers", "1", "--shards", "1", "--rate", "none"], "end with --"),
+                                (["--workers", "1", "--shards", "1", "--rate", "none", "--bin", "/proc", "--"],
+                                 "there is no sluice in")):
+        done = subprocess.run([shaped, *arguments], stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 2 and expected in done.stderr, (arguments, done)
+    # What `sluice bench exchange` is started with, seen by one that prints it.
+    with tempfile.TemporaryDirectory() as folder:
+        sluice = pathlib.Path(folder) / "sluice"
+        sluice.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 3\n')
+        sluice.chmod(sluice.stat().st_mode | stat.S_IXUSR)
+        for rate, link in (("1gbit", "--link-rate|1gbit|"), ("none", "")):
+            done = subprocess.run(shaped_command(shaped, "--bin", folder, "--", "--json", "a b", shards=2, rate=rate),
+                                  stdout=subprocess.PIPE, text=True)
+            assert done.returncode == 3
+            assert done.stdout == ("bench|exchange|--workers|2|--shards|2|--wrap-worker|ip netns exec w{}|--wrap-server|"
+                                   f"ip netns exec s{{}}|--server-hosts|10.77.0.1,10.77.0.2|{link}--json|a b|"), done.stdout
+
+
+def main():
+    if sys.argv[1] == "--receive":
+        return receive(int(sys.argv[2]), float(sys.argv[3]))
+    if sys.argv[1] == "--send":
+        return send(sys.argv[2])
+    if sys.argv[1] == "--inside":
+        return measure_all(sys.argv[2])
+    shaped = str(pathlib.Path(sys.argv[1]).resolve())
+    probe = subprocess.run(shaped_command(shaped, "--exec", "true"), stderr=subprocess.PIPE, text=True)
+    if probe.returncode == 77:
+        print(f"skipped: {probe.stderr.strip()}")
+        return 77
+    assert probe.returncode == 0, probe.stderr
+    for check in (check_arguments, check_endings, check_set, check_rates):
+        begin = time.monotonic()
+        check(shaped)
+        print(f"{check.__name__}: {time.monotonic() - begin:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
