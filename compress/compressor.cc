@@ -54,7 +54,6 @@ void Correct(double wanted, Group* group) {
 // In saved groups and chunks. Compensators have other names.
 constexpr char kThreshold[] = "threshold";
 constexpr char kCorrection[] = "correction";
-constexpr char kCodecState[] = "codec";
 
 absl::Status CheckSavedGroup(const SavedState& saved, size_t index) {
   const auto in_range = [&](const char* name, double least, double most) {

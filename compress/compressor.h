@@ -16,11 +16,14 @@
 
 namespace sluice {
 
+// Name of the list that is a chunk's codec's; the others are its compensator's.
+inline constexpr char kCodecState[] = "codec";
+
 // What a Compressor remembers between steps: a checkpoint writes all of it.
 struct SavedCompressor {
   struct Chunk {
     ChunkConfig config;  // As it was; others are refused.
-    SavedState state;    // Of its compensator, and of its codec under `codec`.
+    SavedState state;    // Of its compensator, and of its codec under kCodecState.
 
     friend bool operator==(const Chunk&, const Chunk&) = default;
   };

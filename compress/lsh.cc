@@ -242,7 +242,8 @@ class LshAggregator final : public Aggregator {
     for (float& x : sum) x /= divisor;
   }
   std::vector<StateField> State() override {
-    return {{"stamps", &stamps_, stamps_.size()}, {"blocks", &memories_, memories_.size()}};
+    return {{"stamps", &stamps_, stamps_.size(), /*by_sender=*/true},
+            {"blocks", &memories_, memories_.size(), /*by_sender=*/true}};
   }
   size_t state_bytes() const override {
     return (stamps_.size() + memories_.size()) * sizeof(float);

@@ -29,6 +29,14 @@ SavedState SaveFields(absl::Span<const StateField> fields) {
   return saved;
 }
 
+SavedState WithoutSenders(const SavedState& saved, absl::Span<const StateField> fields) {
+  SavedState rest = saved;
+  for (const StateField& field : fields) {
+    if (field.by_sender) rest.erase(field.name);
+  }
+  return rest;
+}
+
 absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> fields) {
   size_t known = 0;
   for (const StateField& field : fields) {

@@ -20,9 +20,14 @@ struct StateField {
   std::string name;
   std::vector<float>* values = nullptr;
   size_t size = 0;
+  bool by_sender = false;  // A receiver's, with a place for each sender.
 };
 
 SavedState SaveFields(absl::Span<const StateField> fields);
+
+// Without the lists that have a place for each sender: of other senders than those that are to
+// come.
+SavedState WithoutSenders(const SavedState& saved, absl::Span<const StateField> fields);
 
 // OK if RestoreFields would put the lists back.
 absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> fields);
