@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <map>
 #include <thread>
 
 #include "absl/strings/escaping.h"
@@ -111,6 +113,51 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   std::map<uint64_t, std::string> saved[2];
   const std::string undisturbed = run(0, saved);
   for (const uint64_t step : {2, 3, 4}) EXPECT_EQ(run(step, saved), undisturbed) << step;
+}
+
+// What two ranks have left of a pass is dealt to three, or to one; and a run of three that began so
+// can itself be stopped and go on.
+TEST(ResumeRanksTest, OtherRanksGoOn) {
+  std::map<uint32_t, std::map<uint64_t, std::string>> saved;  // By rank, then step.
+  const auto run = [&](uint32_t ranks, uint64_t step, bool save) {
+    JobSpec spec = SmallJob("sgd");
+    spec.workers = ranks;
+    MemoryJob job(ranks);
+    std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions;
+    std::vector<absl::StatusOr<TrainReport>> reports(ranks);
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      sessions.push_back(job.MakeSession(rank));
+      sessions[rank]->CheckpointEvery(1);
+      const auto had = static_cast<uint32_t>(saved.size());
+      if (step > 0) sessions[rank]->RestoreAfter(step, saved[rank % had].at(step));
+    }
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank, spec] {
+        reports[rank] = RunTraining(spec, rank, sessions[rank].get(), {},
+                                    Logger(absl::StrCat("worker-", rank)));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      EXPECT_TRUE(reports[rank].ok()) << reports[rank].status();
+      EXPECT_EQ(reports[rank]->parameters_sha256, reports[0]->parameters_sha256) << rank;
+    }
+    if (save) saved.clear();
+    for (uint32_t rank = 0; save && rank < ranks; ++rank) saved[rank] = sessions[rank]->saved();
+    return *reports[0];
+  };
+  const TrainReport of_two = run(2, 0, /*save=*/true);
+  EXPECT_EQ(of_two.steps, 16u) << "512 samples, 64 a step, two passes";
+  // After 5 steps 192 samples of the first pass are left.
+  EXPECT_EQ(run(1, 5, false).steps, 5u + 6 + 16);
+  EXPECT_EQ(run(1, 8, false).steps, 8u + 16) << "after a pass's last step";
+  const TrainReport of_three = run(3, 5, /*save=*/true);
+  EXPECT_EQ(of_three.steps, 5u + 2 + 6);
+  EXPECT_LT(of_three.test_loss.value(), 0.7 * std::log(10.0)) << "guessing would give log 10";
+  for (const uint64_t step : {6, 7, 8, 13}) {
+    EXPECT_EQ(run(3, step, false).parameters_sha256, of_three.parameters_sha256) << step;
+  }
 }
 
 TEST(ResumeErrorsTest, RankZeroAddsParametersThatPyTorchReads) {

@@ -25,6 +25,38 @@ TEST(ShardSamplerTest, EachSampleGoesToOneRankOnceAnEpoch) {
   EXPECT_EQ(all, expected);
 }
 
+TEST(ShardSamplerTest, OtherRanksAreDealtWhatIsLeft) {
+  // Two ranks take three steps of a pass; the rest goes to 3 ranks, and after two steps to 1.
+  std::vector<uint32_t> seen;
+  const auto take = [&](uint32_t ranks, uint64_t offset, uint64_t steps) {
+    uint64_t after = 0;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      const ShardSampler sampler(
+          {.samples = 101, .ranks = ranks, .rank = rank, .batch_size = 5, .seed = 5});
+      const std::vector<uint32_t> dealt = sampler.Deal(2, offset);
+      for (uint64_t step = 0; step < std::min(steps, sampler.StepsAfter(offset)); ++step) {
+        const absl::Span<const uint32_t> batch = sampler.Batch(dealt, step, 0);
+        seen.insert(seen.end(), batch.begin(), batch.end());
+      }
+      after = sampler.OffsetAfter(offset, steps);
+    }
+    return after;
+  };
+  const uint64_t of_two = take(2, 0, 3);
+  EXPECT_EQ(of_two, 30u);
+  EXPECT_EQ(seen.size(), 30u);
+  const uint64_t of_three = take(3, of_two, 2);
+  EXPECT_EQ(seen.size(), 60u);
+  EXPECT_EQ(take(1, of_three, 1000), 101u);
+  std::sort(seen.begin(), seen.end());
+  std::vector<uint32_t> expected(101);
+  std::iota(expected.begin(), expected.end(), 0u);
+  EXPECT_EQ(seen, expected) << "each once";
+  const ShardSampler last({.samples = 101, .ranks = 3});
+  EXPECT_EQ(last.StepsAfter(101), 0u);
+  EXPECT_THAT(last.Deal(0, 101), IsEmpty());
+}
+
 TEST(ShardSamplerTest, OrderIsAFunctionOfSeedAndEpoch) {
   const ShardSampler one({.samples = 50, .seed = 1});
   const ShardSampler same({.samples = 50, .seed = 1});

@@ -18,20 +18,32 @@ ShardSampler::ShardSampler(const ShardSamplerOptions& options) : options_(option
   Check(options.samples > 0 && options.rank < options.ranks && options.batch_size > 0 &&
             options.passes_per_step > 0,
         "a sampler has samples, a rank and a batch size");
-  // The longest deal; rank 0 always has it.
-  const uint64_t most = (uint64_t{options.samples} + options.ranks - 1) / options.ranks;
-  const uint64_t per_step = uint64_t{options.batch_size} * options.passes_per_step;
-  steps_per_epoch_ = (most + per_step - 1) / per_step;
 }
 
-std::vector<uint32_t> ShardSampler::Deal(uint64_t epoch) const {
+uint64_t ShardSampler::StepsAfter(uint64_t offset) const {
+  const uint64_t left = options_.samples - std::min<uint64_t>(offset, options_.samples);
+  // The longest deal; rank 0 always has it.
+  const uint64_t most = (left + options_.ranks - 1) / options_.ranks;
+  const uint64_t per_step = uint64_t{options_.batch_size} * options_.passes_per_step;
+  return (most + per_step - 1) / per_step;
+}
+
+uint64_t ShardSampler::OffsetAfter(uint64_t offset, uint64_t steps) const {
+  const uint64_t per_step =
+      uint64_t{options_.batch_size} * options_.passes_per_step * options_.ranks;
+  return std::min<uint64_t>(options_.samples, offset + steps * per_step);
+}
+
+std::vector<uint32_t> ShardSampler::Deal(uint64_t epoch, uint64_t offset) const {
   std::vector<uint32_t> deck(options_.samples);
   std::iota(deck.begin(), deck.end(), 0u);
   CounterRandom random(options_.seed, kShuffleStream, epoch);
   for (size_t i = deck.size() - 1; i > 0; --i) std::swap(deck[i], deck[random.Below(i + 1)]);
   std::vector<uint32_t> dealt;
   dealt.reserve(deck.size() / options_.ranks + 1);
-  for (size_t i = options_.rank; i < deck.size(); i += options_.ranks) dealt.push_back(deck[i]);
+  for (uint64_t i = offset + options_.rank; i < deck.size(); i += options_.ranks) {
+    dealt.push_back(deck[i]);
+  }
   return dealt;
 }
 

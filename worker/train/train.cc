@@ -98,6 +98,9 @@ class TrainingRun {
   absl::StatusOr<TrainReport> Finish();
 
  private:
+  ShardSamplerOptions SamplerOptions() const;
+  uint64_t TotalSteps() const;
+  void RestoreDeal(const TrainingCursor& cursor);
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
   absl::StatusOr<StepResult> RunPasses(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
@@ -123,6 +126,9 @@ class TrainingRun {
 
   uint64_t step_ = 0;  // Finished ones.
   uint64_t epoch_ = 0;
+  // Where the deal of this epoch began: finished steps, and cards of the deck.
+  uint64_t deal_step_ = 0;
+  uint64_t deal_offset_ = 0;
   uint64_t samples_ = 0;
   uint32_t skipped_in_a_row_ = 0;
   double last_loss_ = 0;
@@ -164,20 +170,46 @@ absl::Status TrainingRun::Prepare() {
       MakeOptimizer(spec_.optimizer, parallel_->parameters());
   if (!optimizer.ok()) return optimizer.status();
   optimizer_ = *std::move(optimizer);
-  sampler_ = std::make_unique<ShardSampler>(
-      ShardSamplerOptions{.samples = data_->training.count,
-                          .ranks = spec_.workers,
-                          .rank = rank_,
-                          .batch_size = spec_.batch_size_per_worker,
-                          .passes_per_step = spec_.gradient_accumulation_steps,
-                          .seed = spec_.seed});
-  total_steps_ = spec_.steps > 0 ? spec_.steps : spec_.epochs * sampler_->steps_per_epoch();
+  sampler_ = std::make_unique<ShardSampler>(SamplerOptions());
+  total_steps_ = TotalSteps();
   report_.parameters = TrainedElements(parallel_->table());
   logger_.Info("model ", spec_.model.name, " with ", report_.parameters, " parameters; ",
                data_->training.count, " training samples, ", sampler_->steps_per_epoch(),
                " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
                at::get_num_threads() == 1 ? " thread" : " threads");
   return absl::OkStatus();
+}
+
+ShardSamplerOptions TrainingRun::SamplerOptions() const {
+  return {.samples = data_->training.count,
+          .ranks = spec_.workers,
+          .rank = rank_,
+          .batch_size = spec_.batch_size_per_worker,
+          .passes_per_step = spec_.gradient_accumulation_steps,
+          .seed = spec_.seed};
+}
+
+uint64_t TrainingRun::TotalSteps() const {
+  if (spec_.steps > 0) return spec_.steps;
+  if (epoch_ >= spec_.epochs) return 0;
+  return deal_step_ + sampler_->StepsAfter(deal_offset_) +
+         (spec_.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
+}
+
+// What other ranks have left of the epoch's deck is dealt to those that are here now.
+void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
+  deal_step_ = cursor.deal_step;
+  deal_offset_ = cursor.deal_offset;
+  if (cursor.ranks == spec_.workers || cursor.ranks == 0) return;
+  ShardSamplerOptions before = SamplerOptions();
+  before.ranks = cursor.ranks;
+  before.rank = 0;
+  deal_offset_ = ShardSampler(before).OffsetAfter(deal_offset_, step_ - deal_step_);
+  deal_step_ = step_;
+  logger_.Info("the checkpoint is of ", cursor.ranks, " workers; ",
+               data_->training.count - deal_offset_, " of ", data_->training.count,
+               " samples of this pass over the data are left for the ", spec_.workers,
+               " that are here now");
 }
 
 absl::Status TrainingRun::Join() {
@@ -197,14 +229,16 @@ absl::Status TrainingRun::Restore() {
       RestoreTrainingState(joined_.restored, model_.get(), optimizer_.get(), &cursor);
   if (!status.ok()) return status;
   joined_.restored = std::string();
+  step_ = cursor.step;
+  epoch_ = cursor.epoch;
+  RestoreDeal(cursor);
+  total_steps_ = TotalSteps();
   if (cursor.step != joined_.restored_step || cursor.step > total_steps_) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint after step ", joined_.restored_step,
                      " holds training as it was after step ", cursor.step, " of ", total_steps_,
                      " in all: was the job made shorter since?"));
   }
-  step_ = cursor.step;
-  epoch_ = cursor.epoch;
   samples_ = samples_at_start_ = samples_at_report_ = cursor.samples;
   report_.skipped = cursor.skipped;
   skipped_in_a_row_ = cursor.skipped_in_a_row;
@@ -219,6 +253,9 @@ absl::Status TrainingRun::Restore() {
 absl::Status TrainingRun::SaveCheckpoint() {
   const TrainingCursor cursor = {.step = step_,
                                  .epoch = epoch_,
+                                 .ranks = spec_.workers,
+                                 .deal_step = deal_step_,
+                                 .deal_offset = deal_offset_,
                                  .samples = samples_,
                                  .skipped = report_.skipped,
                                  .skipped_in_a_row = skipped_in_a_row_,
@@ -235,18 +272,20 @@ absl::Status TrainingRun::SaveCheckpoint() {
 
 absl::Status TrainingRun::Train() {
   started_ = last_report_ = last_log_ = clock_.Now();
-  const uint64_t per_epoch = sampler_->steps_per_epoch();
   // A checkpoint after an epoch's last step comes before its end.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
-    const std::vector<uint32_t> dealt = sampler_->Deal(epoch_);
+    const std::vector<uint32_t> dealt = sampler_->Deal(epoch_, deal_offset_);
+    const uint64_t steps = sampler_->StepsAfter(deal_offset_);
     if (!within_epoch) epoch_loss_ = LossMean{};
     within_epoch = false;
-    for (uint64_t i = step_ - epoch_ * per_epoch; i < per_epoch && step_ < total_steps_; ++i) {
+    for (uint64_t i = step_ - deal_step_; i < steps && step_ < total_steps_; ++i) {
       if (stopped()) return absl::CancelledError("stopped");
       if (absl::Status status = TrainStep(dealt, i); !status.ok()) return status;
     }
     ++epoch_;
+    deal_step_ = step_;
+    deal_offset_ = 0;
     if (step_ == total_steps_) break;
     if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   }

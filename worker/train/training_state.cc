@@ -15,10 +15,10 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 
 // Whole numbers and fractions of a cursor, in this order in the bytes.
-constexpr size_t kIntegers = 10;
+constexpr size_t kIntegers = 13;
 constexpr size_t kFractions = 7;
 
 at::Tensor BytesTensor(absl::string_view bytes) {
@@ -100,7 +100,10 @@ at::Tensor Integers(const TrainingCursor& cursor) {
                                        cursor.evaluation.has_value() ? 1 : 0,
                                        static_cast<int64_t>(cursor.traffic.bytes_up),
                                        static_cast<int64_t>(cursor.traffic.bytes_down),
-                                       static_cast<int64_t>(cursor.traffic.steps)};
+                                       static_cast<int64_t>(cursor.traffic.steps),
+                                       int64_t{cursor.ranks},
+                                       static_cast<int64_t>(cursor.deal_step),
+                                       static_cast<int64_t>(cursor.deal_offset)};
   return at::tensor(values, at::kLong);
 }
 
@@ -136,6 +139,9 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
                      .encode_seconds = part[4],
                      .decode_seconds = part[5],
                      .exposed_seconds = part[6]};
+  cursor->ranks = static_cast<uint32_t>(whole[10]);
+  cursor->deal_step = static_cast<uint64_t>(whole[11]);
+  cursor->deal_offset = static_cast<uint64_t>(whole[12]);
   cursor->evaluation.reset();
   if (whole[6] != 0) {
     cursor->evaluation.emplace();

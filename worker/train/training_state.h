@@ -21,6 +21,11 @@ namespace sluice {
 struct TrainingCursor {
   uint64_t step = 0;   // Finished ones.
   uint64_t epoch = 0;  // Finished ones; one that has all its steps counts once it is evaluated.
+  // Where the deal that the epoch goes by began: in another than the first of a run with other
+  // ranks, within the epoch (shard_sampler.h).
+  uint32_t ranks = 1;
+  uint64_t deal_step = 0;    // Finished ones then.
+  uint64_t deal_offset = 0;  // In the epoch's deck.
   uint64_t samples = 0;
   uint64_t skipped = 0;
   uint32_t skipped_in_a_row = 0;
