@@ -1,6 +1,7 @@
 #include "cli/checkpoint.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <ostream>
 #include <set>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "cli/quantity.h"
+#include "cli/server_parts.h"
 #include "compress/codec_spec.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
@@ -108,13 +110,41 @@ absl::Status AtPart(const std::string& name, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(name, ": ", status.message()));
 }
 
+// Whether a part can be looked at: others lie on the machines of their servers.
+bool IsHere(absl::string_view dir, const CheckpointManifest& manifest, uint32_t server) {
+  if (!manifest.at_shards) return true;
+  std::error_code none;
+  return std::filesystem::is_directory(PartsFolder(dir, server), none);
+}
+
+bool IsHere(absl::string_view dir, const CheckpointManifest& manifest, const std::string& name) {
+  const absl::StatusOr<CheckpointPart> part = FindPart(manifest, name);
+  return !part.ok() || IsHere(dir, manifest, part->server);  // One that is not listed is missed.
+}
+
+// For what is not here; empty if all is.
+std::string Elsewhere(absl::string_view dir, const CheckpointManifest& manifest) {
+  std::set<uint32_t> servers;
+  size_t parts = 0;
+  for (const CheckpointPart& part : manifest.parts) {
+    if (IsHere(dir, manifest, part.server)) continue;
+    servers.insert(part.server);
+    ++parts;
+  }
+  if (parts == 0) return "";
+  return absl::StrCat("; ", parts, " of the parts are not here but with the server of shard ",
+                      absl::StrJoin(servers, ", "));
+}
+
 absl::Status VerifyStates(absl::string_view dir, const CheckpointManifest& manifest) {
   for (uint32_t shard = 0; shard < manifest.shards; ++shard) {
+    if (!IsHere(dir, manifest, ShardPartName(shard, manifest.term))) continue;
     const absl::Status good =
         AtPart(ShardPartName(shard, manifest.term), ReadShardState(dir, manifest, shard).status());
     if (!good.ok()) return good;
   }
   for (uint32_t rank = 0; rank < manifest.world_size; ++rank) {
+    if (!IsHere(dir, manifest, WorkerPartName(rank, manifest.term))) continue;
     const absl::Status good =
         AtPart(WorkerPartName(rank, manifest.term), ReadWorkerState(dir, manifest, rank).status());
     if (!good.ok()) return good;
@@ -133,6 +163,10 @@ void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::o
   for (const CheckpointPart& part : manifest.parts) {
     out << absl::StrFormat("  %-28s %10s  %08x\n", part.name,
                            FormatBytes(static_cast<double>(part.bytes)), part.checksum);
+    if (!IsHere(dir, manifest, part.server)) {
+      out << "    not here, but with the server of shard " << part.server << "\n";
+      continue;
+    }
     const auto show = [&](const absl::StatusOr<std::string>& state) {
       out << "    " << (state.ok() ? *state : "DAMAGED: " + Text(state.status().message())) << "\n";
     };
@@ -174,9 +208,25 @@ absl::Status CheckRun(const std::optional<RunRecord>& run, const CheckpointManif
   return absl::DataLossError(absl::StrFormat("it is of another run, %016x", manifest.job_uid));
 }
 
+// The folder of a server other than shard 0's, or what lies in one.
+bool OnlyParts(const CheckpointCommand& command) {
+  const std::vector<std::string> folders = FindServerFolders(command.dir);
+  if (IsServerFolder(command.dir)) return true;
+  return !folders.empty() && absl::IsNotFound(ReadRunRecord(command.dir).status());
+}
+
+int ShowServers(const CheckpointCommand& command, bool verify, std::ostream& out) {
+  bool good = true;
+  for (const std::string& folder : FindServerFolders(command.dir)) {
+    good = ShowServerParts(folder, verify, out) && good;
+  }
+  return good ? 0 : 1;
+}
+
 }  // namespace
 
 int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err) {
+  if (OnlyParts(command)) return ShowServers(command, /*verify=*/false, out);
   const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
   if (!steps.ok()) return Complain(steps.status(), err);
   std::optional<RunRecord> run;
@@ -185,7 +235,7 @@ int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std:
     const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(command.dir, step);
     if (manifest.ok()) {
       out << "step " << step << ", term " << manifest->term << ": complete, " << Amount(*manifest)
-          << "\n";
+          << Elsewhere(command.dir, *manifest) << "\n";
       if (command.step.has_value()) ShowParts(command.dir, *manifest, out);
     } else if (absl::IsNotFound(manifest.status())) {
       out << "step " << step << ": incomplete, it has no manifest\n";
@@ -203,6 +253,7 @@ int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std:
 }
 
 int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err) {
+  if (OnlyParts(command)) return ShowServers(command, /*verify=*/true, out);
   const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
   if (!steps.ok()) return Complain(steps.status(), err);
   std::optional<RunRecord> run;
@@ -216,11 +267,16 @@ int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::
       continue;
     }
     if (status.ok()) status = CheckRun(run, *manifest);
-    if (status.ok()) status = VerifyCheckpoint(command.dir, *manifest);
+    if (status.ok()) {
+      status = VerifyCheckpoint(command.dir, *manifest, [&](uint32_t server) {
+        return IsHere(command.dir, *manifest, server);
+      });
+    }
     if (status.ok()) status = VerifyStates(command.dir, *manifest);
     if (status.ok()) {
       ++good;
-      out << "step " << step << ": good, " << Amount(*manifest) << "\n";
+      out << "step " << step << ": good, " << Amount(*manifest) << Elsewhere(command.dir, *manifest)
+          << "\n";
     } else {
       damage = true;
       out << "step " << step << ": DAMAGED: " << Text(status.message()) << "\n";

@@ -21,6 +21,7 @@ struct CheckpointPart {
   uint64_t bytes = 0;
   uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
   std::string error;      // Not empty: it could not be written, or not be restored.
+  uint32_t server = 0;    // With store `shards`: the shard whose server has it.
 
   friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
 };
@@ -62,6 +63,7 @@ struct CheckpointManifest {
   uint64_t table_hash = 0;
   LayoutParameters layout;
   std::string software_version;
+  bool at_shards = false;  // Store `shards`: parts lie with their servers, not with the manifest.
   std::vector<CheckpointPart> parts;  // By name; terms and steps are the manifest's.
 
   friend bool operator==(const CheckpointManifest&, const CheckpointManifest&) = default;

@@ -48,14 +48,6 @@ bool IsPartName(absl::string_view name) {
          name != kManifestName && !absl::EndsWith(name, kUnfinishedSuffix);
 }
 
-absl::Status CheckPartName(absl::string_view name) {
-  if (IsPartName(name)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", absl::CHexEscape(name), "\" is no name for a part of a checkpoint: at most ",
-      kMaxPartName, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
-      " and not ending in ", kUnfinishedSuffix));
-}
-
 std::string PathOf(absl::string_view dir, uint64_t step, absl::string_view name) {
   return absl::StrCat(StepFolder(dir, step), "/", name);
 }
@@ -205,9 +197,12 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
       {"software_version", manifest.software_version},
       {"parts", nlohmann::ordered_json::array()},
   };
+  if (manifest.at_shards) record["store"] = "shards";
   for (const CheckpointPart& part : manifest.parts) {
-    record["parts"].push_back(
-        {{"name", part.name}, {"bytes", part.bytes}, {"checksum", Hex(part.checksum)}});
+    nlohmann::ordered_json entry = {
+        {"name", part.name}, {"bytes", part.bytes}, {"checksum", Hex(part.checksum)}};
+    if (manifest.at_shards) entry["server"] = part.server;
+    record["parts"].push_back(std::move(entry));
   }
   return record;
 }
@@ -223,9 +218,14 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
     part.name = reader.Text("name");
     part.bytes = reader.Number<uint64_t>("bytes");
     part.checksum = reader.HexNumber<uint32_t>("checksum");
+    if (manifest->at_shards) part.server = reader.Number<uint32_t>("server");
     if (!reader.problem().empty()) return absl::StrCat("of a part: ", reader.problem());
     if (!IsPartName(part.name) || !names.insert(part.name).second) {
       return absl::StrCat("it lists a part \"", absl::CHexEscape(part.name), "\"");
+    }
+    if (manifest->at_shards && part.server >= manifest->shards) {
+      return absl::StrCat("it lists ", part.name, " with server ", part.server, " of ",
+                          manifest->shards);
     }
   }
   return "";
@@ -299,21 +299,21 @@ void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
   }
 }
 
-const CheckpointPart* FindPart(const CheckpointManifest& manifest, absl::string_view name) {
-  const auto found = std::find_if(manifest.parts.begin(), manifest.parts.end(),
-                                  [&](const CheckpointPart& part) { return part.name == name; });
-  return found == manifest.parts.end() ? nullptr : &*found;
-}
-
-absl::Status CheckSize(const std::string& path, uint64_t found, const CheckpointPart& part) {
+absl::Status CheckSize(absl::string_view path, uint64_t found, const CheckpointPart& part) {
   if (found == part.bytes) return absl::OkStatus();
   return Damaged(path, absl::StrCat("it has ", found, " bytes, the manifest says ", part.bytes));
 }
 
-absl::Status CheckChecksum(const std::string& path, uint32_t found, const CheckpointPart& part) {
+absl::Status CheckChecksum(absl::string_view path, uint32_t found, const CheckpointPart& part) {
   if (found == part.checksum) return absl::OkStatus();
   return Damaged(path, absl::StrCat("its checksum is ", Hex(found), ", the manifest says ",
                                     Hex(part.checksum)));
+}
+
+// Where the parts of a checkpoint are whose manifest is in `dir`.
+std::string FolderOf(absl::string_view dir, const CheckpointManifest& manifest,
+                     const CheckpointPart& part) {
+  return manifest.at_shards ? PartsFolder(dir, part.server) : std::string(dir);
 }
 
 // A part that is listed and not there is lost; there is nobody to ask for another.
@@ -321,10 +321,43 @@ absl::Status PartStatus(const absl::Status& status) {
   return absl::IsNotFound(status) ? absl::DataLossError(status.message()) : status;
 }
 
+absl::Status RemoveWhere(absl::string_view dir, uint64_t before,
+                         const std::function<bool(uint64_t step)>& unwanted) {
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir);
+  if (!steps.ok()) return steps.status();
+  absl::Status result;
+  for (const uint64_t step : *steps) {
+    if (step >= before || !unwanted(step)) continue;
+    absl::Status removed = RemoveFolder(StepFolder(dir, step));
+    if (!removed.ok()) result = std::move(removed);
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string StepFolder(absl::string_view dir, uint64_t step) {
   return absl::StrCat(dir, "/step-", absl::StrFormat("%012d", step));
+}
+
+std::string PartsFolder(const CheckpointSpec& checkpoint, uint32_t shard) {
+  return checkpoint.at_shards() ? PartsFolder(checkpoint.dir, shard) : checkpoint.dir;
+}
+
+std::string PartsFolder(absl::string_view dir, uint32_t shard) {
+  return absl::StrCat(dir, "/shard-", shard);
+}
+
+absl::Status CheckPartName(absl::string_view name) {
+  if (IsPartName(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", absl::CHexEscape(name), "\" is no name for a part of a checkpoint: at most ",
+      kMaxPartName, " letters, digits, '-', '_' and '.', the first not '.', not ", kManifestName,
+      " and not ending in ", kUnfinishedSuffix));
+}
+
+std::string PartPath(absl::string_view dir, const CheckpointPart& part) {
+  return PathOf(dir, part.step, part.name);
 }
 
 absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, uint64_t step,
@@ -344,27 +377,53 @@ absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, u
   return part;
 }
 
+absl::StatusOr<CheckpointPart> FindPart(const CheckpointManifest& manifest,
+                                        absl::string_view name) {
+  const auto found = std::find_if(manifest.parts.begin(), manifest.parts.end(),
+                                  [&](const CheckpointPart& part) { return part.name == name; });
+  if (found != manifest.parts.end()) return *found;
+  return absl::DataLossError(absl::StrCat(name, " is not listed in the manifest of the checkpoint ",
+                                          "after step ", manifest.step));
+}
+
 absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointManifest& manifest,
                                      absl::string_view name) {
-  const std::string path = PathOf(dir, manifest.step, name);
-  const CheckpointPart* const part = FindPart(manifest, name);
-  if (part == nullptr) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is not listed in the manifest of its checkpoint"));
-  }
+  const absl::StatusOr<CheckpointPart> part = FindPart(manifest, name);
+  if (!part.ok()) return part.status();
+  return ReadPart(FolderOf(dir, manifest, *part), *part);
+}
+
+absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointPart& part) {
+  const std::string path = PartPath(dir, part);
   const absl::StatusOr<FileFacts> size = StatFile(path);
   if (!size.ok()) return PartStatus(size.status());
   // Before a buffer of that size is made.
-  absl::Status fits = CheckSize(path, size->bytes, *part);
+  absl::Status fits = CheckSize(path, size->bytes, part);
   if (!fits.ok()) return fits;
-  absl::StatusOr<std::string> bytes = ReadWholeFile(path, part->bytes);
+  absl::StatusOr<std::string> bytes = ReadWholeFile(path, part.bytes);
   if (!bytes.ok()) return PartStatus(bytes.status());
-  fits = CheckSize(path, bytes->size(), *part);
-  if (!fits.ok()) return fits;
-  fits = CheckChecksum(
-      path, Crc32c({reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}), *part);
+  fits = CheckPartFacts(path, bytes->size(),
+                        Crc32c({reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}),
+                        part);
   if (!fits.ok()) return fits;
   return bytes;
+}
+
+absl::Status CheckPartFacts(absl::string_view where, uint64_t bytes, uint32_t checksum,
+                            const CheckpointPart& part) {
+  const absl::Status fits = CheckSize(where, bytes, part);
+  return fits.ok() ? CheckChecksum(where, checksum, part) : fits;
+}
+
+absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part) {
+  const std::string path = PartPath(dir, part);
+  const absl::StatusOr<FileFacts> size = StatFile(path);
+  if (!size.ok()) return PartStatus(size.status());
+  absl::Status fits = CheckSize(path, size->bytes, part);  // Before it is read through.
+  if (!fits.ok()) return fits;
+  const absl::StatusOr<FileFacts> found = ChecksumFile(path);
+  if (!found.ok()) return PartStatus(found.status());
+  return CheckPartFacts(path, found->bytes, found->checksum, part);
 }
 
 absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest) {
@@ -394,6 +453,13 @@ absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t 
   manifest.layout.chunk_elements = reader.Number<uint32_t>("chunk_elements");
   manifest.layout.bundle_elements = reader.Number<uint32_t>("bundle_elements");
   manifest.software_version = reader.Text("software_version");
+  if (!reader.Find("store").is_null()) {
+    const std::string store = reader.Text("store");
+    if (reader.problem().empty() && store != "shards") {
+      return Damaged(path, absl::StrCat("its `store` is \"", absl::CHexEscape(store), "\""));
+    }
+    manifest.at_shards = true;
+  }
   const Json& parts = reader.List("parts");
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
   const std::string problem = ReadParts(parts, &manifest);
@@ -404,19 +470,12 @@ absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t 
   return manifest;
 }
 
-absl::Status VerifyCheckpoint(absl::string_view dir, const CheckpointManifest& manifest) {
+absl::Status VerifyCheckpoint(absl::string_view dir, const CheckpointManifest& manifest,
+                              const std::function<bool(uint32_t server)>& servers) {
   for (const CheckpointPart& part : manifest.parts) {
-    const std::string path = PathOf(dir, manifest.step, part.name);
-    const absl::StatusOr<FileFacts> size = StatFile(path);
-    if (!size.ok()) return PartStatus(size.status());
-    absl::Status fits = CheckSize(path, size->bytes, part);  // Before it is read through.
-    if (!fits.ok()) return fits;
-    const absl::StatusOr<FileFacts> found = ChecksumFile(path);
-    if (!found.ok()) return PartStatus(found.status());
-    fits = CheckSize(path, found->bytes, part);
-    if (!fits.ok()) return fits;
-    fits = CheckChecksum(path, found->checksum, part);
-    if (!fits.ok()) return fits;
+    if (manifest.at_shards && servers && !servers(part.server)) continue;
+    const absl::Status good = VerifyPart(FolderOf(dir, manifest, part), part);
+    if (!good.ok()) return good;
   }
   return absl::OkStatus();
 }
@@ -444,18 +503,17 @@ absl::Status RemoveCheckpoint(absl::string_view dir, uint64_t step) {
   return RemoveFolder(folder);
 }
 
+absl::Status RemoveOthers(absl::string_view dir, const std::vector<uint64_t>& steps,
+                          uint64_t before) {
+  return RemoveWhere(dir, before, [&](uint64_t step) {
+    return std::find(steps.begin(), steps.end(), step) == steps.end();
+  });
+}
+
 absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
-  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir);
-  if (!steps.ok()) return steps.status();
-  absl::Status result;
-  for (const uint64_t step : *steps) {
-    if (step >= before || !absl::IsNotFound(StatFile(PathOf(dir, step, kManifestName)).status())) {
-      continue;
-    }
-    absl::Status removed = RemoveFolder(StepFolder(dir, step));
-    if (!removed.ok()) result = std::move(removed);
-  }
-  return result;
+  return RemoveWhere(dir, before, [&](uint64_t step) {
+    return absl::IsNotFound(StatFile(PathOf(dir, step, kManifestName)).status());
+  });
 }
 
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {

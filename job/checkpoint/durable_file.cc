@@ -117,23 +117,12 @@ absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descripto
                                              " unfinished ones are there; remove them"));
 }
 
-absl::Status WriteFile(int descriptor, absl::string_view bytes, const std::string& path) {
-  File file(descriptor);
-  absl::Status written = WriteAll(file.get(), bytes, path);
-  if (!written.ok()) return written;
-  if (::fsync(file.get()) != 0) return WriteError(errno, "make durable", path);
-  // What is read back should come from the device; and training has better use for the memory.
-  static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
-  const int error = file.Close();
-  return error == 0 ? absl::OkStatus() : WriteError(error, "close", path);
-}
-
 // Calls `take(span)` for each piece read.
 template <typename Take>
-absl::Status ReadThrough(const std::string& path, uint64_t expected_size, const Take& take) {
+absl::Status ReadThrough(const std::string& path, uint64_t piece_size, const Take& take) {
   File file(OpenRetrying(path, O_RDONLY));
   if (!file.ok()) return FileError(errno, "open", path);
-  std::vector<std::byte> buffer(std::clamp<uint64_t>(expected_size, 1, kPiece));
+  std::vector<std::byte> buffer(std::clamp<uint64_t>(piece_size, 1, kPiece));
   while (true) {
     const ssize_t got = ::read(file.get(), buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;
@@ -163,29 +152,71 @@ absl::Status MakeFolder(const std::string& path) {
   return WriteError(error, "make the folder", path);
 }
 
-absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes) {
+absl::StatusOr<DurableFile> DurableFile::Create(const std::string& path) {
   int descriptor = -1;
-  const absl::StatusOr<std::string> unfinished = CreateBeside(path, &descriptor);
+  absl::StatusOr<std::string> unfinished = CreateBeside(path, &descriptor);
   if (!unfinished.ok()) return unfinished.status();
-  absl::Status done = WriteFile(descriptor, bytes, *unfinished);
-  if (done.ok() && ::rename(unfinished->c_str(), path.c_str()) != 0) {
-    done = WriteError(errno, "rename to its name", *unfinished);
-  }
-  if (!done.ok()) {
-    static_cast<void>(::unlink(unfinished->c_str()));
-    return done;
-  }
-  done = SyncFolder(FolderOf(path));
+  return DurableFile(path, *std::move(unfinished), descriptor);
+}
+
+DurableFile::DurableFile(DurableFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      unfinished_(std::exchange(other.unfinished_, "")),
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      bytes_(other.bytes_),
+      checksum_(other.checksum_) {}
+
+DurableFile::~DurableFile() {
+  const File closes(descriptor_);
+  if (!unfinished_.empty()) static_cast<void>(::unlink(unfinished_.c_str()));
+}
+
+absl::Status DurableFile::Append(absl::string_view bytes) {
+  absl::Status written = WriteAll(descriptor_, bytes, unfinished_);
+  if (!written.ok()) return written;
+  bytes_ += bytes.size();
+  checksum_ =
+      ExtendCrc32c(checksum_, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+  return absl::OkStatus();
+}
+
+absl::Status DurableFile::Sync() {
+  File file(std::exchange(descriptor_, -1));
+  if (::fsync(file.get()) != 0) return WriteError(errno, "make durable", unfinished_);
+  // What is read back should come from the device; and training has better use for the memory.
+  static_cast<void>(::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED));
+  const int error = file.Close();
+  return error == 0 ? absl::OkStatus() : WriteError(error, "close", unfinished_);
+}
+
+absl::StatusOr<uint32_t> DurableFile::Finish() {
+  absl::Status done = Sync();
   if (!done.ok()) return done;
-  const uint32_t checksum =
-      Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
-  const absl::StatusOr<FileFacts> found = ChecksumFile(path);
-  if (found.ok() && found->bytes == bytes.size() && found->checksum == checksum) return checksum;
-  static_cast<void>(::unlink(path.c_str()));
-  if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", path);
+  if (::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+    return WriteError(errno, "rename to its name", unfinished_);
+  }
+  unfinished_.clear();
+  done = SyncFolder(FolderOf(path_));
+  if (!done.ok()) return done;
+  return ReadBack();
+}
+
+absl::StatusOr<uint32_t> DurableFile::ReadBack() {
+  const absl::StatusOr<FileFacts> found = ChecksumFile(path_);
+  if (found.ok() && found->bytes == bytes_ && found->checksum == checksum_) return checksum_;
+  static_cast<void>(::unlink(path_.c_str()));
+  if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", path_);
   if (!found.ok()) return found.status();
   return absl::DataLossError(
-      absl::StrCat("what was written to ", path, " reads back different; is its disk sound?"));
+      absl::StrCat("what was written to ", path_, " reads back different; is its disk sound?"));
+}
+
+absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes) {
+  absl::StatusOr<DurableFile> file = DurableFile::Create(path);
+  if (!file.ok()) return file.status();
+  absl::Status written = file->Append(bytes);
+  if (!written.ok()) return written;
+  return file->Finish();
 }
 
 absl::StatusOr<FileFacts> StatFile(const std::string& path) {
@@ -206,6 +237,13 @@ absl::StatusOr<FileFacts> ChecksumFile(const std::string& path) {
   });
   if (!read.ok()) return read;
   return facts;
+}
+
+absl::Status ReadPieces(const std::string& path, size_t piece_bytes,
+                        const std::function<absl::Status(absl::string_view)>& take) {
+  return ReadThrough(path, piece_bytes, [&](absl::Span<const std::byte> piece) {
+    return take({reinterpret_cast<const char*>(piece.data()), piece.size()});
+  });
 }
 
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit) {

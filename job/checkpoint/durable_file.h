@@ -5,8 +5,11 @@
 // Thread-safe, but for two writers of one path.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +24,35 @@ inline constexpr absl::string_view kUnfinishedSuffix = ".unfinished";
 // With all folders above it, each durable.
 absl::Status MakeFolder(const std::string& path);
 
+// A file that is written piece by piece, under another name until Finish. Not thread-safe.
+class DurableFile {
+ public:
+  // `path`: what it is to be called.
+  static absl::StatusOr<DurableFile> Create(const std::string& path);
+  // Unless it was finished, nothing of it stays.
+  ~DurableFile();
+  DurableFile(DurableFile&& other) noexcept;
+  DurableFile& operator=(DurableFile&&) = delete;
+
+  absl::Status Append(absl::string_view bytes);
+  uint32_t checksum() const { return checksum_; }  // Of what was appended.
+  // As WriteDurably. Last; once.
+  absl::StatusOr<uint32_t> Finish();
+
+ private:
+  DurableFile(std::string path, std::string unfinished, int descriptor)
+      : path_(std::move(path)), unfinished_(std::move(unfinished)), descriptor_(descriptor) {}
+
+  absl::Status Sync();
+  absl::StatusOr<uint32_t> ReadBack();
+
+  std::string path_;
+  std::string unfinished_;  // Empty: it has its name, or was moved from.
+  int descriptor_;
+  uint64_t bytes_ = 0;
+  uint32_t checksum_ = 0;
+};
+
 // Writes aside, makes the file durable, renames it to `path`, makes the folder durable, reads the
 // file back. DATA_LOSS: it came back different and is removed. Gives its CRC-32C.
 absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes);
@@ -33,6 +65,10 @@ struct FileFacts {
 absl::StatusOr<FileFacts> StatFile(const std::string& path);
 // Reads the file through, in little memory.
 absl::StatusOr<FileFacts> ChecksumFile(const std::string& path);
+
+// Calls `take` for each piece of at most `piece_bytes`, until it gives an error.
+absl::Status ReadPieces(const std::string& path, size_t piece_bytes,
+                        const std::function<absl::Status(absl::string_view)>& take);
 
 // DATA_LOSS if it is larger than `limit`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, uint64_t limit);

@@ -34,6 +34,17 @@ void CheckpointBook::DiscardNewest() {
   complete_.pop_back();
 }
 
+std::vector<uint64_t> CheckpointBook::ToStay(uint64_t given_up) const {
+  std::vector<uint64_t> steps = complete_;
+  steps.insert(steps.end(), litter_.begin(), litter_.end());
+  std::erase(steps, given_up);
+  return steps;
+}
+
+bool CheckpointBook::IsComplete(uint64_t step) const {
+  return std::find(complete_.begin(), complete_.end(), step) != complete_.end();
+}
+
 uint64_t CheckpointBook::NextRegular(uint64_t open_step) const {
   const uint64_t before = std::max(over_, open_step > 0 ? open_step - 1 : 0);
   return (before / options_.every + 1) * options_.every;

@@ -32,6 +32,10 @@ class CheckpointBook {
   bool enabled() const { return options_.every > 0; }
   // The step of the newest complete checkpoint; 0: there is none.
   uint64_t newest() const { return complete_.empty() ? 0 : complete_.back(); }
+  // Steps of what is to stay on disk: complete ones, and those that turned out damaged or late,
+  // until the next is complete. Not what is under way, nor `given_up`.
+  std::vector<uint64_t> ToStay(uint64_t given_up = 0) const;
+  bool IsComplete(uint64_t step) const;
 
   // What is under way is given up; parts are of `term` from here on.
   void BeginTerm(uint32_t term);

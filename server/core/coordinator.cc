@@ -1,6 +1,7 @@
 #include "server/core/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -53,6 +54,9 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       seats_(options_.shards),
       book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints) {
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
+  for (const CheckpointManifest& manifest : options_.checkpoints) {
+    manifests_.emplace(manifest.step, manifest);
+  }
   if (has_checkpoints() && options_.run.has_value()) {
     if (options_.run->finished || CanGoOnInTerm(*options_.run)) {
       GoOnInTerm(*options_.run, now);
@@ -329,6 +333,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   out->push_back(Notice{absl::StrCat("all ", members_.size(), " workers and ", seats_.size(),
                                      " shards are here; the job ", how)});
   if (!has_checkpoints()) return;
+  NoteOtherWorldSize(out);
   furthest_step_ = restore_step_;
   knows_position_ = true;
   told_class_ = RecoveryClass::kReplay;
@@ -363,6 +368,7 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
                             .address = seat.arrival.address,
                             .server_incarnation = seat.arrival.server_incarnation});
   }
+  AddRestoreParts(&grant);
   return grant;
 }
 
@@ -380,6 +386,7 @@ StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
                    .restore_step = restore_step,
                    .replay = seat.replays};
   for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
+  AddRestorePart(seat.arrival.shard, &start);
   return start;
 }
 
@@ -492,6 +499,7 @@ void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode
   end_sequence_ = ++sequence_;
   if (has_checkpoints() && phase == JobPhase::kFinished) {
     out->push_back(PersistRun{Record(/*finished=*/true)});
+    DropAtShards(std::numeric_limits<uint64_t>::max(), out);
   }
   const absl::Status answer(join_code,
                             phase == JobPhase::kFinished ? "the job has finished" : reason);

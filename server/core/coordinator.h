@@ -47,6 +47,7 @@ struct CoordinatorOptions {
   // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
   uint64_t checkpoint_every = 0;
   uint32_t checkpoint_keep = 2;
+  bool checkpoints_at_shards = false;             // Store `shards`.
   absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
   uint64_t replay_limit = 0;  // Of the job's checkpoints; 0: every loss is a rollback.
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
@@ -91,6 +92,8 @@ struct JoinGrant {
   uint64_t window_bytes = 0;
   bool parameters_agree = true;
   uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
+  uint32_t restore_world_size = 0;
+  std::vector<CheckpointPart> restore_parts{};  // As JoinReply has them.
   absl::Duration lease;
   absl::Duration heartbeat;
   uint64_t server_incarnation = 0;
@@ -146,6 +149,8 @@ struct StartShard {
   uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
   // The others are further: the workers send again what came after restore_step.
   bool replay = false;
+  uint32_t restore_world_size = 0;
+  CheckpointPart restore_part{};  // With store `shards`: the shard's own.
 };
 // Who holds the ranks, by rank, from now on.
 struct SetMembers {
@@ -155,6 +160,12 @@ struct SetMembers {
 // Results up to this step are needed no more: there is a complete checkpoint after it.
 struct ReleaseResults {
   uint64_t durable_step = 0;
+};
+// With store `shards`: remove what lies there of checkpoints after steps below `before`, but for
+// `steps`.
+struct KeepCheckpoints {
+  std::vector<uint64_t> steps;
+  uint64_t before = 0;
 };
 // Of shard 0: announce a job checkpoint for after a step that is at least this one and two after
 // the open one.
@@ -178,7 +189,8 @@ struct AnswerJoin {
 struct CommandShard {
   ControlStreamId stream = 0;
   uint64_t sequence = 0;
-  std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers, ReleaseResults>
+  std::variant<StartShard, EndShard, NameCheckpoint, SuspendShard, SetMembers, ReleaseResults,
+               KeepCheckpoints>
       command;
 };
 // Close the stream with this error.
@@ -407,6 +419,13 @@ class Coordinator {
   void GiveUpForgotten(absl::Time now, Effects* out);
   void ReleaseResultsOf(const ShardSeat& seat, Effects* out);
   void AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out);
+  void DropAtShards(uint64_t before, Effects* out, uint64_t given_up = 0);
+  void ForgetManifests();
+  // Null: there is no such checkpoint.
+  const CheckpointManifest* ManifestOf(uint64_t step) const;
+  void AddRestoreParts(JoinGrant* grant) const;
+  void AddRestorePart(uint32_t shard, StartShard* start) const;
+  void NoteOtherWorldSize(Effects* out) const;
 
   const CoordinatorOptions options_;
   const absl::Time created_;
@@ -431,6 +450,7 @@ class Coordinator {
   uint64_t members_sequence_ = 0;  // Of SetMembers of the present generation; 0: it came by Start.
 
   CheckpointBook book_;
+  std::map<uint64_t, CheckpointManifest> manifests_;  // By step: of the complete ones in book_.
   uint32_t term_ = 0;
   uint64_t restore_step_ = 0;                       // What this term began with.
   uint64_t furthest_step_ = 0;                      // That anybody told of, in this term or before.

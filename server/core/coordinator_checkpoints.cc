@@ -76,7 +76,10 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
                        : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
   out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
   AnswerRequests(absl::UnavailableError(last_rollback_), out);
-  if (book_.under_way() != 0) out->push_back(DropCheckpoint{book_.under_way()});
+  if (book_.under_way() != 0) {
+    out->push_back(DropCheckpoint{book_.under_way()});
+    DropAtShards(book_.under_way() + 1, out);
+  }
   book_.BeginTerm(term_);
   phase_ = JobPhase::kRecovering;
   waiting_since_ = now;
@@ -125,6 +128,11 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
     return absl::InvalidArgumentError(
         absl::StrCat(Describe(**member), " reported ", part.name, ", which is not its own"));
   }
+  if (part.server >= seats_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(Describe(**member), " reported ", part.name,
+                                                   " with server ", part.server, " of ",
+                                                   seats_.size()));
+  }
   TakePart(part, Describe(**member), now, out);
   return absl::OkStatus();
 }
@@ -133,7 +141,8 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
                             Effects* out) {
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || !has_checkpoints()) return;
-  if (part.error.empty() && part.name != ShardPartName(seat->arrival.shard, part.term)) {
+  if (part.error.empty() && (part.name != ShardPartName(seat->arrival.shard, part.term) ||
+                             part.server >= seats_.size())) {
     out->push_back(Notice{
         absl::StrCat(Describe(*seat), " reported ", part.name, ", which is not its own; ignored"),
         /*warning=*/true});
@@ -176,7 +185,9 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
                                   .table_hash = HashTensorTable(table_),
                                   .layout = options_.layout,
                                   .software_version = options_.software_version,
+                                  .at_shards = options_.checkpoints_at_shards,
                                   .parts = book_.parts()};
+      manifests_.insert_or_assign(part.step, manifest);
       out->push_back(WriteCheckpoint{std::move(manifest)});
       break;
     }
@@ -193,7 +204,13 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
     AbandonCheckpoint(status.message(), out);
     return;
   }
-  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  uint64_t last = step;
+  for (const uint64_t old : book_.Written()) {
+    last = std::max(last, old);
+    out->push_back(DropCheckpoint{old});
+  }
+  DropAtShards(last + 1, out);
+  ForgetManifests();
   newest_since_ = now;
   out->push_back(Notice{absl::StrCat("the checkpoint after step ", step, " is complete")});
   AnswerRequests(step, out);
@@ -221,8 +238,72 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
                           book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
              /*warning=*/true});
   out->push_back(DropCheckpoint{step});
+  DropAtShards(step + 1, out, step);
+  ForgetManifests();
   AnswerRequests(absl::UnavailableError(text), out);
   AskForNextCheckpoint(out);
+}
+
+// Says what is to stay, not what is to go, so that whoever missed one command catches up with the
+// next.
+void Coordinator::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
+  if (!options_.checkpoints_at_shards) return;
+  for (const ShardSeat& seat : seats_) {
+    // Who has not begun yet would acknowledge more than that.
+    if (seat.stream == 0 || !Started(seat)) continue;
+    auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
+    command.stream = seat.stream;
+    command.sequence = ++sequence_;
+    command.command.emplace<KeepCheckpoints>(KeepCheckpoints{book_.ToStay(given_up), before});
+  }
+}
+
+void Coordinator::ForgetManifests() {
+  std::erase_if(manifests_, [this](const auto& entry) { return !book_.IsComplete(entry.first); });
+}
+
+const CheckpointManifest* Coordinator::ManifestOf(uint64_t step) const {
+  const auto found = manifests_.find(step);
+  return found == manifests_.end() ? nullptr : &found->second;
+}
+
+void Coordinator::AddRestoreParts(JoinGrant* grant) const {
+  const CheckpointManifest* const manifest = ManifestOf(grant->restore_step);
+  if (manifest == nullptr) return;
+  grant->restore_world_size = manifest->world_size;
+  if (!manifest->at_shards) return;
+  const bool own_only = manifest->world_size == options_.world_size;
+  std::map<std::string, const CheckpointPart*> parts;
+  for (const CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
+  for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
+    if (own_only && rank != grant->rank) continue;
+    const auto part = parts.find(WorkerPartName(rank, manifest->term));
+    // A manifest that lacks one is not complete; whoever is to restore it says so.
+    if (part != parts.end()) grant->restore_parts.push_back(*part->second);
+  }
+}
+
+void Coordinator::AddRestorePart(uint32_t shard, StartShard* start) const {
+  const CheckpointManifest* const manifest = ManifestOf(start->restore_step);
+  if (manifest == nullptr) return;
+  start->restore_world_size = manifest->world_size;
+  if (!manifest->at_shards) return;
+  const std::string name = ShardPartName(shard, manifest->term);
+  for (const CheckpointPart& part : manifest->parts) {
+    if (part.name == name) start->restore_part = part;
+  }
+}
+
+void Coordinator::NoteOtherWorldSize(Effects* out) const {
+  const CheckpointManifest* const manifest = ManifestOf(restore_step_);
+  if (manifest == nullptr || manifest->world_size == options_.world_size) return;
+  out->push_back(Notice{
+      absl::StrCat("the run had ", manifest->world_size, " workers and goes on with ",
+                   options_.world_size, " after step ", restore_step_,
+                   ": all begin with the mean of the ranks' residuals, and what follows is not bit "
+                   "for bit what ",
+                   manifest->world_size, " would have computed"),
+      /*warning=*/true});
 }
 
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
@@ -273,7 +354,10 @@ void Coordinator::AskForNextCheckpoint(Effects* out) {
 void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
   book_.Asked(minimum_step);
   if (!MayNameCheckpoints()) return;  // Asked when it is back, and where the others are.
-  out->push_back(CommandShard{seats_[0].stream, ++sequence_, NameCheckpoint{minimum_step}});
+  auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
+  command.stream = seats_[0].stream;
+  command.sequence = ++sequence_;
+  command.command = NameCheckpoint{minimum_step};
 }
 
 void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {

@@ -57,6 +57,7 @@ struct ShardOptions {
   // Of the step before first_step, to go on from bit for bit; null: begin with nothing. Create lets
   // go of it.
   std::shared_ptr<const ShardSnapshot> restore;
+  uint32_t restored_ranks = 0;  // That wrote it; 0: as many as now.
 };
 
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.

@@ -98,8 +98,12 @@ absl::Status Shard::Restore(const ShardSnapshot& snapshot) {
   absl::Status fits = CheckSnapshot(snapshot, options_, bundles_.size(), aggregators_.size());
   if (fits.ok()) fits = downlink_.Restore(snapshot.downlink);
   if (!fits.ok()) return refused(fits);
+  const bool other_ranks =
+      options_.restored_ranks != 0 && options_.restored_ranks != options_.incarnations.size();
   for (size_t i = 0; i < aggregators_.size(); ++i) {
-    fits = RestoreFields(snapshot.aggregators[i], aggregators_[i]->State());
+    const std::vector<StateField> fields = aggregators_[i]->State();
+    const SavedState& saved = snapshot.aggregators[i];
+    fits = RestoreFields(other_ranks ? WithoutSenders(saved, fields) : saved, fields);
     if (!fits.ok()) {
       return refused(absl::InvalidArgumentError(absl::StrCat("chunk ", i, ": ", fits.message())));
     }

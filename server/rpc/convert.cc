@@ -167,6 +167,9 @@ void StartToProto(const StartShard& start, v1::StartJob* job) {
   job->set_parameters_agree(start.parameters_agree);
   job->set_restore_step(start.restore_step);
   job->set_replay(start.replay);
+  job->set_restore_world_size(start.restore_world_size);
+  if (!start.restore_part.name.empty())
+    PartToProto(start.restore_part, job->mutable_restore_part());
 }
 
 // Of a plain file that leads out of no folder and can be read in a log.
@@ -283,6 +286,10 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_window_bytes(grant.window_bytes);
   reply->set_parameters_agree(grant.parameters_agree);
   reply->set_restore_step(grant.restore_step);
+  reply->set_restore_world_size(grant.restore_world_size);
+  for (const CheckpointPart& part : grant.restore_parts) {
+    PartToProto(part, reply->add_restore_parts());
+  }
   reply->set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.lease)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.heartbeat)));
   reply->set_server_incarnation(grant.server_incarnation);
@@ -454,6 +461,7 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_bytes(part.bytes);
   out->set_checksum(part.checksum);
   out->set_error(part.error);
+  out->set_server(part.server);
 }
 
 CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
@@ -462,7 +470,8 @@ CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
                      .name = part.name(),
                      .bytes = part.bytes(),
                      .checksum = part.checksum(),
-                     .error = Shortened(part.error())};
+                     .error = Shortened(part.error()),
+                     .server = part.server()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {
@@ -485,6 +494,9 @@ v1::ShardCommand CommandToProto(const CommandShard& command) {
     MembershipToProto(members->generation, members->incarnations, out.mutable_membership());
   } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
     out.mutable_release()->set_durable_step(release->durable_step);
+  } else if (const auto* keep = std::get_if<KeepCheckpoints>(&command.command)) {
+    out.mutable_keep()->mutable_steps()->Add(keep->steps.begin(), keep->steps.end());
+    out.mutable_keep()->set_before(keep->before);
   } else {
     const EndShard& end = std::get<EndShard>(command.command);
     out.mutable_end()->set_phase(PhaseToProto(end.phase));
@@ -507,7 +519,9 @@ absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& job) {
                    .coordinator_incarnation = job.coordinator_incarnation(),
                    .parameters_agree = job.parameters_agree(),
                    .restore_step = job.restore_step(),
-                   .replay = job.replay()};
+                   .replay = job.replay(),
+                   .restore_world_size = job.restore_world_size()};
+  if (job.has_restore_part()) start.restore_part = PartFromProto(job.restore_part());
   if (start.restore_step != 0 && start.first_step != start.restore_step + 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("the job is to begin with step ", start.first_step,

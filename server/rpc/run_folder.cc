@@ -120,28 +120,42 @@ absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
     usable = absl::FailedPreconditionError("it is of another run");
   }
   // Older ones are read in full when they are needed.
-  if (usable.ok() && checkpoints_.empty()) usable = VerifyCheckpoint(dir_, *manifest);
+  // What other servers have, they verify when it is asked for.
+  if (usable.ok() && checkpoints_.empty()) {
+    usable = VerifyCheckpoint(dir_, *manifest, [](uint32_t server) { return server == 0; });
+  }
   if (!usable.ok()) {
     logger_.Warning("the checkpoint after step ", step, " cannot be used: ", usable.message());
     damaged_.push_back(step);
     return absl::OkStatus();
   }
-  if (manifest->world_size != job.workers || manifest->shards != job.shards ||
-      manifest->layout != job.compression.layout) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the run in ", dir_, " has ", manifest->world_size, " workers and ",
-                     manifest->shards, " shards, this job ", job.workers, " and ", job.shards,
-                     manifest->layout != job.compression.layout
-                         ? " and other compression.chunk_bytes or bundle_bytes"
-                         : "",
-                     "; this version goes on only with the same"));
-  }
+  const absl::Status fits = CheckFits(job, *manifest);
+  if (!fits.ok()) return fits;
   if (checkpoints_.empty() && manifest->job_hash != job.hash) {
     logger_.Warning("the job file is not the one that the checkpoint after step ", step,
                     " was written under; the run goes on with the new one");
   }
   checkpoints_.push_back(*std::move(manifest));
   return absl::OkStatus();
+}
+
+// The number of workers may be another.
+absl::Status RunFolder::CheckFits(const JobSpec& job, const CheckpointManifest& manifest) const {
+  if (manifest.at_shards != job.checkpoint.at_shards()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoints in ", dir_,
+        " were written with checkpoint.store: ", manifest.at_shards ? "shards" : "path",
+        ", this job has ", job.checkpoint.store, "; go on with the same"));
+  }
+  if (manifest.shards == job.shards && manifest.layout == job.compression.layout) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("the run in ", dir_, " has ", manifest.shards, " shards, this job ", job.shards,
+                   manifest.layout != job.compression.layout
+                       ? " and other compression.chunk_bytes or bundle_bytes"
+                       : "",
+                   "; this version goes on only with the same"));
 }
 
 absl::Status RunFolder::Persist(const RunRecord& record) const {

@@ -48,6 +48,7 @@ class RunFolder {
 
   absl::Status Look(const JobSpec& job);
   absl::Status LookAtRun(const JobSpec& job);
+  absl::Status CheckFits(const JobSpec& job, const CheckpointManifest& manifest) const;
   absl::Status LookAtCheckpoint(const JobSpec& job, uint64_t step);
 
   const std::string dir_;

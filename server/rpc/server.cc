@@ -11,6 +11,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/shard_agent.h"
@@ -70,6 +72,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   if (folder == nullptr) return out;
   out.checkpoint_every = job.checkpoint.every;
   out.checkpoint_keep = job.checkpoint.keep;
+  out.checkpoints_at_shards = job.checkpoint.at_shards();
   out.wait_limit = job.server.wait_limit;
   out.replay_limit = job.checkpoint.replay_limit;
   out.run = folder->run();
@@ -146,6 +149,12 @@ class GrpcServer final : public Server {
               clock, logger_),
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {
+    if (options_.job.checkpoint.enabled() && options_.job.checkpoint.at_shards()) {
+      store_ = std::make_unique<CheckpointStore>(
+          CheckpointStore::Options{.shard = options_.shard,
+                                   .folder = PartsFolder(options_.job.checkpoint, options_.shard)},
+          &host_, logger_);
+    }
     if (options_.shard == 0) {
       had_finished_ = folder != nullptr && folder->run().has_value() && folder->run()->finished;
       CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
@@ -190,6 +199,7 @@ class GrpcServer final : public Server {
   ParameterService parameters_;
   std::unique_ptr<CoordinatorService> coordinator_service_;
   std::unique_ptr<ControlService> control_service_;
+  std::unique_ptr<CheckpointStore> store_;  // Of a job with store `shards`.
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   std::unique_ptr<ShardAgent> agent_ ABSL_GUARDED_BY(mutex_);
@@ -222,6 +232,7 @@ absl::Status GrpcServer::Listen() {
   grpc::ServerBuilder builder;
   builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
   builder.RegisterService(&parameters_);
+  if (store_ != nullptr) builder.RegisterService(store_.get());
   if (coordinator_ != nullptr) {
     builder.RegisterService(coordinator_service_.get());
     builder.RegisterService(control_service_.get());

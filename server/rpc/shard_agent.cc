@@ -280,6 +280,10 @@ absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
     case v1::ShardCommand::kRelease:
       host_->ReleaseResults(command.release().durable_step());
       return absl::OkStatus();
+    case v1::ShardCommand::kKeep:
+      host_->KeepCheckpoints({command.keep().steps().begin(), command.keep().steps().end()},
+                             command.keep().before());
+      return absl::OkStatus();
     case v1::ShardCommand::kPlan:
     case v1::ShardCommand::COMMAND_NOT_SET:
       break;

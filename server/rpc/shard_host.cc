@@ -28,11 +28,16 @@ std::shared_ptr<const grpc::ByteBuffer> Serialize(const ExchangeAnswer& answer,
 }  // namespace
 
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
-    : options_(std::move(options)), clock_(clock), logger_(std::move(logger)) {
+    : options_(std::move(options)),
+      folder_(PartsFolder(options_.job.checkpoint, options_.shard)),
+      clock_(clock),
+      logger_(std::move(logger)) {
   if (!options_.job.checkpoint.enabled()) return;
-  writer_ = std::make_unique<SnapshotWriter>(
-      options_.job.checkpoint.dir, [this](const CheckpointPart& part) { Report(part); }, clock_,
-      logger_);
+  const auto report = [this](CheckpointPart part) {
+    if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
+    Report(part);
+  };
+  writer_ = std::make_unique<SnapshotWriter>(folder_, report, clock_, logger_);
 }
 
 ShardHost::~ShardHost() {
@@ -70,6 +75,8 @@ absl::Status ShardHost::Start(const StartShard& start) {
                      " holds nothing and would never hear of a checkpoint; lower `shards` or "
                      "compression.chunk_bytes"));
   }
+  const absl::Status claimed = ClaimFolder(start);
+  if (!claimed.ok()) return claimed;
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
@@ -110,7 +117,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .log = {},
           .replay_bytes = checkpoint.enabled() ? checkpoint.replay_limit : 0,
           .replay = start.replay,
-          .restore = std::move(snapshot)};
+          .restore = std::move(snapshot),
+          .restored_ranks = start.restore_world_size};
 }
 
 void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
@@ -174,25 +182,55 @@ absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Stat
   return absl::DataLossError(why.message());
 }
 
+// With store `shards`, so that what lies there is of one run.
+absl::Status ShardHost::ClaimFolder(const StartShard& start) const {
+  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) {
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
+  if (record.ok() && record->job_uid == start.job_uid) return absl::OkStatus();
+  if (record.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_, " holds parts of another run, of job ", record->job_name,
+        "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
+  }
+  const absl::Status claimed = WriteRunRecord(
+      folder_, {.job_name = options_.job.name, .job_uid = start.job_uid, .term = start.term});
+  // A full disk costs checkpoints, not the run.
+  if (!claimed.ok()) logger_.Warning(claimed.message());
+  return absl::OkStatus();
+}
+
 // The part is of the term in which it was written, which only the manifest knows.
+absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
+  if (options_.job.checkpoint.at_shards()) {
+    if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
+      return start.restore_part;
+    }
+    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
+                                            start.restore_step, " has no state of shard ",
+                                            options_.shard));
+  }
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(folder_, start.restore_step);
+  if (!manifest.ok()) return manifest.status();
+  return FindPart(*manifest, ShardPartName(options_.shard, manifest->term));
+}
+
 absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
     const StartShard& start) const {
-  const std::string& dir = options_.job.checkpoint.dir;
-  if (dir.empty()) {
+  if (!options_.job.checkpoint.enabled()) {
     return absl::FailedPreconditionError(
         "the coordinator begins with a checkpoint, but this server's job file has no "
         "checkpoint.dir");
   }
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, start.restore_step);
-  if (!manifest.ok()) return manifest.status();
-  const std::string name = ShardPartName(options_.shard, manifest->term);
-  const absl::StatusOr<std::string> bytes = ReadPart(dir, *manifest, name);
+  const absl::StatusOr<CheckpointPart> part = FindOwnPart(start);
+  if (!part.ok()) return part.status();
+  const absl::StatusOr<std::string> bytes = ReadPart(folder_, *part);
   if (!bytes.ok()) return bytes.status();
   absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
   if (!snapshot.ok()) {
     return absl::Status(snapshot.status().code(),
-                        absl::StrCat(StepFolder(dir, start.restore_step), "/", name, ": ",
-                                     snapshot.status().message()));
+                        absl::StrCat(PartPath(folder_, *part), ": ", snapshot.status().message()));
   }
   return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
 }
@@ -218,6 +256,19 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   // No core: its part of a checkpoint turned out damaged, and the job is about to go further back.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
+}
+
+void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
+  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) return;
+  const absl::Status removed = RemoveOthers(folder_, steps, before);
+  if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
+}
+
+absl::Status ShardHost::CheckSender(const Sender& sender) const {
+  MutexLock lock(&mutex_);
+  if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
+  const std::string fenced = shard_->FenceReason(sender);
+  return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
 }
 
 absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {

@@ -64,6 +64,9 @@ class ShardHost {
   void Suspend(uint32_t term, absl::string_view reason);
   // As Shard::NameCheckpoint; nothing where there is no core.
   absl::Status NameCheckpoint(uint64_t minimum_step);
+  // With store `shards`: removes the parts here of checkpoints after steps below `before`, but for
+  // `steps`.
+  void KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const;
   // As Shard::SetMembership; nothing where there is no core, whose Start will say it.
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // As Shard::ReleaseResults; nothing where there is no core.
@@ -82,6 +85,9 @@ class ShardHost {
   absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> Pull(
       const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
+  // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
+  absl::Status CheckSender(const Sender& sender) const;
+
   bool started() const;
   Work work() const;
   ShardStats Stats() const;
@@ -97,6 +103,8 @@ class ShardHost {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
+  absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
+  absl::Status ClaimFolder(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
@@ -106,6 +114,7 @@ class ShardHost {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
+  const std::string folder_;  // Of its parts of checkpoints.
   const Clock* const clock_;
   const Logger logger_;
   mutable Mutex mutex_;

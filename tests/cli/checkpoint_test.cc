@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "job/checkpoint/checkpoint_folder.h"
@@ -35,7 +36,7 @@ class CheckpointCommands : public ::testing::Test {
  protected:
   const std::string& dir() const { return folder_.path(); }
 
-  // One shard and two workers.
+  // One shard and two workers; with store `shards`, two of each.
   void Write(uint64_t step, uint64_t job_uid = 7) {
     CheckpointManifest manifest;
     manifest.job_name = "sample";
@@ -43,29 +44,40 @@ class CheckpointCommands : public ::testing::Test {
     manifest.term = 1;
     manifest.step = step;
     manifest.world_size = 2;
-    manifest.shards = 1;
+    manifest.shards = at_shards_ ? 2 : 1;
+    manifest.at_shards = at_shards_;
     manifest.software_version = "0.1";
-    ShardSnapshot shard = SampleShard();
-    shard.job_uid = job_uid;
-    shard.term = 1;
-    shard.step = step;
-    shard.shard = 0;
-    manifest.parts.push_back(
-        WritePart(dir(), 1, step, ShardPartName(0, 1), FormatShardSnapshot(shard)).value());
+    for (uint32_t server = 0; server < manifest.shards; ++server) {
+      ShardSnapshot shard = SampleShard();
+      shard.job_uid = job_uid;
+      shard.term = 1;
+      shard.step = step;
+      shard.shard = server;
+      manifest.parts.push_back(
+          WriteAt(server, step, ShardPartName(server, 1), FormatShardSnapshot(shard)));
+    }
     for (uint32_t rank = 0; rank < 2; ++rank) {
       WorkerSnapshot worker = SampleWorker();
       worker.job_uid = job_uid;
       worker.term = 1;
       worker.step = step;
       worker.rank = same_rank_ ? 0 : rank;
-      manifest.parts.push_back(
-          WritePart(dir(), 1, step, WorkerPartName(rank, 1), FormatWorkerSnapshot(worker)).value());
+      manifest.parts.push_back(WriteAt(rank % manifest.shards, step, WorkerPartName(rank, 1),
+                                       FormatWorkerSnapshot(worker)));
     }
     if (forget_last_) manifest.parts.pop_back();
     ASSERT_TRUE(WriteManifest(dir(), manifest).ok());
   }
+  CheckpointPart WriteAt(uint32_t server, uint64_t step, const std::string& name,
+                         const std::string& bytes) {
+    const std::string folder = at_shards_ ? PartsFolder(dir(), server) : dir();
+    CheckpointPart part = WritePart(folder, 1, step, name, bytes).value();
+    part.server = server;
+    return part;
+  }
   void Begin() { ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 3, false}).ok()); }
 
+  bool at_shards_ = false;
   bool same_rank_ = false;
   bool forget_last_ = false;
   TemporaryFolder folder_;
@@ -131,6 +143,63 @@ TEST_F(CheckpointCommands, NameWhatIsDamaged) {
   WriteText(dir() + "/run.json", "{}");
   EXPECT_EQ(Ask(&VerifyCheckpoints, dir(), 100).code, 1);
   EXPECT_EQ(Ask(&InspectCheckpoints, dir()).code, 1);
+}
+
+// All servers were given one folder, as `sluice run` does it.
+TEST_F(CheckpointCommands, FindPartsWithTheServers) {
+  at_shards_ = true;
+  Begin();
+  Write(100);
+  const Answer verified = Ask(&VerifyCheckpoints, dir());
+  EXPECT_EQ(verified.code, 0) << verified.text;
+  EXPECT_THAT(verified.text,
+              AllOf(HasSubstr("step 100: good, 4 parts"), Not(HasSubstr("not here"))));
+  const std::string path = PartsFolder(dir(), 1) + "/step-000000000100/worker-1-term-1.state";
+  std::string bytes = ReadText(path);
+  bytes[bytes.size() / 2] = static_cast<char>(~bytes[bytes.size() / 2]);
+  WriteText(path, bytes);
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("worker-1-term-1.state is damaged"));
+}
+
+TEST_F(CheckpointCommands, SayWhatLiesWithOtherServers) {
+  at_shards_ = true;
+  Begin();
+  Write(100);
+  const TemporaryFolder other;
+  std::filesystem::rename(PartsFolder(dir(), 1), PartsFolder(other.path(), 1));
+  for (const auto command : {&InspectCheckpoints, &VerifyCheckpoints}) {
+    const Answer answer = Ask(command, dir());
+    EXPECT_EQ(answer.code, 0) << answer.text;
+    EXPECT_THAT(answer.text,
+                HasSubstr("; 2 of the parts are not here but with the server of shard 1"));
+  }
+  EXPECT_THAT(Ask(&InspectCheckpoints, dir(), 100).text,
+              HasSubstr("not here, but with the server of shard 1"));
+  std::filesystem::remove(PartsFolder(dir(), 0) + "/step-000000000100/worker-0-term-1.state");
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1) << "that one should be here";
+}
+
+TEST_F(CheckpointCommands, ShowAServersPartsWithoutManifests) {
+  at_shards_ = true;
+  Write(100);
+  std::filesystem::remove_all(StepFolder(dir(), 100));
+  std::filesystem::remove_all(PartsFolder(dir(), 0));
+  ASSERT_TRUE(WriteRunRecord(PartsFolder(dir(), 1), {"sample", 7, 0, false}).ok());
+  for (const std::string& folder : {dir(), PartsFolder(dir(), 1), PartsFolder(dir(), 1) + "/"}) {
+    const Answer inspected = Ask(&InspectCheckpoints, folder);
+    EXPECT_EQ(inspected.code, 0);
+    EXPECT_THAT(inspected.text, AllOf(HasSubstr("for run 0000000000000007 of job sample"),
+                                      HasSubstr("step 100: 2 parts, "), Not(HasSubstr("good")),
+                                      Not(HasSubstr("incomplete"))));
+    const Answer verified = Ask(&VerifyCheckpoints, folder);
+    EXPECT_EQ(verified.code, 0);
+    EXPECT_THAT(verified.text, HasSubstr("good by their own checksums"));
+  }
+  const std::string path = PartsFolder(dir(), 1) + "/step-000000000100/shard-1-term-1.state";
+  WriteText(path, ReadText(path).substr(0, 100));
+  EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
+  EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("DAMAGED: shard-1-term-1.state"));
 }
 
 TEST_F(CheckpointCommands, NameWhatDoesNotBelong) {

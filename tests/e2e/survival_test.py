@@ -8,9 +8,11 @@ SLUICE_SURVIVAL_SECONDS=180  keep killing for so long
 """
 import collections
 import json
+import math
 import os
 import pathlib
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -96,12 +98,12 @@ class Run:
             return 0
         return min((int(shard["highest_closed_step"]) for shard in json.loads(done.stdout)["shards"]), default=0)
 
-    def wait_until_step(self, step):
+    def wait_until_step(self, step, processes=len(NAMES)):
         def is_there():
             if self.ended():
                 raise AssertionError("ended early: " + self.text() + self.logs())
             return self.step() >= step
-        wait_until(lambda: len(self.children()) == len(NAMES) or self.ended(), "all processes started")
+        wait_until(lambda: len(self.children()) == processes or self.ended(), "all processes started")
         wait_until(is_there, f"step {step}")
 
     def kill(self, names):
@@ -233,6 +235,58 @@ class Survival(unittest.TestCase):
         again = self.start("--resume")
         self.assertEqual(again.wait(), 2, again.text())
         self.assertIn("finished run", again.text())
+
+    def test_store_of_shards(self):
+        """Nothing but the servers' folders is written to, and whatever dies the run ends with the same parameters."""
+        store = ["--set", "checkpoint.store=shards"]
+        for victims in [["shard 1"], [self.random.choice(["worker 0", "worker 1"])], ["shard 0", "worker 1"]]:
+            with tempfile.TemporaryDirectory() as folder:
+                self.folder = pathlib.Path(folder)
+                run = self.start(*store)
+                step = self.wait_for_random_moment(run)
+                print(f"{self.id()}: killing {', '.join(victims)} after step {step}", flush=True)
+                run.kill(victims)
+                self.finish(run)
+                checkpoints = self.folder / "checkpoints"
+                newest = complete_checkpoints(checkpoints)[-1].name
+                self.assertEqual({path.name for path in (checkpoints / newest).iterdir()}, {"manifest.json"})
+                names = [re.sub(r"term-\d+", "term", path.name)
+                         for shard in (0, 1) for path in sorted((checkpoints / f"shard-{shard}" / newest).iterdir())]
+                self.assertEqual(names, ["parameters.pt", "shard-0-term.state", "worker-0-term.state",
+                                         "shard-1-term.state", "worker-1-term.state"])
+                verified = subprocess.run([program("sluice"), "checkpoint", "verify", str(checkpoints)],
+                                          capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual(verified.returncode, 0, verified.stdout + verified.stderr)
+                self.assertIn(": good, 5 parts", verified.stdout)
+
+    def test_other_workers_go_on(self):
+        """Two workers, then three, then one, in one run; the loss goes on falling."""
+        for store in ("path", "shards"):
+            with tempfile.TemporaryDirectory() as folder:
+                self.folder = pathlib.Path(folder)
+                arguments = ["--set", f"checkpoint.store={store}"]
+                run = self.start(*arguments)
+                run.wait_until_step(STEPS // 4)
+                run.kill_all()
+                wait_until(lambda: not self.left(), "all gone")
+                run = self.start("--resume", "--set", "workers=3", *arguments)
+                run.wait_until_step(STEPS // 2, processes=5)
+                wait_until(lambda: self.of_three() or run.ended(), "a checkpoint of three workers")
+                run.kill_all()
+                wait_until(lambda: not self.left(), "all gone")
+                run = self.start("--resume", "--set", "workers=1", *arguments)
+                self.assertEqual(run.wait(), 0, run.text() + run.logs())
+                report = json.loads(run.report_path.read_text())
+                self.assertEqual(report["steps"], STEPS)
+                self.assertLess(report["train_loss"], 0.5 * math.log(10), "what guessing would give is log 10")
+                log = (self.folder / "logs" / "shard-0.log").read_text()
+                self.assertIn("the run had 2 workers and goes on with 3", log)
+                self.assertIn("the run had 3 workers and goes on with 1", log)
+                self.assertEqual(self.left(), {})
+
+    def of_three(self):
+        newest = complete_checkpoints(self.folder / "checkpoints")[-1:]
+        return newest and json.loads((newest[0] / "manifest.json").read_text())["world_size"] == 3
 
     def test_damaged_newest_checkpoint(self):
         checkpoints = self.folder / "checkpoints"

@@ -86,8 +86,6 @@ TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
   EXPECT_THAT(ProblemOf("precision: bf16\n"), HasSubstr("bf16 is not built yet; use fp32"));
   EXPECT_THAT(ProblemOf("precision: fp16\n"), HasSubstr("fp16 is not built yet"));
   EXPECT_THAT(ProblemOf("device: cuda\n"), HasSubstr("cuda is not built yet"));
-  EXPECT_THAT(ProblemOf("checkpoint: {dir: a, store: shards}\n"),
-              HasSubstr("checkpoint.store: shards is not built yet; use path"));
 }
 
 TEST(JobFileErrors, WordsGetTheNearest) {

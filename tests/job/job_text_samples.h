@@ -48,7 +48,7 @@ compression:
   chunk_bytes: 64KiB
   bundle_bytes: 128KiB
 membership: fixed
-checkpoint: {dir: "/ckpt/a b", every: 50, keep: 3, store: path}
+checkpoint: {dir: "/ckpt/a b", every: 50, keep: 3, store: shards}
 average_buffers_every: 40
 output: results
 baseline:

@@ -39,8 +39,10 @@ class JobServers {
   // In the place of the one before, if there was one.
   void Start(uint32_t shard) {
     MutexLock lock(&mutex_);
+    JobSpec job = job_;
+    if (job.checkpoint.enabled() && job.checkpoint.at_shards()) job.checkpoint.dir = DirOf(shard);
     absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start({.job = job_,
+        Server::Start({.job = job,
                        .shard = shard,
                        .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
                        .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
@@ -62,6 +64,9 @@ class JobServers {
     incarnation_ += 10;
     ports_.clear();
   }
+
+  // Of its checkpoints with store `shards`: as if each server were on a machine of its own.
+  std::string DirOf(uint32_t shard) const { return absl::StrCat(folder_, "/machine-", shard); }
 
   std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
   const Server& operator[](uint32_t shard) const { return *servers_[shard]; }

@@ -155,8 +155,14 @@ TEST_F(RunFolderTest, RunsThatItCannotGoOnWithAreRefused) {
   EXPECT_THAT(WhyNot(), HasSubstr("holds a run of job demo, not of other"));
   job_.name = "demo";
   WriteComplete(10);
+  job_.shards = 2;
+  EXPECT_THAT(WhyNot(), HasSubstr("has 1 shards, this job 2"));
+  job_.shards = 1;
+  job_.checkpoint.store = "shards";
+  EXPECT_THAT(WhyNot(), HasSubstr("written with checkpoint.store: path, this job has shards"));
+  job_.checkpoint.store = "path";
   job_.workers = 2;
-  EXPECT_THAT(WhyNot(), HasSubstr("has 1 workers and 1 shards, this job 2 and 1"));
+  EXPECT_EQ(WhyNot(), "opened") << "the residuals are dealt out anew";
   job_.workers = 1;
   std::filesystem::remove(dir() + "/run.json");
   EXPECT_THAT(WhyNot(), HasSubstr("no run.json"));

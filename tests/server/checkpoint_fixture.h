@@ -21,6 +21,7 @@ inline std::vector<CheckpointManifest> TwoCheckpoints() {
   for (const uint64_t step : {100, 200}) {
     CheckpointManifest manifest;
     manifest.step = step;
+    manifest.world_size = 2;
     manifest.table_hash = HashTensorTable(JoinOf(0).table);
     checkpoints.push_back(std::move(manifest));
   }

@@ -484,5 +484,125 @@ TEST_F(RestartTest, AWorkerThatIsOnItsWayBackHearsOfAFailure) {
   EXPECT_TRUE(coordinator_.Drained());
 }
 
+CoordinatorOptions AtShards(CoordinatorOptions options) {
+  options.checkpoint_every = 100;
+  options.checkpoints_at_shards = true;
+  return options;
+}
+
+class StoreRollbackTest : public RollbackTest {
+ protected:
+  StoreRollbackTest() : RollbackTest(AtShards(ExampleOptions())) {}
+
+  std::pair<std::vector<uint64_t>, uint64_t> ToldToKeep() const {
+    const auto* keep = LastOf<KeepCheckpoints>(12);
+    if (keep == nullptr) return {};
+    return {keep->steps, keep->before};
+  }
+  // Each with the server of its number.
+  void Complete(uint64_t step) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      CheckpointPart part = PartOf(ShardPartName(i, coordinator_.term()), step);
+      part.server = i;
+      ShardPart(seat_[i], part);
+      part.name = WorkerPartName(i, coordinator_.term());
+      EXPECT_TRUE(WorkerPart(i, part).ok());
+    }
+    Written(step);
+  }
+
+  ControlStreamId seat_[2] = {11, 12};
+};
+
+TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
+  StartJob();
+  Complete(100);
+  EXPECT_TRUE(manifests_.back().at_shards);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100}, uint64_t{101}));
+  Complete(200);
+  Complete(300);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{301}));
+  CheckpointPart bad = PartOf(WorkerPartName(1, 0), 400);
+  bad.error = "no space left";
+  EXPECT_TRUE(WorkerPart(1, bad).ok());
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{401}));
+  EXPECT_TRUE(Leave(0, true).ok());
+  EXPECT_TRUE(Leave(1, true).ok());
+  EXPECT_NE(LastOf<EndShard>(12), nullptr);
+}
+
+TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
+  StartJob();
+  Complete(100);
+  PassWithout(1, absl::Seconds(11));
+  AcknowledgeAll();
+  ComeAgain();
+  const JoinGrant& grant = *answers_.at(2);
+  EXPECT_EQ(grant.restore_world_size, 2u);
+  ASSERT_EQ(grant.restore_parts.size(), 1u) << "its own";
+  EXPECT_EQ(grant.restore_parts[0].name, "worker-1-term-0.state");
+  EXPECT_EQ(grant.restore_parts[0].server, 1u);
+  EXPECT_EQ(grant.restore_parts[0].step, 100u);
+  // A server that was away hears of it with the next command.
+  coordinator_.ShardDetached(12);
+  Attach(13, ArrivalOf(1));
+  seat_[1] = 13;
+  Complete(200);
+  EXPECT_EQ(LastOf<KeepCheckpoints>(13)->steps, (std::vector<uint64_t>{100, 200}));
+}
+
+TEST_F(StoreRollbackTest, AServerThatDoesNotExistHasNoPart) {
+  StartJob();
+  CheckpointPart part = PartOf(WorkerPartName(1, 0), 100);
+  part.server = 2;
+  EXPECT_EQ(WorkerPart(1, part).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A checkpoint of three ranks, in a job of two.
+CoordinatorOptions OfThreeRanks(CoordinatorOptions options) {
+  options = AtShards(std::move(options));
+  options.run = RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
+  CheckpointManifest manifest;
+  manifest.job_uid = 77;
+  manifest.term = 3;
+  manifest.step = 100;
+  manifest.world_size = 3;
+  manifest.shards = 2;
+  manifest.table_hash = HashTensorTable(JoinOf(0).table);
+  manifest.at_shards = true;
+  for (const std::string& name : {ShardPartName(0, 3), ShardPartName(1, 3), WorkerPartName(0, 3),
+                                  WorkerPartName(1, 3), WorkerPartName(2, 3)}) {
+    manifest.parts.push_back({.term = 3, .step = 100, .name = name, .error = ""});
+  }
+  options.checkpoints = {manifest};
+  return options;
+}
+
+class OtherRanksTest : public RollbackTest {
+ protected:
+  OtherRanksTest() : RollbackTest(OfThreeRanks(ExampleOptions())) {}
+};
+
+TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  AcknowledgeAll();
+  Join(1, JoinOf(0));
+  Join(2, JoinOf(1));
+  ASSERT_NE(LastOf<StartShard>(12), nullptr);
+  EXPECT_EQ(LastOf<StartShard>(12)->restore_world_size, 3u);
+  EXPECT_EQ(LastOf<StartShard>(12)->restore_part.name, "shard-1-term-3.state");
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  std::vector<std::string> names;
+  for (const CheckpointPart& part : answers_.at(2)->restore_parts) names.push_back(part.name);
+  EXPECT_THAT(names, ElementsAre("worker-0-term-3.state", "worker-1-term-3.state",
+                                 "worker-2-term-3.state"));
+  EXPECT_EQ(answers_.at(2)->restore_world_size, 3u);
+  EXPECT_EQ(answers_.at(2)->world_size, 2u);
+  EXPECT_THAT(warnings_.back(),
+              HasSubstr("the run had 3 workers and goes on with 2 after step 100"));
+}
+
 }  // namespace
 }  // namespace sluice

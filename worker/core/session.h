@@ -25,7 +25,10 @@ struct JoinInfo {
   bool parameters_agree = true;  // False: call AgreeOnParameters before the first step.
   // A job checkpoint that the run continues from: first_step is the step after it. 0: none.
   uint64_t restored_step = 0;
-  std::string restored{};  // What this rank gave to SaveCheckpoint then.
+  // What this rank gave to SaveCheckpoint then; if restored_world_size is not world_size, what rank
+  // `rank % restored_world_size` gave.
+  std::string restored{};
+  uint32_t restored_world_size = 0;  // Ranks that wrote it.
 };
 
 // What a step was made of, summed over bundles; those of buffers count only where it says so.

@@ -18,6 +18,7 @@ CheckpointWriter::CheckpointWriter(Options options)
 
 CheckpointWriter::~CheckpointWriter() {
   coordinator_.Cancel();
+  if (options_.store != nullptr) options_.store->Cancel();
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -89,7 +90,9 @@ void CheckpointWriter::Do(Work work) {
 
 bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::string_view bytes) {
   absl::StatusOr<CheckpointPart> part =
-      WritePart(options_.dir, options_.sender.term, step, name, bytes);
+      options_.store != nullptr ? options_.store->Put(step, name, bytes)
+                                : WritePart(options_.dir, options_.sender.term, step, name, bytes);
+  if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
   if (part.ok()) {
     MutexLock lock(&mutex_);
     if (!durable_parts_.empty() && durable_parts_.front().step != step) durable_parts_.clear();

@@ -1,5 +1,6 @@
-// CheckpointWriter: writes a worker's parts of job checkpoints on a thread of its own, and tells
-// the coordinator of each once it is durable, or why it is not. Thread-safe.
+// CheckpointWriter: writes a worker's parts of job checkpoints on a thread of its own, into a
+// folder or through the servers, and tells the coordinator of each once it is durable, or why it is
+// not. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "job/snapshot.h"
 #include "worker/core/session.h"
 #include "worker/rpc/coordinator_client.h"
+#include "worker/rpc/store_client.h"
 
 namespace sluice {
 
@@ -26,6 +28,7 @@ class CheckpointWriter {
   struct Options {
     std::string coordinator;  // host:port
     std::string dir;
+    StoreClient* store = nullptr;  // Not null: what is written goes there, not into `dir`.
     Sender sender;
     absl::Duration report_timeout;  // For the coordinator to be reached.
     absl::Duration backoff_min;

@@ -21,6 +21,7 @@ absl::Status Cancelled(absl::string_view what) {
 
 CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
+      gate_(options_.clock),
       stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
@@ -56,9 +57,9 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     grpc::ClientContext context;
     SetDeadline(answer_timeout, &context);
     Reply reply;
-    if (!Begin(&context)) return Cancelled(what);
+    if (!gate_.Begin(&context)) return Cancelled(what);
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
-    const bool cancelled = !End(&context);
+    const bool cancelled = !gate_.End(&context);
     if (status.ok()) return reply;
     if (cancelled) return Cancelled(what);
     if (!MayPass(status)) {
@@ -74,35 +75,6 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     }
     if (!SleepFor(std::min(backoff, left))) return Cancelled(what);
   }
-}
-
-void CoordinatorClient::Cancel() {
-  MutexLock lock(&mutex_);
-  cancelled_ = true;
-  for (grpc::ClientContext* context : under_way_) context->TryCancel();
-  cancelled_changed_.SignalAll();
-}
-
-bool CoordinatorClient::Begin(grpc::ClientContext* context) {
-  MutexLock lock(&mutex_);
-  if (cancelled_) return false;
-  under_way_.insert(context);
-  return true;
-}
-
-bool CoordinatorClient::End(grpc::ClientContext* context) {
-  MutexLock lock(&mutex_);
-  under_way_.erase(context);
-  return !cancelled_;
-}
-
-bool CoordinatorClient::SleepFor(absl::Duration duration) {
-  MutexLock lock(&mutex_);
-  const absl::Time until = options_.clock->Now() + duration;
-  while (!cancelled_ && options_.clock->Now() < until) {
-    cancelled_changed_.WaitFor(&mutex_, until - options_.clock->Now());
-  }
-  return !cancelled_;
 }
 
 }  // namespace sluice

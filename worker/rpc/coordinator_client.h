@@ -3,16 +3,15 @@
 #pragma once
 
 #include <memory>
-#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
-#include "base/mutex.h"
 #include "job/exchange.h"
 #include "job/snapshot.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
+#include "worker/rpc/call_gate.h"
 
 namespace sluice {
 
@@ -35,9 +34,9 @@ class CoordinatorClient {
   absl::Status ReportCheckpoint(const Sender& sender, const CheckpointPart& part,
                                 absl::Duration timeout);
   // Ends the calls that are under way, and every later one, with CANCELLED. Thread-safe.
-  void Cancel();
+  void Cancel() { gate_.Close(); }
   // False if Cancel was called before or meanwhile.
-  bool SleepFor(absl::Duration duration);
+  bool SleepFor(absl::Duration duration) { return gate_.SleepFor(duration); }
 
  private:
   template <typename Request, typename Reply>
@@ -45,17 +44,9 @@ class CoordinatorClient {
                              absl::Duration answer_timeout, absl::string_view what,
                              grpc::Status (v1::Coordinator::Stub::*method)(grpc::ClientContext*,
                                                                            const Request&, Reply*));
-  // False if it was cancelled.
-  bool Begin(grpc::ClientContext* context);
-  // False if it was cancelled meanwhile.
-  bool End(grpc::ClientContext* context);
-
   const Options options_;
+  CallGate gate_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
-  Mutex mutex_;
-  CondVar cancelled_changed_;
-  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sluice

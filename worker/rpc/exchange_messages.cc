@@ -65,6 +65,17 @@ void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
   message->set_bytes(part.bytes);
   message->set_checksum(part.checksum);
   message->set_error(part.error);
+  message->set_server(part.server);
+}
+
+CheckpointPart TakePart(const v1::CheckpointPart& message) {
+  return {.term = message.term(),
+          .step = message.step(),
+          .name = message.name(),
+          .bytes = message.bytes(),
+          .checksum = message.checksum(),
+          .error = message.error(),
+          .server = message.server()};
 }
 
 void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message) {

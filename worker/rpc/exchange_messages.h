@@ -11,6 +11,7 @@ namespace sluice {
 void SetSender(const Sender& sender, v1::Sender* message);
 
 void SetPart(const CheckpointPart& part, v1::CheckpointPart* message);
+CheckpointPart TakePart(const v1::CheckpointPart& message);
 
 // Without the sender, which only a stream's first message carries.
 void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message);

@@ -25,12 +25,23 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   return options;
 }
 
+std::unique_ptr<StoreClient> MakeStore(const RemoteSessionOptions& options,
+                                       const Membership& membership) {
+  if (!options.checkpoint.enabled() || !options.checkpoint.at_shards()) return nullptr;
+  return std::make_unique<StoreClient>(StoreClient::Options{.sender = membership.sender,
+                                                            .shards = membership.shards,
+                                                            .backoff_min = options.backoff_min,
+                                                            .backoff_max = options.backoff_max,
+                                                            .clock = options.clock});
+}
+
 std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options,
-                                             const Membership& membership) {
+                                             const Membership& membership, StoreClient* store) {
   if (!options.checkpoint.enabled()) return nullptr;
   return std::make_unique<CheckpointWriter>(
       CheckpointWriter::Options{.coordinator = options.coordinator,
                                 .dir = options.checkpoint.dir,
+                                .store = store,
                                 .sender = membership.sender,
                                 .report_timeout = options.connect_timeout,
                                 .backoff_min = options.backoff_min,
@@ -54,7 +65,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       membership_(membership),
       encoder_(table, membership.layout, options.compression, options.rank),
       pipeline_(MakePipelineOptions(options, table, membership)),
-      writer_(MakeWriter(options, membership)) {
+      store_(MakeStore(options, membership)),
+      writer_(MakeWriter(options, membership, store_.get())) {
   const absl::Time now = clock_.Now();
   last_progress_ = now;
   last_heartbeat_ = now;
@@ -152,6 +164,7 @@ void LiveSession::Fail(absl::Status status) {
 absl::Status LiveSession::FailLocked(absl::Status status) {
   if (status_.ok()) {
     status_ = std::move(status);
+    if (store_ != nullptr) store_->Cancel();
     step_changed_.SignalAll();
     WakeStrand();
   }

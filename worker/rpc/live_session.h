@@ -17,6 +17,7 @@
 #include "worker/rpc/membership.h"
 #include "worker/rpc/remote_session.h"
 #include "worker/rpc/shard_stream.h"
+#include "worker/rpc/store_client.h"
 
 namespace sluice {
 
@@ -39,6 +40,8 @@ class LiveSession final : public ShardStream::Events {
   absl::Status Restore(const SavedCompressor& uplink) { return encoder_.Restore(uplink); }
   // Until what SaveCheckpoint took is written and reported.
   void FinishCheckpoints();
+  // Null unless checkpoints are kept by the servers.
+  StoreClient* store() const { return store_.get(); }
   void Report(const Progress& progress);
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
@@ -121,6 +124,7 @@ class LiveSession final : public ShardStream::Events {
 
   std::thread strand_;
   std::unique_ptr<Heartbeat> heartbeat_;
+  const std::unique_ptr<StoreClient> store_;
   const std::unique_ptr<CheckpointWriter> writer_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {
@@ -83,6 +84,10 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   membership.first_step = reply.first_step();
   membership.parameters_agree = reply.parameters_agree();
   membership.restore_step = reply.restore_step();
+  membership.restore_world_size = reply.restore_world_size();
+  for (const v1::CheckpointPart& part : reply.restore_parts()) {
+    membership.restore_parts.push_back(TakePart(part));
+  }
   membership.window_bytes = reply.window_bytes();
   membership.lease = absl::Milliseconds(reply.lease_ms());
   membership.heartbeat = absl::Milliseconds(reply.heartbeat_ms());

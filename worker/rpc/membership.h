@@ -10,6 +10,7 @@
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
+#include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "sluice/v1/coordinator.pb.h"
 
@@ -25,7 +26,9 @@ struct Membership {
   uint32_t world_size = 0;
   uint64_t first_step = 1;
   bool parameters_agree = true;
-  uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
+  uint64_t restore_step = 0;                    // Of the job checkpoint to begin with; 0: none.
+  uint32_t restore_world_size = 0;              // Ranks that wrote it.
+  std::vector<CheckpointPart> restore_parts{};  // As JoinReply has them.
   uint64_t window_bytes = 0;
   absl::Duration lease;
   absl::Duration heartbeat;

@@ -1,19 +1,44 @@
 #include "worker/rpc/own_snapshot.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "compress/compressor_mean.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 
 namespace sluice {
+namespace {
 
-absl::StatusOr<WorkerSnapshot> ReadOwnSnapshot(const std::string& dir, uint64_t step,
-                                               const Sender& sender) {
+absl::StatusOr<WorkerSnapshot> ReadState(const SnapshotSource& source, const CheckpointPart& part,
+                                         uint64_t job_uid, uint32_t rank) {
+  const absl::StatusOr<std::string> bytes = source.read(part);
+  if (!bytes.ok()) return bytes.status();
+  const std::string name = absl::StrCat(part.name, " of step ", source.step);
+  absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
+  if (!snapshot.ok()) {
+    return absl::Status(snapshot.status().code(),
+                        absl::StrCat(name, ": ", snapshot.status().message()));
+  }
+  if (snapshot->rank != rank || snapshot->step != source.step || snapshot->job_uid != job_uid) {
+    return absl::DataLossError(absl::StrCat(name, " holds the state of rank ", snapshot->rank,
+                                            " after step ", snapshot->step, " of run ",
+                                            snapshot->job_uid, ", wanted rank ", rank,
+                                            " after step ", source.step, " of run ", job_uid));
+  }
+  return snapshot;
+}
+
+}  // namespace
+
+absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t step,
+                                            const Sender& sender) {
   if (dir.empty()) {
     return absl::FailedPreconditionError(
         "this worker's job file has no checkpoint.dir: give all servers and workers of a job the "
         "same one");
   }
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, step);
+  absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, step);
   if (absl::IsNotFound(manifest.status())) {
     return absl::NotFoundError(
         absl::StrCat(manifest.status().message(),
@@ -26,22 +51,45 @@ absl::StatusOr<WorkerSnapshot> ReadOwnSnapshot(const std::string& dir, uint64_t 
         StepFolder(dir, step), " is of run ", manifest->job_uid, ", and this is run ",
         sender.job_uid, ": checkpoint.dir must be one folder that all servers and workers see"));
   }
-  const std::string name = WorkerPartName(sender.rank, manifest->term);
-  const absl::StatusOr<std::string> bytes = ReadPart(dir, *manifest, name);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
-  if (!snapshot.ok()) {
-    return absl::Status(snapshot.status().code(), absl::StrCat(StepFolder(dir, step), "/", name,
-                                                               ": ", snapshot.status().message()));
+  SnapshotSource source;
+  source.step = step;
+  source.world_size = manifest->world_size;
+  for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
+    absl::StatusOr<CheckpointPart> part = FindPart(*manifest, WorkerPartName(rank, manifest->term));
+    if (!part.ok()) return part.status();
+    source.states.push_back(*std::move(part));
   }
-  if (snapshot->rank != sender.rank || snapshot->step != step ||
-      snapshot->job_uid != sender.job_uid) {
-    return absl::DataLossError(absl::StrCat(
-        StepFolder(dir, step), "/", name, " holds the state of rank ", snapshot->rank,
-        " after step ", snapshot->step, " of run ", snapshot->job_uid, ", wanted rank ",
-        sender.rank, " after step ", step, " of run ", sender.job_uid));
+  source.read = [dir](const CheckpointPart& part) { return ReadPart(dir, part); };
+  return source;
+}
+
+absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const Sender& sender,
+                                            uint32_t world_size) {
+  const bool all = source.states.size() == source.world_size;
+  if (!all && (source.states.size() != 1 || source.world_size != world_size)) {
+    return absl::DataLossError(absl::StrCat("the manifest of step ", source.step, " lists ",
+                                            source.states.size(), " states of ", source.world_size,
+                                            " ranks"));
   }
-  return snapshot;
+  if (source.world_size == world_size) {
+    return ReadState(source, source.states[all ? sender.rank : 0], sender.job_uid, sender.rank);
+  }
+  CompressorMean mean;
+  WorkerSnapshot result;
+  for (uint32_t rank = 0; rank < source.world_size; ++rank) {
+    absl::StatusOr<WorkerSnapshot> state =
+        ReadState(source, source.states[rank], sender.job_uid, rank);
+    if (!state.ok()) return state.status();
+    const bool as_rest = rank == sender.rank % source.world_size;
+    const absl::Status added = mean.Add(std::move(state->uplink), as_rest);
+    if (!added.ok()) return added;
+    if (as_rest) result = *std::move(state);
+  }
+  absl::StatusOr<SavedCompressor> uplink = mean.Take();
+  if (!uplink.ok()) return uplink.status();
+  result.rank = sender.rank;
+  result.uplink = *std::move(uplink);
+  return result;
 }
 
 }  // namespace sluice

@@ -1,8 +1,11 @@
-// ReadOwnSnapshot: a worker's part of a job checkpoint, found and checked.
+// The state that a rank begins with: its part of a job checkpoint, or, if other ranks than now
+// wrote it, what all of theirs together give; found and checked.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "job/exchange.h"
@@ -10,10 +13,24 @@
 
 namespace sluice {
 
-// The state of `sender`'s rank after `step`, from the checkpoints in `dir`. DATA_LOSS: the
-// checkpoint is damaged, and where; one from before may be whole. Any other error is not the
-// checkpoint's: no such folder here, another run's, a newer version's.
-absl::StatusOr<WorkerSnapshot> ReadOwnSnapshot(const std::string& dir, uint64_t step,
-                                               const Sender& sender);
+// Where states of ranks after one step are to be read.
+struct SnapshotSource {
+  uint64_t step = 0;
+  uint32_t world_size = 0;             // Ranks that wrote it.
+  std::vector<CheckpointPart> states;  // Of the one rank that is asked for, or of all, by rank.
+  std::function<absl::StatusOr<std::string>(const CheckpointPart&)> read;
+};
+
+// In a folder that the servers and workers share. DATA_LOSS: the checkpoint is damaged, and where;
+// one from before may be whole. Any other error is not the checkpoint's: no such folder here,
+// another run's, a newer version's.
+absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t step,
+                                            const Sender& sender);
+
+// As `sender`'s rank of `world_size` begins. Of another world size: all begin with the mean of what
+// the uplinks remembered (compress/compressor_mean.h), and rank r with the rest as rank r modulo
+// their number had it. One state at a time is in memory beside what it gives. Errors as above.
+absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const Sender& sender,
+                                            uint32_t world_size);
 
 }  // namespace sluice

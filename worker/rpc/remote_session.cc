@@ -80,6 +80,7 @@ class RemoteSession final : public Session {
   }
   absl::Status FailJoin(absl::Status status) { return not_joined_ = std::move(status); }
   absl::Status Restore(const Membership& membership);
+  absl::StatusOr<SnapshotSource> FindSnapshots(const Membership& membership) const;
   absl::Status RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot);
   absl::Status Lost(const absl::Status& status) const;
   absl::Status CheckValues(absl::Span<const absl::Span<float>> parameters) const;
@@ -158,12 +159,32 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
   return info_;
 }
 
+absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& membership) const {
+  StoreClient* const store = live_->store();
+  if (store == nullptr) {
+    return FindInFolder(options_.checkpoint.dir, membership.restore_step, membership.sender);
+  }
+  return SnapshotSource{.step = membership.restore_step,
+                        .world_size = membership.restore_world_size,
+                        .states = membership.restore_parts,
+                        .read = [store, timeout = options_.wait_limit](const CheckpointPart& part) {
+                          return store->Get(part, timeout);
+                        }};
+}
+
 absl::Status RemoteSession::Restore(const Membership& membership) {
-  const absl::Status status = RestoreFrom(
-      ReadOwnSnapshot(options_.checkpoint.dir, membership.restore_step, membership.sender));
+  const absl::StatusOr<SnapshotSource> source = FindSnapshots(membership);
+  const absl::Status status =
+      source.ok() ? RestoreFrom(ReadSnapshot(*source, membership.sender, membership.world_size))
+                  : source.status();
   if (status.ok()) {
     info_.restored_step = membership.restore_step;
+    info_.restored_world_size = source->world_size;
     return status;
+  }
+  if (IsRollback(status) || absl::IsCancelled(status)) {
+    live_->Fail(status);
+    return live_->status();
   }
   const std::string message = absl::StrCat("the checkpoint after step ", membership.restore_step,
                                            " cannot be restored: ", status.message());

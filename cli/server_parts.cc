@@ -1,0 +1,113 @@
+#include "cli/server_parts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/quantity.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/durable_file.h"
+#include "job/checkpoint/snapshot_format.h"
+
+namespace sluice {
+namespace {
+
+// Against its own checksums and the folder's step: which checksum the manifest has is not known.
+absl::Status CheckState(const std::string& path, const std::string& name, uint64_t bytes,
+                        uint64_t step) {
+  const absl::StatusOr<std::string> content = ReadWholeFile(path, bytes);
+  if (!content.ok()) return content.status();
+  uint64_t found = 0;
+  if (absl::StartsWith(name, "shard-")) {
+    const absl::StatusOr<ShardSnapshot> state = ParseShardSnapshot(*content);
+    if (!state.ok()) return state.status();
+    found = state->step;
+  } else {
+    const absl::StatusOr<WorkerSnapshot> state = ParseWorkerSnapshot(*content);
+    if (!state.ok()) return state.status();
+    found = state->step;
+  }
+  if (found == step) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("it is of step ", found));
+}
+
+bool ShowStep(const std::string& folder, uint64_t step, bool verify, std::ostream& out) {
+  const std::string at = StepFolder(folder, step);
+  absl::StatusOr<std::vector<std::string>> names = ListFolder(at);
+  if (!names.ok()) {
+    out << "  step " << step << ": DAMAGED: " << std::string(names.status().message()) << "\n";
+    return false;
+  }
+  std::sort(names->begin(), names->end());
+  uint64_t bytes = 0;
+  size_t parts = 0;
+  std::string damage;
+  for (const std::string& name : *names) {
+    const absl::StatusOr<FileFacts> facts = StatFile(absl::StrCat(at, "/", name));
+    if (!facts.ok() || absl::EndsWith(name, kUnfinishedSuffix)) continue;
+    ++parts;
+    bytes += facts->bytes;
+    if (!verify || !absl::EndsWith(name, ".state")) continue;
+    const absl::Status good = CheckState(absl::StrCat(at, "/", name), name, facts->bytes, step);
+    if (!good.ok() && damage.empty()) damage = absl::StrCat(name, ": ", good.message());
+  }
+  out << "  step " << step << ": "
+      << (damage.empty() ? "" : absl::StrCat("DAMAGED: ", damage, "; ")) << parts << " parts, "
+      << FormatBytes(static_cast<double>(bytes))
+      << (verify && damage.empty() ? ", good by their own checksums" : "") << "\n";
+  return damage.empty();
+}
+
+std::string Trimmed(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+bool IsServerFolder(const std::string& path) {
+  const std::string name = std::filesystem::path(Trimmed(path)).filename().string();
+  uint32_t shard = 0;
+  std::error_code none;
+  return absl::StartsWith(name, "shard-") && absl::SimpleAtoi(name.substr(6), &shard) &&
+         name == absl::StrCat("shard-", shard) && std::filesystem::is_directory(path, none);
+}
+
+std::vector<std::string> FindServerFolders(const std::string& dir) {
+  const std::string path = Trimmed(dir);
+  if (IsServerFolder(path)) return {path};
+  std::vector<std::string> folders;
+  const absl::StatusOr<std::vector<std::string>> names = ListFolder(path);
+  if (!names.ok()) return folders;
+  for (const std::string& name : *names) {
+    if (IsServerFolder(absl::StrCat(path, "/", name))) {
+      folders.push_back(absl::StrCat(path, "/", name));
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+bool ShowServerParts(const std::string& folder, bool verify, std::ostream& out) {
+  out << folder << ": parts that this server keeps";
+  const absl::StatusOr<RunRecord> run = ReadRunRecord(folder);
+  if (run.ok()) {
+    out << absl::StrFormat(" for run %016x of job %s", run->job_uid,
+                           absl::CHexEscape(run->job_name));
+  }
+  out << "; which of them make a complete checkpoint, the manifests with shard 0's server say\n";
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(folder);
+  bool good = steps.ok();
+  if (!good) return false;
+  for (const uint64_t step : *steps) good = ShowStep(folder, step, verify, out) && good;
+  if (steps->empty()) out << "  nothing yet\n";
+  return good;
+}
+
+}  // namespace sluice

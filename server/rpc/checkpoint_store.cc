@@ -1,0 +1,170 @@
+#include "server/rpc/checkpoint_store.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/durable_file.h"
+#include "server/rpc/convert.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kMessageContentMax = 1 << 20;
+constexpr size_t kPieceBytes = 512 << 10;  // Of what is sent.
+
+// Errors of the disk, as against those of the call: the part's own.
+bool IsOfCall(const absl::Status& status) {
+  return absl::IsAborted(status) || absl::IsInvalidArgument(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsCancelled(status);
+}
+
+absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
+                    const CheckpointPart& part, DurableFile* file) {
+  *received += message.content().size();
+  if (message.content().size() > kMessageContentMax || *received > part.bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(part.name, " was announced with ", part.bytes,
+                     " bytes in messages of at most ", kMessageContentMax, "; this one has ",
+                     message.content().size(), ", ", *received, " in all"));
+  }
+  return file->Append(message.content());
+}
+
+}  // namespace
+
+// Who may not begin has `status`.
+class CheckpointStore::Transfer {
+ public:
+  // `path`: written by one at a time; empty: only read.
+  Transfer(CheckpointStore* store, std::string path) : store_(store), path_(std::move(path)) {
+    MutexLock lock(&store_->mutex_);
+    if (store_->transfers_ >= store_->options_.transfers_max) {
+      status_ = absl::ResourceExhaustedError(
+          absl::StrCat("shard ", store_->options_.shard, " has ", store_->transfers_,
+                       " parts of checkpoints under way; try again"));
+    } else if (!path_.empty() && !store_->under_way_.insert(path_).second) {
+      status_ = absl::AbortedError(absl::StrCat(path_, " is being written; try again"));
+    } else {
+      ++store_->transfers_;
+    }
+  }
+  ~Transfer() {
+    if (!status_.ok()) return;
+    MutexLock lock(&store_->mutex_);
+    store_->under_way_.erase(path_);
+    --store_->transfers_;
+  }
+  Transfer(const Transfer&) = delete;
+  Transfer& operator=(const Transfer&) = delete;
+
+  const absl::Status& status() const { return status_; }
+
+ private:
+  CheckpointStore* const store_;
+  const std::string path_;
+  absl::Status status_;
+};
+
+grpc::Status CheckpointStore::PutPart(grpc::ServerContext* /*context*/,
+                                      grpc::ServerReader<v1::PutPartRequest>* reader,
+                                      v1::PutPartReply* reply) {
+  v1::PutPartRequest first;
+  if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
+  const Sender sender = SenderFromProto(first.sender());
+  CheckpointPart part = PartFromProto(first.part());
+  const absl::Status valid = CheckPut(sender, part);
+  if (!valid.ok()) return ToGrpc(valid);
+  const Transfer transfer(this, PartPath(options_.folder, part));
+  if (!transfer.status().ok()) return ToGrpc(transfer.status());
+  absl::StatusOr<CheckpointPart> done = Receive(sender, part, reader);
+  if (!done.ok() && IsOfCall(done.status())) return ToGrpc(done.status());
+  if (!done.ok()) {
+    part.error =
+        absl::StrCat("shard ", options_.shard, " cannot keep it: ", done.status().message());
+    logger_.Warning("no part ", part.name, " of the checkpoint after step ", part.step, ": ",
+                    done.status().message());
+  }
+  PartToProto(done.ok() ? *done : part, reply->mutable_part());
+  return grpc::Status::OK;
+}
+
+absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPart& part) const {
+  absl::Status valid = CheckPartName(part.name);
+  if (!valid.ok()) return valid;
+  const bool is_state =
+      absl::StartsWith(part.name, "worker-") || absl::StartsWith(part.name, "shard-");
+  if (part.term != sender.term || part.step == 0 ||
+      (is_state && part.name != WorkerPartName(sender.rank, sender.term))) {
+    return absl::InvalidArgumentError(absl::StrCat("rank ", sender.rank, " of term ", sender.term,
+                                                   " may not write ", part.name, " after step ",
+                                                   part.step, " of term ", part.term));
+  }
+  if (part.bytes > options_.part_bytes_max) {
+    return absl::InvalidArgumentError(absl::StrCat(part.name, " has ", part.bytes,
+                                                   " bytes; the most that a shard keeps is ",
+                                                   options_.part_bytes_max));
+  }
+  return host_->CheckSender(sender);
+}
+
+absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
+    const Sender& sender, CheckpointPart part,
+    grpc::ServerReader<v1::PutPartRequest>* reader) const {
+  absl::Status status = MakeFolder(StepFolder(options_.folder, part.step));
+  if (!status.ok()) return status;
+  absl::StatusOr<DurableFile> file = DurableFile::Create(PartPath(options_.folder, part));
+  if (!file.ok()) return file.status();
+  uint64_t received = 0;
+  v1::PutPartRequest message;
+  while (reader->Read(&message)) {
+    status = Append(message, &received, part, &*file);
+    if (!status.ok()) return status;
+  }
+  if (received != part.bytes || file->checksum() != part.checksum) {
+    return absl::AbortedError(absl::StrCat(part.name, " did not arrive whole: ", received, " of ",
+                                           part.bytes, " bytes; send it again"));
+  }
+  // The job may have gone back meanwhile.
+  status = host_->CheckSender(sender);
+  if (!status.ok()) return absl::FailedPreconditionError(status.message());
+  const absl::StatusOr<uint32_t> checksum = file->Finish();
+  if (!checksum.ok()) return checksum.status();
+  part.server = options_.shard;
+  part.error.clear();
+  return part;
+}
+
+grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
+                                      const v1::GetPartRequest* request,
+                                      grpc::ServerWriter<v1::GetPartReply>* writer) {
+  const Transfer transfer(this, "");
+  if (!transfer.status().ok()) return ToGrpc(transfer.status());
+  return ToGrpc(Send(*request, writer));
+}
+
+absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
+                                   grpc::ServerWriter<v1::GetPartReply>* writer) const {
+  const CheckpointPart part = PartFromProto(request.part());
+  absl::Status status = CheckPartName(part.name);
+  if (status.ok()) status = host_->CheckSender(SenderFromProto(request.sender()));
+  if (!status.ok()) return status;
+  const std::string path = PartPath(options_.folder, part);
+  const absl::StatusOr<FileFacts> facts = StatFile(path);
+  // What cannot be read is lost: whoever asks goes to an earlier checkpoint.
+  if (!facts.ok()) return absl::NotFoundError(facts.status().message());
+  if (facts->bytes != part.bytes) {
+    return absl::NotFoundError(
+        absl::StrCat(path, " has ", facts->bytes, " bytes, not ", part.bytes));
+  }
+  status = ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
+    v1::GetPartReply reply;
+    reply.set_content(std::string(piece));
+    return writer->Write(reply) ? absl::OkStatus() : absl::CancelledError("nobody reads it");
+  });
+  if (status.ok() || absl::IsCancelled(status)) return status;
+  return absl::NotFoundError(status.message());
+}
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
+// `checkpoint.store: shards`. Calls block threads of gRPC's own, a bounded number at a time, and
+// hold one message each.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "base/mutex.h"
+#include "server/rpc/shard_host.h"
+#include "sluice/v1/checkpoint_store.grpc.pb.h"
+
+namespace sluice {
+
+class CheckpointStore final : public v1::CheckpointStore::Service {
+ public:
+  struct Options {
+    uint32_t shard = 0;
+    std::string folder;  // Of its parts.
+    uint64_t part_bytes_max = uint64_t{64} << 30;
+    size_t transfers_max = 16;  // At a time; more are asked to come again.
+  };
+  // `host` says who holds which rank.
+  CheckpointStore(Options options, const ShardHost* host, Logger logger)
+      : options_(std::move(options)), host_(host), logger_(std::move(logger)) {}
+
+  grpc::Status PutPart(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
+                       v1::PutPartReply* reply) override;
+  grpc::Status GetPart(grpc::ServerContext* context, const v1::GetPartRequest* request,
+                       grpc::ServerWriter<v1::GetPartReply>* writer) override;
+
+ private:
+  class Transfer;  // One of transfers_max.
+
+  absl::Status CheckPut(const Sender& sender, const CheckpointPart& part) const;
+  absl::StatusOr<CheckpointPart> Receive(const Sender& sender, CheckpointPart part,
+                                         grpc::ServerReader<v1::PutPartRequest>* reader) const;
+  absl::Status Send(const v1::GetPartRequest& request,
+                    grpc::ServerWriter<v1::GetPartReply>* writer) const;
+
+  const Options options_;
+  const ShardHost* const host_;
+  const Logger logger_;
+  Mutex mutex_;
+  std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
+  size_t transfers_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,229 @@
+// Parts of checkpoints on their way to a server's disk and back, over real connections.
+#include "server/rpc/checkpoint_store.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "tests/rpc/host_fixture.h"
+#include "worker/core/session.h"
+#include "worker/rpc/exchange_messages.h"
+#include "worker/rpc/store_client.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kName[] = "worker-0-term-0.state";
+
+uint32_t ChecksumOf(const std::string& bytes) {
+  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+}
+
+class CheckpointStoreTest : public HostFixture {
+ protected:
+  CheckpointStoreTest() {
+    job_.checkpoint.store = "shards";
+    host_ = MakeHost();
+    const absl::Status started = host_->Start(StartOf(0, 0));
+    Check(started.ok(), started.message());
+    Serve({.shard = 0, .folder = Folder(), .part_bytes_max = 8 << 20, .transfers_max = 2});
+  }
+  ~CheckpointStoreTest() override { server_->Shutdown(); }
+
+  std::string Folder() const { return PartsFolder(job_.checkpoint, 0); }
+  void Serve(CheckpointStore::Options options) {
+    store_ = std::make_unique<CheckpointStore>(std::move(options), host_.get(), Logger("test"));
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(store_.get());
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+    stub_ = v1::CheckpointStore::NewStub(
+        grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
+  }
+  std::unique_ptr<StoreClient> Client(const Sender& sender) {
+    return std::make_unique<StoreClient>(StoreClient::Options{.sender = sender,
+                                                              .shards = {{address_, 5}},
+                                                              .backoff_min = absl::Milliseconds(1),
+                                                              .backoff_max = absl::Milliseconds(9),
+                                                              .clock = &clock_});
+  }
+  static v1::PutPartRequest First(const Sender& sender, const std::string& name,
+                                  const std::string& bytes) {
+    v1::PutPartRequest first;
+    SetSender(sender, first.mutable_sender());
+    SetPart({.term = sender.term,
+             .step = 10,
+             .name = name,
+             .bytes = bytes.size(),
+             .checksum = ChecksumOf(bytes),
+             .error = {}},
+            first.mutable_part());
+    return first;
+  }
+  // As it answers a worker that sends what ours would not.
+  grpc::Status PutRaw(const v1::PutPartRequest& first, const std::string& bytes) {
+    grpc::ClientContext context;
+    v1::PutPartReply reply;
+    const auto writer = stub_->PutPart(&context, &reply);
+    writer->Write(first);
+    v1::PutPartRequest message;
+    message.set_content(bytes);
+    writer->Write(message);
+    writer->WritesDone();
+    return writer->Finish();
+  }
+  std::vector<std::string> Files() const {
+    std::vector<std::string> names;
+    std::error_code none;
+    for (const auto& entry : std::filesystem::directory_iterator(StepFolder(Folder(), 10), none)) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+
+  std::unique_ptr<ShardHost> host_;
+  std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  std::unique_ptr<v1::CheckpointStore::Stub> stub_;
+};
+
+TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
+  const auto client = Client(SenderOf(0));
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{(3 << 20) + 17}}) {
+    std::string bytes(size, 'x');
+    for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
+    const absl::StatusOr<CheckpointPart> part = client->Put(10, kName, bytes);
+    ASSERT_TRUE(part.ok()) << part.status();
+    EXPECT_EQ(part->bytes, size);
+    EXPECT_TRUE(VerifyPart(Folder(), *part).ok()) << "it is on disk as reported";
+    const absl::StatusOr<std::string> back = client->Get(*part, absl::Seconds(30));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_TRUE(*back == bytes) << size;
+  }
+  EXPECT_THAT(Files(), testing::ElementsAre(kName)) << "the last took the place of the others";
+}
+
+TEST_F(CheckpointStoreTest, WhoDoesNotHoldTheRankIsRefused) {
+  for (int which = 0; which < 3; ++which) {
+    Sender sender = SenderOf(which == 0 ? 1 : 0);
+    if (which == 1) sender.incarnation = 101;
+    if (which == 2) sender.job_uid = kHostJob + 1;
+    const std::string name = WorkerPartName(0, sender.term);
+    const auto put = Client(sender)->Put(10, name, "bytes");
+    EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition) << put.status();
+    const auto get = Client(sender)->Get(
+        {.term = sender.term, .step = 10, .name = name, .error = {}}, absl::Seconds(30));
+    EXPECT_TRUE(IsRollback(get.status())) << get.status();
+  }
+  EXPECT_THAT(Files(), IsEmpty());
+}
+
+TEST_F(CheckpointStoreTest, PartsOfOthersAndPathsAreRefused) {
+  for (const char* name : {"worker-1-term-0.state", "worker-0-term-1.state", "shard-0-term-0.state",
+                           "../x", "manifest.json", "x.unfinished", ""}) {
+    const auto put = Client(SenderOf(0))->Put(10, name, "bytes");
+    EXPECT_EQ(put.status().code(), absl::StatusCode::kInvalidArgument) << name << put.status();
+  }
+  EXPECT_THAT(Files(), IsEmpty());
+  EXPECT_TRUE(Client(SenderOf(0))->Put(10, "parameters.pt", "bytes").ok());
+}
+
+TEST_F(CheckpointStoreTest, WhatDoesNotArriveWholeLeavesNothing) {
+  const std::string bytes = "some bytes";
+  EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), "some bytez").error_code(),
+            grpc::StatusCode::ABORTED);
+  EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), "some").error_code(),
+            grpc::StatusCode::ABORTED);
+  EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), bytes + bytes).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT);
+  const std::string large((1 << 20) + 1, 'x');
+  EXPECT_EQ(PutRaw(First(SenderOf(0), kName, large), large).error_code(),
+            grpc::StatusCode::INVALID_ARGUMENT)
+      << "a message over the limit";
+  EXPECT_THAT(Files(), IsEmpty());
+  EXPECT_TRUE(PutRaw(First(SenderOf(0), kName, bytes), bytes).ok());
+}
+
+TEST_F(CheckpointStoreTest, HasLimits) {
+  const absl::StatusOr<CheckpointPart> large =
+      Client(SenderOf(0))->Put(10, kName, std::string((8 << 20) + 1, 'x'));
+  EXPECT_THAT(std::string(large.status().message()), HasSubstr("the most that a shard keeps"));
+  // Two that do not go on; the third is to come again, and does until there is room.
+  grpc::ClientContext contexts[2];
+  v1::PutPartReply replies[2];
+  std::unique_ptr<grpc::ClientWriter<v1::PutPartRequest>> writers[2];
+  const std::string bytes = "some bytes";
+  for (int i = 0; i < 2; ++i) {
+    writers[i] = stub_->PutPart(&contexts[i], &replies[i]);
+    ASSERT_TRUE(writers[i]->Write(First(SenderOf(0), absl::StrCat("slow-", i), bytes)));
+  }
+  while (PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code() !=
+         grpc::StatusCode::RESOURCE_EXHAUSTED) {
+  }
+  const auto client = Client(SenderOf(0));
+  absl::StatusOr<CheckpointPart> third = absl::UnknownError("");
+  std::thread waits([&] { third = client->Put(20, kName, bytes); });
+  contexts[0].TryCancel();
+  EXPECT_FALSE(writers[0]->Finish().ok());
+  waits.join();
+  EXPECT_TRUE(third.ok()) << third.status();
+  contexts[1].TryCancel();
+  EXPECT_FALSE(writers[1]->Finish().ok());
+}
+
+TEST_F(CheckpointStoreTest, DamageOnItsDiskIsNamed) {
+  const auto client = Client(SenderOf(0));
+  const absl::StatusOr<CheckpointPart> part = client->Put(10, kName, "some bytes of a state");
+  ASSERT_TRUE(part.ok()) << part.status();
+  const std::string path = PartPath(Folder(), *part);
+  std::ofstream(path) << "some bytez of a state";
+  absl::Status lost = client->Get(*part, absl::Seconds(30)).status();
+  EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(lost.message()), HasSubstr(absl::StrCat(kName, " of shard 0 at ")));
+  for (const char* cut : {"some", "some bytes of a state and more"}) {
+    std::ofstream(path) << cut;
+    EXPECT_EQ(client->Get(*part, absl::Seconds(30)).status().code(), absl::StatusCode::kDataLoss);
+  }
+  std::filesystem::remove(path);
+  lost = client->Get(*part, absl::Seconds(30)).status();
+  EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss) << lost;
+}
+
+TEST_F(CheckpointStoreTest, EndsWithItsSession) {
+  host_->Suspend(1, "the job goes back");
+  const auto client = Client(SenderOf(0));
+  absl::Status status;
+  std::thread waits([&] { status = client->Put(10, kName, "bytes").status(); });
+  client->Cancel();
+  waits.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(CheckpointStoreTest, FoldersOfOtherRunsAreLeftAlone) {
+  StartShard other = StartOf(0, 0);
+  other.job_uid = kHostJob + 1;
+  const auto host = MakeHost();
+  const absl::Status started = host->Start(other);
+  EXPECT_EQ(started.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(started.message()), HasSubstr("holds parts of another run"));
+}
+
+TEST_F(CheckpointStoreTest, RemovesWhatIsNotToStay) {
+  const auto client = Client(SenderOf(0));
+  for (const uint64_t step : {10, 20, 30, 40}) ASSERT_TRUE(client->Put(step, kName, "bytes").ok());
+  host_->KeepCheckpoints({10, 30}, 31);
+  EXPECT_THAT(*ListCheckpoints(Folder()), testing::ElementsAre(10, 30, 40));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,179 @@
+// Checkpoints whose parts lie with the servers (store: shards), and runs that go on with another
+// number of workers: real sessions, servers and folders.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/rpc/survival_session.h"
+
+namespace sluice {
+namespace {
+
+// With store `shards`, and workers that have no folder.
+class StoreTest : public SurvivalTest {
+ protected:
+  Parameters UndisturbedAtShards() {
+    const Parameters expected = Undisturbed();
+    job_.checkpoint.store = "shards";
+    job_.checkpoint.dir = "/proc/no/such/folder";
+    job_.checkpoint.replay_limit = 0;  // Every loss is a rollback, which has to find its parts.
+    return expected;
+  }
+  std::vector<std::string> FilesOf(uint32_t shard, uint64_t step) const {
+    std::vector<std::string> names;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(StepFolder(PartsFolder(servers_.DirOf(shard), shard), step))) {
+      names.push_back(entry.path().filename().string());
+    }
+    return names;
+  }
+};
+
+TEST_P(StoreTest, PartsLieWithTheServersAndNowhereElse) {
+  const Parameters expected = UndisturbedAtShards();
+  uint64_t newest = 0;
+  std::vector<std::string> files[kShards];
+  EXPECT_EQ(Run([&] {
+              newest = NewestCheckpoint();
+              for (uint32_t shard = 0; shard < kShards; ++shard)
+                files[shard] = FilesOf(shard, newest);
+            }),
+            expected);
+  EXPECT_THAT(files[0],
+              testing::UnorderedElementsAre("shard-0-term-0.state", "worker-0-term-0.state"));
+  EXPECT_THAT(files[1],
+              testing::UnorderedElementsAre("shard-1-term-0.state", "worker-1-term-0.state"));
+  EXPECT_FALSE(restored_);
+  // Two are kept, by both.
+  const absl::StatusOr<std::vector<uint64_t>> kept = ListCheckpoints(servers_.DirOf(0));
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(kept->size(), 2u);
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    EXPECT_EQ(*ListCheckpoints(PartsFolder(servers_.DirOf(shard), shard)), *kept) << shard;
+  }
+  EXPECT_FALSE(std::filesystem::exists(PartsFolder(servers_.DirOf(0), 1)));
+  EXPECT_FALSE(std::filesystem::exists(servers_.DirOf(1) + "/run.json"));
+}
+
+TEST_P(StoreTest, AShardThatIsLost) {
+  const Parameters expected = UndisturbedAtShards();
+  EXPECT_EQ(Run([this] { servers_.Restart(1); }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_P(StoreTest, TheCoordinatorThatIsLost) {
+  const Parameters expected = UndisturbedAtShards();
+  EXPECT_EQ(Run([this] { servers_.Restart(0); }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_P(StoreTest, AWorkerThatIsLost) {
+  const Parameters expected = UndisturbedAtShards();
+  EXPECT_EQ(Run([this] { lose_worker_ = true; }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+// What the coordinator cannot see: the worker that asks for it finds the damage.
+TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
+  const Parameters expected = UndisturbedAtShards();
+  uint64_t newest = 0;
+  EXPECT_EQ(Run([&] {
+              newest = NewestCheckpoint();
+              const std::string path = absl::StrCat(StepFolder(PartsFolder(servers_.DirOf(1), 1), newest),
+                                                    "/", WorkerPartName(1, 0));
+              std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+              file.seekp(100);
+              const int old = file.peek();
+              file.put(static_cast<char>(old ^ 1));
+              Check(file.good(), "a test can damage a file");
+              lose_worker_ = true;
+            }),
+            expected);
+  EXPECT_TRUE(restored_);
+}
+
+// Exact recovery takes its state from the other servers too.
+TEST_P(StoreTest, LossesAreRepaired) {
+  const Parameters expected = UndisturbedAtShards();
+  job_.checkpoint.replay_limit = CheckpointSpec().replay_limit;
+  for (const bool lose_shard : {true, false}) {
+    SCOPED_TRACE(lose_shard ? "a shard" : "a worker");
+    restored_ = false;
+    first_checkpoint_ = 0;
+    EXPECT_EQ(Run([&] {
+                if (lose_shard) {
+                  servers_.Restart(1);
+                } else {
+                  lose_worker_ = true;
+                }
+              }),
+              expected);
+    EXPECT_EQ(restored_, !lose_shard);
+    ExpectRepaired();
+    std::filesystem::remove_all(servers_.folder());
+  }
+}
+
+TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
+  const Parameters expected = UndisturbedAtShards();
+  EXPECT_EQ(Run([this] {
+              std::filesystem::remove_all(StepFolder(PartsFolder(servers_.DirOf(1), 1), NewestCheckpoint()));
+              servers_.Restart(1);
+            }),
+            expected);
+  EXPECT_TRUE(restored_);
+}
+
+// As with a full disk: training goes on without checkpoints.
+TEST_P(StoreTest, AServerThatCannotWrite) {
+  const Parameters expected = UndisturbedAtShards();
+  std::filesystem::create_directories(servers_.DirOf(1));
+  std::ofstream(PartsFolder(servers_.DirOf(1), 1)) << "a file";
+  EXPECT_EQ(Run(nullptr), expected);
+  EXPECT_THAT(*ListCheckpoints(servers_.DirOf(0)), testing::IsEmpty());
+}
+
+// The run goes on with other workers than it had: not bit for bit, but all of them alike, and from
+// where it was.
+class OtherWorkersTest : public StoreTest {};
+
+TEST_P(OtherWorkersTest, GoOn) {
+  job_.checkpoint.every = 10;
+  for (const uint32_t workers : {3u, 1u}) {
+    for (const char* store : {"shards", "path"}) {
+      SCOPED_TRACE(absl::StrCat(workers, " workers, store ", store));
+      std::filesystem::remove_all(servers_.folder());
+      job_.checkpoint.store = store;
+      job_.checkpoint.dir =
+          job_.checkpoint.at_shards() ? "/proc/no/such/folder" : absl::StrCat(servers_.folder(), "/shared");
+      job_.workers = kWorkers;
+      job_.hash = 9;
+      ends_at_ = 50;
+      const Parameters stopped = Run(nullptr);
+      restored_world_size_ = 0;
+      job_.workers = workers;
+      job_.hash = 10;
+      ends_at_ = kSteps + 1;
+      const Parameters ended = Run(nullptr);
+      EXPECT_EQ(restored_world_size_, kWorkers);
+      EXPECT_EQ(began_with_, stopped) << "equal on all ranks, whoever had them";
+      EXPECT_NE(ended, stopped);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, StoreTest, ::testing::Values("topk:5%+int4/ef"),
+                         [](const auto&) { return std::string("topk"); });
+// `lsh`: the shard remembers each rank.
+INSTANTIATE_TEST_SUITE_P(Codecs, OtherWorkersTest,
+                         ::testing::Values("topk:5%+int4/ef", "int8/ef21", "lsh"),
+                         [](const auto& test) {
+                           return std::string(test.param).substr(0, 4) == "int8" ? "ef21"
+                                  : std::string(test.param) == "lsh"             ? "lsh"
+                                                                                 : "topk";
+                         });
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,180 @@
+// SurvivalTest: a job's servers and workers in this process, with real sessions and folders, to lose
+// some of them while it trains.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "tests/rpc/job_servers.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kWorkers = 2;
+inline constexpr uint32_t kShards = 2;
+inline constexpr uint64_t kSteps = 300;
+inline constexpr size_t kWeights = 4500;
+inline constexpr size_t kBiases = 5;
+
+using Parameters = std::vector<float>;  // Weights, then biases.
+
+inline std::string BytesOf(const Parameters& parameters) {
+  std::string bytes(parameters.size() * sizeof(float), '\0');
+  std::memcpy(bytes.data(), parameters.data(), bytes.size());
+  return bytes;
+}
+
+class SurvivalTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  SurvivalTest() {
+    job_.name = std::string("test");
+    job_.hash = 9;
+    job_.workers = kWorkers;
+    job_.shards = kShards;
+    job_.compression.uplink = *ParseCodecSpec(GetParam());
+    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.compression.min_elements = 8;
+    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.server.heartbeat = absl::Milliseconds(10);
+    job_.server.wait_limit = absl::Seconds(60);
+  }
+
+  // All of a job; `lose` is called once, when two checkpoints are complete.
+  // What all ranks ended with.
+  Parameters Run(const std::function<void()>& lose) {
+    lose_ = lose;
+    servers_.StartAll(job_);
+    std::vector<Parameters> ended(job_.workers);
+    std::vector<std::thread> workers;
+    for (uint32_t rank = 0; rank < job_.workers; ++rank) {
+      workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
+    }
+    for (std::thread& worker : workers) worker.join();
+    for (const Parameters& other : ended) EXPECT_EQ(other, ended[0]);
+    if (const auto status = servers_[0].Status()) {
+      repairs_ = status->repairs;
+      rollbacks_ = status->rollbacks;
+    }
+    servers_.StopAll();
+    return ended[0];
+  }
+
+  uint64_t NewestCheckpoint() { return servers_[0].Status()->checkpoint_step; }
+
+  // As a worker program does it: again from the checkpoint whenever the job goes back.
+  Parameters Train(uint32_t rank) {
+    for (bool rejoining = false;; rejoining = true) {
+      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
+      options.software_version = std::string("1");
+      options.rejoining = rejoining;
+      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      Parameters parameters(kWeights + kBiases);
+      const absl::Status status = TrainOn(session.get(), rank, &parameters);
+      if (status.ok() || (ends_at_ <= kSteps && absl::IsCancelled(status))) return parameters;
+      Check(IsRollback(status), status.message());
+    }
+  }
+  absl::Status TrainOn(Session* session, uint32_t rank, Parameters* parameters) {
+    const TensorTable table = {
+        {.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
+        {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32}};
+    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+    if (!joined.ok()) return joined.status();
+    if (joined->restored_step > 0) {
+      Check(joined->restored.size() == parameters->size() * sizeof(float), "it is what was saved");
+      std::memcpy(parameters->data(), joined->restored.data(), joined->restored.size());
+      restored_ = true;
+      restored_world_size_ = joined->restored_world_size;
+      if (rank == 0) began_with_ = *parameters;
+    }
+    for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
+      if (rank == 0) BeforeStep(step);
+      if (rank == 1 && lose_worker_.exchange(false)) {
+        return RollbackError("as if this process had been killed");
+      }
+      bool saved = false;
+      const absl::Status done = TrainStep(session, rank, step, parameters, &saved);
+      if (!done.ok()) return done;
+      if (saved && step >= ends_at_) return AwaitCheckpoint(step);
+    }
+    return session->Leave();
+  }
+  static absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step,
+                                Parameters* parameters, bool* saved) {
+    Parameters gradient(*parameters);
+    CounterRandom random(rank, step, 4);
+    for (float& value : gradient) {
+      value = 0.1f * value + static_cast<float>(random.Uniform() - 0.5);
+    }
+    const absl::Span<float> all = absl::MakeSpan(gradient);
+    absl::Status status = session->Submit(1, all.subspan(kWeights));
+    if (status.ok()) status = session->Submit(0, all.first(kWeights));
+    if (!status.ok()) return status;
+    const absl::StatusOr<StepResult> result = session->Wait();
+    if (!result.ok()) return result.status();
+    status = session->Apply(0, all.first(kWeights));
+    if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < gradient.size(); ++i) (*parameters)[i] -= 0.1f * gradient[i];
+    *saved = result->checkpoint_due;
+    return result->checkpoint_due ? session->SaveCheckpoint(BytesOf(*parameters), {})
+                                  : absl::OkStatus();
+  }
+  absl::Status AwaitCheckpoint(uint64_t step) {
+    while (NewestCheckpoint() < step) std::this_thread::yield();
+    return absl::CancelledError("as if this process had been killed");
+  }
+  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than disks: one
+  // per heartbeat, until two checkpoints are complete.
+  void BeforeStep(uint64_t step) {
+    if (!lose_ && ends_at_ > kSteps) return;
+    while (servers_[0].Status()->shards[0].highest_closed_step + 1 < step) {
+      std::this_thread::yield();
+    }
+    const uint64_t newest = NewestCheckpoint();
+    if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
+    if (lose_ && newest > first_checkpoint_) std::exchange(lose_, nullptr)();
+  }
+  // As the coordinator counted them since it was started last.
+  void ExpectRepaired() const {
+    EXPECT_GE(repairs_, 1u);
+    EXPECT_EQ(rollbacks_, 0u);
+  }
+  // Without checkpoints: what every run must end with.
+  Parameters Undisturbed() {
+    job_.checkpoint = CheckpointSpec();
+    const Parameters expected = Run(nullptr);
+    job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
+    job_.checkpoint.every = 10;
+    job_.checkpoint.replay_limit = replay_limit_;
+    return expected;
+  }
+
+  JobServers servers_;
+  JobSpec job_;
+  std::function<void()> lose_;
+  uint64_t first_checkpoint_ = 0;
+  std::atomic<bool> lose_worker_ = false;
+  std::atomic<bool> restored_ = false;
+  uint64_t replay_limit_ = CheckpointSpec().replay_limit;
+  uint32_t repairs_ = 0;
+  uint32_t rollbacks_ = 0;
+  std::atomic<uint32_t> restored_world_size_ = 0;
+  // All workers are killed after the first step from this one on that has a checkpoint.
+  uint64_t ends_at_ = kSteps + 1;
+  Parameters began_with_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+// CallGate: ends, from another thread, the calls that a thread waits for, and its pauses between
+// them. Thread-safe.
+#pragma once
+
+#include <grpcpp/client_context.h>
+
+#include <set>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace sluice {
+
+class CallGate {
+ public:
+  explicit CallGate(const Clock* clock) : clock_(clock) {}
+
+  // Ends what is under way, and lets nothing begin from here on.
+  void Close();
+  // Before the call and after it, with its context. False: the gate is closed.
+  bool Begin(grpc::ClientContext* context);
+  bool End(grpc::ClientContext* context);
+  // False if it was closed before or meanwhile.
+  bool SleepFor(absl::Duration duration);
+
+ private:
+  const Clock* const clock_;
+  Mutex mutex_;
+  CondVar closed_changed_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sluice

@@ -1,0 +1,154 @@
+#include "worker/rpc/store_client.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "worker/core/session.h"
+#include "worker/rpc/connection.h"
+#include "worker/rpc/exchange_messages.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kPieceBytes = 512 << 10;
+
+uint32_t ChecksumOf(absl::string_view bytes) {
+  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+}
+
+absl::Status Cancelled() {
+  return absl::CancelledError("the session ended while a part of a checkpoint was on its way");
+}
+
+}  // namespace
+
+StoreClient::StoreClient(Options options) : options_(std::move(options)), gate_(options_.clock) {}
+
+// One for each part: checkpoints are far apart.
+std::unique_ptr<v1::CheckpointStore::Stub> StoreClient::Connect(uint32_t shard) const {
+  return v1::CheckpointStore::NewStub(MakeChannel(options_.shards[shard].address));
+}
+
+Sender StoreClient::SenderTo(uint32_t shard) const {
+  Sender sender = options_.sender;
+  sender.server_incarnation = options_.shards[shard].server_incarnation;
+  return sender;
+}
+
+std::string StoreClient::Place(uint32_t shard) const {
+  return absl::StrCat("shard ", shard, " at ", options_.shards[shard].address);
+}
+
+absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string& name,
+                                                absl::string_view bytes) {
+  const uint32_t shard = options_.sender.rank % static_cast<uint32_t>(options_.shards.size());
+  const CheckpointPart part{.term = options_.sender.term,
+                            .step = step,
+                            .name = name,
+                            .bytes = bytes.size(),
+                            .checksum = ChecksumOf(bytes),
+                            .error = {},
+                            .server = shard};
+  v1::PutPartRequest first;
+  SetSender(SenderTo(shard), first.mutable_sender());
+  SetPart(part, first.mutable_part());
+  const std::unique_ptr<v1::CheckpointStore::Stub> stub = Connect(shard);
+  for (absl::Duration backoff = options_.backoff_min;;
+       backoff = std::min(2 * backoff, options_.backoff_max)) {
+    v1::PutPartReply reply;
+    bool cancelled = false;
+    const grpc::Status status = TryPut(stub.get(), first, bytes, &reply, &cancelled);
+    if (cancelled) return Cancelled();
+    if (status.ok() && reply.part().error().empty()) return part;
+    if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
+    if (!MayPass(status)) {
+      return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name));
+    }
+    if (!gate_.SleepFor(backoff)) return Cancelled();
+  }
+}
+
+grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutPartRequest& first,
+                                 absl::string_view bytes, v1::PutPartReply* reply,
+                                 bool* cancelled) {
+  grpc::ClientContext context;
+  if (!gate_.Begin(&context)) {
+    *cancelled = true;
+    return grpc::Status::CANCELLED;
+  }
+  const auto writer = stub->PutPart(&context, reply);
+  bool open = writer->Write(first);  // If it fails, Finish says why.
+  v1::PutPartRequest message;
+  while (open && !bytes.empty()) {
+    const absl::string_view piece = bytes.substr(0, kPieceBytes);
+    message.set_content(std::string(piece));
+    open = writer->Write(message);
+    bytes.remove_prefix(piece.size());
+  }
+  writer->WritesDone();
+  const grpc::Status status = writer->Finish();
+  *cancelled = !gate_.End(&context);
+  return status;
+}
+
+absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::Duration timeout) {
+  const uint32_t shard = part.server;
+  if (shard >= options_.shards.size()) {
+    return absl::DataLossError(absl::StrCat(part.name, " is said to be with shard ", shard, " of ",
+                                            options_.shards.size()));
+  }
+  const std::string where = absl::StrCat(part.name, " of ", Place(shard));
+  v1::GetPartRequest request;
+  SetSender(SenderTo(shard), request.mutable_sender());
+  SetPart(part, request.mutable_part());
+  const std::unique_ptr<v1::CheckpointStore::Stub> stub = Connect(shard);
+  const absl::Time until = options_.clock->Now() + timeout;
+  for (absl::Duration backoff = options_.backoff_min;;
+       backoff = std::min(2 * backoff, options_.backoff_max)) {
+    std::string bytes;
+    bool cancelled = false;
+    const grpc::Status status = TryGet(stub.get(), request, &bytes, &cancelled);
+    if (cancelled) return Cancelled();
+    if (status.ok()) {
+      const absl::Status whole = CheckPartFacts(where, bytes.size(), ChecksumOf(bytes), part);
+      if (!whole.ok()) return whole;
+      return bytes;
+    }
+    if (status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      return absl::DataLossError(absl::StrCat(where, " is lost: ", status.error_message()));
+    }
+    // Fenced: the job has gone back meanwhile.
+    if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
+        (MayPass(status) && options_.clock->Now() >= until)) {
+      return RollbackError(absl::StrCat(where, " cannot be had now: ", Reason(status)));
+    }
+    if (!MayPass(status)) return ToStatus(status, absl::StrCat("reading ", where));
+    if (!gate_.SleepFor(backoff)) return Cancelled();
+  }
+}
+
+grpc::Status StoreClient::TryGet(v1::CheckpointStore::Stub* stub, const v1::GetPartRequest& request,
+                                 std::string* bytes, bool* cancelled) {
+  grpc::ClientContext context;
+  if (!gate_.Begin(&context)) {
+    *cancelled = true;
+    return grpc::Status::CANCELLED;
+  }
+  const auto reader = stub->GetPart(&context, request);
+  v1::GetPartReply reply;
+  bool fits = true;
+  while (reader->Read(&reply)) {
+    // More than was promised is damage; it is not asked memory for.
+    fits = fits && reply.content().size() <= request.part().bytes() - bytes->size();
+    if (fits) bytes->append(reply.content());
+  }
+  const grpc::Status status = reader->Finish();
+  *cancelled = !gate_.End(&context);
+  if (status.ok() && !fits) return {grpc::StatusCode::NOT_FOUND, "it is larger than it was"};
+  return status;
+}
+
+}  // namespace sluice
