@@ -37,6 +37,7 @@ void CheckpointBook::DiscardNewest() {
 std::vector<uint64_t> CheckpointBook::ToStay(uint64_t given_up) const {
   std::vector<uint64_t> steps = complete_;
   steps.insert(steps.end(), litter_.begin(), litter_.end());
+  if (under_way_ != 0) steps.push_back(under_way_);  // Its manifest may be on its way to disk.
   std::erase(steps, given_up);
   return steps;
 }

@@ -78,7 +78,7 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   AnswerRequests(absl::UnavailableError(last_rollback_), out);
   if (book_.under_way() != 0) {
     out->push_back(DropCheckpoint{book_.under_way()});
-    DropAtShards(book_.under_way() + 1, out);
+    DropAtShards(book_.under_way() + 1, out, book_.under_way());
   }
   book_.BeginTerm(term_);
   phase_ = JobPhase::kRecovering;
