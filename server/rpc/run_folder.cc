@@ -170,7 +170,9 @@ absl::Status RunFolder::Persist(const RunRecord& record) const {
 // us again.
 absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
   for (const CheckpointPart& part : manifest.parts) {
-    const std::string path = absl::StrCat(StepFolder(dir_, manifest.step), "/", part.name);
+    if (part.server != 0) continue;  // Lies on that server's disk.
+    const std::string path =
+        PartPath(manifest.at_shards ? PartsFolder(dir_, part.server) : dir_, part);
     std::error_code error;
     const uintmax_t bytes = std::filesystem::file_size(path, error);
     if (!error && bytes == part.bytes) continue;

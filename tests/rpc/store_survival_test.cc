@@ -23,8 +23,8 @@ class StoreTest : public SurvivalTest {
   }
   std::vector<std::string> FilesOf(uint32_t shard, uint64_t step) const {
     std::vector<std::string> names;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(StepFolder(PartsFolder(servers_.DirOf(shard), shard), step))) {
+    for (const auto& entry : std::filesystem::directory_iterator(
+             StepFolder(PartsFolder(servers_.DirOf(shard), shard), step))) {
       names.push_back(entry.path().filename().string());
     }
     return names;
@@ -85,8 +85,8 @@ TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
   uint64_t newest = 0;
   EXPECT_EQ(Run([&] {
               newest = NewestCheckpoint();
-              const std::string path = absl::StrCat(StepFolder(PartsFolder(servers_.DirOf(1), 1), newest),
-                                                    "/", WorkerPartName(1, 0));
+              const std::string path = absl::StrCat(
+                  StepFolder(PartsFolder(servers_.DirOf(1), 1), newest), "/", WorkerPartName(1, 0));
               std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
               file.seekp(100);
               const int old = file.peek();
@@ -123,7 +123,8 @@ TEST_P(StoreTest, LossesAreRepaired) {
 TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
   const Parameters expected = UndisturbedAtShards();
   EXPECT_EQ(Run([this] {
-              std::filesystem::remove_all(StepFolder(PartsFolder(servers_.DirOf(1), 1), NewestCheckpoint()));
+              std::filesystem::remove_all(
+                  StepFolder(PartsFolder(servers_.DirOf(1), 1), NewestCheckpoint()));
               servers_.Restart(1);
             }),
             expected);
@@ -150,8 +151,9 @@ TEST_P(OtherWorkersTest, GoOn) {
       SCOPED_TRACE(absl::StrCat(workers, " workers, store ", store));
       std::filesystem::remove_all(servers_.folder());
       job_.checkpoint.store = store;
-      job_.checkpoint.dir =
-          job_.checkpoint.at_shards() ? "/proc/no/such/folder" : absl::StrCat(servers_.folder(), "/shared");
+      job_.checkpoint.dir = job_.checkpoint.at_shards()
+                                ? "/proc/no/such/folder"
+                                : absl::StrCat(servers_.folder(), "/shared");
       job_.workers = kWorkers;
       job_.hash = 9;
       ends_at_ = 50;

@@ -1,5 +1,5 @@
-// SurvivalTest: a job's servers and workers in this process, with real sessions and folders, to lose
-// some of them while it trains.
+// SurvivalTest: a job's servers and workers in this process, with real sessions and folders, to
+// lose some of them while it trains.
 #pragma once
 
 #include <gtest/gtest.h>

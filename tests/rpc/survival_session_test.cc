@@ -1,12 +1,13 @@
 // Real sessions, servers and folders: whatever is lost, training ends with the parameters of the
 // run that nothing happened to, bit for bit.
+#include "tests/rpc/survival_session.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "absl/strings/ascii.h"
-#include "tests/rpc/survival_session.h"
 
 namespace sluice {
 namespace {
