@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,6 +34,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 struct ChildSide {
   char* const* arguments;
   char* const* environment;
+  int input;  // -1: it gets none.
   int output;
   int failure;  // Closed by a successful exec; else gets errno.
   pid_t parent;
@@ -49,8 +51,8 @@ struct ChildSide {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (null >= 0) ::dup2(null, STDIN_FILENO);
+  const int input = side.input >= 0 ? side.input : ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (input >= 0) ::dup2(input, STDIN_FILENO);
   if (::dup2(side.output, STDOUT_FILENO) >= 0 && ::dup2(side.output, STDERR_FILENO) >= 0) {
     ::execve(side.arguments[0], side.arguments, side.environment);
   }
@@ -58,6 +60,43 @@ struct ChildSide {
   [[maybe_unused]] const ssize_t written = ::write(side.failure, &error, sizeof(error));
   ::_exit(127);
 }
+
+void Close(int* fd) {
+  if (*fd >= 0) ::close(*fd);
+  *fd = -1;
+}
+
+// Ours at [0], the child's at [1]; closes what is not taken from it.
+struct ChildPipes {
+  std::array<int, 2> input = {-1, -1};
+  std::array<int, 2> output = {-1, -1};
+  std::array<int, 2> failure = {-1, -1};
+
+  // None: errno says why.
+  static std::optional<ChildPipes> Make(bool with_input) {
+    ChildPipes pipes;
+    if (::pipe2(pipes.output.data(), O_CLOEXEC) != 0) return std::nullopt;
+    if (::pipe2(pipes.failure.data(), O_CLOEXEC) != 0) return std::nullopt;
+    if (with_input &&
+        ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pipes.input.data()) != 0) {
+      return std::nullopt;
+    }
+    return pipes;
+  }
+  ChildPipes() = default;
+  ChildPipes(ChildPipes&& other) noexcept
+      : input(std::exchange(other.input, {-1, -1})),
+        output(std::exchange(other.output, {-1, -1})),
+        failure(std::exchange(other.failure, {-1, -1})) {}
+  ChildPipes& operator=(ChildPipes&&) = delete;
+  ~ChildPipes() {
+    const int error = errno;
+    for (std::array<int, 2>* const ends : {&input, &output, &failure}) {
+      for (int& end : *ends) Close(&end);
+    }
+    errno = error;
+  }
+};
 
 // errno of a failed exec, or 0.
 int ReadFailure(int fd) {
@@ -78,37 +117,34 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(const ChildOpt
   }
   std::fseek(log, 0, SEEK_END);
   const uint64_t log_bytes = std::max<int64_t>(std::ftell(log), 0);
-  std::array<int, 2> output{};
-  std::array<int, 2> failure{};
-  if (::pipe2(output.data(), O_CLOEXEC) != 0) {
+  std::optional<ChildPipes> pipes = ChildPipes::Make(options.input);
+  if (!pipes.has_value()) {
     const int error = errno;
     std::fclose(log);
-    return SystemError(error, options, "no pipe");
-  }
-  if (::pipe2(failure.data(), O_CLOEXEC) != 0) {
-    const int error = errno;
-    std::fclose(log);
-    for (const int fd : output) ::close(fd);
     return SystemError(error, options, "no pipe");
   }
   const std::vector<char*> arguments = Pointers(options.command);
   const std::vector<char*> environment = Pointers(options.environment);
-  const ChildSide side{arguments.data(), environment.data(), output[1], failure[1], ::getpid()};
+  const ChildSide side{.arguments = arguments.data(),
+                       .environment = environment.data(),
+                       .input = pipes->input[1],
+                       .output = pipes->output[1],
+                       .failure = pipes->failure[1],
+                       .parent = ::getpid()};
   const pid_t pid = ::fork();
   if (pid == 0) Become(side);
   const int fork_error = pid < 0 ? errno : 0;
-  ::close(output[1]);
-  ::close(failure[1]);
-  const int error = fork_error != 0 ? fork_error : ReadFailure(failure[0]);
-  ::close(failure[0]);
+  for (int* const end : {&pipes->input[1], &pipes->output[1], &pipes->failure[1]}) Close(end);
+  const int error = fork_error != 0 ? fork_error : ReadFailure(pipes->failure[0]);
   if (error != 0) {
     if (pid > 0) ::waitpid(pid, nullptr, 0);
-    ::close(output[0]);
     std::fclose(log);
     return SystemError(error, options, options.command[0]);
   }
-  ::fcntl(output[0], F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<ChildProcess>(new ChildProcess(options, pid, output[0], log, log_bytes));
+  ::fcntl(pipes->output[0], F_SETFL, O_NONBLOCK);
+  return std::unique_ptr<ChildProcess>(
+      new ChildProcess(options, pid, std::exchange(pipes->output[0], -1),
+                       std::exchange(pipes->input[0], -1), log, log_bytes));
 }
 
 ChildProcess::~ChildProcess() {
@@ -117,12 +153,18 @@ ChildProcess::~ChildProcess() {
     ::waitpid(pid_, nullptr, 0);
   }
   CloseOutput();
+  Close(&input_fd_);
   std::fclose(log_);
 }
 
-void ChildProcess::CloseOutput() {
-  if (output_fd_ >= 0) ::close(output_fd_);
-  output_fd_ = -1;
+void ChildProcess::CloseOutput() { Close(&output_fd_); }
+
+absl::Status ChildProcess::Write(absl::string_view text) {
+  const ssize_t sent = ::send(input_fd_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent == static_cast<ssize_t>(text.size())) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat(options_.name, " does not read what it is told: ",
+                   sent < 0 ? ::strerror(errno) : "too much is waiting for it"));
 }
 
 void ChildProcess::ReadOutput() {
@@ -152,12 +194,17 @@ void ChildProcess::Keep(absl::string_view text) {
   }
   for (const char c : text) {
     if (c == '\n') {
-      lines_.push_back(std::exchange(open_line_, {}));
-      if (lines_.size() > options_.kept_lines) lines_.pop_front();
+      EndLine();
     } else if (open_line_.size() < kLineMax) {
       open_line_.push_back(c);
     }
   }
+}
+
+void ChildProcess::EndLine() {
+  if (options_.on_line) options_.on_line(open_line_);
+  lines_.push_back(std::exchange(open_line_, {}));
+  if (lines_.size() > options_.kept_lines) lines_.pop_front();
 }
 
 std::vector<std::string> ChildProcess::LastLines() const {

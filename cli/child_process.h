@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
@@ -25,6 +27,9 @@ struct ChildOptions {
   size_t kept_lines = 12;                // The last ones stay in memory, each up to kLineMax.
   uint64_t log_bytes_max =
       64 << 20;  // Of the whole file; what comes after it is dropped, with a line that says so.
+  bool input = false;  // Its standard input is ours to write to; else /dev/null.
+  // Called by ReadOutput and Reap with each whole line as it comes, up to kLineMax of it; or empty.
+  std::function<void(absl::string_view line)> on_line;
 };
 
 // Not thread-safe. Start children on a thread that outlives them (the main one): the kernel kills a
@@ -51,6 +56,10 @@ class ChildProcess {
   void ReadOutput();
   std::vector<std::string> LastLines() const;
 
+  // To its standard input, with `input`; does not block. UNAVAILABLE: it does not read it any more,
+  // or not as fast as that.
+  absl::Status Write(absl::string_view text);
+
   // Sees whether it has ended; does not block. When it has, whatever is left of its group is
   // killed.
   bool Reap();
@@ -61,16 +70,23 @@ class ChildProcess {
   void Signal(int signal);
 
  private:
-  ChildProcess(const ChildOptions& options, pid_t pid, int output_fd, std::FILE* log,
+  ChildProcess(const ChildOptions& options, pid_t pid, int output_fd, int input_fd, std::FILE* log,
                uint64_t log_bytes)
-      : options_(options), pid_(pid), output_fd_(output_fd), log_(log), log_bytes_(log_bytes) {}
+      : options_(options),
+        pid_(pid),
+        output_fd_(output_fd),
+        input_fd_(input_fd),
+        log_(log),
+        log_bytes_(log_bytes) {}
 
   void Keep(absl::string_view text);
+  void EndLine();
   void CloseOutput();
 
   const ChildOptions options_;
   const pid_t pid_;
   int output_fd_;
+  int input_fd_;  // A socket, whose writers no signal ends; -1: none.
   std::FILE* log_;
   uint64_t log_bytes_;
   std::deque<std::string> lines_;

@@ -105,6 +105,44 @@ TEST_F(ChildProcessTest, LongLinesAndLogsHaveLimits) {
   EXPECT_THAT(Log(), ::testing::Not(::testing::HasSubstr("end\n")));
 }
 
+TEST_F(ChildProcessTest, ReadsWhatItIsToldAndIsHeardLineByLine) {
+  ChildOptions options = Shell("while read word; do echo heard $word; done; echo no more");
+  options.input = true;
+  options.kept_lines = 1;
+  std::vector<std::string> heard;
+  options.on_line = [&heard](absl::string_view line) { heard.emplace_back(line); };
+  auto child = ChildProcess::Start(options);
+  ASSERT_TRUE(child.ok()) << child.status();
+  ASSERT_TRUE((*child)->Write("one\n").ok());
+  EXPECT_EQ(WaitForLine(child->get()), "heard one");
+  ASSERT_TRUE((*child)->Write("two\nthr").ok());
+  ASSERT_TRUE((*child)->Write("ee\n").ok());
+  while (heard.size() < 3) {
+    pollfd fd{(*child)->output_fd(), POLLIN, 0};
+    ::poll(&fd, 1, 10);
+    (*child)->ReadOutput();
+  }
+  EXPECT_THAT(heard, ElementsAre("heard one", "heard two", "heard three"));
+}
+
+TEST_F(ChildProcessTest, TellingOneThatEndedIsAnErrorAndNoSignal) {
+  ChildOptions options = Shell("exit 0");
+  options.input = true;
+  auto child = ChildProcess::Start(options);
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitForEnd(child->get());
+  EXPECT_EQ((*child)->Write("x\n").code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ChildProcessTest, TellingOneThatDoesNotReadDoesNotBlock) {
+  ChildOptions options = Shell("exec sleep 1000");
+  options.input = true;
+  auto child = ChildProcess::Start(options);
+  ASSERT_TRUE(child.ok()) << child.status();
+  const std::string much(1 << 20, 'x');
+  EXPECT_EQ((*child)->Write(much).code(), absl::StatusCode::kUnavailable);
+}
+
 TEST_F(ChildProcessTest, SaysWhichSignalKilledIt) {
   auto child = ChildProcess::Start(Shell("kill -9 $$"));
   ASSERT_TRUE(child.ok()) << child.status();
