@@ -17,13 +17,7 @@ constexpr std::array<absl::string_view, 10> kNotPassedOn = {
     "rank",       "slurm_procid", "slurm_ntasks", "world_size", "job_completion_index"};
 
 std::vector<std::string> Environment(const LaunchOptions& options, size_t process) {
-  std::vector<std::string> environment;
-  for (const std::string& entry : options.environment) {
-    const std::string name = absl::AsciiStrToLower(entry.substr(0, entry.find('=')));
-    if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), name) == kNotPassedOn.end()) {
-      environment.push_back(entry);
-    }
-  }
+  std::vector<std::string> environment = PassedOn(options.environment);
   if (!options.proxy_ports.empty()) {
     environment.push_back(
         absl::StrCat("grpc_proxy=http://127.0.0.1:", options.proxy_ports[process]));
@@ -42,6 +36,17 @@ void AddJobFlags(const LaunchOptions& options, std::vector<std::string>* command
 }
 
 }  // namespace
+
+std::vector<std::string> PassedOn(absl::Span<const std::string> environment) {
+  std::vector<std::string> passed_on;
+  for (const std::string& entry : environment) {
+    const std::string name = absl::AsciiStrToLower(entry.substr(0, entry.find('=')));
+    if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), name) == kNotPassedOn.end()) {
+      passed_on.push_back(entry);
+    }
+  }
+  return passed_on;
+}
 
 std::string ReportPath(const LaunchOptions& options, uint32_t rank) {
   return absl::StrCat(options.log_folder, "/report-", rank, ".json");

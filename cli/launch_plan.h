@@ -32,6 +32,9 @@ struct LaunchPlan {
   std::string coordinator;            // HOST:PORT
 };
 
+// What of a launcher's environment its processes get: nothing about proxies, nor about ranks.
+std::vector<std::string> PassedOn(absl::Span<const std::string> environment);
+
 LaunchPlan MakeLaunchPlan(const LaunchOptions& options);
 
 // Where worker `rank` leaves its report.

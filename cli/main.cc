@@ -16,6 +16,7 @@
 #include "cli/checkpoint.h"
 #include "cli/codec_report.h"
 #include "cli/codecs.h"
+#include "cli/exchange_flags.h"
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
@@ -150,6 +151,17 @@ int BenchCodecs(CodecReportOptions options, const std::string& json_path) {
   return 1;
 }
 
+ExchangeBenchOptions ExchangeOptionsOfThisProcess() {
+  const RunOptions process = RunOptionsOfThisProcess();
+  ExchangeBenchOptions options;
+  options.program = process.program_folder + "/sluice";
+  options.program_folder = process.program_folder;
+  options.temporary_folder = process.temporary_folder;
+  options.environment = process.environment;
+  options.console = process.console;
+  return options;
+}
+
 void AddBench(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* bench = app->add_subcommand("bench", "Measure on this machine, without a job");
   bench->require_subcommand(1);
@@ -195,6 +207,7 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
   codecs->callback([options, json, chosen] {
     *chosen = [options, json] { return BenchCodecs(*options, *json); };
   });
+  AddExchangeCommands(ExchangeOptionsOfThisProcess(), bench, chosen);
 }
 
 void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {

@@ -1,0 +1,356 @@
+#include "cli/exchange_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "cli/quantity.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double Milliseconds(int64_t ns) { return static_cast<double>(ns) * 1e-6; }
+
+double ExchangeMs(const Turn& turn) {
+  int64_t first = turn.workers[0].started_ns;
+  int64_t last = turn.workers[0].applied_ns;
+  for (const TurnReport& worker : turn.workers) {
+    first = std::min(first, worker.started_ns);
+    last = std::max(last, worker.applied_ns);
+  }
+  return Milliseconds(last - first);
+}
+
+double ExposedMs(const Turn& turn) {
+  int64_t ready = turn.workers[0].ready_ns;
+  int64_t last = turn.workers[0].applied_ns;
+  for (const TurnReport& worker : turn.workers) {
+    ready = std::max(ready, worker.ready_ns);
+    last = std::max(last, worker.applied_ns);
+  }
+  return Milliseconds(last - ready);
+}
+
+template <typename Figure>
+std::vector<double> Each(const std::vector<Turn>& turns, Figure figure) {
+  std::vector<double> values;
+  values.reserve(turns.size());
+  for (const Turn& turn : turns) values.push_back(figure(turn));
+  return values;
+}
+
+// Mean over turns and workers.
+template <typename Field>
+double MeanOf(const std::vector<Turn>& turns, Field TurnReport::*field) {
+  double sum = 0;
+  double count = 0;
+  for (const Turn& turn : turns) {
+    for (const TurnReport& worker : turn.workers) {
+      sum += static_cast<double>(worker.*field);
+      ++count;
+    }
+  }
+  return sum / count;
+}
+
+std::optional<double> ServerCpuSeconds(const std::vector<Turn>& turns) {
+  double sum = 0;
+  for (const Turn& turn : turns) {
+    if (!turn.server_cpu_seconds.has_value()) return std::nullopt;
+    sum += *turn.server_cpu_seconds;
+  }
+  return sum / static_cast<double>(turns.size());
+}
+
+// Every process has a link of its own that carries as much in each direction at the same time.
+BusiestLink FindBusiest(const ExchangeFacts& facts, double up, double down) {
+  const double to_fullest = facts.workers * facts.largest_shard_share;
+  const std::array<BusiestLink, 4> links = {{{"a worker's link, up", up},
+                                             {"a worker's link, down", down},
+                                             {"the fullest shard's link, in", up * to_fullest},
+                                             {"the fullest shard's link, out", down * to_fullest}}};
+  return *std::max_element(links.begin(), links.end(),
+                           [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
+}
+
+void SummarizeCpu(const ExchangeFacts& facts, const std::vector<Turn>& turns,
+                  ExchangeFigures* figures) {
+  figures->worker_cpu_seconds = MeanOf(turns, &TurnReport::cpu_ns) * 1e-9;
+  const double worker_gb = (figures->bytes_up + figures->bytes_down) * 1e-9;
+  const std::optional<double> servers = ServerCpuSeconds(turns);
+  if (servers.has_value()) figures->server_cpu_seconds = *servers / facts.shards;
+  if (worker_gb == 0) return;
+  figures->worker_cpu_seconds_per_gb = figures->worker_cpu_seconds / worker_gb;
+  if (servers.has_value()) {
+    figures->server_cpu_seconds_per_gb = *servers / (worker_gb * facts.workers);
+  }
+}
+
+}  // namespace
+
+Spread SpreadOf(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::sort(values.begin(), values.end());
+  const size_t count = values.size();
+  const auto p95 = static_cast<size_t>(std::ceil(0.95 * static_cast<double>(count)));
+  return {.min = values[0],
+          .median = (values[(count - 1) / 2] + values[count / 2]) / 2,
+          .p95 = values[p95 - 1]};
+}
+
+ExchangeFigures Summarize(const ExchangeFacts& facts, const ExchangeSamples& samples) {
+  Check(!samples.turns.empty(), "something was measured");
+  const std::vector<Turn>& turns = samples.turns;
+  ExchangeFigures figures;
+  figures.codecs = samples.codecs;
+  figures.turns = turns.size();
+  figures.exchange_ms = SpreadOf(Each(turns, ExchangeMs));
+  figures.exposed_ms = samples.computed_turns.empty()
+                           ? figures.exchange_ms.median
+                           : SpreadOf(Each(samples.computed_turns, ExposedMs)).median;
+  figures.bytes_up = MeanOf(turns, &TurnReport::bytes_up);
+  figures.bytes_down = MeanOf(turns, &TurnReport::bytes_down);
+  figures.busiest = FindBusiest(facts, figures.bytes_up, figures.bytes_down);
+  if (figures.exchange_ms.median > 0) {
+    figures.goodput_bits_per_second =
+        figures.busiest.bytes * 8 / (figures.exchange_ms.median * 1e-3);
+  }
+  if (facts.link_bits_per_second.has_value()) {
+    figures.goodput_fraction = figures.goodput_bits_per_second / *facts.link_bits_per_second;
+    figures.floor_ms = figures.busiest.bytes * 8e3 / *facts.link_bits_per_second;
+  }
+  figures.encode_ms = MeanOf(turns, &TurnReport::encode_ns) * 1e-6;
+  figures.apply_ms = MeanOf(turns, &TurnReport::decode_ns) * 1e-6;
+  SummarizeCpu(facts, turns, &figures);
+  for (const Turn& turn : turns) {
+    for (const TurnReport& worker : turn.workers) {
+      figures.worker_peak_rss_bytes =
+          std::max(figures.worker_peak_rss_bytes, worker.peak_rss_bytes);
+    }
+  }
+  figures.server_peak_rss_bytes = samples.server_peak_rss_bytes;
+  return figures;
+}
+
+namespace {
+
+std::string Megabytes(double bytes) {
+  return absl::StrFormat("%.*f", bytes < 1e7 ? 3 : 1, bytes * 1e-6);
+}
+
+std::string OrDash(const std::optional<double>& value, int digits, double factor = 1) {
+  return value.has_value() ? absl::StrFormat("%.*f", digits, *value * factor) : "-";
+}
+
+std::vector<const ExchangeFigures*> Columns(const ExchangeReport& report) {
+  std::vector<const ExchangeFigures*> columns = {&report.figures};
+  if (report.none.has_value()) columns.push_back(&*report.none);
+  if (report.fp16.has_value()) columns.push_back(&*report.fp16);
+  return columns;
+}
+
+// One line with a figure of each column.
+template <typename Cell>
+void AddRow(const std::vector<const ExchangeFigures*>& columns, absl::string_view name,
+            const Cell& cell, std::string* text) {
+  std::string line = absl::StrFormat("%-36s", name);
+  for (const ExchangeFigures* figures : columns) {
+    absl::StrAppendFormat(&line, " %14s", cell(*figures));
+  }
+  absl::StrAppend(text, line, "\n");
+}
+
+std::string Heading(const ExchangeReport& report) {
+  const ExchangeFacts& facts = report.facts;
+  std::string text = absl::StrFormat(
+      "%s: %d elements in %d tensors, %d workers, %d shards, seed %d\n"
+      "%s up, %s down; %d exchanges after %d to warm up%s%s\n\n",
+      facts.model, facts.elements, facts.tensors, facts.workers, facts.shards, facts.seed,
+      report.figures.codecs.uplink, report.figures.codecs.downlink, report.figures.turns,
+      facts.warmup,
+      facts.compute_ms > 0 ? absl::StrFormat("; gradients computed over %g ms", facts.compute_ms)
+                           : "",
+      facts.link_bits_per_second.has_value()
+          ? absl::StrFormat("; links of %g Mb/s", *facts.link_bits_per_second * 1e-6)
+          : "");
+  return text;
+}
+
+using Columned = std::vector<const ExchangeFigures*>;
+
+void AddTimes(const ExchangeReport& report, const Columned& columns, std::string* text) {
+  const auto number = [](double value) { return absl::StrFormat("%.1f", value); };
+  AddRow(
+      columns, "exchange, median            ms",
+      [&](const ExchangeFigures& f) { return number(f.exchange_ms.median); }, text);
+  AddRow(
+      columns, "  least                     ms",
+      [&](const ExchangeFigures& f) { return number(f.exchange_ms.min); }, text);
+  AddRow(
+      columns, "  95 % within               ms",
+      [&](const ExchangeFigures& f) { return number(f.exchange_ms.p95); }, text);
+  if (columns.size() > 1) {
+    AddRow(
+        columns, "  times as long",
+        [&](const ExchangeFigures& f) {
+          return FormatRatio(f.exchange_ms.median / report.figures.exchange_ms.median);
+        },
+        text);
+  }
+  if (report.facts.compute_ms > 0) {
+    AddRow(
+        columns, "exposed, median             ms",
+        [&](const ExchangeFigures& f) { return number(f.exposed_ms); }, text);
+  }
+  if (report.facts.link_bits_per_second.has_value()) {
+    AddRow(
+        columns, "floor of the busiest link   ms",
+        [](const ExchangeFigures& f) { return OrDash(f.floor_ms, 1); }, text);
+  }
+}
+
+void AddTraffic(const ExchangeReport& report, const Columned& columns, std::string* text) {
+  AddRow(
+      columns, "up, a worker and exchange   MB",
+      [](const ExchangeFigures& f) { return Megabytes(f.bytes_up); }, text);
+  AddRow(
+      columns, "down, a worker and exchange MB",
+      [](const ExchangeFigures& f) { return Megabytes(f.bytes_down); }, text);
+  AddRow(
+      columns, "busiest link                MB",
+      [](const ExchangeFigures& f) { return Megabytes(f.busiest.bytes); }, text);
+  AddRow(
+      columns, "  its goodput             Gb/s",
+      [](const ExchangeFigures& f) {
+        return absl::StrFormat("%.3f", f.goodput_bits_per_second * 1e-9);
+      },
+      text);
+  if (report.facts.link_bits_per_second.has_value()) {
+    AddRow(
+        columns, "  of its rate",
+        [](const ExchangeFigures& f) { return OrDash(f.goodput_fraction, 3); }, text);
+  }
+}
+
+void AddCosts(const Columned& columns, std::string* text) {
+  AddRow(
+      columns, "encode, a worker            ms",
+      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.encode_ms); }, text);
+  AddRow(
+      columns, "apply, a worker             ms",
+      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.apply_ms); }, text);
+  AddRow(
+      columns, "processor, a worker         ms",
+      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.worker_cpu_seconds * 1e3); },
+      text);
+  AddRow(
+      columns, "processor, a server         ms",
+      [](const ExchangeFigures& f) { return OrDash(f.server_cpu_seconds, 1, 1e3); }, text);
+  AddRow(
+      columns, "  workers, a GB moved        s",
+      [](const ExchangeFigures& f) { return OrDash(f.worker_cpu_seconds_per_gb, 2); }, text);
+  AddRow(
+      columns, "  servers, a GB moved        s",
+      [](const ExchangeFigures& f) { return OrDash(f.server_cpu_seconds_per_gb, 2); }, text);
+  AddRow(
+      columns, "peak memory, a worker      MiB",
+      [](const ExchangeFigures& f) {
+        return absl::StrFormat("%.0f", static_cast<double>(f.worker_peak_rss_bytes) / (1 << 20));
+      },
+      text);
+  AddRow(
+      columns, "peak memory, a server      MiB",
+      [](const ExchangeFigures& f) {
+        const auto& bytes = f.server_peak_rss_bytes;
+        return bytes.has_value() ? absl::StrFormat("%.0f", static_cast<double>(*bytes) / (1 << 20))
+                                 : "-";
+      },
+      text);
+}
+
+template <typename Value>
+Json OrNull(const std::optional<Value>& value) {
+  return value.has_value() ? Json(*value) : Json();
+}
+
+Json FiguresJson(const ExchangeFigures& figures) {
+  return {{"uplink", figures.codecs.uplink},
+          {"downlink", figures.codecs.downlink},
+          {"repeats", figures.turns},
+          {"exchange_ms",
+           {{"min", figures.exchange_ms.min},
+            {"median", figures.exchange_ms.median},
+            {"p95", figures.exchange_ms.p95}}},
+          {"exposed_ms", figures.exposed_ms},
+          {"bytes_up", figures.bytes_up},
+          {"bytes_down", figures.bytes_down},
+          {"busiest_link",
+           {{"link", std::string(figures.busiest.link)}, {"bytes", figures.busiest.bytes}}},
+          {"goodput_bits_per_second", figures.goodput_bits_per_second},
+          {"goodput_fraction", OrNull(figures.goodput_fraction)},
+          {"floor_ms", OrNull(figures.floor_ms)},
+          {"cpu_seconds",
+           {{"worker", figures.worker_cpu_seconds},
+            {"server", OrNull(figures.server_cpu_seconds)},
+            {"workers_per_gb", OrNull(figures.worker_cpu_seconds_per_gb)},
+            {"servers_per_gb", OrNull(figures.server_cpu_seconds_per_gb)}}},
+          {"stage_ms", {{"encode", figures.encode_ms}, {"apply", figures.apply_ms}}},
+          {"peak_rss_bytes",
+           {{"worker", figures.worker_peak_rss_bytes},
+            {"server", OrNull(figures.server_peak_rss_bytes)}}}};
+}
+
+}  // namespace
+
+std::string FormatExchangeReport(const ExchangeReport& report) {
+  const Columned columns = Columns(report);
+  std::string text = Heading(report);
+  if (columns.size() > 1) {
+    bool first = true;
+    AddRow(
+        columns, "",
+        [&first](const ExchangeFigures& figures) {
+          return std::exchange(first, false) ? std::string("measured") : figures.codecs.uplink;
+        },
+        &text);
+  }
+  AddTimes(report, columns, &text);
+  AddTraffic(report, columns, &text);
+  AddCosts(columns, &text);
+  absl::StrAppend(&text, "\nBusiest link: ", report.figures.busiest.link,
+                  ". How to read this: bench/README.md.\n");
+  return text;
+}
+
+std::string ExchangeReportJson(const ExchangeReport& report) {
+  const ExchangeFacts& facts = report.facts;
+  Json all = {{"schema", 1},
+              {"model", facts.model},
+              {"elements", facts.elements},
+              {"tensors", facts.tensors},
+              {"workers", facts.workers},
+              {"shards", facts.shards},
+              {"warmup", facts.warmup},
+              {"compute_ms", facts.compute_ms},
+              {"seed", facts.seed},
+              {"link_bits_per_second", OrNull(facts.link_bits_per_second)}};
+  all.update(FiguresJson(report.figures));
+  Json baselines = Json::object();
+  if (report.none.has_value()) baselines["none"] = FiguresJson(*report.none);
+  if (report.fp16.has_value()) baselines["fp16"] = FiguresJson(*report.fp16);
+  for (Json& baseline : baselines) {
+    baseline["times_as_long"] =
+        baseline["exchange_ms"]["median"].get<double>() / report.figures.exchange_ms.median;
+  }
+  all["baselines"] = baselines;
+  return all.dump(2) + "\n";
+}
+
+}  // namespace sluice

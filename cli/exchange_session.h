@@ -1,0 +1,66 @@
+// ExchangeSession: the processes of one measured job, from their start to their end, with turns in
+// between.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "cli/exchange_protocol.h"
+#include "cli/exchange_report.h"
+#include "cli/launch_plan.h"
+#include "cli/process_set.h"
+#include "cli/stop_signals.h"
+
+namespace sluice {
+
+// Use it on the main thread (child_process.h). Every call waits `timeout` at most. After an error,
+// which says in a few lines what became of whom, nothing but the destructor may be called; it
+// leaves no process. CANCELLED: a stop signal came, stop_signal() says which.
+class ExchangeSession {
+ public:
+  // `signals` and `clock` are not owned.
+  ExchangeSession(LaunchPlan plan, absl::Duration timeout, StopSignals* signals,
+                  const Clock* clock);
+  ~ExchangeSession();
+  ExchangeSession(const ExchangeSession&) = delete;
+  ExchangeSession& operator=(const ExchangeSession&) = delete;
+
+  // Until every worker has joined.
+  absl::Status Start();
+  // One exchange of all workers, who begin it at the same moment.
+  absl::StatusOr<Turn> TakeTurn(absl::Duration compute);
+  // Workers leave and every process ends by itself.
+  absl::Status Finish();
+
+  // Of the largest server that runs; none: none was started.
+  std::optional<uint64_t> ServerPeakRssBytes() const;
+  int stop_signal() const { return stop_signal_; }
+
+ private:
+  void OnLine(uint32_t rank, absl::string_view line);
+  absl::Status Tell(const TurnOrder& order);
+  absl::Status WaitUntil(absl::string_view what, const std::function<bool()>& done);
+  absl::Status Died(const ChildProcess& child, absl::string_view what) const;
+  std::string Missing() const;
+  bool AllAnswered() const;
+  std::optional<double> ServerCpuSeconds() const;
+
+  LaunchPlan plan_;
+  const absl::Duration timeout_;
+  StopSignals* const signals_;
+  const Clock* const clock_;
+  ProcessSet processes_;
+  std::vector<std::optional<WorkerAnswer>> answers_;  // By rank, to what was asked last.
+  absl::Status misunderstood_;
+  bool leaving_ = false;
+  int stop_signal_ = 0;
+};
+
+}  // namespace sluice

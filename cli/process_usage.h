@@ -1,0 +1,18 @@
+// What a process on this machine has used: processor time and memory, as the kernel counts them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+
+namespace sluice {
+
+// Of all threads, ended ones too, in user and kernel mode; 0 if it is not there any more.
+double CpuSecondsOf(pid_t pid);
+double CpuSecondsOfThisProcess();
+
+// Most that was resident at any time; 0 if it is not there any more.
+uint64_t PeakRssOf(pid_t pid);
+uint64_t PeakRssOfThisProcess();
+
+}  // namespace sluice
