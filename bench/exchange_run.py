@@ -1,0 +1,163 @@
+"""Single measurements of exchanges, over shaped links or loopback, for exchange_goals.py and exchange_sweep.py.
+
+What runs inside of bench/shaped.sh finds the links by its environment; without it everything is on loopback.
+"""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+LIMIT = 900  # Seconds for one measurement.
+TCP_PORT = 5300
+
+
+class Failed(RuntimeError):
+    """A measurement that did not happen, and why."""
+
+
+def run(command: list[str], limit: float = LIMIT) -> str:
+    """What it prints; Failed with its last words if it fails."""
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
+    except FileNotFoundError as error:
+        raise Failed(f"{command[0]}: {error.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(command[:4])} ... did not end in {limit:.0f} s") from None
+    if done.returncode != 0:
+        words = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or ["it said nothing"]
+        raise Failed(f"{' '.join(command[:4])} ... ended with status {done.returncode}: {words[0]}")
+    return done.stdout
+
+
+def over_links(workers: int, shards: int, rate: str, command: list[str]) -> None:
+    """Runs it beside the bridge of links made for it; what it prints is printed."""
+    shaped = [str(HERE / "shaped.sh"), "--workers", str(workers), "--shards", str(shards), "--rate", rate]
+    status = subprocess.run([*shaped, "--exec", *command]).returncode
+    if status != 0:
+        raise Failed(f"{' '.join(shaped)} --exec {pathlib.Path(command[1]).name} ended with status {status}")
+
+
+def of_links(name: str) -> list[str]:
+    return os.environ[name].split(",")
+
+
+def has_links() -> bool:
+    return "SHAPED_RATE" in os.environ
+
+
+def exchange(folder_of_programs: pathlib.Path, workers: int, shards: int, *arguments: str) -> dict:
+    """The JSON of one `sluice bench exchange`."""
+    links: list[str] = []
+    if has_links():
+        links = ["--wrap-worker", "ip netns exec w{}", "--wrap-server", "ip netns exec s{}", "--server-hosts",
+                 ",".join(of_links("SHAPED_SERVER_HOSTS")[:shards])]
+        if os.environ["SHAPED_RATE"] != "none":
+            links += ["--link-rate", os.environ["SHAPED_RATE"]]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "exchange.json"
+        run([str(folder_of_programs / "sluice"), "bench", "exchange", "--workers", str(workers), "--shards", str(shards),
+             *links, "--json", str(path), *arguments])
+        return json.loads(path.read_text())
+
+
+def ddp(workers: int, *arguments: str) -> dict:
+    """The JSON of one peers/ddp.py."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "ddp.json"
+        run([sys.executable, str(HERE / "peers/ddp.py"), "--workers", str(workers), "--json", str(path), *arguments])
+        return json.loads(path.read_text())
+
+
+def inside(name: str) -> list[str]:
+    return ["ip", "netns", "exec", name] if has_links() else []
+
+
+def raw_tcp(workers: int, shards: int, seconds: float = 2) -> dict:
+    """iperf3 between every worker and every shard at once, both ways, as an exchange goes: bits per second through the
+    fullest link in its fuller direction. Each stream is one way, so that each end's counts are its own."""
+    hosts = of_links("SHAPED_SERVER_HOSTS") if has_links() else ["127.0.0.1"] * shards
+    servers, clients = [], []
+    try:
+        for shard in range(shards):
+            for worker in range(workers):
+                port = str(TCP_PORT + shard * workers + worker)
+                server = subprocess.Popen([*inside(f"s{shard}"), "iperf3", "-s", "-1", "--forceflush", "-p", port],
+                                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                servers.append(server)
+                if not any("listening" in line for line in server.stdout):
+                    raise Failed(f"iperf3 does not listen on port {port}")
+                clients.append((worker, shard, [*inside(f"w{worker}"), "iperf3", "-J", "--bidir", "-c", hosts[shard],
+                                                "-p", port, "-t", str(seconds)]))
+        running = [(worker, shard, subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+                   for worker, shard, command in clients]
+        links: dict[tuple[str, int, str], float] = {}
+        for worker, shard, client in running:
+            end = json.loads(client.communicate(timeout=LIMIT)[0]).get("end", {})
+            if "sum_received" not in end:
+                raise Failed(f"iperf3 from worker {worker} to shard {shard} gave no figures")
+            for direction, key in (("up", "sum_received"), ("down", "sum_received_bidir_reverse")):
+                for link in (("worker", worker, direction), ("shard", shard, direction)):
+                    links[link] = links.get(link, 0) + end[key]["bits_per_second"]
+        return {"bits_per_second": max(links.values())}
+    except FileNotFoundError:
+        raise Failed("iperf3 is missing: apt-get install iperf3") from None
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+
+
+@dataclasses.dataclass
+class Quiet:
+    """How much of the machine others had meanwhile: what a figure of time is worth depends on it."""
+    begun: float = dataclasses.field(default_factory=time.monotonic)
+    busy: float = dataclasses.field(default_factory=lambda: busy_seconds())
+    own: float = dataclasses.field(default_factory=lambda: own_seconds())
+
+    def result(self) -> dict:
+        wall = time.monotonic() - self.begun
+        others = (busy_seconds() - self.busy) - (own_seconds() - self.own)
+        return {"load": os.getloadavg()[0], "others": max(0.0, others / (wall * (os.cpu_count() or 1)))}
+
+
+def busy_seconds() -> float:
+    """Of all processors, in programs; interrupts, by which packets travel, are nobody's."""
+    user, nice, system = pathlib.Path("/proc/stat").read_text().split()[1:4]
+    return (int(user) + int(nice) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """Of this process and all that it has waited for."""
+    return sum(usage.ru_utime + usage.ru_stime
+               for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
+
+
+def machine() -> dict:
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    model = re.search(r"model name\s*:\s*(.*)", text)
+    return {"processor": model[1] if model else "unknown", "cores": os.cpu_count(), "kernel": os.uname().release}
+
+
+def gpt_like(blocks: int, words: int) -> str:
+    """A table of a small GPT: width 768, as many blocks and words as said. 12 and 18,688: 100.2 M elements."""
+    lines = [f"wte.weight {words} 768", "wpe.weight 1024 768"]
+    for i in range(blocks):
+        for name, rows, columns in (("attn.c_attn", 768, 2304), ("attn.c_proj", 768, 768), ("mlp.c_fc", 768, 3072),
+                                    ("mlp.c_proj", 3072, 768)):
+            lines += [f"h.{i}.{name}.weight {rows} {columns}", f"h.{i}.{name}.bias {columns}"]
+        for norm in ("ln_1", "ln_2"):
+            lines += [f"h.{i}.{norm}.weight 768", f"h.{i}.{norm}.bias 768"]
+    return "\n".join(lines + ["ln_f.weight 768", "ln_f.bias 768"]) + "\n"
+
+
+def small_tensors(count: int, elements: int) -> str:
+    return "".join(f"t{i} {elements}\n" for i in range(count))
