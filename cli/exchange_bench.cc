@@ -20,6 +20,7 @@
 #include "cli/exchange_session.h"
 #include "cli/free_port.h"
 #include "cli/quantity.h"
+#include "cli/status_client.h"
 #include "cli/stop_signals.h"
 
 namespace sluice {
@@ -28,6 +29,7 @@ namespace {
 // Dense exchanges take long and vary little.
 constexpr uint32_t kBaselineWarmup = 2;
 constexpr uint32_t kBaselineRepeats = 6;
+constexpr absl::Duration kStatusTimeout = absl::Seconds(5);
 
 class ExchangeBench {
  public:
@@ -50,7 +52,8 @@ class ExchangeBench {
   absl::Status TakeTurns(ExchangeSession* session, uint32_t warmup, uint32_t repeats,
                          ExchangeSamples* samples);
   absl::Status MeasureAll();
-  absl::Status WriteJson();
+  absl::Status CheckCoordinator() const;
+  absl::Status WriteJson(absl::string_view text);
   int Fail(const absl::Status& status, int code);
 
   const ExchangeBenchOptions& options_;
@@ -58,6 +61,7 @@ class ExchangeBench {
   Console console_;
   std::optional<StopSignals> signals_;
   ExchangeCodecs codecs_;
+  std::vector<std::string> server_addresses_;  // Empty: free ports of loopback.
   ExchangeReport report_;
   std::string folder_;  // A temporary one.
   std::string log_folder_;
@@ -91,12 +95,15 @@ int ExchangeBench::Run() {
   absl::Status status = MeasureAll();
   console_.ClearBlock();
   if (stop_signal_ != 0) {
+    (void)WriteJson(ExchangeFailureJson("stopped by a signal"));
     console_.Say("Stopped by a signal; all processes of the measurement have ended.");
     return 128 + stop_signal_;
   }
   if (status.ok()) {
     std::fputs(FormatExchangeReport(report_).c_str(), options_.console.out);
-    status = WriteJson();
+    status = WriteJson(ExchangeReportJson(report_));
+  } else {
+    (void)WriteJson(ExchangeFailureJson(status.message()));
   }
   return status.ok() ? 0 : Fail(status, 1);
 }
@@ -109,6 +116,12 @@ absl::Status ExchangeBench::Prepare() {
       return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
     }
     facts.link_bits_per_second = *rate;
+  }
+  if (!options_.server_hosts.empty()) {
+    absl::StatusOr<std::vector<std::string>> addresses =
+        AddressesOf(options_.server_hosts, options_.shards);
+    if (!addresses.ok()) return addresses.status();
+    server_addresses_ = *std::move(addresses);
   }
   const absl::StatusOr<TensorTable> table = ExchangeTable(options_.gradients);
   if (!table.ok()) return table.status();
@@ -134,7 +147,22 @@ absl::Status ExchangeBench::Prepare() {
     return absl::InvalidArgumentError(
         absl::StrCat("--json: cannot write ", options_.json_path, ": is its folder there?"));
   }
+  if (absl::Status status = CheckCoordinator(); !status.ok()) return status;
   return MakeFolders();
+}
+
+absl::Status ExchangeBench::CheckCoordinator() const {
+  if (options_.connect.empty()) return absl::OkStatus();
+  StatusClient client(options_.connect);
+  client.Ask(kStatusTimeout);
+  absl::StatusOr<v1::GetStatusReply> status = absl::UnavailableError("no answer");
+  client.Take(kStatusTimeout, &status);
+  if (!status.ok()) {
+    return absl::UnavailableError(absl::StrCat("--connect: no coordinator answers at ",
+                                               options_.connect, " (", status.status().message(),
+                                               "): is sluice-server running there?"));
+  }
+  return CheckRemoteJob(*status, JobOf(codecs_));
 }
 
 absl::Status ExchangeBench::MakeFolders() {
@@ -170,14 +198,10 @@ absl::StatusOr<LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
     return absl::UnavailableError(absl::StrCat("cannot write the job file ", plan.job_path));
   }
   std::vector<FreePort> ports;  // Until all are known, so that they differ.
+  plan.server_addresses = server_addresses_;
   if (!options_.connect.empty()) {
     plan.coordinator = options_.connect;
-  } else if (!options_.server_hosts.empty()) {
-    absl::StatusOr<std::vector<std::string>> addresses =
-        AddressesOf(options_.server_hosts, options_.shards);
-    if (!addresses.ok()) return addresses.status();
-    plan.server_addresses = *std::move(addresses);
-  } else {
+  } else if (plan.server_addresses.empty()) {
     for (uint32_t shard = 0; shard < options_.shards; ++shard) {
       absl::StatusOr<FreePort> port = FreePort::Reserve();
       if (!port.ok()) return port.status();
@@ -225,6 +249,11 @@ absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& cod
   ExchangeSamples samples;
   samples.codecs = codecs;
   absl::Status status = session.Start();
+  if (absl::IsAborted(status) && !options_.connect.empty()) {
+    status = absl::AbortedError(
+        absl::StrCat(status.message(), "\n  The servers at ", options_.connect,
+                     " must run what the same command prints with --print-job."));
+  }
   if (status.ok()) status = TakeTurns(&session, warmup, repeats, &samples);
   if (status.ok()) {
     samples.server_peak_rss_bytes = session.ServerPeakRssBytes();
@@ -257,10 +286,10 @@ absl::Status ExchangeBench::MeasureAll() {
   return absl::OkStatus();
 }
 
-absl::Status ExchangeBench::WriteJson() {
+absl::Status ExchangeBench::WriteJson(absl::string_view text) {
   if (options_.json_path.empty()) return absl::OkStatus();
   std::ofstream file(options_.json_path, std::ios::trunc);
-  file << ExchangeReportJson(report_);
+  file << text;
   if (file.flush()) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("--json: cannot write ", options_.json_path));
 }

@@ -72,8 +72,8 @@ void AddHow(CLI::App* command, ExchangeBenchOptions* options) {
                    "tensor first: what is left of an exchange when that has ended is `exposed`")
       ->check(CLI::Range(0.0, 1e6))
       ->type_name("T");
-  command->add_flag("--baselines,!--no-baselines", options->baselines,
-                    "The same again with `none` and with `fp16`, for comparison (default: yes)");
+  command->add_flag("--no-baselines{false}", options->baselines,
+                    "Leave out the same run with `none` and with `fp16`, for comparison");
   command->add_option("--timeout", options->timeout_seconds, "Longest wait for anything, seconds")
       ->check(CLI::Range(1.0, 86400.0))
       ->type_name("S")

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -89,6 +90,25 @@ absl::StatusOr<std::vector<std::string>> AddressesOf(const std::vector<std::stri
     addresses.push_back(has_port ? host : absl::StrCat(host, ":", kFirstPort + shard));
   }
   return addresses;
+}
+
+absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob& job) {
+  std::string problem;
+  if (remote.job_name() != kExchangeJobName) {
+    problem = absl::StrCat("runs the job '", absl::CHexEscape(remote.job_name()), "', not '",
+                           kExchangeJobName, "'");
+  } else if (remote.world_size() != job.workers) {
+    problem = absl::StrCat("runs it for ", remote.world_size(), " workers, not ", job.workers);
+  } else if (static_cast<uint32_t>(remote.shards_size()) != job.shards) {
+    problem = absl::StrCat("runs it on ", remote.shards_size(), " shards, not ", job.shards);
+  } else if (remote.phase() != v1::JOB_PHASE_WAITING) {
+    problem = "runs a job that others have joined, or that has ended: a job is measured once";
+  } else {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("--connect: the coordinator ", problem,
+                   "; start its servers with what the same command prints with --print-job"));
 }
 
 }  // namespace sluice

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "cli/exchange_job.h"
 #include "cli/launch_plan.h"
+#include "sluice/v1/coordinator.pb.h"
 
 namespace sluice {
 
@@ -32,5 +33,9 @@ LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options);
 // shard. INVALID_ARGUMENT: not as many hosts as shards, or an empty one.
 absl::StatusOr<std::vector<std::string>> AddressesOf(const std::vector<std::string>& hosts,
                                                      uint32_t shards);
+
+// Whether workers may join what a coordinator elsewhere says of its job; FAILED_PRECONDITION says
+// what does not fit and what to do. That the rest of the job file is the same, joining tells.
+absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob& job);
 
 }  // namespace sluice

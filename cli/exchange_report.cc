@@ -156,17 +156,6 @@ std::vector<const ExchangeFigures*> Columns(const ExchangeReport& report) {
   return columns;
 }
 
-// One line with a figure of each column.
-template <typename Cell>
-void AddRow(const std::vector<const ExchangeFigures*>& columns, absl::string_view name,
-            const Cell& cell, std::string* text) {
-  std::string line = absl::StrFormat("%-36s", name);
-  for (const ExchangeFigures* figures : columns) {
-    absl::StrAppendFormat(&line, " %14s", cell(*figures));
-  }
-  absl::StrAppend(text, line, "\n");
-}
-
 std::string Heading(const ExchangeReport& report) {
   const ExchangeFacts& facts = report.facts;
   std::string text = absl::StrFormat(
@@ -183,97 +172,80 @@ std::string Heading(const ExchangeReport& report) {
   return text;
 }
 
-using Columned = std::vector<const ExchangeFigures*>;
+using Cell = std::string (*)(const ExchangeFigures&);
+struct Row {
+  absl::string_view name;
+  absl::string_view unit;
+  Cell cell;
+};
 
-void AddTimes(const ExchangeReport& report, const Columned& columns, std::string* text) {
-  const auto number = [](double value) { return absl::StrFormat("%.1f", value); };
-  AddRow(
-      columns, "exchange, median            ms",
-      [&](const ExchangeFigures& f) { return number(f.exchange_ms.median); }, text);
-  AddRow(
-      columns, "  least                     ms",
-      [&](const ExchangeFigures& f) { return number(f.exchange_ms.min); }, text);
-  AddRow(
-      columns, "  95 % within               ms",
-      [&](const ExchangeFigures& f) { return number(f.exchange_ms.p95); }, text);
-  if (columns.size() > 1) {
-    AddRow(
-        columns, "  times as long",
-        [&](const ExchangeFigures& f) {
-          return FormatRatio(f.exchange_ms.median / report.figures.exchange_ms.median);
-        },
-        text);
-  }
-  if (report.facts.compute_ms > 0) {
-    AddRow(
-        columns, "exposed, median             ms",
-        [&](const ExchangeFigures& f) { return number(f.exposed_ms); }, text);
-  }
-  if (report.facts.link_bits_per_second.has_value()) {
-    AddRow(
-        columns, "floor of the busiest link   ms",
-        [](const ExchangeFigures& f) { return OrDash(f.floor_ms, 1); }, text);
-  }
+std::string OneDigit(double value) { return absl::StrFormat("%.1f", value); }
+
+std::string Mebibytes(uint64_t bytes) {
+  return absl::StrFormat("%.0f", static_cast<double>(bytes) / (1 << 20));
 }
 
-void AddTraffic(const ExchangeReport& report, const Columned& columns, std::string* text) {
-  AddRow(
-      columns, "up, a worker and exchange   MB",
-      [](const ExchangeFigures& f) { return Megabytes(f.bytes_up); }, text);
-  AddRow(
-      columns, "down, a worker and exchange MB",
-      [](const ExchangeFigures& f) { return Megabytes(f.bytes_down); }, text);
-  AddRow(
-      columns, "busiest link                MB",
-      [](const ExchangeFigures& f) { return Megabytes(f.busiest.bytes); }, text);
-  AddRow(
-      columns, "  its goodput             Gb/s",
-      [](const ExchangeFigures& f) {
-        return absl::StrFormat("%.3f", f.goodput_bits_per_second * 1e-9);
-      },
-      text);
-  if (report.facts.link_bits_per_second.has_value()) {
-    AddRow(
-        columns, "  of its rate",
-        [](const ExchangeFigures& f) { return OrDash(f.goodput_fraction, 3); }, text);
-  }
-}
+constexpr std::array<Row, 3> kTimes = {{
+    {"exchange, median", "ms", [](const auto& f) { return OneDigit(f.exchange_ms.median); }},
+    {"  least", "ms", [](const auto& f) { return OneDigit(f.exchange_ms.min); }},
+    {"  95 % within", "ms", [](const auto& f) { return OneDigit(f.exchange_ms.p95); }},
+}};
+constexpr Row kExposed = {"exposed, median", "ms",
+                          [](const auto& f) { return OneDigit(f.exposed_ms); }};
+constexpr Row kFloor = {"floor of the busiest link", "ms",
+                        [](const auto& f) { return OrDash(f.floor_ms, 1); }};
+constexpr std::array<Row, 4> kTraffic = {{
+    {"up, a worker and exchange", "MB", [](const auto& f) { return Megabytes(f.bytes_up); }},
+    {"down, a worker and exchange", "MB", [](const auto& f) { return Megabytes(f.bytes_down); }},
+    {"busiest link", "MB", [](const auto& f) { return Megabytes(f.busiest.bytes); }},
+    {"  its goodput", "Gb/s",
+     [](const auto& f) { return absl::StrFormat("%.3f", f.goodput_bits_per_second * 1e-9); }},
+}};
+constexpr Row kOfItsRate = {"  of its rate", "",
+                            [](const auto& f) { return OrDash(f.goodput_fraction, 3); }};
+constexpr std::array<Row, 8> kCosts = {{
+    {"encode, a worker", "ms", [](const auto& f) { return OneDigit(f.encode_ms); }},
+    {"apply, a worker", "ms", [](const auto& f) { return OneDigit(f.apply_ms); }},
+    {"processor, a worker", "ms",
+     [](const auto& f) { return OneDigit(f.worker_cpu_seconds * 1e3); }},
+    {"processor, a server", "ms",
+     [](const auto& f) { return OrDash(f.server_cpu_seconds, 1, 1e3); }},
+    {"  workers, a GB moved", "s",
+     [](const auto& f) { return OrDash(f.worker_cpu_seconds_per_gb, 2); }},
+    {"  servers, a GB moved", "s",
+     [](const auto& f) { return OrDash(f.server_cpu_seconds_per_gb, 2); }},
+    {"peak memory, a worker", "MiB",
+     [](const auto& f) { return Mebibytes(f.worker_peak_rss_bytes); }},
+    {"peak memory, a server", "MiB",
+     [](const auto& f) {
+       return f.server_peak_rss_bytes.has_value() ? Mebibytes(*f.server_peak_rss_bytes) : "-";
+     }},
+}};
 
-void AddCosts(const Columned& columns, std::string* text) {
-  AddRow(
-      columns, "encode, a worker            ms",
-      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.encode_ms); }, text);
-  AddRow(
-      columns, "apply, a worker             ms",
-      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.apply_ms); }, text);
-  AddRow(
-      columns, "processor, a worker         ms",
-      [](const ExchangeFigures& f) { return absl::StrFormat("%.1f", f.worker_cpu_seconds * 1e3); },
-      text);
-  AddRow(
-      columns, "processor, a server         ms",
-      [](const ExchangeFigures& f) { return OrDash(f.server_cpu_seconds, 1, 1e3); }, text);
-  AddRow(
-      columns, "  workers, a GB moved        s",
-      [](const ExchangeFigures& f) { return OrDash(f.worker_cpu_seconds_per_gb, 2); }, text);
-  AddRow(
-      columns, "  servers, a GB moved        s",
-      [](const ExchangeFigures& f) { return OrDash(f.server_cpu_seconds_per_gb, 2); }, text);
-  AddRow(
-      columns, "peak memory, a worker      MiB",
-      [](const ExchangeFigures& f) {
-        return absl::StrFormat("%.0f", static_cast<double>(f.worker_peak_rss_bytes) / (1 << 20));
-      },
-      text);
-  AddRow(
-      columns, "peak memory, a server      MiB",
-      [](const ExchangeFigures& f) {
-        const auto& bytes = f.server_peak_rss_bytes;
-        return bytes.has_value() ? absl::StrFormat("%.0f", static_cast<double>(*bytes) / (1 << 20))
-                                 : "-";
-      },
-      text);
-}
+// Lines with a figure of each column.
+class Table {
+ public:
+  explicit Table(const ExchangeReport& report) : columns_(Columns(report)) {}
+
+  const std::vector<const ExchangeFigures*>& columns() const { return columns_; }
+  template <typename ToText>
+  void Add(absl::string_view name, absl::string_view unit, const ToText& to_text) {
+    std::string line = absl::StrFormat("%-28s %4s", name, unit);
+    for (const ExchangeFigures* figures : columns_) {
+      absl::StrAppendFormat(&line, " %12s", to_text(*figures));
+    }
+    absl::StrAppend(&text_, line, "\n");
+  }
+  void Add(const Row& row) { Add(row.name, row.unit, row.cell); }
+  void Add(absl::Span<const Row> rows) {
+    for (const Row& row : rows) Add(row);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  const std::vector<const ExchangeFigures*> columns_;
+  std::string text_;
+};
 
 template <typename Value>
 Json OrNull(const std::optional<Value>& value) {
@@ -310,28 +282,33 @@ Json FiguresJson(const ExchangeFigures& figures) {
 }  // namespace
 
 std::string FormatExchangeReport(const ExchangeReport& report) {
-  const Columned columns = Columns(report);
-  std::string text = Heading(report);
-  if (columns.size() > 1) {
-    bool first = true;
-    AddRow(
-        columns, "",
-        [&first](const ExchangeFigures& figures) {
-          return std::exchange(first, false) ? std::string("measured") : figures.codecs.uplink;
-        },
-        &text);
+  const ExchangeFigures* const measured = &report.figures;
+  const bool has_rate = report.facts.link_bits_per_second.has_value();
+  Table table(report);
+  if (table.columns().size() > 1) {
+    table.Add("", "", [measured](const ExchangeFigures& figures) {
+      return &figures == measured ? std::string("measured") : figures.codecs.uplink;
+    });
   }
-  AddTimes(report, columns, &text);
-  AddTraffic(report, columns, &text);
-  AddCosts(columns, &text);
-  absl::StrAppend(&text, "\nBusiest link: ", report.figures.busiest.link,
-                  ". How to read this: bench/README.md.\n");
-  return text;
+  table.Add(kTimes);
+  if (table.columns().size() > 1) {
+    table.Add("  times as long", "", [measured](const ExchangeFigures& figures) {
+      return FormatRatio(figures.exchange_ms.median / measured->exchange_ms.median);
+    });
+  }
+  if (report.facts.compute_ms > 0) table.Add(kExposed);
+  if (has_rate) table.Add(kFloor);
+  table.Add(kTraffic);
+  if (has_rate) table.Add(kOfItsRate);
+  table.Add(kCosts);
+  return absl::StrCat(Heading(report), table.text(), "\nBusiest link: ", measured->busiest.link,
+                      ". How to read this: bench/README.md.\n");
 }
 
 std::string ExchangeReportJson(const ExchangeReport& report) {
   const ExchangeFacts& facts = report.facts;
   Json all = {{"schema", 1},
+              {"ok", true},
               {"model", facts.model},
               {"elements", facts.elements},
               {"tensors", facts.tensors},
@@ -351,6 +328,10 @@ std::string ExchangeReportJson(const ExchangeReport& report) {
   }
   all["baselines"] = baselines;
   return all.dump(2) + "\n";
+}
+
+std::string ExchangeFailureJson(absl::string_view failure) {
+  return Json{{"schema", 1}, {"ok", false}, {"failure", std::string(failure)}}.dump(2) + "\n";
 }
 
 }  // namespace sluice

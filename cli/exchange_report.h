@@ -93,7 +93,10 @@ struct ExchangeReport {
 
 std::string FormatExchangeReport(const ExchangeReport& report);
 
-// Documented in bench/README.md. Keys stay; new ones may come.
+// "ok": true, and what bench/README.md lists. Keys stay; new ones may come.
 std::string ExchangeReportJson(const ExchangeReport& report);
+
+// What is left to say of a measurement that failed: "ok": false, and why.
+std::string ExchangeFailureJson(absl::string_view failure);
 
 }  // namespace sluice
