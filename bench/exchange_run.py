@@ -4,12 +4,14 @@ What runs inside of bench/shaped.sh finds the links by its environment; without 
 """
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,10 +26,16 @@ class Failed(RuntimeError):
     """A measurement that did not happen, and why."""
 
 
+def end_with_parent() -> None:
+    """In a child: it is killed when its parent ends, however that ends, and shaped.sh with all that it started."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def run(command: list[str], limit: float = LIMIT) -> str:
     """What it prints; Failed with its last words if it fails."""
     try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=limit,
+                              preexec_fn=end_with_parent)
     except FileNotFoundError as error:
         raise Failed(f"{command[0]}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
@@ -41,7 +49,7 @@ def run(command: list[str], limit: float = LIMIT) -> str:
 def over_links(workers: int, shards: int, rate: str, command: list[str]) -> None:
     """Runs it beside the bridge of links made for it; what it prints is printed."""
     shaped = [str(HERE / "shaped.sh"), "--workers", str(workers), "--shards", str(shards), "--rate", rate]
-    status = subprocess.run([*shaped, "--exec", *command]).returncode
+    status = subprocess.run([*shaped, "--exec", *command], preexec_fn=end_with_parent).returncode
     if status != 0:
         raise Failed(f"{' '.join(shaped)} --exec {pathlib.Path(command[1]).name} ended with status {status}")
 

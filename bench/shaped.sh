@@ -22,7 +22,8 @@
 # meet. Exits with the status of what it runs; 2: wrong arguments; 77: namespaces or links cannot be made here.
 set -euo pipefail
 
-readonly self=$(readlink -f "${BASH_SOURCE[0]}")
+self=$(readlink -f "${BASH_SOURCE[0]}")
+readonly self
 readonly grace_seconds=10
 readonly processes_max=250
 
@@ -151,6 +152,7 @@ child_of() {
   for stat in /proc/[0-9]*/stat; do
     { read -r fields <"$stat"; } 2>/dev/null || continue
     fields=${fields##*) }
+    # shellcheck disable=SC2086  # Words: its state, its parent, and more.
     set -- "$1" $fields
     if [ "$3" = "$1" ]; then basename "${stat%/stat}"; return 0; fi  # In a trap a bare `return` fails.
   done
@@ -225,7 +227,7 @@ esac
 while [ $# -gt 0 ] && [ -z "$mode" ]; do
   case "$1" in
     --) mode=exchange; shift; break ;;
-    --exec) mode=exec; shift; break ;;
+    --exec) mode='exec'; shift; break ;;
     --workers | --shards | --rate | --delay | --bin | --set | --of)
       [ $# -ge 2 ] || fail 2 "$1 needs a value"
       case "$1" in

@@ -10,6 +10,8 @@ BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 import exchange_goals as goals  # noqa: E402
 import exchange_run  # noqa: E402
+sys.path.insert(0, str(BENCH.parent / "tests/e2e"))
+import processes  # noqa: E402
 
 FIGURES = {"exchange_ms": {"min": 8.0, "median": 9.0, "p95": 12.0}, "exposed_ms": 9.0, "bytes_up": 2e6, "bytes_down": 3e6,
            "floor_ms": None, "goodput_bits_per_second": 1e9, "goodput_fraction": None,
@@ -19,7 +21,8 @@ import json, pathlib, sys
 words = sys.argv[1:]
 table = pathlib.Path(words[words.index("--table") + 1])
 assert table.read_text() == "t0 1000\\n" + "".join(f"t{i} 1000\\n" for i in range(1, 1000))
-if FAILS: sys.exit("shard 1 ended")
+if "FAILS" == "True": sys.exit("shard 1 ended")
+if "FAILS" == "hangs": print(input())
 pathlib.Path(words[words.index("--json") + 1]).write_text(json.dumps(FIGURES))
 """
 
@@ -77,10 +80,14 @@ class Table(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
-    def run_goals(self, folder, fails):
+    def make_sluice(self, folder, fails):
         sluice = pathlib.Path(folder) / "sluice"
         sluice.write_text(FAKE.replace("FAILS", str(fails)).replace("FIGURES", repr(FIGURES)))
         sluice.chmod(0o755)
+        return str(sluice)
+
+    def run_goals(self, folder, fails):
+        self.make_sluice(folder, fails)
         self.json, markdown = pathlib.Path(folder) / "json", pathlib.Path(folder) / "markdown"
         done = subprocess.run([sys.executable, str(BENCH / "exchange_goals.py"), "small tensors", "--bin", folder, "--rounds",
                                "2", "--json", str(self.json), "--markdown", str(markdown)], stdout=subprocess.PIPE,
@@ -103,6 +110,18 @@ class Run(unittest.TestCase):
             text = self.run_goals(folder, fails=True)
             self.assertIn("| <= 10 ms | - | not measured |", text)
             self.assertRegex(text, "Not measured in every round: topk: .* ended with status 1: shard 1 ended")
+
+    def test_nothing_stays_when_it_is_killed(self):
+        def running(program):
+            return [path for path in pathlib.Path("/proc").glob("[0-9]*") if program in processes.command_line(path.name)]
+
+        with tempfile.TemporaryDirectory() as folder:
+            program = self.make_sluice(folder, "hangs")
+            command = [sys.executable, str(BENCH / "exchange_goals.py"), "small tensors", "--bin", folder]
+            with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as goals_process:
+                processes.wait_until(lambda: running(program), "sluice", 30)
+                goals_process.kill()
+                processes.wait_until(lambda: not running(program), "the end of sluice", 30)
 
 
 if __name__ == "__main__":
