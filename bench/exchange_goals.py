@@ -97,7 +97,8 @@ class Turns:
 
     def ddp(self) -> Rows:
         python = ["--python", self.options.python] if self.options.python else []
-        result = exchange_run.ddp(self.setting.workers, *self.table, *python, "--repeats", "5",
+        repeats = "3" if self.setting.table else "5"  # Its large exchanges take seconds.
+        result = exchange_run.ddp(self.setting.workers, *self.table, *python, "--repeats", repeats,
                                   *(f"--method={method}" for method in DDP_METHODS))
         return {f"ddp {row['method']}": {"ms": row["exchange_ms"]["median"], "ms_min": row["exchange_ms"]["min"],
                                          "bytes_up": row["bytes_sent"], "cpu_worker": row["cpu_seconds"],

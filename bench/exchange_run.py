@@ -89,9 +89,9 @@ def inside(name: str) -> list[str]:
     return ["ip", "netns", "exec", name] if has_links() else []
 
 
-def raw_tcp(workers: int, shards: int, seconds: float = 2) -> dict:
+def raw_tcp(workers: int, shards: int, seconds: int = 4) -> dict:
     """iperf3 between every worker and every shard at once, both ways, as an exchange goes: bits per second through the
-    fullest link in its fuller direction. Each stream is one way, so that each end's counts are its own."""
+    fullest link in its fuller direction. A first second is left out, until all of them run."""
     hosts = of_links("SHAPED_SERVER_HOSTS") if has_links() else ["127.0.0.1"] * shards
     servers, clients = [], []
     try:
@@ -104,7 +104,7 @@ def raw_tcp(workers: int, shards: int, seconds: float = 2) -> dict:
                 if not any("listening" in line for line in server.stdout):
                     raise Failed(f"iperf3 does not listen on port {port}")
                 clients.append((worker, shard, [*inside(f"w{worker}"), "iperf3", "-J", "--bidir", "-c", hosts[shard],
-                                                "-p", port, "-t", str(seconds)]))
+                                                "-p", port, "-O", "1", "-t", str(seconds)]))
         running = [(worker, shard, subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
                    for worker, shard, command in clients]
         links: dict[tuple[str, int, str], float] = {}
