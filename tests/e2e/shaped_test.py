@@ -3,6 +3,7 @@ nothing behind however a run ends. Exits 77 (skipped) where it cannot make names
 
 usage: shaped_test.py SHAPED_SH FOLDER_OF_PROGRAMS
 """
+import ctypes
 import json
 import os
 import pathlib
@@ -110,6 +111,11 @@ def check_rates(shaped):
     raise AssertionError("links are not as fast as asked for")
 
 
+def end_with_parent():
+    """In a child: killed if this test ends before it, as when it fails."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 class Run:
     """A run of shaped.sh with a process in w0 that sleeps, found again by how long."""
 
@@ -117,7 +123,8 @@ class Run:
         self.mark = f"{1000 + os.getpid()}.{time.monotonic_ns()}"
         script = f"ip netns exec w0 sleep {self.mark} & echo ready; " + (command[0] if command else "wait")
         self.process = subprocess.Popen(shaped_command(shaped, "--exec", "bash", "-c", script), stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        preexec_fn=end_with_parent)
         assert self.process.stdout.readline() == "ready\n"
         wait_until(self.left, "the process in w0", 10)
 
