@@ -52,7 +52,7 @@ std::string FormatTurn(const TurnReport& report) {
       absl::StrCat(kAnswer, "turn ", report.started_ns, " ", report.ready_ns, " "),
       absl::StrCat(report.submitted_ns, " ", report.waited_ns, " ", report.applied_ns, " "),
       absl::StrCat(report.bytes_up, " ", report.bytes_down, " ", report.encode_ns, " "),
-      absl::StrCat(report.decode_ns, " ", report.cpu_ns, " ", report.peak_rss_bytes, "\n"));
+      absl::StrCat(report.cpu_ns, " ", report.peak_rss_bytes, "\n"));
 }
 
 absl::StatusOr<std::optional<WorkerAnswer>> ParseAnswer(absl::string_view line) {
@@ -62,8 +62,8 @@ absl::StatusOr<std::optional<WorkerAnswer>> ParseAnswer(absl::string_view line) 
   TurnReport turn;
   if (words[0] == "turn" &&
       ParseAll(words, &turn.started_ns, &turn.ready_ns, &turn.submitted_ns, &turn.waited_ns,
-               &turn.applied_ns, &turn.bytes_up, &turn.bytes_down, &turn.encode_ns, &turn.decode_ns,
-               &turn.cpu_ns, &turn.peak_rss_bytes)) {
+               &turn.applied_ns, &turn.bytes_up, &turn.bytes_down, &turn.encode_ns, &turn.cpu_ns,
+               &turn.peak_rss_bytes)) {
     return WorkerAnswer{turn};
   }
   return NotUnderstood("an answer of a worker", line);

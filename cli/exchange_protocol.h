@@ -29,7 +29,6 @@ struct TurnReport {
   uint64_t bytes_up = 0;  // Serialized messages.
   uint64_t bytes_down = 0;
   int64_t encode_ns = 0;
-  int64_t decode_ns = 0;
   int64_t cpu_ns = 0;           // Of all its threads, from started to applied.
   uint64_t peak_rss_bytes = 0;  // Since the process began.
 

@@ -47,13 +47,13 @@ std::vector<double> Each(const std::vector<Turn>& turns, Figure figure) {
 }
 
 // Mean over turns and workers.
-template <typename Field>
-double MeanOf(const std::vector<Turn>& turns, Field TurnReport::*field) {
+template <typename Figure>
+double MeanOf(const std::vector<Turn>& turns, Figure figure) {
   double sum = 0;
   double count = 0;
   for (const Turn& turn : turns) {
     for (const TurnReport& worker : turn.workers) {
-      sum += static_cast<double>(worker.*field);
+      sum += static_cast<double>(figure(worker));
       ++count;
     }
   }
@@ -80,9 +80,18 @@ BusiestLink FindBusiest(const ExchangeFacts& facts, double up, double down) {
                            [](const auto& a, const auto& b) { return a.bytes < b.bytes; });
 }
 
+void SummarizeStages(const std::vector<Turn>& turns, ExchangeFigures* figures) {
+  const auto milliseconds = [&turns](auto figure) { return MeanOf(turns, figure) * 1e-6; };
+  figures->submit_ms =
+      milliseconds([](const TurnReport& t) { return t.submitted_ns - t.started_ns; });
+  figures->wait_ms = milliseconds([](const TurnReport& t) { return t.waited_ns - t.submitted_ns; });
+  figures->apply_ms = milliseconds([](const TurnReport& t) { return t.applied_ns - t.waited_ns; });
+  figures->encode_ms = milliseconds([](const TurnReport& t) { return t.encode_ns; });
+}
+
 void SummarizeCpu(const ExchangeFacts& facts, const std::vector<Turn>& turns,
                   ExchangeFigures* figures) {
-  figures->worker_cpu_seconds = MeanOf(turns, &TurnReport::cpu_ns) * 1e-9;
+  figures->worker_cpu_seconds = MeanOf(turns, [](const TurnReport& t) { return t.cpu_ns; }) * 1e-9;
   const double worker_gb = (figures->bytes_up + figures->bytes_down) * 1e-9;
   const std::optional<double> servers = ServerCpuSeconds(turns);
   if (servers.has_value()) figures->server_cpu_seconds = *servers / facts.shards;
@@ -115,8 +124,8 @@ ExchangeFigures Summarize(const ExchangeFacts& facts, const ExchangeSamples& sam
   figures.exposed_ms = samples.computed_turns.empty()
                            ? figures.exchange_ms.median
                            : SpreadOf(Each(samples.computed_turns, ExposedMs)).median;
-  figures.bytes_up = MeanOf(turns, &TurnReport::bytes_up);
-  figures.bytes_down = MeanOf(turns, &TurnReport::bytes_down);
+  figures.bytes_up = MeanOf(turns, [](const TurnReport& t) { return t.bytes_up; });
+  figures.bytes_down = MeanOf(turns, [](const TurnReport& t) { return t.bytes_down; });
   figures.busiest = FindBusiest(facts, figures.bytes_up, figures.bytes_down);
   if (figures.exchange_ms.median > 0) {
     figures.goodput_bits_per_second =
@@ -126,8 +135,7 @@ ExchangeFigures Summarize(const ExchangeFacts& facts, const ExchangeSamples& sam
     figures.goodput_fraction = figures.goodput_bits_per_second / *facts.link_bits_per_second;
     figures.floor_ms = figures.busiest.bytes * 8e3 / *facts.link_bits_per_second;
   }
-  figures.encode_ms = MeanOf(turns, &TurnReport::encode_ns) * 1e-6;
-  figures.apply_ms = MeanOf(turns, &TurnReport::decode_ns) * 1e-6;
+  SummarizeStages(turns, &figures);
   SummarizeCpu(facts, turns, &figures);
   for (const Turn& turn : turns) {
     for (const TurnReport& worker : turn.workers) {
@@ -203,8 +211,9 @@ constexpr std::array<Row, 4> kTraffic = {{
 }};
 constexpr Row kOfItsRate = {"  of its rate", "",
                             [](const auto& f) { return OrDash(f.goodput_fraction, 3); }};
-constexpr std::array<Row, 8> kCosts = {{
-    {"encode, a worker", "ms", [](const auto& f) { return OneDigit(f.encode_ms); }},
+constexpr std::array<Row, 9> kCosts = {{
+    {"wait, a worker", "ms", [](const auto& f) { return OneDigit(f.wait_ms); }},
+    {"  encode meanwhile", "ms", [](const auto& f) { return OneDigit(f.encode_ms); }},
     {"apply, a worker", "ms", [](const auto& f) { return OneDigit(f.apply_ms); }},
     {"processor, a worker", "ms",
      [](const auto& f) { return OneDigit(f.worker_cpu_seconds * 1e3); }},
@@ -273,7 +282,11 @@ Json FiguresJson(const ExchangeFigures& figures) {
             {"server", OrNull(figures.server_cpu_seconds)},
             {"workers_per_gb", OrNull(figures.worker_cpu_seconds_per_gb)},
             {"servers_per_gb", OrNull(figures.server_cpu_seconds_per_gb)}}},
-          {"stage_ms", {{"encode", figures.encode_ms}, {"apply", figures.apply_ms}}},
+          {"stage_ms",
+           {{"submit", figures.submit_ms},
+            {"wait", figures.wait_ms},
+            {"apply", figures.apply_ms},
+            {"encode", figures.encode_ms}}},
           {"peak_rss_bytes",
            {{"worker", figures.worker_peak_rss_bytes},
             {"server", OrNull(figures.server_peak_rss_bytes)}}}};

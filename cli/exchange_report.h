@@ -63,15 +63,17 @@ struct ExchangeFigures {
   size_t turns = 0;
   Spread exchange_ms;     // From the first worker's start to the last one's result, applied.
   double exposed_ms = 0;  // Median, from the last gradient to that; without computing the same.
-  double bytes_up =
-      0;  // Per worker and exchange, as are encode_ms, apply_ms and worker_cpu_seconds.
+  double bytes_up = 0;    // Per worker and exchange, as are stages and worker_cpu_seconds.
   double bytes_down = 0;
   BusiestLink busiest;
   double goodput_bits_per_second = 0;      // Of that link over the median exchange.
   std::optional<double> goodput_fraction;  // Of the links' rate.
   std::optional<double> floor_ms;          // The link's bytes at its rate.
-  double encode_ms = 0;
+  // What a worker does one after the other, and what it does meanwhile.
+  double submit_ms = 0;
+  double wait_ms = 0;
   double apply_ms = 0;
+  double encode_ms = 0;
   double worker_cpu_seconds = 0;
   std::optional<double> server_cpu_seconds;         // Per exchange, of one server.
   std::optional<double> worker_cpu_seconds_per_gb;  // Of all over all bytes of that side.

@@ -15,6 +15,8 @@ namespace {
 
 // For the order to reach every worker before the turn that it is about.
 constexpr absl::Duration kLead = absl::Milliseconds(5);
+// From when a process cannot be told anything to when its end is seen.
+constexpr absl::Duration kDeathShows = absl::Seconds(1);
 
 int64_t MonotonicNs() {
   timespec now{};
@@ -44,7 +46,7 @@ absl::Status ExchangeSession::Start() {
     worker.on_line = [this, rank](absl::string_view line) { OnLine(rank, line); };
     if (absl::Status status = processes_.Start(Role::kWorker, worker); !status.ok()) return status;
   }
-  return WaitUntil("before all workers had joined", [this] { return AllAnswered(); });
+  return WaitUntil("before all workers had joined", timeout_, [this] { return AllAnswered(); });
 }
 
 absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
@@ -53,10 +55,9 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
                                   .start_ns = MonotonicNs() + absl::ToInt64Nanoseconds(kLead),
                                   .compute_ns = absl::ToInt64Nanoseconds(compute)});
   if (!told.ok()) return told;
-  if (absl::Status status = WaitUntil("during an exchange", [this] { return AllAnswered(); });
-      !status.ok()) {
-    return status;
-  }
+  const absl::Status answered =
+      WaitUntil("during an exchange", timeout_, [this] { return AllAnswered(); });
+  if (!answered.ok()) return answered;
   Turn turn;
   if (cpu_before.has_value()) turn.server_cpu_seconds = *ServerCpuSeconds() - *cpu_before;
   for (const std::optional<WorkerAnswer>& answer : answers_) {
@@ -71,7 +72,7 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
 absl::Status ExchangeSession::Finish() {
   leaving_ = true;
   if (absl::Status status = Tell({.leave = true}); !status.ok()) return status;
-  return WaitUntil("while it left", [this] { return processes_.AllEnded(); });
+  return WaitUntil("while all left", timeout_, [this] { return processes_.AllEnded(); });
 }
 
 absl::Status ExchangeSession::Tell(const TurnOrder& order) {
@@ -80,9 +81,10 @@ absl::Status ExchangeSession::Tell(const TurnOrder& order) {
   for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) continue;
     if (absl::Status status = child->Write(line); !status.ok()) {
-      // It has died, most likely: that says more.
-      const absl::Status seen = WaitUntil("between two exchanges", [] { return true; });
-      return seen.ok() ? status : seen;
+      // It is dying, most likely, and how says more.
+      const absl::Status seen =
+          WaitUntil("between two exchanges", kDeathShows, [] { return false; });
+      return absl::IsDeadlineExceeded(seen) ? status : seen;
     }
   }
   return absl::OkStatus();
@@ -98,8 +100,9 @@ void ExchangeSession::OnLine(uint32_t rank, absl::string_view line) {
   }
 }
 
-absl::Status ExchangeSession::WaitUntil(absl::string_view what, const std::function<bool()>& done) {
-  const absl::Time deadline = clock_->Now() + timeout_;
+absl::Status ExchangeSession::WaitUntil(absl::string_view what, absl::Duration limit,
+                                        const std::function<bool()>& done) {
+  const absl::Time deadline = clock_->Now() + limit;
   while (true) {
     // At least once, so that an end is seen.
     const absl::Duration left = done() ? absl::ZeroDuration() : deadline - clock_->Now();
@@ -114,8 +117,8 @@ absl::Status ExchangeSession::WaitUntil(absl::string_view what, const std::funct
     if (done()) return absl::OkStatus();
     if (clock_->Now() >= deadline) {
       return absl::DeadlineExceededError(
-          absl::StrCat("nothing came from ", Missing(), " for ", absl::FormatDuration(timeout_),
-                       ", ", what, "; if the links are that slow, give a longer --timeout"));
+          absl::StrCat("nothing came from ", Missing(), " for ", absl::FormatDuration(limit), ", ",
+                       what, "; if the links are that slow, give a longer --timeout"));
     }
   }
 }

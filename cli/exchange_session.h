@@ -46,7 +46,8 @@ class ExchangeSession {
  private:
   void OnLine(uint32_t rank, absl::string_view line);
   absl::Status Tell(const TurnOrder& order);
-  absl::Status WaitUntil(absl::string_view what, const std::function<bool()>& done);
+  absl::Status WaitUntil(absl::string_view what, absl::Duration limit,
+                         const std::function<bool()>& done);
   absl::Status Died(const ChildProcess& child, absl::string_view what) const;
   std::string Missing() const;
   bool AllAnswered() const;

@@ -95,7 +95,6 @@ class ExchangeWorker {
     report.bytes_up = after.bytes_up - before.bytes_up;
     report.bytes_down = after.bytes_down - before.bytes_down;
     report.encode_ns = Nanoseconds(after.encode_seconds - before.encode_seconds);
-    report.decode_ns = Nanoseconds(after.decode_seconds - before.decode_seconds);
     report.peak_rss_bytes = PeakRssOfThisProcess();
     return report;
   }

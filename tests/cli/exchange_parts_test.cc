@@ -181,7 +181,7 @@ TEST(ExchangeProtocolTest, OrdersComeBackAsTheyWere) {
 }
 
 TEST(ExchangeProtocolTest, AnswersComeBackAsTheyWere) {
-  const TurnReport report{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  const TurnReport report{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   std::string line = FormatTurn(report);
   line.pop_back();
   const auto answer = ParseAnswer(line);

@@ -18,12 +18,11 @@ TurnReport Worker(int64_t started, int64_t ready, int64_t applied) {
   return {.started_ns = started * kMs,
           .ready_ns = ready * kMs,
           .submitted_ns = ready * kMs,
-          .waited_ns = applied * kMs,
+          .waited_ns = (applied - 4) * kMs,
           .applied_ns = applied * kMs,
           .bytes_up = 1'000'000,
           .bytes_down = 2'000'000,
           .encode_ns = 3 * kMs,
-          .decode_ns = 4 * kMs,
           .cpu_ns = 9 * kMs,
           .peak_rss_bytes = static_cast<uint64_t>(applied) << 20};
 }
@@ -112,8 +111,16 @@ TEST(ExchangeReportTest, ProcessorTimeIsPerProcessAndPerGigabyteOfItsSide) {
   // 3 MB in and out of a worker, 6 MB of both servers.
   EXPECT_DOUBLE_EQ(*figures.worker_cpu_seconds_per_gb, 0.009 / 0.003);
   EXPECT_DOUBLE_EQ(*figures.server_cpu_seconds_per_gb, 0.012 / 0.006);
-  EXPECT_DOUBLE_EQ(figures.encode_ms, 3);
+}
+
+TEST(ExchangeReportTest, StagesOfAWorkerAreMeans) {
+  ExchangeSamples samples = ThreeTurns();
+  samples.turns = {{{Worker(100, 101, 120), Worker(100, 103, 132)}, 0.0}};
+  const ExchangeFigures figures = Summarize(TwoByTwo(), samples);
+  EXPECT_DOUBLE_EQ(figures.submit_ms, 2);
+  EXPECT_DOUBLE_EQ(figures.wait_ms, 20);
   EXPECT_DOUBLE_EQ(figures.apply_ms, 4);
+  EXPECT_DOUBLE_EQ(figures.encode_ms, 3);
 }
 
 TEST(ExchangeReportTest, ServersElsewhereAreUnknownNotZero) {
