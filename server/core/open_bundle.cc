@@ -2,14 +2,45 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
 namespace sluice {
 
+std::vector<float> SumPool::Take(size_t elements) {
+  std::vector<float> sum;
+  if (!spare_.empty()) {
+    sum = std::move(spare_.back());  // The last that was used is the most likely to be in a cache.
+    spare_.pop_back();
+  }
+  elements_ -= sum.capacity();
+  sum.assign(elements, 0.0f);
+  elements_ += sum.capacity();
+  return sum;
+}
+
+void SumPool::GiveBack(std::vector<float> sum) {
+  if (elements_ <= elements_max_) {
+    spare_.push_back(std::move(sum));
+  } else {
+    elements_ -= sum.capacity();
+  }
+}
+
+size_t SumPool::spare_elements() const {
+  return std::accumulate(
+      spare_.begin(), spare_.end(), size_t{0},
+      [](size_t total, const std::vector<float>& sum) { return total + sum.capacity(); });
+}
+
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
-                       uint32_t world_size)
-    : counts_(counts), aggregators_(aggregators), arrivals_(world_size) {}
+                       uint32_t world_size, SumPool* pool)
+    : counts_(counts), aggregators_(aggregators), pool_(pool), arrivals_(world_size) {}
+
+OpenBundle::~OpenBundle() {
+  if (!sum_.empty()) pool_->GiveBack(std::move(sum_));
+}
 
 void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames,
                        absl::Time now) {
@@ -41,7 +72,9 @@ void OpenBundle::SumPrefix() {
       held_bytes_ -= arrivals[i].frames[chunk].size();
     }
     if (frames.empty()) break;
-    if (sum_.empty()) sum_.resize(std::accumulate(counts_.begin(), counts_.end(), size_t{0}));
+    if (sum_.empty()) {
+      sum_ = pool_->Take(std::accumulate(counts_.begin(), counts_.end(), size_t{0}));
+    }
     aggregators_[chunk]->Add(frames, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
     at += counts_[chunk];
   }

@@ -20,11 +20,32 @@ inline absl::Span<const std::byte> FrameBytes(const std::string& frame) {
   return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
 }
 
+// Memory for sums, used again and again: fresh memory costs a page fault for every 4 KiB, which is
+// more than the sum itself.
+class SumPool {
+ public:
+  // Keeps no more than `elements_max`, in use and spare together, for the next.
+  explicit SumPool(size_t elements_max) : elements_max_(elements_max) {}
+
+  // All 0.
+  std::vector<float> Take(size_t elements);
+  void GiveBack(std::vector<float> sum);
+  size_t spare_elements() const;
+
+ private:
+  const size_t elements_max_;
+  size_t elements_ = 0;  // Room in all that were taken or are spare.
+  std::vector<std::vector<float>> spare_;
+};
+
 class OpenBundle {
  public:
-  // Elements and aggregator of each chunk; both must outlive this.
+  // Elements and aggregator of each chunk; all must outlive this.
   OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
-             uint32_t world_size);
+             uint32_t world_size, SumPool* pool);
+  ~OpenBundle();
+  OpenBundle(const OpenBundle&) = delete;
+  OpenBundle& operator=(const OpenBundle&) = delete;
 
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
@@ -55,6 +76,7 @@ class OpenBundle {
   };
   const absl::Span<const uint32_t> counts_;
   const absl::Span<Aggregator* const> aggregators_;
+  SumPool* const pool_;
   std::vector<Arrival> arrivals_;  // By rank.
   size_t arrived_ = 0;
   size_t summed_ = 0;       // Ranks below it are summed.

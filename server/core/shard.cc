@@ -91,6 +91,12 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   return shard;
 }
 
+uint64_t Shard::ElementsOf(const std::vector<BundlePlan>& bundles) {
+  uint64_t elements = 0;
+  for (const BundlePlan& bundle : bundles) elements += bundle.elements;
+  return elements;
+}
+
 Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
              std::vector<std::unique_ptr<Aggregator>> aggregators,
              absl::Span<const ChunkConfig> downlink)
@@ -102,6 +108,7 @@ Shard::Shard(ShardOptions options, std::vector<BundlePlan> bundles,
       aggregators_(std::move(aggregators)),
       downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
+      sums_(ElementsOf(bundles_)),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()),
       job_term_(options_.term) {
@@ -183,7 +190,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   if (open == nullptr) {
     auto& slot = (exchange.step == open_step_ ? open_ : next_).bundles[exchange.bundle];
     slot = std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
-                                        static_cast<uint32_t>(ranks_.size()));
+                                        static_cast<uint32_t>(ranks_.size()), &sums_);
     open = slot.get();
   }
   ++stats_.contributions;

@@ -178,6 +178,7 @@ class Shard {
         std::vector<std::unique_ptr<Aggregator>> aggregators,
         absl::Span<const ChunkConfig> downlink);
 
+  static uint64_t ElementsOf(const std::vector<BundlePlan>& bundles);
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
   absl::Status CheckCheckpointStep(const Exchange& exchange) const;
@@ -221,6 +222,7 @@ class Shard {
   Compressor downlink_;
   ResultLog log_;
   ShardStats stats_;
+  SumPool sums_;  // Outlives the bundles that have some of it.
 
   uint64_t open_step_;        // The lowest with a bundle that is not closed.
   OpenStep open_;             // Of open_step_.
