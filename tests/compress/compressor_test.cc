@@ -58,6 +58,34 @@ TEST(Compensator, ConservesAcrossCodecsThresholdsAndRefusedFrames) {
   }
 }
 
+// A bound on the residual saves reading it to check a gradient; where that does not tell, it is
+// read.
+TEST(Compensator, RefusesExactlyWhatOverflows) {
+  const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(2);
+  const std::unique_ptr<Codec> codec = CodecFor("threshold:1+sign");
+  std::vector<std::byte> frame;
+  // Signs of a mean magnitude of 2e38: 1e38 is owed of the first, and -1e38 of the second.
+  ASSERT_TRUE(Encode(*compensator, *codec, {3e38f, 1e38f}, &frame).ok());
+  EXPECT_NEAR(compensator->residual()[0], 1e38f, 1e36f);
+  EXPECT_NEAR(compensator->residual()[1], -1e38f, 1e36f);
+  EXPECT_TRUE(compensator->Check({1.0f, 3e38f}).ok());
+  EXPECT_TRUE(compensator->Check({-3e38f, 3e38f}).ok());
+  EXPECT_FALSE(compensator->Check({3e38f, 1.0f}).ok());
+  EXPECT_FALSE(compensator->Check({1.0f, -3e38f}).ok());
+  EXPECT_FALSE(compensator->Check({1.0f, std::nanf("")}).ok());
+  // What is taken back is owed too.
+  ASSERT_TRUE(compensator->TakeBack(frame).ok());
+  EXPECT_FALSE(compensator->Check({1e38f, 1.0f}).ok());
+}
+
+// Who restores a residual writes through what State gives.
+TEST(Compensator, ChecksAgainstARestoredResidual) {
+  const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(2);
+  EXPECT_TRUE(compensator->Check({3e38f, 0}).ok());
+  *compensator->State()[0].values = {3e38f, 0};
+  EXPECT_FALSE(compensator->Check({3e38f, 0}).ok());
+}
+
 TEST(Compensator, LosslessCodecFlushes) {
   const std::unique_ptr<Compensator> compensator = MakeErrorFeedback(3);
   ASSERT_TRUE(RestoreFields({{"residual", {1.0f, 2.0f, 3.0f}}}, compensator->State()).ok());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -63,16 +64,21 @@ class LoneCodec {
     if (!state.empty()) {
       codec_->InitState(gradient.size(), rows, keys.shared, absl::MakeSpan(state));
     }
-    return EncodeFrame(*codec_,
-                       {.gradient = gradient,
-                        .residual = residual,
-                        .threshold = threshold,
-                        .magnitudes = magnitudes,
-                        .own_key = keys.own,
-                        .shared_key = keys.shared,
-                        .rows = rows,
-                        .state = absl::MakeSpan(state)},
-                       frame);
+    float bound = std::numeric_limits<float>::infinity();
+    const absl::Status status = EncodeFrame(*codec_,
+                                            {.gradient = gradient,
+                                             .residual = residual,
+                                             .threshold = threshold,
+                                             .magnitudes = magnitudes,
+                                             .residual_bound = &bound,
+                                             .own_key = keys.own,
+                                             .shared_key = keys.shared,
+                                             .rows = rows,
+                                             .state = absl::MakeSpan(state)},
+                                            frame);
+    if (!status.ok()) return status;
+    for (const float left : residual) EXPECT_LE(std::abs(left), bound);
+    return status;
   }
 
   // Must succeed. As the spec's compensator calls it first: codecs may prefer the least error where
