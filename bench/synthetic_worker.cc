@@ -22,6 +22,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/exit_codes.h"
+#include "base/heap.h"
 #include "base/random.h"
 #include "job/file/job_file.h"
 #include "worker/rpc/remote_session.h"
@@ -134,12 +135,11 @@ class Trainer {
     if (!result.ok()) return result.status();
     begin = 0;
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
-      mean_.resize(table_[tensor].elements());
-      const absl::Status applied =
-          session->Apply(static_cast<uint32_t>(tensor), absl::MakeSpan(mean_));
+      const uint64_t count = table_[tensor].elements();
+      const absl::Status applied = session->ApplyScaled(
+          static_cast<uint32_t>(tensor), -kRate, absl::MakeSpan(parameters_).subspan(begin, count));
       if (!applied.ok()) return applied;
-      for (size_t i = 0; i < mean_.size(); ++i) parameters_[begin + i] -= kRate * mean_[i];
-      begin += mean_.size();
+      begin += count;
     }
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
   }
@@ -154,7 +154,6 @@ class Trainer {
   const TensorTable table_;
   const std::vector<float> gradient_;
   std::vector<float> parameters_;
-  std::vector<float> mean_;  // Of one tensor.
   uint64_t turn_ = 0;
 };
 
@@ -186,6 +185,7 @@ int Run(const Flags& flags) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::KeepFreedMemory();
   CLI::App app("A worker of a real job that computes nothing, for bench/survival.py.");
   sluice::Flags flags;
   app.add_option("--job", flags.job.path, "The job file")->required();

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/heap.h"
 #include "cli/exchange_protocol.h"
 #include "cli/process_usage.h"
 #include "job/file/job_file.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr uint64_t kGradientBytes = uint64_t{320} << 20;
 constexpr uint64_t kGradientsMax = 3;
 // Where one is all that fits, steps differ by these factors.
+constexpr float kRate = 1e-3f;  // Of the descent that applies results.
 constexpr std::array<float, 2> kFactors = {1.25f, 0.8f};
 // Tensors whose gradients are ready within the same slice are submitted together.
 constexpr int64_t kSliceNs = 1'000'000;
@@ -45,7 +47,7 @@ void SleepUntil(int64_t ns) {
 class ExchangeWorker {
  public:
   ExchangeWorker(const TensorTable& table, const ExchangeWorkerOptions& options)
-      : table_(table), elements_(TotalElements(table)), mean_(elements_) {
+      : table_(table), elements_(TotalElements(table)), parameters_(elements_) {
     const SyntheticGradients source(table, {.seed = options.gradients.seed});
     const uint64_t fitting = kGradientBytes / (elements_ * sizeof(float));
     gradients_.resize(std::clamp<uint64_t>(fitting, 1, kGradientsMax));
@@ -126,8 +128,8 @@ class ExchangeWorker {
     uint64_t begin = 0;
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
       const uint64_t count = table_[tensor].elements();
-      const absl::Status applied = session->Apply(static_cast<uint32_t>(tensor),
-                                                  absl::MakeSpan(mean_).subspan(begin, count));
+      const absl::Status applied = session->ApplyScaled(
+          static_cast<uint32_t>(tensor), -kRate, absl::MakeSpan(parameters_).subspan(begin, count));
       if (!applied.ok()) return applied;
       begin += count;
     }
@@ -144,7 +146,7 @@ class ExchangeWorker {
   const TensorTable table_;
   const uint64_t elements_;
   std::vector<std::vector<float>> gradients_;
-  std::vector<float> mean_;
+  std::vector<float> parameters_;
   size_t next_ = 0;
   uint64_t turns_ = 0;
 };
@@ -152,6 +154,7 @@ class ExchangeWorker {
 }  // namespace
 
 int RunExchangeWorker(const ExchangeWorkerOptions& options) {
+  KeepFreedMemory();
   const absl::StatusOr<JobSpec> job = LoadJob({.path = options.job_path, .set = {}});
   const absl::StatusOr<TensorTable> table = ExchangeTable(options.gradients);
   if (!job.ok() || !table.ok()) {

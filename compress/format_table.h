@@ -49,6 +49,10 @@ struct FormatEntry {
   // The same bits as decode_add for one payload after the other, faster. Null: there is none.
   void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
                          absl::Span<float> sum) = nullptr;
+  // As decode_add, of the decoded values times `scale`. For formats that touch a few elements only;
+  // null: the others.
+  void (*decode_add_scaled)(absl::Span<const std::byte> payload, float scale,
+                            absl::Span<float> sum) = nullptr;
 };
 
 // Whether a receiver that adds what senders push can take it: it decodes alone, and to values.

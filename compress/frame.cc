@@ -9,6 +9,7 @@
 #include "compress/accumulator.h"
 #include "compress/format_table.h"
 #include "compress/payload.h"
+#include "compress/simd/accumulate.h"
 
 namespace sluice {
 namespace {
@@ -172,19 +173,44 @@ absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count) {
   return absl::OkStatus();
 }
 
+bool DecodeAlone(absl::Span<const std::byte> frames) {
+  while (!frames.empty()) {
+    if (FrameFormat(TakeFrame(&frames)).decode_add == nullptr) return false;
+  }
+  return true;
+}
+
 absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<float> sum) {
   absl::Status valid = ValidateFrames(frames, sum.size());
   if (!valid.ok()) return valid;
-  for (absl::Span<const std::byte> rest = frames; !rest.empty();) {
-    const absl::Span<const std::byte> frame = TakeFrame(&rest);
-    const FormatEntry& format = FrameFormat(frame);
-    if (format.decode_add == nullptr) return DecodeAddFrame(frame, sum);
+  if (!DecodeAlone(frames)) {
+    return absl::InvalidArgumentError("frames that cannot be decoded without what came before");
   }
+  AddValidFrames(frames, sum);
+  return absl::OkStatus();
+}
+
+void AddValidFrames(absl::Span<const std::byte> frames, absl::Span<float> sum) {
   while (!frames.empty()) {
     const absl::Span<const std::byte> frame = TakeFrame(&frames);
     FrameFormat(frame).decode_add(FramePayload(frame), sum);
   }
-  return absl::OkStatus();
+}
+
+void AddScaledValidFrames(absl::Span<const std::byte> frames, float scale,
+                          std::vector<float>* scratch, absl::Span<float> sum) {
+  while (!frames.empty()) {
+    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    const FormatEntry& format = FrameFormat(frame);
+    if (!IsAddend(format)) continue;  // It decodes to nothing.
+    if (format.decode_add_scaled != nullptr) {
+      format.decode_add_scaled(FramePayload(frame), scale, sum);
+      continue;
+    }
+    scratch->assign(sum.size(), 0.0f);
+    format.decode_add(FramePayload(frame), absl::MakeSpan(*scratch));
+    AddScaled(scale, scratch->data(), sum.data(), sum.size());
+  }
 }
 
 const FormatEntry& FrameFormat(absl::Span<const std::byte> frame) {

@@ -60,7 +60,16 @@ inline absl::Span<const std::byte> FramePayload(absl::Span<const std::byte> fram
 // A published chunk is one frame, and with some codecs a second one for its senders. The same as
 // above for all frames that lie one after the other in `frames`, of which there is at least one.
 absl::Status ValidateFrames(absl::Span<const std::byte> frames, size_t count);
+// Whether frames that ValidateFrames accepted can be added without knowing what came before them.
+bool DecodeAlone(absl::Span<const std::byte> frames);
 absl::Status DecodeAddFrames(absl::Span<const std::byte> frames, absl::Span<float> sum);
+// Of frames that ValidateFrames accepted for sum.size() elements and DecodeAlone: neither is looked
+// at again.
+void AddValidFrames(absl::Span<const std::byte> frames, absl::Span<float> sum);
+// As above, sum[i] += scale * decoded[i]. Of sparse frames only the elements that they name are
+// touched; `*scratch` is for the others.
+void AddScaledValidFrames(absl::Span<const std::byte> frames, float scale,
+                          std::vector<float>* scratch, absl::Span<float> sum);
 // Takes the first frame off `*frames` as its header says: all of the rest if that lies.
 absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames);
 

@@ -299,6 +299,23 @@ absl::Status Bad(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("sparse payload: ", what));
 }
 
+// Calls `take(positions, values)` until all that was kept was given to it.
+template <typename Take>
+void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
+  Parts parts;
+  Check(Split(payload, &parts), "only validated payloads are decoded");
+  uint32_t positions[PositionReader::kBatch];
+  float values[PositionReader::kBatch];
+  PositionReader reader(parts.positions);
+  size_t done = 0;
+  while (const size_t count = reader.Read(positions)) {
+    const absl::Span<float> batch = absl::MakeSpan(values).first(count);
+    DecodeValues(parts.format, parts.levels, parts.values, done, batch);
+    take(positions, batch);
+    done += count;
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {
@@ -328,18 +345,16 @@ absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
 }
 
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  Parts parts;
-  Check(Split(payload, &parts), "only validated payloads are decoded");
-  uint32_t positions[PositionReader::kBatch];
-  float values[PositionReader::kBatch];
-  PositionReader reader(parts.positions);
-  size_t done = 0;
-  while (const size_t count = reader.Read(positions)) {
-    DecodeValues(parts.format, parts.levels, parts.values, done,
-                 absl::MakeSpan(values).first(count));
-    for (size_t i = 0; i < count; ++i) sum[positions[i]] += values[i];
-    done += count;
-  }
+  ForEachBatch(payload, [sum](const uint32_t* positions, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += values[i];
+  });
+}
+
+void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
+                           absl::Span<float> sum) {
+  ForEachBatch(payload, [scale, sum](const uint32_t* positions, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += scale * values[i];
+  });
 }
 
 }  // namespace sluice

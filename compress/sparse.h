@@ -27,5 +27,6 @@ std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "job/file/job_file.h"
 #include "server/http/http_server.h"
@@ -176,6 +177,7 @@ int Run(Flags flags) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::KeepFreedMemory();
   sluice::Flags flags;
   CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/exit_codes.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/file/job_file.h"
@@ -202,6 +203,7 @@ int Run(const Flags& flags) {
 }  // namespace sluice
 
 int main(int argc, char** argv) {
+  sluice::KeepFreedMemory();
   sluice::BlockStopSignals();
   sluice::Flags flags;
   CLI::App app(sluice::kDescription, "sluice-worker");

@@ -38,6 +38,16 @@ uint32_t LargestMagnitudeBits(const float* HWY_RESTRICT a, const float* HWY_REST
   return largest;
 }
 
+void AddScaled(float scale, const float* HWY_RESTRICT x, float* HWY_RESTRICT sum, size_t count) {
+  const hn::ScalableTag<float> df;
+  const auto by = hn::Set(df, scale);
+  size_t i = 0;
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), hn::Mul(by, hn::LoadU(df, x + i))), df, sum + i);
+  }
+  for (; i < count; ++i) sum[i] += scale * x[i];
+}
+
 void DivideBy(float divisor, float* HWY_RESTRICT x, size_t count) {
   const hn::ScalableTag<float> df;
   const auto by = hn::Set(df, divisor);
@@ -58,6 +68,11 @@ namespace sluice {
 HWY_EXPORT(LargestMagnitudeBits);
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count) {
   return HWY_DYNAMIC_DISPATCH(LargestMagnitudeBits)(a, b, count);
+}
+
+HWY_EXPORT(AddScaled);
+void AddScaled(float scale, const float* x, float* sum, size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddScaled)(scale, x, sum, count);
 }
 
 HWY_EXPORT(DivideBy);

@@ -11,6 +11,9 @@ namespace sluice {
 // finite numbers.
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count);
 
+// sum[i] += scale * x[i], rounded twice.
+void AddScaled(float scale, const float* x, float* sum, size_t count);
+
 // x[i] /= divisor.
 void DivideBy(float divisor, float* x, size_t count);
 

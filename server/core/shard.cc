@@ -268,8 +268,7 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
   answer->record.n = open->n();
   if (open->n() == 0) return answer;
   const BundlePlan& plan = bundles_[bundle];
-  std::vector<std::vector<std::byte>> frames;
-  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, open->Mean(), &frames);
+  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, open->Mean(), &frames_);
   if (!encoded.ok()) {
     // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the
     // same.
@@ -281,9 +280,9 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
                             ": the mean overflowed and was left out (", encoded.message(), ")")});
     return answer;
   }
-  answer->results.reserve(frames.size());
-  for (size_t i = 0; i < frames.size(); ++i) {
-    std::vector<std::byte>& frame = frames[i];
+  answer->results.reserve(frames_.size());
+  for (size_t i = 0; i < frames_.size(); ++i) {
+    std::vector<std::byte>& frame = frames_[i];
     downlink_.Observe(plan.locals[i], frame);
     plan.aggregators[i]->AppendShared(&frame);
     answer->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());

@@ -220,6 +220,7 @@ class Shard {
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
   Compressor downlink_;
+  std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.
   ResultLog log_;
   ShardStats stats_;
   SumPool sums_;  // Outlives the bundles that have some of it.

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "proto/message_slices.h"
 
 namespace sluice {
 namespace {
@@ -183,6 +184,23 @@ std::string PrintableName(absl::string_view name) {
   return absl::CHexEscape(name.substr(0, kFileNameMax));
 }
 
+v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t server_incarnation) {
+  v1::ExchangeReply reply;
+  reply.set_outcome(OutcomeToProto(answer.outcome));
+  reply.set_step(answer.step);
+  reply.set_bundle(answer.bundle);
+  if (answer.outcome == Outcome::kResult) RecordToProto(answer.record, reply.mutable_record());
+  reply.set_base_version(answer.base_version);
+  reply.set_version(answer.version);
+  reply.set_need_from(answer.need_from);
+  reply.set_retry_after_ms(answer.retry_after_ms);
+  reply.set_message(answer.message);
+  reply.set_server_incarnation(server_incarnation);
+  reply.set_checkpoint_step(answer.checkpoint_step);
+  reply.set_term(answer.term);
+  return reply;
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -232,21 +250,18 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
 }
 
 v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_incarnation) {
-  v1::ExchangeReply reply;
-  reply.set_outcome(OutcomeToProto(answer.outcome));
-  reply.set_step(answer.step);
-  reply.set_bundle(answer.bundle);
-  if (answer.outcome == Outcome::kResult) RecordToProto(answer.record, reply.mutable_record());
+  v1::ExchangeReply reply = ReplyWithoutResults(answer, server_incarnation);
   for (const std::string& result : answer.results) reply.add_results(result);
-  reply.set_base_version(answer.base_version);
-  reply.set_version(answer.version);
-  reply.set_need_from(answer.need_from);
-  reply.set_retry_after_ms(answer.retry_after_ms);
-  reply.set_message(answer.message);
-  reply.set_server_incarnation(server_incarnation);
-  reply.set_checkpoint_step(answer.checkpoint_step);
-  reply.set_term(answer.term);
   return reply;
+}
+
+grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
+                            uint64_t server_incarnation) {
+  MessageSlices message(ReplyWithoutResults(*answer, server_incarnation));
+  for (const std::string& result : answer->results) {
+    message.AppendBytes(v1::ExchangeReply::kResultsFieldNumber, result, answer);
+  }
+  return message.Take();
 }
 
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request) {

@@ -5,6 +5,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "server/core/coordinator.h"
 #include "sluice/v1/coordinator.pb.h"
@@ -20,6 +22,9 @@ grpc::Status ToGrpc(const absl::Status& status);
 // those that leave it out.
 absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequest* request);
 v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_incarnation);
+// The same serialized, referring to the results in `answer` without copying them.
+grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
+                            uint64_t server_incarnation);
 Sender SenderFromProto(const v1::Sender& sender);
 
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request);

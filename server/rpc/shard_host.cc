@@ -1,7 +1,5 @@
 #include "server/rpc/shard_host.h"
 
-#include <grpcpp/impl/codegen/proto_utils.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,16 +12,6 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kNotStartedRetryMs = 100;
-
-std::shared_ptr<const grpc::ByteBuffer> Serialize(const ExchangeAnswer& answer,
-                                                  uint64_t server_incarnation) {
-  auto buffer = std::make_shared<grpc::ByteBuffer>();
-  bool own_buffer = false;
-  const grpc::Status status = grpc::GenericSerialize<grpc::ProtoBufferWriter, v1::ExchangeReply>(
-      ReplyToProto(answer, server_incarnation), buffer.get(), &own_buffer);
-  Check(status.ok(), "an answer can be serialized");
-  return buffer;
-}
 
 }  // namespace
 
@@ -376,7 +364,8 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
   const auto output = outputs_.find(stream);
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
-    last_bytes_ = Serialize(*answer, options_.server_incarnation);
+    last_bytes_ =
+        std::make_shared<const grpc::ByteBuffer>(ReplyBytes(answer, options_.server_incarnation));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);

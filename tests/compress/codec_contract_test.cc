@@ -127,6 +127,20 @@ TEST_P(CodecContract, DecodingAdds) {
   EXPECT_TRUE(SameBits(sum, expected));
 }
 
+TEST_P(CodecContract, AddsScaled) {
+  if (!codec_.decodes_alone()) GTEST_SKIP() << "its receiver keeps a sum of its own kind";
+  const std::vector<float> gradient = HeavyTailed(700, 6);
+  const std::vector<std::byte> frame = codec_.Encoded(gradient);
+  const std::vector<float> once = Decode(frame, gradient.size());
+  std::vector<float> sum = HeavyTailed(700, 7), expected = sum, scratch;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const float scaled = -0.3f * once[i];
+    expected[i] += scaled;
+  }
+  AddScaledValidFrames(frame, -0.3f, &scratch, absl::MakeSpan(sum));
+  EXPECT_EQ(sum, expected);
+}
+
 TEST_P(CodecContract, LosslessCodecsLoseNothing) {
   const std::vector<float> gradient = HeavyTailed(700, 8);
   std::vector<float> residual(gradient.size());

@@ -40,6 +40,19 @@ TEST_P(SimdAccumulate, LargestMagnitudeFindsWhatIsNotFiniteAnywhere) {
   }
 }
 
+TEST_P(SimdAccumulate, AddScaledAtEveryLength) {
+  for (size_t count = 0; count <= 200; ++count) {
+    const std::vector<float> x = HeavyTailed(count, count);
+    std::vector<float> sum = HeavyTailed(count, count + 1), wanted = sum;
+    for (size_t i = 0; i < count; ++i) {
+      const float scaled = -0.37f * x[i];
+      wanted[i] += scaled;
+    }
+    AddScaled(-0.37f, x.data(), sum.data(), count);
+    EXPECT_EQ(sum, wanted) << count;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Targets, SimdAccumulate, ::testing::ValuesIn(SimdTargets()),
                          [](const auto& param) { return param.param; });
 

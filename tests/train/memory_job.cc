@@ -145,4 +145,11 @@ absl::Status MemoryJob::RankSession::Apply(uint32_t tensor, absl::Span<float> me
   return absl::OkStatus();
 }
 
+absl::Status MemoryJob::RankSession::ApplyScaled(uint32_t tensor, float scale,
+                                                 absl::Span<float> values) {
+  if (values.size() != means_[tensor].size()) return absl::InternalError("a span of another size");
+  for (size_t i = 0; i < values.size(); ++i) values[i] += scale * means_[tensor][i];
+  return absl::OkStatus();
+}
+
 }  // namespace sluice

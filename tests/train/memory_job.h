@@ -48,6 +48,7 @@ class MemoryJob::RankSession final : public Session {
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
+  absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
     saved_[step_] = std::move(state);
     saved_files_ = std::move(files);

@@ -223,6 +223,27 @@ TEST_F(PipelineTest, MeansAreWhatWasAnswered) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(PipelineTest, MeansAreAddedToWhatIsThere) {
+  for (const char* spec : {"none", "topk:20%"}) {
+    SCOPED_TRACE(spec);
+    Make(spec);
+    FinishStep();
+    for (uint32_t tensor = 0; tensor < 3; ++tensor) {
+      std::vector<float> mean(kSize), values(kSize, 9.0f), expected(kSize, 9.0f);
+      ASSERT_TRUE(pipeline_->DecodeMean(tensor, absl::MakeSpan(mean)).ok());
+      for (size_t i = 0; i < kSize; ++i) {
+        const float scaled = -0.3f * mean[i];
+        expected[i] += scaled;
+      }
+      ASSERT_TRUE(pipeline_->AddMean(tensor, -0.3f, absl::MakeSpan(values)).ok());
+      EXPECT_EQ(values, expected) << tensor;
+    }
+    std::vector<float> wrong(kSize + 1);
+    EXPECT_EQ(pipeline_->AddMean(0, 1, absl::MakeSpan(wrong)).code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
 TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   Make("none");
   StartWhole();

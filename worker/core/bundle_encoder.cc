@@ -35,9 +35,8 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
   Observe(task.chunks, task.published);
-  std::vector<std::vector<std::byte>> frames;
-  if (EncodeFrames(task, &frames).ok()) {
-    for (const std::vector<std::byte>& frame : frames) {
+  if (EncodeFrames(task, &frames_).ok()) {
+    for (const std::vector<std::byte>& frame : frames_) {
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
     }
   } else {
@@ -70,6 +69,7 @@ absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task,
   const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
   frames->resize(task.chunks.size());
   for (size_t i = 0; i < task.chunks.size(); ++i) {
+    (*frames)[i].clear();
     const absl::Status status =
         EncodeFrame(*lossless, {.gradient = task.gradients[i], .residual = {}}, &(*frames)[i]);
     if (!status.ok()) return status;

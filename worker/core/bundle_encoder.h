@@ -3,6 +3,7 @@
 // Pipeline that hands out its tasks.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -63,6 +64,7 @@ class BundleEncoder {
 
   std::vector<uint32_t> tensor_of_chunk_;
   Compressor compressor_;
+  std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.
 };
 
 }  // namespace sluice

@@ -415,7 +415,10 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
   }
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const Chunk& chunk = options_.layout.chunks[chunks[i]];
-    const absl::Status frame = ValidateFrames(Bytes(answer.results[i]), chunk.count);
+    absl::Status frame = ValidateFrames(Bytes(answer.results[i]), chunk.count);
+    if (frame.ok() && !DecodeAlone(Bytes(answer.results[i]))) {
+      frame = absl::InvalidArgumentError("no mean can be read from its format alone");
+    }
     if (frame.ok()) continue;
     return absl::Status(frame.code(),
                         absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
@@ -493,25 +496,50 @@ StepResult Pipeline::Result() const {
   return result;
 }
 
-absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
+absl::Status Pipeline::CheckMean(uint32_t tensor, size_t elements) const {
   Check(!open_, "means are there when the step is done");
-  if (tensor >= options_.table.size() || mean.size() != options_.table[tensor].elements()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the mean of tensor ", tensor, " was asked for in ", mean.size(), " elements: ",
-        tensor < options_.table.size()
-            ? absl::StrCat("it is ", ToString(options_.table[tensor]))
-            : absl::StrCat("the job has ", options_.table.size(), " tensors")));
+  if (tensor < options_.table.size() && elements == options_.table[tensor].elements()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the mean of tensor ", tensor, " was asked for in ", elements, " elements: ",
+                   tensor < options_.table.size()
+                       ? absl::StrCat("it is ", ToString(options_.table[tensor]))
+                       : absl::StrCat("the job has ", options_.table.size(), " tensors")));
+}
+
+absl::Span<const std::byte> Pipeline::ResultOf(uint32_t chunk) const {
+  const Chunk& place = options_.layout.chunks[chunk];
+  const std::vector<std::string>& results = shards_[place.shard].flights[place.bundle].results;
+  if (results.empty()) return {};
+  return Bytes(results[position_[chunk]]);
+}
+
+absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
+  absl::Status fits = CheckMean(tensor, mean.size());
+  if (!fits.ok()) return fits;
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
+    const absl::Span<const std::byte> result = ResultOf(id);
+    if (result.empty() && tensor >= trained_) continue;
+    std::fill(part.begin(), part.end(), 0.0f);
+    AddValidFrames(result, part);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::AddMean(uint32_t tensor, float scale, absl::Span<float> values) {
+  absl::Status fits = CheckMean(tensor, values.size());
+  if (!fits.ok()) return fits;
+  if (tensor >= trained_) {
+    return absl::InvalidArgumentError(absl::StrCat("buffer ", options_.table[tensor].name,
+                                                   " was to be added to: a buffer's mean takes the "
+                                                   "place of its values"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const Chunk& chunk = options_.layout.chunks[id];
-    const std::vector<std::string>& results = shards_[chunk.shard].flights[chunk.bundle].results;
-    const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
-    const bool nothing = results.empty();  // n = 0.
-    if (nothing && tensor >= trained_) continue;
-    std::fill(part.begin(), part.end(), 0.0f);
-    if (nothing) continue;
-    const absl::Status added = DecodeAddFrames(Bytes(results[position_[id]]), part);
-    Check(added.ok(), "a result was validated when it came");
+    AddScaledValidFrames(ResultOf(id), scale, &scratch_, values.subspan(chunk.offset, chunk.count));
   }
   return absl::OkStatus();
 }

@@ -129,6 +129,9 @@ class Pipeline {
   // The mean over what was included. Where nothing was: 0, or of a buffer what is in `mean`.
   // INVALID_ARGUMENT: no such tensor or another size.
   absl::Status DecodeMean(uint32_t tensor, absl::Span<float> mean) const;
+  // values[i] += scale * mean[i], with that mean. Of sparse results only the elements that they
+  // name are touched. INVALID_ARGUMENT: as above, or it is a buffer.
+  absl::Status AddMean(uint32_t tensor, float scale, absl::Span<float> values);
   // What was published up to the last step and is in no task yet. It will be in none: whoever takes
   // it has it observed.
   std::vector<Published> TakePublished();
@@ -177,6 +180,9 @@ class Pipeline {
   };
 
   bool AreBuffersDue(uint64_t step) const;
+  absl::Status CheckMean(uint32_t tensor, size_t elements) const;
+  // Of the chunk in the last step: one frame or two; none if n = 0.
+  absl::Span<const std::byte> ResultOf(uint32_t chunk) const;
   // What is left once all that is trained is encoded, in a step that takes no buffers.
   void SkipBuffers(Effects* effects);
   void SetExchange(uint32_t shard, uint32_t bundle, bool skip, std::vector<std::string> frames);
@@ -232,6 +238,7 @@ class Pipeline {
   uint32_t bundles_skipped_here_ = 0;
   std::string first_skipped_tensor_;
   std::string first_skipped_buffer_;
+  std::vector<float> scratch_;  // AddMean's.
   absl::Status status_;
 };
 

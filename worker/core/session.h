@@ -108,6 +108,10 @@ class Session {
   // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n =
   // 0). Of a buffer: the mean of its values, or nothing where n = 0. After Wait.
   virtual absl::Status Apply(uint32_t tensor, absl::Span<float> mean) = 0;
+  // values[i] += scale * mean[i] instead, for whoever has no use for the mean but that: plain
+  // descent is ApplyScaled(tensor, -rate, parameters). Of sparse results it touches only the
+  // elements that they name, some times faster. Not for buffers.
+  virtual absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) = 0;
 
   // After a step that said checkpoint_due: takes what the caller needs to go on from here, and
   // what the session has. Writes in the background; if that fails the coordinator is told and

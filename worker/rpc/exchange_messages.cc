@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/message_slices.h"
 
 namespace sluice {
 namespace {
@@ -78,20 +79,28 @@ CheckpointPart TakePart(const v1::CheckpointPart& message) {
           .server = message.server()};
 }
 
-void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message) {
-  message->set_step(exchange.step);
-  message->set_bundle(exchange.bundle);
-  message->set_skip(exchange.skip);
-  message->set_keys_only(exchange.keys_only);
-  for (const std::string& frame : exchange.frames) message->add_contributions()->set_frame(frame);
-  for (const uint32_t checksum : exchange.checksums) {
-    message->add_contributions()->set_checksum(checksum);
+grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
+                              const Sender* sender) {
+  v1::ExchangeRequest head;
+  if (sender != nullptr) SetSender(*sender, head.mutable_sender());
+  head.set_step(exchange->step);
+  head.set_bundle(exchange->bundle);
+  head.set_skip(exchange->skip);
+  head.set_keys_only(exchange->keys_only);
+  for (const uint32_t checksum : exchange->checksums) {
+    head.add_contributions()->set_checksum(checksum);
   }
-  message->set_plan_id(exchange.plan_id);
-  message->set_base_version(exchange.base_version);
-  message->set_acked_step(exchange.acked_step);
-  message->set_checkpoint_step(exchange.checkpoint_step);
-  message->set_generation(exchange.sender.generation);
+  head.set_plan_id(exchange->plan_id);
+  head.set_base_version(exchange->base_version);
+  head.set_acked_step(exchange->acked_step);
+  head.set_checkpoint_step(exchange->checkpoint_step);
+  head.set_generation(exchange->sender.generation);
+  MessageSlices message(head);
+  for (const std::string& frame : exchange->frames) {
+    message.AppendMessageOfBytes(v1::ExchangeRequest::kContributionsFieldNumber,
+                                 v1::Contribution::kFrameFieldNumber, frame, exchange);
+  }
+  return message.Take();
 }
 
 absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {

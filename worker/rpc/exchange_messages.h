@@ -1,6 +1,10 @@
 // Exchanges and answers between plain types and messages, on the worker's side.
 #pragma once
 
+#include <grpcpp/support/byte_buffer.h>
+
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "job/exchange.h"
 #include "job/snapshot.h"
@@ -13,8 +17,10 @@ void SetSender(const Sender& sender, v1::Sender* message);
 void SetPart(const CheckpointPart& part, v1::CheckpointPart* message);
 CheckpointPart TakePart(const v1::CheckpointPart& message);
 
-// Without the sender, which only a stream's first message carries.
-void SetRequest(const Exchange& exchange, v1::ExchangeRequest* message);
+// A serialized ExchangeRequest that refers to the frames in `exchange`, without copying them.
+// `sender`: only a stream's first message carries it; null: left out.
+grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
+                              const Sender* sender);
 
 // Takes the frames out of `message`. INVALID_ARGUMENT: an outcome that this version does not know.
 absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message);

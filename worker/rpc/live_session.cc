@@ -253,11 +253,24 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
 absl::Status LiveSession::Apply(uint32_t tensor, absl::Span<float> mean) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
-  if (!status_.ok()) return status_;
-  if (!has_result_) {
-    return FailLocked(absl::FailedPreconditionError("Apply was called before Wait"));
-  }
-  absl::Status status = pipeline_.DecodeMean(tensor, mean);
+  absl::Status status = MayApply();
+  return Applied(started, status.ok() ? pipeline_.DecodeMean(tensor, mean) : std::move(status));
+}
+
+absl::Status LiveSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  absl::Status status = MayApply();
+  return Applied(started,
+                 status.ok() ? pipeline_.AddMean(tensor, scale, values) : std::move(status));
+}
+
+absl::Status LiveSession::MayApply() const {
+  if (!status_.ok() || has_result_) return status_;
+  return absl::FailedPreconditionError("Apply was called before Wait");
+}
+
+absl::Status LiveSession::Applied(absl::Time started, absl::Status status) {
   if (!status.ok()) return FailLocked(std::move(status));
   if (pipeline_.step() > 0) {
     counters_.decode_seconds += absl::ToDoubleSeconds(clock_.Now() - started);

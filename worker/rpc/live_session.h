@@ -35,6 +35,7 @@ class LiveSession final : public ShardStream::Events {
   absl::Status Skip();
   absl::StatusOr<StepResult> Wait();
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
+  absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values);
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Before the first step.
   absl::Status Restore(const SavedCompressor& uplink) { return encoder_.Restore(uplink); }
@@ -75,6 +76,9 @@ class LiveSession final : public ShardStream::Events {
   void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(const Pipeline::Effects& effects);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayApply() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Applied(absl::Time started, absl::Status status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Lost(absl::Status status) const;
   void ReportNotSaved(absl::string_view why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

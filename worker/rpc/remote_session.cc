@@ -56,6 +56,9 @@ class RemoteSession final : public Session {
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override {
     return live_ == nullptr ? NotJoined() : live_->Apply(tensor, mean);
   }
+  absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override {
+    return live_ == nullptr ? NotJoined() : live_->ApplyScaled(tensor, scale, values);
+  }
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
     if (live_ == nullptr) return NotJoined();
     return live_->SaveCheckpoint(std::move(state), std::move(files));

@@ -11,16 +11,18 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
+// As bytes: a generated stub would copy all frames into a message.
+constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 
 }  // namespace
 
 // One stream. Lives until its OnDone. Writes start outside gRPC's own events, so a hold keeps
 // OnDone away until the stream is broken and no write is being prepared.
 class ShardStream::Call final
-    : public grpc::ClientBidiReactor<v1::ExchangeRequest, v1::ExchangeReply> {
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ExchangeReply> {
  public:
   Call(ShardStream* owner, const Sender& sender) : owner_(owner), sender_(sender) {
-    owner_->stub_->async()->Exchange(&context_, this);
+    owner_->stub_.PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
     AddHold();
     StartRead(&reply_);
   }
@@ -44,11 +46,9 @@ class ShardStream::Call final
       queue_.pop_front();
       writing_ = true;
     }
-    request_.Clear();
-    if (first_) SetSender(sender_, request_.mutable_sender());
+    request_ = RequestBytes(exchange, first_ ? &sender_ : nullptr);
     first_ = false;
-    SetRequest(*exchange, &request_);
-    if (exchange->step > 0) owner_->bytes_up_ += request_.ByteSizeLong() + kMessagePrefix;
+    if (exchange->step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
     StartWrite(&request_);
   }
 
@@ -113,8 +113,8 @@ class ShardStream::Call final
   ShardStream* const owner_;
   const Sender sender_;
   grpc::ClientContext context_;
-  v1::ExchangeRequest request_;  // Belongs to whoever set writing_.
-  bool first_ = true;            // Likewise.
+  grpc::ByteBuffer request_;  // Belongs to whoever set writing_.
+  bool first_ = true;         // Likewise.
   v1::ExchangeReply reply_;
   std::shared_ptr<Call> self_;
   Mutex mutex_;
@@ -129,7 +129,7 @@ ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& send
       address_(std::move(address)),
       events_(events),
       channel_(MakeChannel(address_)),
-      stub_(v1::ParameterShard::NewStub(channel_)),
+      stub_(channel_),
       sender_(sender) {}
 
 ShardStream::~ShardStream() {

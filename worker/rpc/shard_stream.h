@@ -3,6 +3,10 @@
 // a call to a method.
 #pragma once
 
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/byte_buffer.h>
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -10,7 +14,7 @@
 
 #include "base/mutex.h"
 #include "job/exchange.h"
-#include "sluice/v1/parameter_shard.grpc.pb.h"
+#include "sluice/v1/parameter_shard.pb.h"
 
 namespace sluice {
 
@@ -56,7 +60,7 @@ class ShardStream {
   const std::string address_;
   Events* const events_;
   const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<v1::ParameterShard::Stub> stub_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ExchangeReply> stub_;
   std::atomic<uint64_t> bytes_up_ = 0;
   std::atomic<uint64_t> bytes_down_ = 0;
   mutable Mutex mutex_;
