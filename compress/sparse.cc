@@ -13,6 +13,7 @@
 #include "compress/position_coding.h"
 #include "compress/simd/select.h"
 #include "compress/sparse_values.h"
+#include "hwy/cache_control.h"
 
 namespace sluice {
 namespace {
@@ -353,6 +354,8 @@ void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum)
 void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
                            absl::Span<float> sum) {
   ForEachBatch(payload, [scale, sum](const uint32_t* positions, absl::Span<float> values) {
+    // Parameters lie in memory: all of a batch are on their way before the first is needed.
+    for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(sum.data() + positions[i]);
     for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += scale * values[i];
   });
 }

@@ -55,6 +55,9 @@ class OpenBundle {
   // step uses the same aggregators.
   void SumPrefix();
   bool complete() const { return arrived_ == arrivals_.size(); }
+  // Bytes that `rank` was told nothing of.
+  void SetUnanswered(uint32_t rank, uint64_t bytes) { arrivals_[rank].unanswered = bytes; }
+  uint64_t unanswered(uint32_t rank) const { return arrivals_[rank].unanswered; }
   uint64_t held_bytes() const { return held_bytes_; }
   absl::Time first_arrival() const { return first_arrival_; }
   absl::Time last_arrival() const { return last_arrival_; }
@@ -72,6 +75,7 @@ class OpenBundle {
     bool arrived = false;
     bool skipped = false;
     uint32_t checksum = 0;
+    uint64_t unanswered = 0;
     std::vector<std::string> frames;  // Until they are summed.
   };
   const absl::Span<const uint32_t> counts_;

@@ -195,7 +195,9 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   }
   ++stats_.contributions;
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
-  for (const std::string& frame : exchange.frames) stats_.bytes_in += frame.size();
+  uint64_t bytes = 0;
+  for (const std::string& frame : exchange.frames) bytes += frame.size();
+  stats_.bytes_in += bytes;
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   ranks_[rank].invalid_running = 0;
   stats_.held_bytes -= open->held_bytes();
@@ -207,15 +209,29 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   if (exchange.step == open_step_ && open->complete()) {
     Close(exchange.bundle, out);
     AdvanceSteps(out);
+  } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
+    ranks_[rank].unanswered += bytes;
+    open->SetUnanswered(rank, bytes);
   } else {
+    ranks_[rank].answered = stream;
     Answer(stream, exchange, Outcome::kPending, "", out);
   }
+}
+
+// The first on a stream is answered, so that its sender learns which process it talks to; and so is
+// all that may have to be sent again.
+bool Shard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
+  return rank.answered == stream && !options_.replay &&
+         rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 
 void Shard::Close(uint32_t bundle, Effects* out) {
   AnnounceCheckpoint(out);
   const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
   stats_.held_bytes -= open->held_bytes();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank].unanswered -= open->unanswered(rank);
+  }
   std::shared_ptr<ExchangeAnswer> answer = open_step_ == 0 ? CloseWithRankZero(bundle, open.get())
                                                            : CloseWithMean(bundle, open.get(), out);
   answer->outcome = Outcome::kResult;

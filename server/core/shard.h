@@ -50,6 +50,9 @@ struct ShardOptions {
   // The other parties may be further than first_step: the workers send again what this shard lost.
   // Requests that show so are answered NEED with the open step, and change nothing.
   bool replay = false;
+  // Of a rank's admitted contributions to bundles that are not closed: so many go without a
+  // PENDING, since their RESULT gives the credits back too. 0: none.
+  uint64_t unanswered_bytes = 0;
   uint32_t invalid_limit = 3;   // So many invalid ones running fence a rank.
   uint32_t busy_retry_ms = 50;  // What BUSY says at first; an eighth of the step's wait later,
   uint32_t busy_retry_ms_max = 1000;                   // up to this.
@@ -154,10 +157,12 @@ class Shard {
     bool buffers = false;  // Most steps have nothing for it.
   };
   struct RankState {
-    StreamId stream = 0;     // Where its results go; 0: nowhere now.
-    uint64_t acked = 0;      // By its present holder.
-    uint64_t reached = 0;    // The highest step that its present holder sent something of.
-    uint64_t inherited = 0;  // Up to this step an earlier holder may have contributed.
+    StreamId stream = 0;      // Where its results go; 0: nowhere now.
+    StreamId answered = 0;    // The last stream that something was answered on.
+    uint64_t unanswered = 0;  // Bytes; see ShardOptions.
+    uint64_t acked = 0;       // By its present holder.
+    uint64_t reached = 0;     // The highest step that its present holder sent something of.
+    uint64_t inherited = 0;   // Up to this step an earlier holder may have contributed.
     uint32_t invalid_running = 0;
     std::string fenced;  // Why; empty: it is not.
   };
@@ -197,6 +202,7 @@ class Shard {
                         Effects* out);
   void GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
+  bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
   std::shared_ptr<ExchangeAnswer> CloseWithRankZero(uint32_t bundle, OpenBundle* open);
   std::shared_ptr<ExchangeAnswer> CloseWithMean(uint32_t bundle, OpenBundle* open, Effects* out);

@@ -105,6 +105,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .log = {},
           .replay_bytes = checkpoint.enabled() ? checkpoint.replay_limit : 0,
           .replay = start.replay,
+          .unanswered_bytes = start.window_bytes / 4,
           .restore = std::move(snapshot),
           .restored_ranks = start.restore_world_size};
 }

@@ -14,6 +14,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // One element of codec none that is NaN, with a right checksum.
 std::string NanFrame() {
@@ -67,6 +69,38 @@ TEST(Shard, SumsInRankOrderWhateverTheArrivalOrder) {
     EXPECT_EQ(result, results[0]);
     EXPECT_THAT(DecodedFrame(result, 2), ElementsAre(0, 0));
   }
+}
+
+// A PENDING costs as much as a RESULT; where credits are plenty the RESULT that follows is enough.
+TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
+  const size_t small = Contribution(0, 1, 0, 1).frames[0].size();
+  ShardOptions options = SmallShard(2);
+  options.unanswered_bytes = small;
+  ShardUnderTest shard(options);
+  for (uint64_t step = 1; step <= 4; ++step) {
+    const std::vector<ShardEffect> first = shard.Send(Contribution(0, step, 0, 3));
+    EXPECT_THAT(first, SizeIs(step == 1 ? 1 : 0)) << step;
+    EXPECT_EQ(shard.Ask(Contribution(0, step, 1, 3)).outcome, Outcome::kPending) << "over it";
+    EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, step, 0, 3))).outcome, Outcome::kPending);
+    // Closing makes room for the next.
+    for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+      const std::vector<ShardEffect> closed = shard.Send(Contribution(1, step, bundle, 4));
+      ASSERT_THAT(closed, SizeIs(2)) << step;
+      EXPECT_EQ(std::get<Reply>(closed[0]).answer->outcome, Outcome::kResult);
+    }
+  }
+  // Another stream: its sender does not know yet to whom it talks.
+  EXPECT_THAT(shard.SendOn(9, Contribution(0, 5, 0, 3)), SizeIs(1));
+}
+
+TEST(Shard, AnswersAllThatMayHaveToBeSentAgain) {
+  ShardOptions options = SmallShard(2);
+  options.unanswered_bytes = 1 << 20;
+  options.replay = true;
+  options.parameters_agree = true;
+  ShardUnderTest shard(options);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, Outcome::kPending);
 }
 
 TEST(Shard, RetryAfterALostReplyGetsTheSameResultAndCountsOnce) {

@@ -338,6 +338,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.busy_retry_ms = kRetryMs;
   options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
   options.replay = start.replay;
+  options.unanswered_bytes = start.window_bytes / 4;
   options.restore = *std::move(snapshot);
   if (options_.tight_memory) options.max_memory = MaxMemory(server.shard, layout_);
   absl::StatusOr<std::unique_ptr<Shard>> core = Shard::Create(std::move(options));
