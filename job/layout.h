@@ -13,8 +13,9 @@ namespace sluice {
 struct LayoutParameters {
   // Of the largest chunk: 256 KiB of fp32.
   uint32_t chunk_elements = 65536;
-  // A bundle is closed when it holds at least this many: 1 MiB of fp32.
-  uint32_t bundle_elements = 262144;
+  // A bundle is closed when it holds at least this many: 4 MiB of fp32. What a message costs beside
+  // its bytes is as much as to encode half a megabyte of fp32 (docs/performance.md).
+  uint32_t bundle_elements = 1 << 20;
 
   friend bool operator==(const LayoutParameters&, const LayoutParameters&) = default;
 };
