@@ -218,14 +218,17 @@ def collect(options: argparse.Namespace, ranks: list[subprocess.Popen]) -> list[
     end = time.monotonic() + options.timeout
     try:
         # One that fails makes the others wait, so whoever ends with an error first is the one to name.
-        while any(rank.poll() is None for rank in ranks):
-            failed = [i for i, rank in enumerate(ranks) if rank.poll()]
+        running = True
+        while running:
+            running = any(rank.poll() is None for rank in ranks)
+            failed = [i for i, rank in enumerate(ranks) if rank.returncode]
             if failed:
                 message = ranks[failed[0]].stderr.read().strip().splitlines()[-1:] or ["it said nothing"]
                 sys.exit(f"rank {failed[0]} ended with status {ranks[failed[0]].returncode}: {message[0]}")
             if time.monotonic() > end:
                 sys.exit(f"DDP did not end in {options.timeout} s; --timeout gives it more")
-            time.sleep(0.05)
+            if running:
+                time.sleep(0.05)
         return [[json.loads(line) for line in rank.stdout] for rank in ranks]
     finally:
         for rank in ranks:

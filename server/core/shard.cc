@@ -221,7 +221,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
 // The first on a stream is answered, so that its sender learns which process it talks to; and so is
 // all that may have to be sent again.
 bool Shard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
-  return rank.answered == stream && !options_.replay &&
+  return options_.unanswered_bytes > 0 && rank.answered == stream && !options_.replay &&
          rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 

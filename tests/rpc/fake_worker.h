@@ -139,6 +139,15 @@ class FakeWorker {
   v1::JoinReply grant_;
 };
 
+// The next reply that is not PENDING: a server may leave those out.
+inline v1::ExchangeReply AwaitReply(FakeWorker::OpenStream* open) {
+  v1::ExchangeReply reply;
+  do {
+    Check(open->stream->Read(&reply), "a reply came");
+  } while (reply.outcome() == v1::OUTCOME_PENDING);
+  return reply;
+}
+
 // Sends and waits for the next reply.
 inline v1::ExchangeReply Ask(FakeWorker::OpenStream* open, const v1::ExchangeRequest& request) {
   open->stream->Write(request);

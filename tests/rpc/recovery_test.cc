@@ -96,15 +96,16 @@ class RecoveryTest : public ::testing::Test {
   }
   void ExchangeStep(uint64_t step) {
     for (uint32_t shard = 0; shard < kShards; ++shard) {
-      v1::ExchangeReply reply;
       for (uint32_t rank = 0; rank < kWorkers; ++rank) {
         v1::ExchangeRequest request = workers_[rank]->Contribution(step, 1);
         request.set_checkpoint_step(checkpoint_step_);
-        reply = Ask(&StreamOf(rank, shard), request);
+        StreamOf(rank, shard).stream->Write(request);
       }
-      ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
-      ASSERT_TRUE(StreamOf(0, shard).stream->Read(&reply));
-      if (shard == 0 && reply.checkpoint_step() != 0) checkpoint_step_ = reply.checkpoint_step();
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+        const v1::ExchangeReply reply = AwaitReply(&StreamOf(rank, shard));
+        ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
+        if (shard == 0 && reply.checkpoint_step() != 0) checkpoint_step_ = reply.checkpoint_step();
+      }
     }
     if (checkpoint_step_ == step) ReportParts();
   }
@@ -320,12 +321,13 @@ class ExactRecoveryTest : public RecoveryTest {
       StreamOf(rank, shard) = workers_[rank]->Open(shard);
     }
     for (uint64_t step = first; step <= last; ++step) {
-      v1::ExchangeReply reply;
       for (uint32_t rank = 0; rank < kWorkers; ++rank) {
-        reply = Ask(&StreamOf(rank, shard), workers_[rank]->Contribution(step, 1));
+        StreamOf(rank, shard).stream->Write(workers_[rank]->Contribution(step, 1));
       }
-      ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
-      ASSERT_TRUE(StreamOf(0, shard).stream->Read(&reply));
+      for (uint32_t rank = 0; rank < kWorkers; ++rank) {
+        const v1::ExchangeReply reply = AwaitReply(&StreamOf(rank, shard));
+        ASSERT_EQ(reply.outcome(), v1::OUTCOME_RESULT) << reply.message();
+      }
     }
   }
   // Shard 0 names one only when the workers were heard of.

@@ -93,6 +93,13 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
   EXPECT_THAT(shard.SendOn(9, Contribution(0, 5, 0, 3)), SizeIs(1));
 }
 
+TEST(Shard, AnswersEverythingUnlessToldOtherwise) {
+  ShardUnderTest shard(SmallShard(2));
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    EXPECT_EQ(shard.Ask(SkipOf(0, 1, bundle)).outcome, Outcome::kPending);
+  }
+}
+
 TEST(Shard, AnswersAllThatMayHaveToBeSentAgain) {
   ShardOptions options = SmallShard(2);
   options.unanswered_bytes = 1 << 20;
