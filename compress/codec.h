@@ -46,9 +46,7 @@ struct EncodeInput {
   MagnitudeHistogram* magnitudes = nullptr;  // If set and the codec wants it, counts |acc| ...
   size_t magnitude_stride = 0;               // ... of one in so many elements; 0: as it sees fit.
   uint64_t* kept = nullptr;  // If set, a codec with a density adds how many elements it kept.
-  // If set, a codec that knows without looking lowers it to what no |residual| is above afterwards.
-  float* residual_bound = nullptr;
-  double density = 0;  // In place of the codec's own, where a threshold is taken; 0: its own.
+  double density = 0;        // In place of the codec's own, where a threshold is taken; 0: its own.
   // Random numbers come from these alone (base/random.h). Both differ by chunk and step; `own_key`
   // also by sender, `shared_key` is the same for all senders of a chunk.
   uint64_t own_key = 0;

@@ -1,17 +1,13 @@
 #include "compress/compensator.h"
 
 #include <algorithm>
-#include <bit>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/accumulator.h"
 #include "compress/dgc.h"
 #include "compress/difference.h"
-#include "compress/float_bits.h"
 #include "compress/frame.h"
-#include "compress/simd/accumulate.h"
 
 namespace sluice {
 namespace {
@@ -28,13 +24,7 @@ class ErrorFeedback final : public Compensator {
 
   absl::Status Check(absl::Span<const float> gradient) const override {
     absl::Status size = CheckSize(gradient.size(), count_);
-    if (!size.ok()) return size;
-    // Most of the time that says enough, and the residual need not be read a second time.
-    const uint32_t largest = LargestMagnitudeBits(gradient.data(), nullptr, gradient.size());
-    if (largest < kInfinityBits && IsFinite(std::bit_cast<float>(largest) + residual_bound_)) {
-      return absl::OkStatus();
-    }
-    return CheckAccumulator(gradient, residual_);
+    return size.ok() ? CheckAccumulator(gradient, residual_) : size;
   }
 
   absl::Status Encode(const Codec& codec, EncodeInput input,
@@ -43,8 +33,6 @@ class ErrorFeedback final : public Compensator {
     if (!codec.lossless()) residual_.resize(count_);
     input.residual = absl::MakeSpan(residual_);
     input.finite = true;
-    if (!residual_.empty()) residual_bound_ = kUnknown;
-    input.residual_bound = &residual_bound_;
     return EncodeFrame(codec, input, frame);
   }
 
@@ -52,23 +40,16 @@ class ErrorFeedback final : public Compensator {
     absl::Status valid = ValidateFrame(frame, count_);
     if (!valid.ok()) return valid;
     residual_.resize(count_);
-    residual_bound_ = kUnknown;
     return DecodeAddFrame(frame, absl::MakeSpan(residual_));
   }
 
   absl::Span<const float> residual() const override { return residual_; }
 
-  std::vector<StateField> State() override {
-    residual_bound_ = kUnknown;  // Whoever asks may restore it.
-    return {{"residual", &residual_, count_}};
-  }
+  std::vector<StateField> State() override { return {{"residual", &residual_, count_}}; }
 
  private:
-  static constexpr float kUnknown = std::numeric_limits<float>::infinity();
-
   const size_t count_;
   std::vector<float> residual_;  // Empty: all zero.
-  float residual_bound_ = 0;     // No magnitude in it is above.
 };
 
 class NoFeedback final : public Compensator {

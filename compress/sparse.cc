@@ -83,26 +83,19 @@ class SparseCodec : public Codec {
   }
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
     float floor = 0;
-    float left = 0;
-    const size_t kept = Keep(input, &floor, &left);
+    const size_t kept = Keep(input, &floor);
     if (input.magnitudes != nullptr && density() > 0) {
       // The residual is acc by now, and in a cache.
       input.magnitudes->Add(input.residual.empty() ? input.gradient : input.residual, {},
                             input.magnitude_stride);
     }
     Write(input, kept, format_, index_, floor, out);
-    if (input.residual_bound != nullptr) {
-      // Write has put what the codes lose in place of the values.
-      for (size_t i = 0; i < kept; ++i) left = std::max(left, std::abs(input.scratch->values[i]));
-      *input.residual_bound = left;
-    }
     if (input.kept != nullptr) *input.kept += kept;
   }
 
  protected:
-  // As Select, for what the codec keeps. None of it is smaller than `*floor`, nothing else larger
-  // than `*left`.
-  virtual size_t Keep(const EncodeInput& input, float* floor, float* left) const = 0;
+  // As Select, for what the codec keeps; `*floor`: what none of it is smaller than.
+  virtual size_t Keep(const EncodeInput& input, float* floor) const = 0;
 
  private:
   const ValueFormat format_;
@@ -116,7 +109,7 @@ class TopKCodec final : public SparseCodec {
   double density() const override { return density_; }
 
  private:
-  size_t Keep(const EncodeInput& input, float* floor, float* left) const override {
+  size_t Keep(const EncodeInput& input, float* floor) const override {
     float threshold = input.threshold;
     if (!(threshold > 0)) {
       MagnitudeHistogram own;
@@ -124,7 +117,6 @@ class TopKCodec final : public SparseCodec {
       threshold = own.ThresholdFor(input.density > 0 ? input.density : density_);
     }
     *floor = UsableThreshold(threshold);
-    *left = *floor;
     return Select(input, *floor);
   }
 
@@ -137,9 +129,8 @@ class ThresholdCodec final : public SparseCodec {
       : SparseCodec(spec), threshold_(UsableThreshold(static_cast<float>(spec.level))) {}
 
  private:
-  size_t Keep(const EncodeInput& input, float* floor, float* left) const override {
+  size_t Keep(const EncodeInput& input, float* floor) const override {
     *floor = threshold_;
-    *left = *floor;
     return Select(input, threshold_);
   }
 
@@ -151,7 +142,7 @@ class TopKExactCodec final : public SparseCodec {
   explicit TopKExactCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
 
  private:
-  size_t Keep(const EncodeInput& input, float* floor, float* left) const override;
+  size_t Keep(const EncodeInput& input, float* floor) const override;
 
   const double density_;
 };
@@ -245,10 +236,9 @@ void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
   }
 }
 
-size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor, float* left) const {
+size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
   const auto wanted =
       static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
-  *left = std::numeric_limits<float>::infinity();
   if (wanted == 0) return 0;
   // The guess is for speed alone: what is kept does not depend on it.
   const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
@@ -268,7 +258,6 @@ size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor, float* left)
     smallest = std::min(smallest, std::abs(input.scratch->values[i]));
   }
   *floor = UsableThreshold(smallest);
-  *left = smallest;
   return found;
 }
 

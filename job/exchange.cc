@@ -9,8 +9,7 @@ namespace sluice {
 uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   uint32_t crc = 0;
   for (const std::string& chunk : frames) {
-    absl::Span<const std::byte> left(reinterpret_cast<const std::byte*>(chunk.data()),
-                                     chunk.size());
+    absl::Span<const std::byte> left = FrameBytes(chunk);
     do {
       const absl::Span<const std::byte> frame = TakeFrame(&left);
       const uint32_t checksum = frame.size() < kFrameHeaderSize ? 0 : FrameChecksum(frame);

@@ -2,11 +2,19 @@
 // proto/sluice/v1 without protobuf, for the pure cores on both sides. Rules: docs/protocol.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace sluice {
+
+// Frames travel as strings and are read as bytes.
+inline absl::Span<const std::byte> FrameBytes(const std::string& frames) {
+  return {reinterpret_cast<const std::byte*>(frames.data()), frames.size()};
+}
 
 // Who sent something. (job_uid, term, rank) belong to the key of a contribution; the rest are
 // fences.

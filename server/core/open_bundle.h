@@ -15,11 +15,6 @@
 
 namespace sluice {
 
-// Frames travel as strings and are read as bytes.
-inline absl::Span<const std::byte> FrameBytes(const std::string& frame) {
-  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
-}
-
 // Memory for sums, used again and again: fresh memory costs a page fault for every 4 KiB, which is
 // more than the sum itself.
 class SumPool {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -64,22 +63,16 @@ class LoneCodec {
     if (!state.empty()) {
       codec_->InitState(gradient.size(), rows, keys.shared, absl::MakeSpan(state));
     }
-    float bound = std::numeric_limits<float>::infinity();
-    const absl::Status status = EncodeFrame(*codec_,
-                                            {.gradient = gradient,
-                                             .residual = residual,
-                                             .threshold = threshold,
-                                             .magnitudes = magnitudes,
-                                             .residual_bound = &bound,
-                                             .own_key = keys.own,
-                                             .shared_key = keys.shared,
-                                             .rows = rows,
-                                             .state = absl::MakeSpan(state)},
-                                            frame);
-    if (!status.ok()) return status;
-    for (const float left : residual)
-      Check(std::abs(left) <= bound, "the bound of a residual holds");
-    return status;
+    return EncodeFrame(*codec_,
+                       {.gradient = gradient,
+                        .residual = residual,
+                        .threshold = threshold,
+                        .magnitudes = magnitudes,
+                        .own_key = keys.own,
+                        .shared_key = keys.shared,
+                        .rows = rows,
+                        .state = absl::MakeSpan(state)},
+                       frame);
   }
 
   // Must succeed. As the spec's compensator calls it first: codecs may prefer the least error where

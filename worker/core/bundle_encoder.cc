@@ -6,13 +6,10 @@
 #include "compress/accumulator.h"
 #include "compress/codec_table.h"
 #include "compress/frame.h"
+#include "job/exchange.h"
 
 namespace sluice {
 namespace {
-
-absl::Span<const std::byte> Bytes(const std::string& frames) {
-  return {reinterpret_cast<const std::byte*>(frames.data()), frames.size()};
-}
 
 std::vector<uint32_t> TensorsOfChunks(const Layout& layout) {
   std::vector<uint32_t> tensors;
@@ -54,7 +51,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
 void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
                             absl::Span<const std::string> published) {
   for (size_t i = 0; i < published.size(); ++i) {
-    compressor_.Observe(chunks[i], Bytes(published[i]));
+    compressor_.Observe(chunks[i], FrameBytes(published[i]));
   }
 }
 

@@ -17,10 +17,6 @@ constexpr uint32_t kRepeatsMax = 8;
 constexpr uint64_t kNamedAhead = 2;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
 
-absl::Span<const std::byte> Bytes(const std::string& frame) {
-  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
-}
-
 uint64_t TotalSize(const std::vector<std::string>& frames) {
   uint64_t bytes = 0;
   for (const std::string& frame : frames) bytes += frame.size();
@@ -415,8 +411,8 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
   }
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const Chunk& chunk = options_.layout.chunks[chunks[i]];
-    absl::Status frame = ValidateFrames(Bytes(answer.results[i]), chunk.count);
-    if (frame.ok() && !DecodeAlone(Bytes(answer.results[i]))) {
+    absl::Status frame = ValidateFrames(FrameBytes(answer.results[i]), chunk.count);
+    if (frame.ok() && !DecodeAlone(FrameBytes(answer.results[i]))) {
       frame = absl::InvalidArgumentError("no mean can be read from its format alone");
     }
     if (frame.ok()) continue;
@@ -512,7 +508,7 @@ absl::Span<const std::byte> Pipeline::ResultOf(uint32_t chunk) const {
   const Chunk& place = options_.layout.chunks[chunk];
   const std::vector<std::string>& results = shards_[place.shard].flights[place.bundle].results;
   if (results.empty()) return {};
-  return Bytes(results[position_[chunk]]);
+  return FrameBytes(results[position_[chunk]]);
 }
 
 absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
