@@ -4,14 +4,15 @@
 
 #include <cstdio>
 
-#include "worker/train/models.h"
+#include "worker/models/make_model.h"
 #include "worker/train/parameters_file.h"
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
   sluice::ModelSpec spec;
   spec.name = "simple_cnn";
-  const auto model = sluice::MakeModel(spec, {28, 28});
+  const auto model =
+      sluice::MakeModel(spec, {.channels = 1, .height = 28, .width = 28, .classes = 10});
   if (!model.ok()) return 1;
   {
     const torch::NoGradGuard no_grad;

@@ -15,7 +15,7 @@ constexpr uint32_t kEvaluationBatch = 250;
 
 }  // namespace
 
-absl::StatusOr<Evaluation> Evaluate(torch::nn::Sequential model, const LabelledImages& images,
+absl::StatusOr<Evaluation> Evaluate(Model* model, const LabelledImages& images,
                                     const Normalization& normalization,
                                     const std::atomic<bool>* stop) {
   const torch::NoGradGuard no_grad;

@@ -1,11 +1,10 @@
 // Evaluation: how well a model does on a data set.
 #pragma once
 
-#include <torch/nn/modules/container/sequential.h>
-
 #include <atomic>
 
 #include "absl/status/statusor.h"
+#include "worker/models/model.h"
 #include "worker/train/labelled_images.h"
 
 namespace sluice {
@@ -16,7 +15,7 @@ struct Evaluation {
 };
 
 // Leaves the model in training mode. CANCELLED when `stop` (may be null) becomes true meanwhile.
-absl::StatusOr<Evaluation> Evaluate(torch::nn::Sequential model, const LabelledImages& images,
+absl::StatusOr<Evaluation> Evaluate(Model* model, const LabelledImages& images,
                                     const Normalization& normalization,
                                     const std::atomic<bool>* stop);
 

@@ -12,13 +12,14 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/random.h"
+#include "worker/models/make_model.h"
 #include "worker/torch/data_parallel.h"
 #include "worker/torch/torch_status.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/image_batches.h"
 #include "worker/train/labelled_images.h"
 #include "worker/train/learning_rate.h"
-#include "worker/train/models.h"
 #include "worker/train/optimizers.h"
 #include "worker/train/parameters_file.h"
 #include "worker/train/shard_sampler.h"
@@ -39,6 +40,7 @@ constexpr absl::Duration kReportEvery = absl::Seconds(1);
 constexpr absl::Duration kLogEvery = absl::Seconds(10);
 constexpr uint64_t kCompareParametersEvery = 500;  // Steps.
 constexpr uint32_t kMaxSkippedInARow = 20;
+constexpr uint64_t kTrainingStream = 0x5452;  // Keeps this use of the seed apart from others.
 
 // A mean of losses, added up as they come.
 struct LossMean {
@@ -118,7 +120,7 @@ class TrainingRun {
 
   std::shared_ptr<const TrainingData> data_;
   JoinInfo joined_;
-  torch::nn::Sequential model_ = nullptr;
+  std::shared_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<ShardSampler> sampler_;
@@ -158,10 +160,16 @@ absl::Status TrainingRun::Prepare() {
     data_ = *std::move(data);
   }
   torch::manual_seed(spec_.seed);
-  absl::StatusOr<torch::nn::Sequential> model =
-      MakeModel(spec_.model, ImageShape{data_->training.height, data_->training.width});
+  absl::StatusOr<std::shared_ptr<Model>> model =
+      MakeModel(spec_.model, {.channels = 1,
+                              .height = data_->training.height,
+                              .width = data_->training.width,
+                              .classes = kImageClasses});
   if (!model.ok()) return model.status();
-  model_ = *model;
+  model_ = *std::move(model);
+  // Ranks have equal parameters, but what a model draws while it trains (dropout) is each rank's
+  // own.
+  torch::manual_seed(CounterRandom(spec_.seed, kTrainingStream, rank_).Next());
   absl::StatusOr<std::unique_ptr<DataParallel>> parallel = DataParallel::Create(
       *model_, session_, {.accumulation_steps = spec_.gradient_accumulation_steps});
   if (!parallel.ok()) return parallel.status();
@@ -368,7 +376,7 @@ absl::Status TrainingRun::WatchForNonFinite(const StepResult& result) {
 absl::Status TrainingRun::EvaluateNow() {
   if (data_->test.count == 0) return absl::OkStatus();
   absl::StatusOr<Evaluation> evaluation =
-      Evaluate(model_, data_->test, data_->normalization, options_.stop);
+      Evaluate(model_.get(), data_->test, data_->normalization, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   evaluation_ = *evaluation;
   logger_.Info(absl::StrFormat("epoch %d, step %d of %d: test accuracy %.2f %%, test loss %.4f",

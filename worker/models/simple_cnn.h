@@ -1,0 +1,18 @@
+// SimpleCnn: two convolutions and two linear layers, for MNIST and its relatives.
+#pragma once
+
+#include <memory>
+
+#include "worker/models/model.h"
+#include "worker/models/sample_shape.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kSimpleCnnMinSide = 4;
+
+// 5×5 convolutions to 16 and 32 channels, each halved by max pooling, then 128 and the scores:
+// 215,370 parameters for grey images of 28 × 28 and ten classes. Images have at least
+// kSimpleCnnMinSide pixels on either side.
+std::shared_ptr<Model> MakeSimpleCnn(const SampleShape& shape);
+
+}  // namespace sluice
