@@ -53,6 +53,7 @@ class ExchangeBench {
                          ExchangeSamples* samples);
   absl::Status MeasureAll();
   absl::Status CheckCoordinator() const;
+  void FindServers(const std::string& coordinator, ExchangeSession* session);
   absl::Status WriteJson(absl::string_view text);
   int Fail(const absl::Status& status, int code);
 
@@ -151,18 +152,36 @@ absl::Status ExchangeBench::Prepare() {
   return MakeFolders();
 }
 
-absl::Status ExchangeBench::CheckCoordinator() const {
-  if (options_.connect.empty()) return absl::OkStatus();
-  StatusClient client(options_.connect);
+absl::StatusOr<v1::GetStatusReply> AskStatus(const std::string& coordinator) {
+  StatusClient client(coordinator);
   client.Ask(kStatusTimeout);
   absl::StatusOr<v1::GetStatusReply> status = absl::UnavailableError("no answer");
   client.Take(kStatusTimeout, &status);
+  return status;
+}
+
+absl::Status ExchangeBench::CheckCoordinator() const {
+  if (options_.connect.empty()) return absl::OkStatus();
+  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(options_.connect);
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat("--connect: no coordinator answers at ",
                                                options_.connect, " (", status.status().message(),
                                                "): is sluice-server running there?"));
   }
   return CheckRemoteJob(*status, JobOf(codecs_));
+}
+
+// The coordinator knows them all once every worker has joined.
+void ExchangeBench::FindServers(const std::string& coordinator, ExchangeSession* session) {
+  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(coordinator);
+  if (!status.ok()) {
+    console_.Warning(
+        absl::StrCat("servers are not asked for their stages: ", status.status().message()));
+    return;
+  }
+  std::vector<std::string> addresses;
+  for (const v1::ShardStatus& shard : status->shards()) addresses.push_back(shard.address());
+  session->AskServers(addresses);
 }
 
 absl::Status ExchangeBench::MakeFolders() {
@@ -244,6 +263,7 @@ absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& cod
                                                        uint32_t warmup, uint32_t repeats) {
   absl::StatusOr<LaunchPlan> plan = PlanOf(codecs);
   if (!plan.ok()) return plan.status();
+  const std::string coordinator = plan->coordinator;
   ExchangeSession session(*std::move(plan), absl::Seconds(options_.timeout_seconds), &*signals_,
                           &clock_);
   ExchangeSamples samples;
@@ -254,8 +274,13 @@ absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& cod
         absl::StrCat(status.message(), "\n  The servers at ", options_.connect,
                      " must run what the same command prints with --print-job."));
   }
+  if (status.ok()) FindServers(coordinator, &session);
   if (status.ok()) status = TakeTurns(&session, warmup, repeats, &samples);
   if (status.ok()) {
+    if (!session.usage_failure().ok()) {
+      console_.Warning(absl::StrCat("servers do not say what their stages took: ",
+                                    session.usage_failure().message()));
+    }
     samples.server_peak_rss_bytes = session.ServerPeakRssBytes();
     status = session.Finish();
   }

@@ -3,12 +3,14 @@
 // which all processes of a machine share.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/stage_times.h"
 
 namespace sluice {
 
@@ -29,8 +31,9 @@ struct TurnReport {
   uint64_t bytes_up = 0;  // Serialized messages.
   uint64_t bytes_down = 0;
   int64_t encode_ns = 0;
-  int64_t cpu_ns = 0;           // Of all its threads, from started to applied.
-  uint64_t peak_rss_bytes = 0;  // Since the process began.
+  int64_t cpu_ns = 0;                           // Of all its threads, from started to applied.
+  std::array<int64_t, kStages> stage_cpu_ns{};  // Of that, by stage.
+  uint64_t peak_rss_bytes = 0;                  // Since the process began.
 
   friend bool operator==(const TurnReport&, const TurnReport&) = default;
 };

@@ -69,6 +69,18 @@ std::optional<double> ServerCpuSeconds(const std::vector<Turn>& turns) {
   return sum / static_cast<double>(turns.size());
 }
 
+// Of all servers, by exchange.
+std::optional<StageSeconds> ServerStageSeconds(const std::vector<Turn>& turns) {
+  StageSeconds sums{};
+  for (const Turn& turn : turns) {
+    if (!turn.server_stage_seconds.has_value()) return std::nullopt;
+    for (size_t stage = 0; stage < kStages; ++stage) {
+      sums[stage] += (*turn.server_stage_seconds)[stage] / static_cast<double>(turns.size());
+    }
+  }
+  return sums;
+}
+
 // Every process has a link of its own that carries as much in each direction at the same time.
 BusiestLink FindBusiest(const ExchangeFacts& facts, double up, double down) {
   const double to_fullest = facts.workers * facts.largest_shard_share;
@@ -95,6 +107,14 @@ void SummarizeCpu(const ExchangeFacts& facts, const std::vector<Turn>& turns,
   const double worker_gb = (figures->bytes_up + figures->bytes_down) * 1e-9;
   const std::optional<double> servers = ServerCpuSeconds(turns);
   if (servers.has_value()) figures->server_cpu_seconds = *servers / facts.shards;
+  for (size_t stage = 0; stage < kStages; ++stage) {
+    const auto of_stage = [stage](const TurnReport& t) { return t.stage_cpu_ns[stage]; };
+    figures->worker_stage_seconds[stage] = MeanOf(turns, of_stage) * 1e-9;
+  }
+  figures->server_stage_seconds = ServerStageSeconds(turns);
+  if (figures->server_stage_seconds.has_value()) {
+    for (double& seconds : *figures->server_stage_seconds) seconds /= facts.shards;
+  }
   if (worker_gb == 0) return;
   figures->worker_cpu_seconds_per_gb = figures->worker_cpu_seconds / worker_gb;
   if (servers.has_value()) {
@@ -211,17 +231,19 @@ constexpr std::array<Row, 4> kTraffic = {{
 }};
 constexpr Row kOfItsRate = {"  of its rate", "",
                             [](const auto& f) { return OrDash(f.goodput_fraction, 3); }};
-constexpr std::array<Row, 9> kCosts = {{
+constexpr std::array<Row, 3> kTimesOfAWorker = {{
     {"wait, a worker", "ms", [](const auto& f) { return OneDigit(f.wait_ms); }},
     {"  encode meanwhile", "ms", [](const auto& f) { return OneDigit(f.encode_ms); }},
     {"apply, a worker", "ms", [](const auto& f) { return OneDigit(f.apply_ms); }},
-    {"processor, a worker", "ms",
-     [](const auto& f) { return OneDigit(f.worker_cpu_seconds * 1e3); }},
-    {"processor, a server", "ms",
-     [](const auto& f) { return OrDash(f.server_cpu_seconds, 1, 1e3); }},
-    {"  workers, a GB moved", "s",
+}};
+constexpr Row kWorkerCpu = {"processor, a worker", "ms",
+                            [](const auto& f) { return OneDigit(f.worker_cpu_seconds * 1e3); }};
+constexpr Row kServerCpu = {"processor, a server", "ms",
+                            [](const auto& f) { return OrDash(f.server_cpu_seconds, 1, 1e3); }};
+constexpr std::array<Row, 4> kCosts = {{
+    {"a GB moved, of workers", "s",
      [](const auto& f) { return OrDash(f.worker_cpu_seconds_per_gb, 2); }},
-    {"  servers, a GB moved", "s",
+    {"a GB moved, of servers", "s",
      [](const auto& f) { return OrDash(f.server_cpu_seconds_per_gb, 2); }},
     {"peak memory, a worker", "MiB",
      [](const auto& f) { return Mebibytes(f.worker_peak_rss_bytes); }},
@@ -256,9 +278,54 @@ class Table {
   std::string text_;
 };
 
+struct StageCost {
+  absl::string_view name;
+  std::optional<double> seconds;
+};
+
+// `stages` in their order, and what is left of `all`; no seconds where there are none.
+std::vector<StageCost> StageCosts(absl::Span<const Stage> stages, std::optional<double> all,
+                                  const std::optional<StageSeconds>& seconds) {
+  std::vector<StageCost> costs;
+  std::optional<double> rest = seconds.has_value() ? all : std::nullopt;
+  for (const Stage stage : stages) {
+    costs.push_back({ToString(stage), {}});
+    if (!seconds.has_value()) continue;
+    costs.back().seconds = (*seconds)[static_cast<size_t>(stage)];
+    if (rest.has_value()) *rest -= *costs.back().seconds;
+  }
+  costs.push_back({"other", rest});
+  return costs;
+}
+
+std::vector<StageCost> WorkerCosts(const ExchangeFigures& figures) {
+  return StageCosts(kWorkerStages, figures.worker_cpu_seconds, figures.worker_stage_seconds);
+}
+
+std::vector<StageCost> ServerCosts(const ExchangeFigures& figures) {
+  return StageCosts(kServerStages, figures.server_cpu_seconds, figures.server_stage_seconds);
+}
+
+// Below the row that they are parts of.
+void AddParts(std::vector<StageCost> (*costs_of)(const ExchangeFigures&), Table* table) {
+  const size_t rows = costs_of(*table->columns()[0]).size();
+  for (size_t row = 0; row < rows; ++row) {
+    const absl::string_view name = costs_of(*table->columns()[0])[row].name;
+    table->Add(absl::StrCat("  ", name), "ms", [&](const ExchangeFigures& figures) {
+      return OrDash(costs_of(figures)[row].seconds, 1, 1e3);
+    });
+  }
+}
+
 template <typename Value>
 Json OrNull(const std::optional<Value>& value) {
   return value.has_value() ? Json(*value) : Json();
+}
+
+Json StagesJson(const std::vector<StageCost>& costs) {
+  Json stages = Json::object();
+  for (const StageCost& cost : costs) stages[std::string(cost.name)] = OrNull(cost.seconds);
+  return stages;
 }
 
 Json FiguresJson(const ExchangeFigures& figures) {
@@ -280,6 +347,8 @@ Json FiguresJson(const ExchangeFigures& figures) {
           {"cpu_seconds",
            {{"worker", figures.worker_cpu_seconds},
             {"server", OrNull(figures.server_cpu_seconds)},
+            {"worker_stages", StagesJson(WorkerCosts(figures))},
+            {"server_stages", StagesJson(ServerCosts(figures))},
             {"workers_per_gb", OrNull(figures.worker_cpu_seconds_per_gb)},
             {"servers_per_gb", OrNull(figures.server_cpu_seconds_per_gb)}}},
           {"stage_ms",
@@ -313,6 +382,11 @@ std::string FormatExchangeReport(const ExchangeReport& report) {
   if (has_rate) table.Add(kFloor);
   table.Add(kTraffic);
   if (has_rate) table.Add(kOfItsRate);
+  table.Add(kTimesOfAWorker);
+  table.Add(kWorkerCpu);
+  AddParts(&WorkerCosts, &table);
+  table.Add(kServerCpu);
+  AddParts(&ServerCosts, &table);
   table.Add(kCosts);
   return absl::StrCat(Heading(report), table.text(), "\nBusiest link: ", measured->busiest.link,
                       ". How to read this: bench/README.md.\n");

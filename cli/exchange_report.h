@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "cli/exchange_job.h"
 #include "cli/exchange_protocol.h"
+#include "job/stage_times.h"
 
 namespace sluice {
 
@@ -26,8 +27,9 @@ Spread SpreadOf(std::vector<double> values);
 // One exchange of all workers.
 struct Turn {
   std::vector<TurnReport> workers;  // By rank.
-  // Of all servers, until every worker had answered; none: they are not ours.
+  // Of all servers, until every worker had answered; none: they are not ours, and do not say.
   std::optional<double> server_cpu_seconds;
+  std::optional<StageSeconds> server_stage_seconds{};  // Of that; none: they do not say.
 };
 
 // What was measured with one pair of codecs.
@@ -75,8 +77,10 @@ struct ExchangeFigures {
   double apply_ms = 0;
   double encode_ms = 0;
   double worker_cpu_seconds = 0;
-  std::optional<double> server_cpu_seconds;         // Per exchange, of one server.
-  std::optional<double> worker_cpu_seconds_per_gb;  // Of all over all bytes of that side.
+  StageSeconds worker_stage_seconds{};               // Of worker_cpu_seconds.
+  std::optional<double> server_cpu_seconds;          // Per exchange, of one server.
+  std::optional<StageSeconds> server_stage_seconds;  // Likewise.
+  std::optional<double> worker_cpu_seconds_per_gb;   // Of all over all bytes of that side.
   std::optional<double> server_cpu_seconds_per_gb;
   uint64_t worker_peak_rss_bytes = 0;  // The largest, with the gradients it was given.
   std::optional<uint64_t> server_peak_rss_bytes;

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "cli/process_usage.h"
+#include "base/process_usage.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +17,8 @@ namespace {
 constexpr absl::Duration kLead = absl::Milliseconds(5);
 // From when a process cannot be told anything to when its end is seen.
 constexpr absl::Duration kDeathShows = absl::Seconds(1);
+// For a server to say what it has used.
+constexpr absl::Duration kUsageTimeout = absl::Seconds(5);
 
 int64_t MonotonicNs() {
   timespec now{};
@@ -50,6 +52,8 @@ absl::Status ExchangeSession::Start() {
 }
 
 absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
+  // What servers say is asked for outside of what their processor time is taken over.
+  const std::optional<ServersUsage> usage_before = TakeUsage();
   const std::optional<double> cpu_before = ServerCpuSeconds();
   const absl::Status told = Tell({.leave = false,
                                   .start_ns = MonotonicNs() + absl::ToInt64Nanoseconds(kLead),
@@ -60,6 +64,7 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
   if (!answered.ok()) return answered;
   Turn turn;
   if (cpu_before.has_value()) turn.server_cpu_seconds = *ServerCpuSeconds() - *cpu_before;
+  AddServers(usage_before, &turn);
   for (const std::optional<WorkerAnswer>& answer : answers_) {
     if (!answer->turn.has_value()) {
       return absl::InternalError("a worker joined again instead of exchanging");
@@ -67,6 +72,34 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
     turn.workers.push_back(*answer->turn);
   }
   return turn;
+}
+
+void ExchangeSession::AskServers(const std::vector<std::string>& addresses) {
+  usage_ = std::make_unique<UsageClient>(addresses);
+}
+
+std::optional<ServersUsage> ExchangeSession::TakeUsage() {
+  if (usage_ == nullptr) return std::nullopt;
+  absl::StatusOr<ServersUsage> usage = usage_->Ask(kUsageTimeout);
+  if (!usage.ok()) {
+    usage_failure_ = usage.status();
+    usage_.reset();
+    return std::nullopt;
+  }
+  usage_peak_rss_bytes_ = usage->peak_rss_bytes;
+  return *usage;
+}
+
+void ExchangeSession::AddServers(const std::optional<ServersUsage>& before, Turn* turn) {
+  const std::optional<ServersUsage> after = TakeUsage();
+  if (!before.has_value() || !after.has_value()) return;
+  turn->server_stage_seconds.emplace();
+  for (size_t stage = 0; stage < kStages; ++stage) {
+    (*turn->server_stage_seconds)[stage] = after->stages[stage] - before->stages[stage];
+  }
+  if (!turn->server_cpu_seconds.has_value()) {
+    turn->server_cpu_seconds = after->cpu_seconds - before->cpu_seconds;
+  }
 }
 
 absl::Status ExchangeSession::Finish() {
@@ -160,7 +193,8 @@ std::optional<double> ExchangeSession::ServerCpuSeconds() const {
 }
 
 std::optional<uint64_t> ExchangeSession::ServerPeakRssBytes() const {
-  if (plan_.shards.empty()) return std::nullopt;
+  if (plan_.shards.empty() && usage_peak_rss_bytes_ == 0) return std::nullopt;
+  if (plan_.shards.empty()) return usage_peak_rss_bytes_;
   uint64_t most = 0;
   for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) most = std::max(most, PeakRssOf(child->pid()));

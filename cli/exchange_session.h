@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "cli/launch_plan.h"
 #include "cli/process_set.h"
 #include "cli/stop_signals.h"
+#include "cli/usage_client.h"
 
 namespace sluice {
 
@@ -34,12 +36,16 @@ class ExchangeSession {
 
   // Until every worker has joined.
   absl::Status Start();
+  // From here on turns say what the servers at these addresses, HOST:PORT, say of themselves; until
+  // one does not answer, which usage_failure() tells then.
+  void AskServers(const std::vector<std::string>& addresses);
+  const absl::Status& usage_failure() const { return usage_failure_; }
   // One exchange of all workers, who begin it at the same moment.
   absl::StatusOr<Turn> TakeTurn(absl::Duration compute);
   // Workers leave and every process ends by itself.
   absl::Status Finish();
 
-  // Of the largest server that runs; none: none was started.
+  // Of the largest server; none: none was started here, nor has any said it.
   std::optional<uint64_t> ServerPeakRssBytes() const;
   int stop_signal() const { return stop_signal_; }
 
@@ -52,6 +58,8 @@ class ExchangeSession {
   std::string Missing() const;
   bool AllAnswered() const;
   std::optional<double> ServerCpuSeconds() const;
+  std::optional<ServersUsage> TakeUsage();
+  void AddServers(const std::optional<ServersUsage>& before, Turn* turn);
 
   LaunchPlan plan_;
   const absl::Duration timeout_;
@@ -60,6 +68,9 @@ class ExchangeSession {
   ProcessSet processes_;
   std::vector<std::optional<WorkerAnswer>> answers_;  // By rank, to what was asked last.
   absl::Status misunderstood_;
+  std::unique_ptr<UsageClient> usage_;  // Null: nobody is asked.
+  absl::Status usage_failure_;
+  uint64_t usage_peak_rss_bytes_ = 0;  // As was said last; 0: nothing was.
   bool leaving_ = false;
   int stop_signal_ = 0;
 };

@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/heap.h"
+#include "base/process_usage.h"
 #include "cli/exchange_protocol.h"
-#include "cli/process_usage.h"
 #include "job/file/job_file.h"
 #include "synthetic/gradients.h"
 #include "worker/rpc/remote_session.h"
@@ -85,18 +85,26 @@ class ExchangeWorker {
     SleepUntil(order.start_ns);
     TurnReport report;
     const TrafficCounters before = session->traffic();
+    const StageSeconds stages_before = session->stages();
     const double cpu_before = CpuSecondsOfThisProcess();
     report.started_ns = NowNs();
     if (absl::Status given = SubmitAll(order, session, &report); !given.ok()) return given;
     if (absl::StatusOr<StepResult> step = session->Wait(); !step.ok()) return step.status();
     report.waited_ns = NowNs();
+    const int64_t unapplied_cpu = CpuNanosecondsOfThisThread();
     if (absl::Status applied = ApplyAll(session); !applied.ok()) return applied;
+    const int64_t apply_cpu = CpuNanosecondsOfThisThread() - unapplied_cpu;
     report.applied_ns = NowNs();
     report.cpu_ns = Nanoseconds(CpuSecondsOfThisProcess() - cpu_before);
     const TrafficCounters after = session->traffic();
     report.bytes_up = after.bytes_up - before.bytes_up;
     report.bytes_down = after.bytes_down - before.bytes_down;
     report.encode_ns = Nanoseconds(after.encode_seconds - before.encode_seconds);
+    const StageSeconds stages = session->stages();
+    for (size_t stage = 0; stage < kStages; ++stage) {
+      report.stage_cpu_ns[stage] = Nanoseconds(stages[stage] - stages_before[stage]);
+    }
+    report.stage_cpu_ns[static_cast<size_t>(Stage::kApply)] += apply_cpu;
     report.peak_rss_bytes = PeakRssOfThisProcess();
     return report;
   }

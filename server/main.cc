@@ -99,6 +99,7 @@ HttpView ViewOf(const ServerOptions& options, const Server& server) {
           .metrics_enabled = options.job.metrics_enabled,
           .stats = server.Stats(),
           .residual_energy = server.ResidualEnergy(),
+          .stages = server.Stages(),
           .job = server.Status()};
 }
 

@@ -284,7 +284,9 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
   answer->record.n = open->n();
   if (open->n() == 0) return answer;
   const BundlePlan& plan = bundles_[bundle];
-  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, open->Mean(), &frames_);
+  const std::vector<absl::Span<const float>> mean = open->Mean();
+  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, mean, &frames_);
   if (!encoded.ok()) {
     // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the
     // same.

@@ -17,6 +17,7 @@
 #include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/snapshot.h"
+#include "job/stage_times.h"
 #include "job/tensor_table.h"
 #include "server/core/notice.h"
 #include "server/core/open_bundle.h"
@@ -61,6 +62,8 @@ struct ShardOptions {
   // go of it.
   std::shared_ptr<const ShardSnapshot> restore;
   uint32_t restored_ranks = 0;  // That wrote it; 0: as many as now.
+  // Not owned; null: nobody measures. Changes nothing but what it measures.
+  StageTimes* stages = nullptr;
 };
 
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.

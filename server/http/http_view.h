@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "job/stage_times.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
 
@@ -19,6 +20,7 @@ struct HttpView {
   bool metrics_enabled = true;
   ShardStats stats{};
   double residual_energy = 0;
+  StageSeconds stages{};
   std::optional<JobStatus> job{};  // On the coordinator only.
 };
 

@@ -97,6 +97,17 @@ void AddWaiting(const ShardStats& stats, Families* out) {
   histogram.sample_sum = stats.wait_seconds;
 }
 
+void AddStages(const StageSeconds& seconds, Families* out) {
+  out->Start("sluice_stage_seconds_total",
+             "Processor time of this server by stage of exchanges; gRPC and most of the kernel's "
+             "is in none.",
+             prometheus::MetricType::Counter);
+  for (const Stage stage : kServerStages) {
+    out->AddSample({{"stage", std::string(ToString(stage))}}).counter.value =
+        seconds[static_cast<size_t>(stage)];
+  }
+}
+
 void AddMembers(const JobStatus& job, Families* out) {
   out->Start("sluice_job_phase", "1 for the phase the job is in.", prometheus::MetricType::Gauge);
   std::vector<JobPhase> phases = {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
@@ -159,6 +170,7 @@ std::string MetricsText(const HttpView& view) {
   AddTraffic(view.stats, &out);
   AddSteps(view.stats, &out);
   AddWaiting(view.stats, &out);
+  AddStages(view.stages, &out);
   out.Gauge("sluice_downlink_residual_energy",
             "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);
   out.Gauge("sluice_held_bytes", "Frames admitted and not yet summed.",

@@ -3,6 +3,7 @@
 #include <grpcpp/impl/codegen/proto_utils.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_usage.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -30,6 +31,7 @@ class ExchangeCall final : public ExchangeOutput {
                           message_bytes_max_)});
       return;
     }
+    StageSpan span(host_->stages(), Stage::kReceive);
     v1::ExchangeRequest request;
     const grpc::Status parsed =
         grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeRequest>(message, &request);
@@ -44,9 +46,14 @@ class ExchangeCall final : public ExchangeOutput {
       return;
     }
     sender_ = exchange->sender;
+    span.Next(Stage::kSum);
     host_->Handle(id_, *std::move(exchange));
   }
   void OnGone() override { host_->Closed(id_); }
+  void WriteNext(const grpc::ByteBuffer* message) override {
+    const StageSpan sending(host_->stages(), Stage::kSend);
+    StartWrite(message);
+  }
 
   const size_t message_bytes_max_;
   ShardHost* const host_;
@@ -66,6 +73,22 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
                                                  v1::PullReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(DoPull(*request, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext* context,
+                                                     const v1::GetUsageRequest* /*request*/,
+                                                     v1::GetUsageReply* reply) {
+  reply->set_processor_seconds(CpuSecondsOfThisProcess());
+  reply->set_peak_rss_bytes(PeakRssOfThisProcess());
+  const StageSeconds seconds = host_->stages()->Seconds();
+  for (const Stage stage : kServerStages) {
+    v1::StageUsage* const usage = reply->add_stages();
+    usage->set_stage(std::string(ToString(stage)));
+    usage->set_processor_seconds(seconds[static_cast<size_t>(stage)]);
+  }
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 

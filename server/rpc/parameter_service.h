@@ -9,7 +9,8 @@ namespace sluice {
 
 class ParameterService final
     : public v1::ParameterShard::WithRawCallbackMethod_Exchange<
-          v1::ParameterShard::WithCallbackMethod_Pull<v1::ParameterShard::Service>> {
+          v1::ParameterShard::WithCallbackMethod_Pull<
+              v1::ParameterShard::WithCallbackMethod_GetUsage<v1::ParameterShard::Service>>> {
  public:
   struct Limits {
     size_t queue_max = 0;          // So many answers may wait for one stream to read them.
@@ -21,6 +22,9 @@ class ParameterService final
       grpc::CallbackServerContext* context) override;
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context,
                                  const v1::PullRequest* request, v1::PullReply* reply) override;
+  grpc::ServerUnaryReactor* GetUsage(grpc::CallbackServerContext* context,
+                                     const v1::GetUsageRequest* request,
+                                     v1::GetUsageReply* reply) override;
 
  private:
   grpc::Status DoPull(const v1::PullRequest& request, v1::PullReply* reply);

@@ -47,6 +47,8 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   virtual void OnMessage(In* message) = 0;
   // The last call: nothing of the stream is used afterwards.
   virtual void OnGone() = 0;
+  // Starts writing what waited for a write to end; whoever wants to measure it wraps it.
+  virtual void WriteNext(const Out* message) { this->StartWrite(message); }
 
  private:
   void CloseLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -76,7 +78,7 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
       closing_ = true;
     }
     if (!queue_.empty()) {
-      this->StartWrite(queue_.front().get());
+      WriteNext(queue_.front().get());
     } else if (closing_) {
       this->Finish(status_);
     }

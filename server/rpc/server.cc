@@ -175,6 +175,7 @@ class GrpcServer final : public Server {
   bool ready() const override { return host_.started(); }
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
+  StageSeconds Stages() const override { return host_.stages().Seconds(); }
   std::optional<JobStatus> Status() const override {
     if (coordinator_ == nullptr) return std::nullopt;
     return coordinator_->Status();

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "job/job_spec.h"
+#include "job/stage_times.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
 
@@ -53,6 +54,7 @@ class Server {
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;
   virtual double ResidualEnergy() const = 0;
+  virtual StageSeconds Stages() const = 0;              // Processor time since Start.
   virtual std::optional<JobStatus> Status() const = 0;  // Shard 0 only.
 };
 

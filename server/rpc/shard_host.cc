@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/process_usage.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 #include "server/rpc/convert.h"
@@ -19,7 +20,8 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     : options_(std::move(options)),
       folder_(PartsFolder(options_.job.checkpoint, options_.shard)),
       clock_(clock),
-      logger_(std::move(logger)) {
+      logger_(std::move(logger)),
+      stages_(&CpuNanosecondsOfThisThread) {
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
@@ -87,7 +89,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
 }
 
 ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
-                                  std::shared_ptr<const ShardSnapshot> snapshot) const {
+                                  std::shared_ptr<const ShardSnapshot> snapshot) {
   const CheckpointSpec& checkpoint = options_.job.checkpoint;
   return {.shard = options_.shard,
           .table = start.table,
@@ -107,7 +109,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .replay = start.replay,
           .unanswered_bytes = start.window_bytes / 4,
           .restore = std::move(snapshot),
-          .restored_ranks = start.restore_world_size};
+          .restored_ranks = start.restore_world_size,
+          .stages = &stages_};
 }
 
 void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
@@ -341,6 +344,8 @@ absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pu
 }
 
 void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
+  if (effects.empty()) return;
+  const StageSpan sending(&stages_, Stage::kSend);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       Send(reply->stream, reply->answer);

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/job_spec.h"
+#include "job/stage_times.h"
 #include "server/core/coordinator.h"
 #include "server/core/shard.h"
 #include "server/rpc/queued_stream.h"
@@ -93,12 +94,15 @@ class ShardHost {
   ShardStats Stats() const;
   double ResidualEnergy() const;
   ShardHealthReport Health() const;
+  // Since this was made, whatever became of cores. For whoever hands requests over, too.
+  StageTimes* stages() { return &stages_; }
+  const StageTimes& stages() const { return stages_; }
   uint64_t server_incarnation() const { return options_.server_incarnation; }
 
  private:
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
-                         std::shared_ptr<const ShardSnapshot> snapshot) const;
+                         std::shared_ptr<const ShardSnapshot> snapshot);
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
@@ -117,6 +121,7 @@ class ShardHost {
   const std::string folder_;  // Of its parts of checkpoints.
   const Clock* const clock_;
   const Logger logger_;
+  StageTimes stages_;
   mutable Mutex mutex_;
   // Null before Start, and from Suspend to the next.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);

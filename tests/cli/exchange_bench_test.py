@@ -86,6 +86,12 @@ class ExchangeBench(unittest.TestCase):
             self.assertGreater(figures[key], 0, key)
         self.assertGreater(figures["cpu_seconds"]["worker"], 0)
         self.assertGreater(figures["cpu_seconds"]["server"], 0)
+        for side, stages in (("worker", ("encode", "send", "receive", "apply")), ("server", ("receive", "sum", "encode", "send"))):
+            costs = dict(figures["cpu_seconds"][side + "_stages"])
+            for stage in stages:
+                self.assertGreater(costs[stage], 0, f"{side}, {stage}")
+            self.assertGreater(costs["other"], 0, side)
+            self.assertAlmostEqual(sum(costs.values()), figures["cpu_seconds"][side], places=9)
         self.assertGreater(figures["peak_rss_bytes"]["worker"], 4 * ELEMENTS)
         self.assertGreater(figures["peak_rss_bytes"]["server"], 1 << 20)
 
@@ -162,8 +168,7 @@ class ExchangeBench(unittest.TestCase):
             self.assertIn("--print-job", output)
         figures = self.figures("--connect", coordinator)
         self.assertEqual(figures["baselines"], {})
-        self.assertIsNone(figures["cpu_seconds"]["server"])
-        self.assertIsNone(figures["peak_rss_bytes"]["server"])
+        self.check_sane(figures)
         for server in servers:
             self.assertEqual(server.wait(LIMIT), 0)
         code, output = self.measure("--connect", coordinator)

@@ -2,12 +2,11 @@
 // between them. The whole of it: exchange_bench_test.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "cli/exchange_job.h"
 #include "cli/exchange_plan.h"
 #include "cli/exchange_protocol.h"
-#include "cli/process_usage.h"
 #include "job/file/job_file.h"
 
 namespace sluice {
@@ -181,7 +180,7 @@ TEST(ExchangeProtocolTest, OrdersComeBackAsTheyWere) {
 }
 
 TEST(ExchangeProtocolTest, AnswersComeBackAsTheyWere) {
-  const TurnReport report{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const TurnReport report{1, 2, 3, 4, 5, 6, 7, 8, 9, {11, 12, 13, 14, 15}, 10};
   std::string line = FormatTurn(report);
   line.pop_back();
   const auto answer = ParseAnswer(line);
@@ -196,16 +195,13 @@ TEST(ExchangeProtocolTest, LinesOfTheLogAreNoAnswersAndBrokenAnswersAreErrors) {
   EXPECT_FALSE(ParseAnswer("2026-11-21T04:08:11.123Z INFO worker: joined")->has_value());
   EXPECT_FALSE(ParseAnswer("")->has_value());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseAnswer("exchange turn 1 2").status()));
+  const std::string whole = FormatTurn(TurnReport());
+  for (const absl::string_view wrong : {" 1", " x", ""}) {
+    const size_t cut = whole.size() - (wrong.empty() ? 3 : 1);
+    const std::string line = absl::StrCat(whole.substr(0, cut), wrong);
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseAnswer(line).status())) << line;
+  }
   EXPECT_TRUE(absl::IsInvalidArgument(ParseAnswer("exchange ").status()));
-}
-
-TEST(ProcessUsageTest, CountsThisProcess) {
-  const double before = CpuSecondsOf(::getpid());
-  std::vector<char> memory(32 << 20, 'x');
-  while (CpuSecondsOfThisProcess() - before < 0.002) memory[1] = static_cast<char>(memory[0] + 1);
-  EXPECT_GE(CpuSecondsOf(::getpid()), before + 0.002);
-  EXPECT_GE(PeakRssOfThisProcess(), memory.size());
-  EXPECT_GE(PeakRssOf(::getpid()), memory.size());
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ TurnReport Worker(int64_t started, int64_t ready, int64_t applied) {
           .bytes_down = 2'000'000,
           .encode_ns = 3 * kMs,
           .cpu_ns = 9 * kMs,
+          // Received, summed (nothing), encoded, sent, applied.
+          .stage_cpu_ns = {1 * kMs, 0, 3 * kMs, kMs / 2, 2 * kMs},
           .peak_rss_bytes = static_cast<uint64_t>(applied) << 20};
 }
 
@@ -123,6 +125,49 @@ TEST(ExchangeReportTest, StagesOfAWorkerAreMeans) {
   EXPECT_DOUBLE_EQ(figures.encode_ms, 3);
 }
 
+TEST(ExchangeReportTest, ProcessorTimeIsToldByStageWithWhatIsLeft) {
+  ExchangeSamples samples = ThreeTurns();
+  samples.turns[2].workers[1].stage_cpu_ns[static_cast<size_t>(Stage::kApply)] = 8 * kMs;
+  for (Turn& turn : samples.turns) turn.server_stage_seconds = {0.001, 0.004, 0.003, 0.002, 0};
+  ExchangeReport report{TwoByTwo(), Summarize(TwoByTwo(), samples), {}, {}};
+  EXPECT_DOUBLE_EQ(report.figures.worker_stage_seconds[static_cast<size_t>(Stage::kApply)], 0.003);
+  auto json = nlohmann::json::parse(ExchangeReportJson(report))["cpu_seconds"];
+  EXPECT_EQ(json["worker_stages"].size(), 5u);
+  EXPECT_DOUBLE_EQ(json["worker_stages"]["encode"], 0.003);
+  EXPECT_DOUBLE_EQ(json["worker_stages"]["send"], 0.0005);
+  EXPECT_DOUBLE_EQ(json["worker_stages"]["receive"], 0.001);
+  EXPECT_DOUBLE_EQ(json["worker_stages"]["apply"], 0.003);
+  EXPECT_NEAR(json["worker_stages"]["other"], 0.0015, 1e-9);
+  // Of one of two servers, which used 6 ms each.
+  EXPECT_EQ(json["server_stages"].size(), 5u);
+  EXPECT_DOUBLE_EQ(json["server_stages"]["receive"], 0.0005);
+  EXPECT_DOUBLE_EQ(json["server_stages"]["sum"], 0.002);
+  EXPECT_DOUBLE_EQ(json["server_stages"]["encode"], 0.0015);
+  EXPECT_DOUBLE_EQ(json["server_stages"]["send"], 0.001);
+  EXPECT_NEAR(json["server_stages"]["other"], 0.001, 1e-9);
+  EXPECT_THAT(FormatExchangeReport(report),
+              HasSubstr("processor, a worker            ms          9.0\n"
+                        "  encode                       ms          3.0\n"
+                        "  send                         ms          0.5\n"
+                        "  receive                      ms          1.0\n"
+                        "  apply                        ms          3.0\n"
+                        "  other                        ms          1.5\n"
+                        "processor, a server            ms          6.0\n"
+                        "  receive                      ms          0.5\n"
+                        "  sum                          ms          2.0\n"
+                        "  encode                       ms          1.5\n"
+                        "  send                         ms          1.0\n"
+                        "  other                        ms          1.0\n"));
+}
+
+TEST(ExchangeReportTest, StagesThatOneTurnLacksAreUnknown) {
+  ExchangeSamples samples = ThreeTurns();
+  samples.turns[0].server_stage_seconds.emplace();
+  const ExchangeFigures figures = Summarize(TwoByTwo(), samples);
+  EXPECT_FALSE(figures.server_stage_seconds.has_value());
+  EXPECT_TRUE(figures.server_cpu_seconds.has_value());
+}
+
 TEST(ExchangeReportTest, ServersElsewhereAreUnknownNotZero) {
   ExchangeSamples samples = ThreeTurns();
   for (Turn& turn : samples.turns) turn.server_cpu_seconds.reset();
@@ -130,6 +175,9 @@ TEST(ExchangeReportTest, ServersElsewhereAreUnknownNotZero) {
   ExchangeReport report{TwoByTwo(), Summarize(TwoByTwo(), samples), {}, {}};
   const auto json = nlohmann::json::parse(ExchangeReportJson(report));
   EXPECT_TRUE(json["cpu_seconds"]["server"].is_null());
+  for (const char* stage : {"receive", "sum", "encode", "send", "other"}) {
+    EXPECT_TRUE(json["cpu_seconds"]["server_stages"][stage].is_null()) << stage;
+  }
   EXPECT_TRUE(json["peak_rss_bytes"]["server"].is_null());
   EXPECT_THAT(FormatExchangeReport(report),
               HasSubstr("processor, a server            ms            -"));

@@ -83,6 +83,41 @@ std::vector<float> ValuesOf(const v1::ExchangeReply& reply) {
   return values;
 }
 
+TEST_F(ServerTest, ItSaysWhatItHasUsed) {
+  StartServers(1);
+  JoinAll();
+  FakeWorker::OpenStream open = workers_[0]->Open(1);
+  ASSERT_EQ(Ask(&open, workers_[0]->Contribution(1, 1)).outcome(), v1::OUTCOME_RESULT);
+  const auto ask = [this](uint32_t shard) {
+    grpc::ClientContext context;
+    context.set_deadline(TestDeadline());
+    v1::GetUsageReply reply;
+    const auto stub = v1::ParameterShard::NewStub(TestChannel(servers_[shard]->address()));
+    EXPECT_TRUE(stub->GetUsage(&context, {}, &reply).ok());
+    return reply;
+  };
+  // Sending ends after the answer may have come.
+  while (ask(1).stages(3).processor_seconds() == 0) {
+  }
+  const v1::GetUsageReply used = ask(1);
+  double staged = 0;
+  std::vector<std::string> stages;
+  for (const v1::StageUsage& usage : used.stages()) {
+    EXPECT_GT(usage.processor_seconds(), 0) << usage.stage();
+    stages.push_back(usage.stage());
+    staged += usage.processor_seconds();
+  }
+  EXPECT_THAT(stages, ElementsAre("receive", "sum", "encode", "send"));
+  EXPECT_LT(staged, used.processor_seconds());
+  EXPECT_GT(used.peak_rss_bytes(), 1u << 20);
+  EXPECT_EQ(servers_[1]->Stages()[static_cast<size_t>(Stage::kSum)],
+            used.stages(1).processor_seconds());
+  const v1::GetUsageReply idle = ask(0);
+  for (const v1::StageUsage& usage : idle.stages()) {
+    EXPECT_EQ(usage.processor_seconds(), 0) << usage.stage();
+  }
+}
+
 TEST_F(ServerTest, JoinExchangeAStepLeaveAndEnd) {
   StartServers(3);
   EXPECT_FALSE(servers_[1]->ready());

@@ -26,6 +26,7 @@ HttpView ExampleView() {
   view.stats.wait_counts[0] = 2;
   view.stats.wait_counts[kWaitBoundsSeconds.size()] = 1;
   view.stats.wait_seconds = 400;
+  view.stages[static_cast<size_t>(Stage::kEncode)] = 1.5;
   view.job.emplace();
   view.job->phase = JobPhase::kFailed;
   view.job->failure = "rank 1 <script>";
@@ -68,6 +69,11 @@ TEST(MetricsText, NamesCarryJobAndShard) {
       text,
       HasSubstr("sluice_aggregation_wait_seconds_count{training_job=\"de<m>o\",shard=\"0\"} 3"));
   EXPECT_THAT(text, HasSubstr("phase=\"failed\"} 1"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "sluice_stage_seconds_total{training_job=\"de<m>o\",shard=\"0\",stage=\"encode\"} 1.5"));
+  EXPECT_THAT(text, Not(HasSubstr("stage=\"apply\"")));
 }
 
 HttpView ViewWithCheckpoints() {

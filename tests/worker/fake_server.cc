@@ -158,6 +158,8 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
               request.step() >= script.name_at_step && request.step() <= script.checkpoint_step;
           if (named) reply.set_checkpoint_step(script.checkpoint_step);
         }
+        // What an older protobuf or another language may send, and ours does not read.
+        if (script.garbage) reply.set_message("\xff");
         owner_->bytes_written_ += reply.ByteSizeLong() + kPrefix;
       }
       stream->Write(reply);

@@ -26,6 +26,7 @@ class FakeServer {
     int streams_broken = 0;  // So many break at their second message; the first is not answered.
     int busy = 0;            // So many messages are answered BUSY.
     bool silent = false;     // Messages are not answered.
+    bool garbage = false;    // Answers are no messages.
     bool parameters_agree = true;
     uint32_t world_size = 1;
     std::vector<std::string> values{};  // Frames of step 0, when the worker is not rank 0.

@@ -71,6 +71,9 @@ TEST(RemoteSessionTest, StepsAndLeaves) {
   EXPECT_EQ(traffic.steps, 4u);
   EXPECT_EQ(traffic.bytes_up, server.bytes_read());
   EXPECT_EQ(traffic.bytes_down, server.bytes_written());
+  for (const Stage stage : {Stage::kEncode, Stage::kSend, Stage::kReceive}) {
+    EXPECT_GT(session->stages()[static_cast<size_t>(stage)], 0) << ToString(stage);
+  }
   session->ReportParameters(4, "hash");
   ASSERT_TRUE(session->Leave().ok());
 
@@ -184,6 +187,17 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   ASSERT_TRUE(session->Join(Table(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
+}
+
+TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
+  FakeServer server({.garbage = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Skip().ok());
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard 0 at " + server.address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not an ExchangeReply"));
 }
 
 TEST(RemoteSessionTest, AFailedJobWakesWait) {

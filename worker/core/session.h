@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "job/stage_times.h"
 #include "job/tensor_table.h"
 
 namespace sluice {
@@ -124,6 +125,9 @@ class Session {
   // with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;
   virtual TrafficCounters traffic() const = 0;
+  // Processor time by stage since Join; all 0 from a session that does not measure it. Applying is
+  // done on a thread of the caller's, who can tell what it takes.
+  virtual StageSeconds stages() const { return {}; }
   // Finished in order. Waits until the coordinator knows; in a job with checkpoints, until all
   // ranks have finished, since a rollback may need this one again.
   virtual absl::Status Leave() = 0;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/process_usage.h"
 #include "worker/rpc/connection.h"
 #include "worker/rpc/exchange_messages.h"
 
@@ -63,6 +64,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       clock_(*options.clock),
       table_(table),
       membership_(membership),
+      stages_(&CpuNanosecondsOfThisThread),
       encoder_(table, membership.layout, options.compression, options.rank),
       pipeline_(MakePipelineOptions(options, table, membership)),
       store_(MakeStore(options, membership)),
@@ -75,8 +77,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     Sender sender = membership.sender;
     sender.server_incarnation = membership.shards[shard].server_incarnation;
     ShardLink& link = links_[shard];
-    link.stream =
-        std::make_unique<ShardStream>(shard, membership.shards[shard].address, sender, this);
+    link.stream = std::make_unique<ShardStream>(shard, membership.shards[shard].address, sender,
+                                                this, &stages_);
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;

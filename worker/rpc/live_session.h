@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
+#include "job/stage_times.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
 #include "worker/rpc/checkpoint_writer.h"
@@ -46,6 +47,7 @@ class LiveSession final : public ShardStream::Events {
   void Report(const Progress& progress);
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
+  StageSeconds stages() const { return stages_.Seconds(); }
 
   // From here on nothing that streams do is an error, but for a job that has gone back and a shard
   // that was started again and closes something differently. Where what was sent is kept, streams
@@ -90,6 +92,7 @@ class LiveSession final : public ShardStream::Events {
 
   void RunStrand();
   bool EncodeNext();
+  EncodedBundle Encode(const EncodeTask& task);
   bool ServeTimers();
   void ServeShard(uint32_t shard, absl::Time now, Pipeline::Effects* effects)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -100,6 +103,7 @@ class LiveSession final : public ShardStream::Events {
   const Clock& clock_;
   const TensorTable table_;
   const Membership membership_;
+  StageTimes stages_;
   BundleEncoder encoder_;  // The strand's while a step is open, else the caller's.
   // By shard. The streams are set once; the rest is guarded by mutex_.
   std::vector<ShardLink> links_;

@@ -120,7 +120,7 @@ bool LiveSession::EncodeNext() {
     encoding_ = true;
   }
   const absl::Time started = clock_.Now();
-  EncodedBundle encoded = encoder_.Encode(*task);
+  EncodedBundle encoded = Encode(*task);
   const absl::Duration taken = clock_.Now() - started;
   Pipeline::Effects effects;
   {
@@ -133,6 +133,11 @@ bool LiveSession::EncodeNext() {
   }
   Flush(effects);
   return true;
+}
+
+EncodedBundle LiveSession::Encode(const EncodeTask& task) {
+  const StageSpan encoding(&stages_, Stage::kEncode);
+  return encoder_.Encode(task);
 }
 
 bool LiveSession::ServeTimers() {

@@ -72,6 +72,9 @@ class RemoteSession final : public Session {
   TrafficCounters traffic() const override {
     return live_ == nullptr ? TrafficCounters() : live_->traffic();
   }
+  StageSeconds stages() const override {
+    return live_ == nullptr ? StageSeconds() : live_->stages();
+  }
   absl::Status Leave() override;
   void Abandon(absl::string_view reason) override;
 

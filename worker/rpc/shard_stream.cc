@@ -18,13 +18,12 @@ constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 
 // One stream. Lives until its OnDone. Writes start outside gRPC's own events, so a hold keeps
 // OnDone away until the stream is broken and no write is being prepared.
-class ShardStream::Call final
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::ExchangeReply> {
+class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   Call(ShardStream* owner, const Sender& sender) : owner_(owner), sender_(sender) {
     owner_->stub_.PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
     AddHold();
-    StartRead(&reply_);
+    StartRead(&incoming_);
   }
 
   void Start(std::shared_ptr<Call> self) {
@@ -46,6 +45,7 @@ class ShardStream::Call final
       queue_.pop_front();
       writing_ = true;
     }
+    const StageSpan sending(owner_->stages_, Stage::kSend);
     request_ = RequestBytes(exchange, first_ ? &sender_ : nullptr);
     first_ = false;
     if (exchange->step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
@@ -60,9 +60,8 @@ class ShardStream::Call final
 
   void OnReadDone(bool ok) override {
     if (!ok) return Break();
-    if (reply_.step() > 0) owner_->bytes_down_ += reply_.ByteSizeLong() + kMessagePrefix;
-    owner_->events_->OnReply(owner_->shard_, &reply_);
-    StartRead(&reply_);
+    if (!TakeReply()) return Break();
+    StartRead(&incoming_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -75,7 +74,8 @@ class ShardStream::Call final
     ReleaseIfOver();
   }
 
-  void OnDone(const grpc::Status& status) override {
+  void OnDone(const grpc::Status& ended) override {
+    const grpc::Status status = malformed_ ? NotAReply() : ended;
     std::shared_ptr<Call> self = std::move(self_);
     ShardStream* const owner = owner_;
     {
@@ -92,6 +92,25 @@ class ShardStream::Call final
   }
 
  private:
+  static grpc::Status NotAReply() {
+    return {grpc::StatusCode::DATA_LOSS, "it sent bytes that are not an ExchangeReply"};
+  }
+
+  // False: there is none in the bytes, and the call ends.
+  bool TakeReply() {
+    const StageSpan receiving(owner_->stages_, Stage::kReceive);
+    const size_t bytes = incoming_.Length();
+    if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeReply>(&incoming_, &reply_)
+             .ok()) {
+      malformed_ = true;
+      context_.TryCancel();
+      return false;
+    }
+    if (reply_.step() > 0) owner_->bytes_down_ += bytes + kMessagePrefix;
+    owner_->events_->OnReply(owner_->shard_, &reply_);
+    return true;
+  }
+
   void Break() {
     {
       MutexLock lock(&mutex_);
@@ -113,9 +132,11 @@ class ShardStream::Call final
   ShardStream* const owner_;
   const Sender sender_;
   grpc::ClientContext context_;
-  grpc::ByteBuffer request_;  // Belongs to whoever set writing_.
-  bool first_ = true;         // Likewise.
+  grpc::ByteBuffer request_;   // Belongs to whoever set writing_.
+  bool first_ = true;          // Likewise.
+  grpc::ByteBuffer incoming_;  // Of the one read under way.
   v1::ExchangeReply reply_;
+  std::atomic<bool> malformed_ = false;  // What came; the end of the call.
   std::shared_ptr<Call> self_;
   Mutex mutex_;
   std::deque<std::shared_ptr<const Exchange>> queue_ ABSL_GUARDED_BY(mutex_);
@@ -124,10 +145,12 @@ class ShardStream::Call final
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events)
+ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events,
+                         StageTimes* stages)
     : shard_(shard),
       address_(std::move(address)),
       events_(events),
+      stages_(stages),
       channel_(MakeChannel(address_)),
       stub_(channel_),
       sender_(sender) {}

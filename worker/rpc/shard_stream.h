@@ -14,6 +14,7 @@
 
 #include "base/mutex.h"
 #include "job/exchange.h"
+#include "job/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
 
 namespace sluice {
@@ -30,8 +31,9 @@ class ShardStream {
     virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
   };
 
-  // `events` must outlive this. `sender` opens each stream.
-  ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events);
+  // `events` and `stages` must outlive this. `sender` opens each stream.
+  ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events,
+              StageTimes* stages);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
@@ -59,8 +61,9 @@ class ShardStream {
   const uint32_t shard_;
   const std::string address_;
   Events* const events_;
+  StageTimes* const stages_;
   const std::shared_ptr<grpc::Channel> channel_;
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::ExchangeReply> stub_;
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
   std::atomic<uint64_t> bytes_up_ = 0;
   std::atomic<uint64_t> bytes_down_ = 0;
   mutable Mutex mutex_;

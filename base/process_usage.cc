@@ -1,4 +1,4 @@
-#include "cli/process_usage.h"
+#include "base/process_usage.h"
 
 #include <time.h>
 
@@ -13,11 +13,13 @@
 namespace sluice {
 namespace {
 
-double SecondsOn(clockid_t clock) {
+int64_t NanosecondsOn(clockid_t clock) {
   timespec used{};
   if (::clock_gettime(clock, &used) != 0) return 0;
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+  return used.tv_sec * int64_t{1'000'000'000} + used.tv_nsec;
 }
+
+double SecondsOn(clockid_t clock) { return 1e-9 * static_cast<double>(NanosecondsOn(clock)); }
 
 uint64_t PeakRss(const std::string& process) {
   std::ifstream file(absl::StrCat("/proc/", process, "/status"));
@@ -40,6 +42,8 @@ double CpuSecondsOf(pid_t pid) {
 }
 
 double CpuSecondsOfThisProcess() { return SecondsOn(CLOCK_PROCESS_CPUTIME_ID); }
+
+int64_t CpuNanosecondsOfThisThread() { return NanosecondsOn(CLOCK_THREAD_CPUTIME_ID); }
 
 uint64_t PeakRssOf(pid_t pid) { return PeakRss(absl::StrCat(pid)); }
 

@@ -1,0 +1,66 @@
+#include "cli/usage_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "sluice/v1/parameter_shard.grpc.pb.h"
+
+namespace sluice {
+
+struct UsageClient::Server {
+  std::string address;
+  std::unique_ptr<v1::ParameterShard::Stub> stub;
+};
+
+namespace {
+
+// Stages that this program does not know are left out.
+void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
+  for (const v1::StageUsage& usage : reply.stages()) {
+    for (const Stage stage : kServerStages) {
+      if (usage.stage() != ToString(stage)) continue;
+      (*seconds)[static_cast<size_t>(stage)] += usage.processor_seconds();
+    }
+  }
+}
+
+}  // namespace
+
+UsageClient::UsageClient(const std::vector<std::string>& addresses) {
+  for (const std::string& address : addresses) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    auto server = std::make_unique<Server>();
+    server->address = address;
+    server->stub = v1::ParameterShard::NewStub(
+        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    servers_.push_back(std::move(server));
+  }
+}
+
+UsageClient::~UsageClient() = default;
+
+absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
+  ServersUsage usage;
+  for (const std::unique_ptr<Server>& server : servers_) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+    v1::GetUsageReply reply;
+    const grpc::Status status = server->stub->GetUsage(&context, {}, &reply);
+    if (!status.ok()) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          absl::StrCat("no answer from the server at ", server->address, ": ",
+                                       status.error_message()));
+    }
+    usage.cpu_seconds += reply.processor_seconds();
+    usage.peak_rss_bytes = std::max(usage.peak_rss_bytes, reply.peak_rss_bytes());
+    AddStages(reply, &usage.stages);
+  }
+  return usage;
+}
+
+}  // namespace sluice
