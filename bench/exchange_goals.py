@@ -281,38 +281,25 @@ def measure_over_links(setting: Setting, options: argparse.Namespace) -> dict:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("settings", nargs="*", help=f"of these: {', '.join(SETTINGS)}; all")
-    parser.add_argument("--bin", type=pathlib.Path, default=exchange_run.HERE.parent / "build/release/bin")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=20, help="compressed exchanges in a turn")
     parser.add_argument("--python", help="one that has the PyTorch to compare with")
-    parser.add_argument("--json", type=pathlib.Path, help="write all figures there")
-    parser.add_argument("--markdown", type=pathlib.Path, help="write the tables there too")
+    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all figures there")
+    parser.add_argument("--markdown", type=pathlib.Path, metavar="FILE", help="write the tables there too")
     parser.add_argument("--inside", type=pathlib.Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    options.bin = options.bin.resolve()
-    options.settings = options.settings or list(SETTINGS)
-    for name in options.settings:
-        if name not in SETTINGS:
-            parser.error(f'no such setting: "{name}"; there are {", ".join(SETTINGS)}')
-    if not (options.bin / "sluice").exists():
-        parser.error(f"there is no sluice in {options.bin}: ninja -C build/release sluice sluice-server, or name the "
-                     "folder with --bin")
-    return options
+    return exchange_run.parse(parser, "setting", SETTINGS)
 
 
-def main() -> int:
+def main() -> None:
     options = parse()
+    exchange_run.check_programs(options)
     if options.inside:
-        options.inside.write_text(json.dumps(measure(SETTINGS[options.settings[0]], options)))
-        return 0
+        options.inside.write_text(json.dumps(measure(SETTINGS[options.names[0]], options)))
+        return
     results: dict[str, dict] = {}
-    for name in options.settings:
+    for name in options.names:
         try:
             results[name] = measure_over_links(SETTINGS[name], options)
         except Failed as error:
-            print(f"exchange_goals.py: {name}: {error}", file=sys.stderr)
-            return 1
+            raise Failed(f"{name}: {error}") from None
         if options.json:
             document = {"machine": exchange_run.machine(), "goals": judge(results), "settings": results}
             options.json.write_text(json.dumps(document, indent=2) + "\n")
@@ -320,11 +307,7 @@ def main() -> int:
     print(text, end="")
     if options.markdown:
         options.markdown.write_text(text)
-    return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    exchange_run.run_program(main)

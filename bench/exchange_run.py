@@ -1,9 +1,11 @@
-"""Single measurements of exchanges, over shaped links or loopback, for exchange_goals.py and exchange_sweep.py.
+"""Single measurements of exchanges, over shaped links or loopback, and the command lines of exchange_goals.py and
+exchange_sweep.py, which are made of them.
 
 What runs inside of bench/shaped.sh finds the links by its environment; without it everything is on loopback.
 """
 from __future__ import annotations
 
+import argparse
 import ctypes
 import dataclasses
 import json
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 900  # Seconds for one measurement.
@@ -169,3 +172,40 @@ def gpt_like(blocks: int, words: int) -> str:
 
 def small_tensors(count: int, elements: int) -> str:
     return "".join(f"t{i} {elements}\n" for i in range(count))
+
+
+# --- Command lines ---
+
+def parse(parser: argparse.ArgumentParser, what: str, names: Iterable[str]) -> argparse.Namespace:
+    """The options of `parser` and those that both programs have; `names` of it are those of `names`, each a `what`, that
+    were asked for."""
+    names = list(names)
+    parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"of these: {', '.join(names)}; all")
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin", metavar="DIR",
+                        help="where sluice and sluice-server are [build/release/bin]")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="turns of everything [3]")
+    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="compressed exchanges in a turn [20]")
+    options = parser.parse_args()
+    options.bin = options.bin.resolve()
+    options.names = options.names or names
+    for name in options.names:
+        if name not in names:
+            parser.error(f'no such {what}: "{name}"; there are {", ".join(names)}')
+    return options
+
+
+def check_programs(options: argparse.Namespace) -> None:
+    for name in ("sluice", "sluice-server"):
+        if not (options.bin / name).exists():
+            raise Failed(f"there is no {name} in {options.bin}: ninja -C build/release sluice sluice-server, or name the "
+                         "folder with --bin")
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """Ends the process: 0; 1 and a line for what could not be measured, read or written; 130 after Ctrl-C."""
+    try:
+        main()
+    except (Failed, OSError, ValueError) as error:
+        sys.exit(f"{pathlib.Path(sys.argv[0]).name}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

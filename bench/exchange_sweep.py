@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """How exchanges grow: with workers, shards, parameters, density and the number of tensors, over links of one rate.
 
     ninja -C build/release sluice sluice-server
@@ -9,8 +9,8 @@
 Writes sweep.json, sweep.md and a plot (SVG) of each axis with two floors: the bytes of the busiest link at its rate, and
 what a sender must read and write (12 bytes for each element: gradient in, residual in and out) at the speed of this
 machine's memory. Fits  time = sum of coefficient x feature  to all points, with no coefficient below zero and errors
-counted in proportion to the time. bench/README.md says how to read it. Needs numpy and matplotlib (Debian: apt-get install
-python3-matplotlib, and then /usr/bin/python3).
+counted in proportion to the time. bench/README.md says how to read it. Needs numpy and matplotlib: scripts/setup.sh installs
+Debian's, which are /usr/bin/python3's.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from exchange_run import Failed
 try:
     import numpy
 except ImportError as error:
-    sys.exit(f"exchange_sweep.py: {error}: apt-get install python3-matplotlib, and run this with /usr/bin/python3")
+    sys.exit(f"exchange_sweep.py: {error}: run scripts/setup.sh, which installs it, and this with /usr/bin/python3")
 
 SENDER_BYTES = 12  # That an encoder with feedback moves for each element.
 STREAM_ELEMENTS = 1 << 25
@@ -95,7 +95,7 @@ def measure(point: Point, options: argparse.Namespace) -> dict:
 
 
 def sweep(options: argparse.Namespace) -> dict:
-    points = list(dict.fromkeys(point for name in options.axes for point in AXES[name].points(name)))
+    points = list(dict.fromkeys(point for name in options.names for point in AXES[name].points(name)))
     rows = [{"point": dataclasses.asdict(point), "ms": [], "results": []} for point in points]
     quiet = exchange_run.Quiet()
     for number in range(options.rounds):
@@ -105,7 +105,7 @@ def sweep(options: argparse.Namespace) -> dict:
             rows[i]["results"].append(result)
             print(f"round {number + 1} of {options.rounds}, {points[i]}: {rows[i]['ms'][-1]:.1f} ms", file=sys.stderr)
     return {"machine": {**exchange_run.machine(), "stream_bytes_per_second": stream_rates()}, "rate": options.rate,
-            "axes": options.axes, "points": rows, **quiet.result()}
+            "axes": options.names, "points": rows, **quiet.result()}
 
 
 def stream_rates() -> dict:
@@ -206,7 +206,7 @@ def plotter():
     try:
         import matplotlib
     except ImportError as error:
-        raise Failed(f"{error}: apt-get install python3-matplotlib, and run this with /usr/bin/python3") from None
+        raise Failed(f"{error}: run scripts/setup.sh, which installs it, and this with /usr/bin/python3") from None
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "sluice"
     from matplotlib import pyplot
@@ -266,30 +266,22 @@ def markdown(swept: dict, fitted: dict) -> str:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("axes", nargs="*", help=f"of these: {', '.join(AXES)}; all")
-    parser.add_argument("--out", type=pathlib.Path, required=True, help="folder to write to")
-    parser.add_argument("--bin", type=pathlib.Path, default=exchange_run.HERE.parent / "build/release/bin")
-    parser.add_argument("--rate", default="1gbit", help="of every link, or none")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--repeats", type=int, default=20, help="exchanges of a point in a round")
-    parser.add_argument("--from", dest="source", type=pathlib.Path, help="measure nothing; the figures are there")
-    options = parser.parse_args()
-    options.axes = options.axes or list(AXES)
-    for name in options.axes:
-        if name not in AXES:
-            parser.error(f'no such axis: "{name}"; there are {", ".join(AXES)}')
-    return options
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR", help="folder to write to")
+    parser.add_argument("--rate", default="1gbit", help="of every link, or none [1gbit]")
+    parser.add_argument("--from", dest="source", type=pathlib.Path, metavar="FILE",
+                        help="measure nothing; the figures are there")
+    return exchange_run.parse(parser, "axis", AXES)
 
 
-def main() -> int:
+def main() -> None:
     options = parse()
     options.out.mkdir(parents=True, exist_ok=True)
-    try:
-        plotter()  # Better now than after all the measuring.
-        swept = json.loads(options.source.read_text()) if options.source else sweep(options)
-    except (Failed, OSError, ValueError) as error:
-        print(f"exchange_sweep.py: {error}", file=sys.stderr)
-        return 1
+    plotter()  # Better now than after all the measuring.
+    if options.source:
+        swept = json.loads(options.source.read_text())
+    else:
+        exchange_run.check_programs(options)
+        swept = sweep(options)
     fitted = fit(swept)
     (options.out / "sweep.json").write_text(json.dumps({**swept, "fit": fitted}, indent=1) + "\n")
     text = markdown(swept, fitted)
@@ -297,11 +289,7 @@ def main() -> int:
     for name in swept["axes"]:
         draw(swept, fitted, name, options.out / f"{name}.svg")
     print(text, end="")
-    return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    exchange_run.run_program(main)

@@ -84,6 +84,7 @@ class Run(unittest.TestCase):
         sluice = pathlib.Path(folder) / "sluice"
         sluice.write_text(FAKE.replace("FAILS", str(fails)).replace("FIGURES", repr(FIGURES)))
         sluice.chmod(0o755)
+        (pathlib.Path(folder) / "sluice-server").touch()  # It is not started.
         return str(sluice)
 
     def run_goals(self, folder, fails):

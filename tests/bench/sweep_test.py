@@ -75,6 +75,17 @@ class Points(unittest.TestCase):
 
 
 class Run(unittest.TestCase):
+    def test_what_is_wrong_is_said_before_anything_is_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for words, status, complaint in ((["wrkers"], 2, 'no such axis: "wrkers"; there are workers, shards'),
+                                             (["--bin", folder], 1, f"there is no sluice in {folder}"),
+                                             (["--from", folder + "/none.json"], 1, "No such file")):
+                command = [sys.executable, str(BENCH / "exchange_sweep.py"), "--out", folder, *words]
+                done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertIn(complaint, done.stderr)
+                self.assertIn("exchange_sweep.py: ", done.stderr)
+
     def test_figures_are_fitted_and_drawn_again(self):
         try:
             sweep.plotter()
