@@ -146,6 +146,8 @@ TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
   EXPECT_EQ(snapshot->trainer, "state");
   EXPECT_EQ(snapshot->uplink.chunks.size(), 2u);
   for (const v1::ExchangeRequest& request : server.exchanges()) {
+    // The first result of step 1 tells it, so the second request may know it or not.
+    if (request.step() == 1 && request.bundle() == 1) continue;
     EXPECT_EQ(request.checkpoint_step(), request.step() == 2 || request.step() == 3 ? 3u : 0u);
   }
 }
