@@ -11,9 +11,27 @@
 namespace sluice {
 
 struct UsageClient::Server {
+  // A new connection.
+  void Dial();
+  grpc::Status Ask(absl::Duration timeout, v1::GetUsageReply* reply) const;
+
   std::string address;
   std::unique_ptr<v1::ParameterShard::Stub> stub;
 };
+
+void UsageClient::Server::Dial() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  stub = v1::ParameterShard::NewStub(
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+}
+
+grpc::Status UsageClient::Server::Ask(absl::Duration timeout, v1::GetUsageReply* reply) const {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  return stub->GetUsage(&context, {}, reply);
+}
 
 namespace {
 
@@ -31,13 +49,9 @@ void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
 
 UsageClient::UsageClient(const std::vector<std::string>& addresses) {
   for (const std::string& address : addresses) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     auto server = std::make_unique<Server>();
     server->address = address;
-    server->stub = v1::ParameterShard::NewStub(
-        grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+    server->Dial();
     servers_.push_back(std::move(server));
   }
 }
@@ -47,10 +61,14 @@ UsageClient::~UsageClient() = default;
 absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
   ServersUsage usage;
   for (const std::unique_ptr<Server>& server : servers_) {
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
     v1::GetUsageReply reply;
-    const grpc::Status status = server->stub->GetUsage(&context, {}, &reply);
+    grpc::Status status = server->Ask(timeout, &reply);
+    // Nobody answers a server's keepalive between two questions: after a long exchange, or when
+    // this process was stopped for a while, it has closed the connection.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      server->Dial();
+      status = server->Ask(timeout, &reply);
+    }
     if (!status.ok()) {
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                           absl::StrCat("no answer from the server at ", server->address, ": ",
