@@ -57,7 +57,7 @@ std::string ChecksumOf(const Json& record) {
   Json rest = record;
   rest.erase("checksum");
   const std::string text = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Hex(Crc32c({reinterpret_cast<const std::byte*>(text.data()), text.size()}));
+  return Hex(Crc32c(text));
 }
 
 // For people: in the order given, the checksum last.
@@ -402,9 +402,7 @@ absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointPart
   if (!fits.ok()) return fits;
   absl::StatusOr<std::string> bytes = ReadWholeFile(path, part.bytes);
   if (!bytes.ok()) return PartStatus(bytes.status());
-  fits = CheckPartFacts(path, bytes->size(),
-                        Crc32c({reinterpret_cast<const std::byte*>(bytes->data()), bytes->size()}),
-                        part);
+  fits = CheckPartFacts(path, bytes->size(), Crc32c(*bytes), part);
   if (!fits.ok()) return fits;
   return bytes;
 }

@@ -175,8 +175,7 @@ absl::Status DurableFile::Append(absl::string_view bytes) {
   absl::Status written = WriteAll(descriptor_, bytes, unfinished_);
   if (!written.ok()) return written;
   bytes_ += bytes.size();
-  checksum_ =
-      ExtendCrc32c(checksum_, {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+  checksum_ = ExtendCrc32c(checksum_, bytes);
   return absl::OkStatus();
 }
 

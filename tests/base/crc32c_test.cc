@@ -16,6 +16,8 @@ absl::Span<const std::byte> Bytes(const std::string& text) {
 TEST(Crc32c, KnownValues) {
   // RFC 3720, B.4, and the customary check value.
   EXPECT_EQ(Crc32c(Bytes("123456789")), 0xE3069283u);
+  EXPECT_EQ(Crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(ExtendCrc32c(Crc32c("1234"), "56789"), 0xE3069283u);
   EXPECT_EQ(Crc32c(Bytes(std::string(32, '\0'))), 0x8A9136AAu);
   EXPECT_EQ(Crc32c(Bytes(std::string(32, '\xff'))), 0x62A8AB43u);
   EXPECT_EQ(Crc32c(Bytes("")), 0u);

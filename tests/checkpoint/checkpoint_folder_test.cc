@@ -110,8 +110,7 @@ std::string CheckpointFolder::Sealed(const std::string& text) {
   std::string canonical = "{";
   for (const std::string& line : lines) absl::StrAppend(&canonical, line, ",");
   canonical.back() = '}';
-  const uint32_t checksum =
-      Crc32c({reinterpret_cast<const std::byte*>(canonical.data()), canonical.size()});
+  const uint32_t checksum = Crc32c(canonical);
   return absl::StrCat(text.substr(0, end),
                       absl::StrFormat(",\n  \"checksum\": \"%08x\"\n}\n", checksum));
 }

@@ -49,8 +49,7 @@ TEST(DurableFile, WritesAndReads) {
   // Around the pieces that it is written in.
   for (const size_t size : {0, 1, (4 << 20) - 1, 4 << 20, (4 << 20) + 1, 9 << 20}) {
     const std::string bytes = Noise(size);
-    const uint32_t checksum =
-        Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
+    const uint32_t checksum = Crc32c(bytes);
     EXPECT_EQ(WriteDurably(path, bytes).value(), checksum);
     EXPECT_EQ(ReadWholeFile(path, size).value(), bytes);
     EXPECT_EQ(ChecksumFile(path).value().bytes, size);

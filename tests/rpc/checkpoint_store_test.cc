@@ -22,10 +22,6 @@ using ::testing::IsEmpty;
 
 constexpr char kName[] = "worker-0-term-0.state";
 
-uint32_t ChecksumOf(const std::string& bytes) {
-  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
-}
-
 class CheckpointStoreTest : public HostFixture {
  protected:
   CheckpointStoreTest() {
@@ -64,7 +60,7 @@ class CheckpointStoreTest : public HostFixture {
              .step = 10,
              .name = name,
              .bytes = bytes.size(),
-             .checksum = ChecksumOf(bytes),
+             .checksum = Crc32c(bytes),
              .error = {}},
             first.mutable_part());
     return first;

@@ -15,10 +15,6 @@ namespace {
 
 constexpr size_t kPieceBytes = 512 << 10;
 
-uint32_t ChecksumOf(absl::string_view bytes) {
-  return Crc32c({reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()});
-}
-
 absl::Status Cancelled() {
   return absl::CancelledError("the session ended while a part of a checkpoint was on its way");
 }
@@ -49,7 +45,7 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
                             .step = step,
                             .name = name,
                             .bytes = bytes.size(),
-                            .checksum = ChecksumOf(bytes),
+                            .checksum = Crc32c(bytes),
                             .error = {},
                             .server = shard};
   v1::PutPartRequest first;
@@ -113,7 +109,7 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     const grpc::Status status = TryGet(stub.get(), request, &bytes, &cancelled);
     if (cancelled) return Cancelled();
     if (status.ok()) {
-      const absl::Status whole = CheckPartFacts(where, bytes.size(), ChecksumOf(bytes), part);
+      const absl::Status whole = CheckPartFacts(where, bytes.size(), Crc32c(bytes), part);
       if (!whole.ok()) return whole;
       return bytes;
     }
