@@ -130,19 +130,30 @@ struct Compressor::State {
   std::vector<bool> listed;  // Scratch of EncodeAll; all false between calls.
   EncodeScratch scratch;
 
+  absl::Status CheckSize(size_t chunk, size_t elements) const;
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
+  // All but whether they are finite.
   absl::Status CheckList(absl::Span<const uint32_t> ids,
                          absl::Span<const absl::Span<const float>> gradients);
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
 };
 
-absl::Status Compressor::State::CheckGradient(size_t chunk,
-                                              absl::Span<const float> gradient) const {
+absl::Status Compressor::State::CheckSize(size_t chunk, size_t elements) const {
   if (chunk >= chunks.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", chunks.size(), " does not exist"));
   }
+  const size_t wanted = chunks[chunk].config.count;
+  if (elements == wanted) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": gradient has ", elements,
+                                                 " elements, the chunk has ", wanted));
+}
+
+absl::Status Compressor::State::CheckGradient(size_t chunk,
+                                              absl::Span<const float> gradient) const {
+  absl::Status fits = CheckSize(chunk, gradient.size());
+  if (!fits.ok()) return fits;
   absl::Status finite = chunks[chunk].compensator->Check(gradient);
   if (finite.ok()) return finite;
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", finite.message()));
@@ -183,7 +194,7 @@ absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids,
   size_t checked = 0;
   for (; checked < ids.size() && status.ok(); ++checked) {
     const uint32_t chunk = ids[checked];
-    status = CheckGradient(chunk, gradients[checked]);
+    status = CheckSize(chunk, gradients[checked].size());
     if (!status.ok()) break;
     if (listed[chunk]) {
       status = absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " is listed twice"));
@@ -240,12 +251,27 @@ absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t s
   absl::Status valid = state_->CheckList(chunks, gradients);
   if (!valid.ok()) return valid;
   frames->resize(chunks.size());
+  // Chunk by chunk, so that what the check has read is in a cache when it is encoded.
+  absl::Status refused;
   for (size_t i = 0; i < chunks.size(); ++i) {
     (*frames)[i].clear();
-    absl::Status status = state_->EncodeChecked(chunks[i], step, gradients[i], &(*frames)[i]);
-    sluice::Check(status.ok(), status.message());
+    absl::Status finite = state_->CheckGradient(chunks[i], gradients[i]);
+    refused.Update(finite);
+    if (!finite.ok()) continue;
+    const absl::Status encoded =
+        state_->EncodeChecked(chunks[i], step, gradients[i], &(*frames)[i]);
+    sluice::Check(encoded.ok(), encoded.message());
   }
-  return absl::OkStatus();
+  if (refused.ok()) return refused;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    // Codecs that lose nothing keep no residual, and none is made for this.
+    const ChunkState& chunk = state_->chunks[chunks[i]];
+    const bool lossless = state_->groups[chunk.group].codec->lossless();
+    if ((*frames)[i].empty() || (lossless && chunk.compensator->residual().empty())) continue;
+    const absl::Status taken = TakeBack(chunks[i], (*frames)[i]);
+    sluice::Check(taken.ok(), taken.message());
+  }
+  return refused;
 }
 
 bool Compressor::observes(size_t chunk) const {

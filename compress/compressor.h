@@ -56,9 +56,11 @@ class Compressor {
                       std::vector<std::byte>* frame);
   // OK if Encode would accept the gradient.
   absl::Status Check(size_t chunk, absl::Span<const float> gradient) const;
-  // Encodes all of `chunks` (each at most once) or none: on error no residual, threshold or frame
-  // has changed.
-  // `*frames` becomes one frame per chunk, in the same order.
+  // Encodes all of `chunks` (each at most once) or none. `*frames` becomes one frame per chunk, in
+  // the same order. INVALID_ARGUMENT if a gradient is not finite, naming the first: nothing has
+  // changed for the chunks of which that is so, the others' frames were taken back (without a
+  // residual they are gone), and `*frames` means nothing. INVALID_ARGUMENT and nothing changed: no
+  // such chunk, one twice, or another size.
   absl::Status EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                          absl::Span<const absl::Span<const float>> gradients,
                          std::vector<std::vector<std::byte>>* frames);

@@ -142,21 +142,31 @@ std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shar
     task.published = published;
     sent[rank] = encoders_[rank].Encode(task);
     published.clear();
-    for (size_t i = 0; i < sent[rank].frames.size() && step > 0 && balances; ++i) {
-      const Chunk& chunk = layout_.chunks[chunks[i]];
-      const std::vector<float> decoded = Decode(sent[rank].frames[i], chunk.count);
-      Totals& totals = uplink_totals_[{rank, chunks[i]}];
-      totals.wanted.resize(chunk.count);
-      totals.got.resize(chunk.count);
-      for (uint32_t j = 0; j < chunk.count; ++j) {
-        const double gradient = task.gradients[i][j];
-        totals.wanted[j] += gradient;
-        totals.got[j] += decoded[j];
-        totals.magnitude = std::max(totals.magnitude, std::abs(gradient));
-      }
+    for (size_t i = 0; i < chunks.size() && step > 0 && balances; ++i) {
+      AddToTotals(rank, chunks[i], task.gradients[i],
+                  sent[rank].skipped ? nullptr : &sent[rank].frames[i]);
     }
   }
   return sent;
+}
+
+// `frame` is null if the bundle was skipped for a gradient that is not finite: then what is owed
+// has taken the others in.
+void Reference::AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
+                            const std::string* frame) {
+  const bool finite =
+      std::all_of(gradient.begin(), gradient.end(), [](float x) { return std::isfinite(x); });
+  if (frame == nullptr && (!finite || UplinkResidual(rank, chunk).empty())) return;
+  Totals& totals = uplink_totals_[{rank, chunk}];
+  totals.wanted.resize(gradient.size());
+  totals.got.resize(gradient.size());
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    totals.wanted[i] += gradient[i];
+    totals.magnitude = std::max(totals.magnitude, std::abs(double{gradient[i]}));
+  }
+  if (frame == nullptr) return;
+  const std::vector<float> decoded = Decode(*frame, gradient.size());
+  for (size_t i = 0; i < decoded.size(); ++i) totals.got[i] += decoded[i];
 }
 
 Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundle,

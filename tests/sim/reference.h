@@ -58,6 +58,8 @@ class Reference {
 
   void RunStep(uint64_t step);
   std::vector<EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
+  void AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
+                   const std::string* frame);
   // The result's frames. Parameters of step 0, as rank 0 sent them, are `sent`.
   Frames Close(uint64_t step, uint32_t shard, uint32_t bundle,
                const std::vector<EncodedBundle>& sent);

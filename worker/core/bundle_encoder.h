@@ -33,7 +33,9 @@ struct EncodedBundle {
   uint64_t step = 0;
   uint32_t shard = 0;
   uint32_t bundle = 0;
-  bool skipped = false;  // A gradient was not finite: no frames, and no residual has changed.
+  // A gradient was not finite: no frames. That chunk's residual has not changed; those of the
+  // others have taken their gradients in.
+  bool skipped = false;
   uint32_t skipped_tensor = 0;      // The first such tensor.
   std::vector<std::string> frames;  // One per chunk.
 };
