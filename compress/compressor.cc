@@ -130,20 +130,24 @@ struct Compressor::State {
   std::vector<bool> listed;  // Scratch of EncodeAll; all false between calls.
   EncodeScratch scratch;
 
+  absl::Status CheckId(size_t chunk) const;
   absl::Status CheckSize(size_t chunk, size_t elements) const;
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
-  // All but whether they are finite.
-  absl::Status CheckList(absl::Span<const uint32_t> ids,
-                         absl::Span<const absl::Span<const float>> gradients);
+  // That they are there, and each once.
+  absl::Status CheckList(absl::Span<const uint32_t> ids);
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
 };
 
+absl::Status Compressor::State::CheckId(size_t chunk) const {
+  if (chunk < chunks.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("chunk ", chunk, " of ", chunks.size(), " does not exist"));
+}
+
 absl::Status Compressor::State::CheckSize(size_t chunk, size_t elements) const {
-  if (chunk >= chunks.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("chunk ", chunk, " of ", chunks.size(), " does not exist"));
-  }
+  absl::Status there = CheckId(chunk);
+  if (!there.ok()) return there;
   const size_t wanted = chunks[chunk].config.count;
   if (elements == wanted) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": gradient has ", elements,
@@ -184,17 +188,12 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
   return state.compensator->Encode(*group.codec, input, frame);
 }
 
-absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids,
-                                          absl::Span<const absl::Span<const float>> gradients) {
-  if (ids.size() != gradients.size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(ids.size(), " chunks with ", gradients.size(), " gradients"));
-  }
+absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids) {
   absl::Status status;
   size_t checked = 0;
-  for (; checked < ids.size() && status.ok(); ++checked) {
+  for (; checked < ids.size(); ++checked) {
     const uint32_t chunk = ids[checked];
-    status = CheckSize(chunk, gradients[checked].size());
+    status = CheckId(chunk);
     if (!status.ok()) break;
     if (listed[chunk]) {
       status = absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, " is listed twice"));
@@ -248,18 +247,33 @@ absl::Status Compressor::Check(size_t chunk, absl::Span<const float> gradient) c
 absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                                    absl::Span<const absl::Span<const float>> gradients,
                                    std::vector<std::vector<std::byte>>* frames) {
-  absl::Status valid = state_->CheckList(chunks, gradients);
+  if (chunks.size() != gradients.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(chunks.size(), " chunks with ", gradients.size(), " gradients"));
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    absl::Status fits = state_->CheckSize(chunks[i], gradients[i].size());
+    if (!fits.ok()) return fits;
+  }
+  return EncodeEach(
+      chunks, step, [&](size_t i) { return gradients[i]; }, frames);
+}
+
+absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
+                                    absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
+                                    std::vector<std::vector<std::byte>>* frames) {
+  absl::Status valid = state_->CheckList(chunks);
   if (!valid.ok()) return valid;
   frames->resize(chunks.size());
   // Chunk by chunk, so that what the check has read is in a cache when it is encoded.
   absl::Status refused;
   for (size_t i = 0; i < chunks.size(); ++i) {
     (*frames)[i].clear();
-    absl::Status finite = state_->CheckGradient(chunks[i], gradients[i]);
+    const absl::Span<const float> gradient = gradient_of(i);
+    absl::Status finite = state_->CheckGradient(chunks[i], gradient);
     refused.Update(finite);
     if (!finite.ok()) continue;
-    const absl::Status encoded =
-        state_->EncodeChecked(chunks[i], step, gradients[i], &(*frames)[i]);
+    const absl::Status encoded = state_->EncodeChecked(chunks[i], step, gradient, &(*frames)[i]);
     sluice::Check(encoded.ok(), encoded.message());
   }
   if (refused.ok()) return refused;

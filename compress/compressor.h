@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/chunk_config.h"
@@ -64,6 +65,11 @@ class Compressor {
   absl::Status EncodeAll(absl::Span<const uint32_t> chunks, uint64_t step,
                          absl::Span<const absl::Span<const float>> gradients,
                          std::vector<std::vector<std::byte>>* frames);
+  // The same, of gradients that are made one by one: `gradient_of(i)`, of the right size, is asked
+  // for once for each of `chunks`, in order, and used before the next.
+  absl::Status EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
+                          absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
+                          std::vector<std::vector<std::byte>>* frames);
   // What was published for the chunk: validated frames, one after the other. Before the chunk's
   // next Encode, once for each result.
   void Observe(size_t chunk, absl::Span<const std::byte> frames);

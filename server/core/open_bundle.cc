@@ -7,6 +7,12 @@
 #include "base/check.h"
 
 namespace sluice {
+namespace {
+
+// Frames are worth a pass over a sum in memory when they have this part of its bytes.
+constexpr uint64_t kWorthAPass = 4;
+
+}  // namespace
 
 std::vector<float> SumPool::Take(size_t elements) {
   std::vector<float> sum;
@@ -15,7 +21,7 @@ std::vector<float> SumPool::Take(size_t elements) {
     spare_.pop_back();
   }
   elements_ -= sum.capacity();
-  sum.assign(elements, 0.0f);
+  sum.resize(elements);
   elements_ += sum.capacity();
   return sum;
 }
@@ -36,7 +42,11 @@ size_t SumPool::spare_elements() const {
 
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
                        uint32_t world_size, SumPool* pool)
-    : counts_(counts), aggregators_(aggregators), pool_(pool), arrivals_(world_size) {}
+    : counts_(counts),
+      aggregators_(aggregators),
+      pool_(pool),
+      elements_(std::accumulate(counts.begin(), counts.end(), size_t{0})),
+      arrivals_(world_size) {}
 
 OpenBundle::~OpenBundle() {
   if (!sum_.empty()) pool_->GiveBack(std::move(sum_));
@@ -50,7 +60,8 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string
   arrival.skipped = frames.empty();
   arrival.checksum = checksum;
   arrival.frames = std::move(frames);
-  for (const std::string& frame : arrival.frames) held_bytes_ += frame.size();
+  for (const std::string& frame : arrival.frames) arrival.bytes += frame.size();
+  held_bytes_ += arrival.bytes;
   n_ += arrival.skipped ? 0 : 1;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
@@ -58,27 +69,43 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string
 }
 
 void OpenBundle::SumPrefix() {
-  const size_t first = summed_;
-  while (summed_ < arrivals_.size() && arrivals_[summed_].arrived) ++summed_;
-  const absl::Span<Arrival> arrivals = absl::MakeSpan(arrivals_).subspan(first, summed_ - first);
-  std::vector<SenderFrame> frames;
+  for (; there_ < arrivals_.size() && arrivals_[there_].arrived; ++there_) {
+    waiting_bytes_ += arrivals_[there_].bytes;
+  }
+  if (waiting_bytes_ == 0 || waiting_bytes_ < sizeof(float) * elements_ / kWorthAPass) return;
+  if (sum_.empty()) sum_ = pool_->Take(elements_);
   size_t at = 0;
   for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
-    frames.clear();
-    for (size_t i = 0; i < arrivals.size(); ++i) {
-      if (arrivals[i].skipped) continue;
-      frames.push_back({.sender = static_cast<uint32_t>(first + i),
-                        .frame = FrameBytes(arrivals[i].frames[chunk])});
-      held_bytes_ -= arrivals[i].frames[chunk].size();
-    }
-    if (frames.empty()) break;
-    if (sum_.empty()) {
-      sum_ = pool_->Take(std::accumulate(counts_.begin(), counts_.end(), size_t{0}));
-    }
-    aggregators_[chunk]->Add(frames, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
+    SumRanks(chunk, there_, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
     at += counts_[chunk];
   }
-  for (Arrival& arrival : arrivals) arrival.frames = {};
+  for (; summed_ < there_; ++summed_) arrivals_[summed_].frames = {};
+  begun_ = true;
+  held_bytes_ -= waiting_bytes_;
+  waiting_bytes_ = 0;
+}
+
+// Adds those of ranks from summed_ to before `last`, to what there is or to 0.
+void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
+  if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
+  frames_.clear();
+  for (size_t rank = summed_; rank < last; ++rank) {
+    if (arrivals_[rank].skipped) continue;
+    frames_.push_back({.sender = static_cast<uint32_t>(rank),
+                       .frame = FrameBytes(arrivals_[rank].frames[chunk])});
+  }
+  if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
+}
+
+absl::Span<const float> OpenBundle::MeanOf(size_t chunk) {
+  Check(complete() && n_ > 0, "a mean needs all ranks and one contribution");
+  // Where no sum was begun all chunks use the same memory, one after the other.
+  if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
+  const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
+  if (begun_) mean_at_ += counts_[chunk];
+  SumRanks(chunk, arrivals_.size(), sum);
+  aggregators_[chunk]->Close(n_, sum);
+  return sum;
 }
 
 std::vector<uint32_t> OpenBundle::MissingRanks() const {
@@ -99,21 +126,6 @@ std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
                         .skipped = arrivals_[rank].skipped});
   }
   return included;
-}
-
-std::vector<absl::Span<const float>> OpenBundle::Mean() {
-  Check(complete() && n_ > 0, "a mean needs all ranks and one contribution");
-  SumPrefix();
-  std::vector<absl::Span<const float>> means;
-  means.reserve(counts_.size());
-  size_t at = 0;
-  for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
-    const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(at, counts_[chunk]);
-    aggregators_[chunk]->Close(n_, sum);
-    means.push_back(sum);
-    at += counts_[chunk];
-  }
-  return means;
 }
 
 std::vector<std::string> OpenBundle::TakeFrames(uint32_t rank) {

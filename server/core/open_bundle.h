@@ -1,6 +1,7 @@
 // OpenBundle: the contributions to one bundle of one step until it closes, and their sum.
-// Frames are summed in rank order; those of the lowest ranks that are all there can be summed as
-// they arrive and let go.
+// Frames are summed in rank order. Small ones, of sparse codecs, wait as they are: once all are
+// there, each chunk's are summed while its sum is in a cache. Large ones of the lowest ranks that
+// are all there are summed as they arrive and let go.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class SumPool {
   // Keeps no more than `elements_max`, in use and spare together, for the next.
   explicit SumPool(size_t elements_max) : elements_max_(elements_max) {}
 
-  // All 0.
+  // What is in it means nothing.
   std::vector<float> Take(size_t elements);
   void GiveBack(std::vector<float> sum);
   size_t spare_elements() const;
@@ -46,8 +47,8 @@ class OpenBundle {
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
   // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
   void Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames, absl::Time now);
-  // Sums the frames of the lowest ranks as far as they are there. Not while a bundle of an earlier
-  // step uses the same aggregators.
+  // Sums the frames of the lowest ranks as far as they are there, if that is worth a pass over the
+  // sum. Not while a bundle of an earlier step uses the same aggregators.
   void SumPrefix();
   bool complete() const { return arrived_ == arrivals_.size(); }
   // Bytes that `rank` was told nothing of.
@@ -61,8 +62,9 @@ class OpenBundle {
   // The rest is for a complete bundle.
   uint32_t n() const { return n_; }
   std::vector<Included> IncludedRanks(uint64_t step) const;
-  // Sums what is left and closes the aggregators; one span per chunk. n is not 0. Once.
-  std::vector<absl::Span<const float>> Mean();
+  // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
+  // 0. Once each, in order; good until the next is asked for.
+  absl::Span<const float> MeanOf(size_t chunk);
   std::vector<std::string> TakeFrames(uint32_t rank);
 
  private:
@@ -71,15 +73,25 @@ class OpenBundle {
     bool skipped = false;
     uint32_t checksum = 0;
     uint64_t unanswered = 0;
+    uint64_t bytes = 0;               // Of the frames.
     std::vector<std::string> frames;  // Until they are summed.
   };
+  void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
+
   const absl::Span<const uint32_t> counts_;
   const absl::Span<Aggregator* const> aggregators_;
   SumPool* const pool_;
+  const size_t elements_;
   std::vector<Arrival> arrivals_;  // By rank.
   size_t arrived_ = 0;
-  size_t summed_ = 0;       // Ranks below it are summed.
-  std::vector<float> sum_;  // All chunks, one after the other; empty before the first frame.
+  size_t summed_ = 0;           // Ranks below it are summed.
+  size_t there_ = 0;            // Ranks below it have arrived.
+  uint64_t waiting_bytes_ = 0;  // Of the frames of ranks between the two.
+  // If a sum was begun: of all chunks, one after the other.
+  std::vector<float> sum_;
+  bool begun_ = false;
+  size_t mean_at_ = 0;               // Where the next chunk's lies then.
+  std::vector<SenderFrame> frames_;  // Scratch.
   uint32_t n_ = 0;
   uint64_t held_bytes_ = 0;
   absl::Time first_arrival_ = absl::InfiniteFuture();

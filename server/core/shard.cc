@@ -204,7 +204,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   open->Admit(rank, checksum, std::move(exchange.frames), now);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
   // one step at a time.
-  if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
+  if (exchange.step == open_step_ && exchange.step > 0 && !open->complete()) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_ && open->complete()) {
     Close(exchange.bundle, out);
@@ -284,9 +284,12 @@ std::shared_ptr<ExchangeAnswer> Shard::CloseWithMean(uint32_t bundle, OpenBundle
   answer->record.n = open->n();
   if (open->n() == 0) return answer;
   const BundlePlan& plan = bundles_[bundle];
-  const std::vector<absl::Span<const float>> mean = open->Mean();
   const StageSpan encoding(options_.stages, Stage::kEncode);
-  const absl::Status encoded = downlink_.EncodeAll(plan.locals, open_step_, mean, &frames_);
+  const auto mean_of = [&](size_t chunk) {
+    const StageSpan summing(options_.stages, Stage::kSum);
+    return open->MeanOf(chunk);
+  };
+  const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
   if (!encoded.ok()) {
     // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the
     // same.
@@ -325,7 +328,7 @@ void Shard::AdvanceSteps(Effects* out) {
       OpenBundle* open = open_.bundles[bundle].get();
       if (open == nullptr) continue;
       stats_.held_bytes -= open->held_bytes();
-      open->SumPrefix();
+      if (!open->complete()) open->SumPrefix();
       stats_.held_bytes += open->held_bytes();
       if (open->complete()) Close(bundle, out);
     }

@@ -5,22 +5,21 @@
 namespace sluice {
 namespace {
 
-TEST(SumPoolTest, GivesZerosInMemoryThatWasUsedBefore) {
+TEST(SumPoolTest, GivesMemoryThatWasUsedBefore) {
   SumPool pool(100);
   std::vector<float> sum = pool.Take(80);
-  EXPECT_EQ(sum, std::vector<float>(80, 0.0f));
-  sum.assign(80, 7.0f);
+  EXPECT_EQ(sum.size(), 80u);
   const float* const memory = sum.data();
   pool.GiveBack(std::move(sum));
   const std::vector<float> again = pool.Take(60);
-  EXPECT_EQ(again, std::vector<float>(60, 0.0f));
+  EXPECT_EQ(again.size(), 60u);
   EXPECT_EQ(again.data(), memory);
 }
 
 TEST(SumPoolTest, GrowsForALargerOne) {
   SumPool pool(100);
   pool.GiveBack(pool.Take(10));
-  EXPECT_EQ(pool.Take(90), std::vector<float>(90, 0.0f));
+  EXPECT_EQ(pool.Take(90).size(), 90u);
 }
 
 // Many small bundles at once, then many large ones: what is kept must not become as many large ones
