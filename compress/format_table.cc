@@ -22,7 +22,7 @@ namespace sluice {
 namespace {
 
 constexpr FormatEntry kFormats[] = {
-    {FormatId::kNone, "none", &ValidateNone, &DecodeAddNone},
+    {FormatId::kNone, "none", &ValidateNone, &DecodeAddNone, nullptr, &DecodeAddScaledNone},
     {FormatId::kFp16, "fp16", &ValidateFp16, &DecodeAddFp16},
     {FormatId::kBf16, "bf16", &ValidateBf16, &DecodeAddBf16},
     {FormatId::kInt8, "int8", &ValidateInt8, &DecodeAddInt8, &DecodeAddAllInt8},

@@ -49,8 +49,8 @@ struct FormatEntry {
   // The same bits as decode_add for one payload after the other, faster. Null: there is none.
   void (*decode_add_all)(absl::Span<const absl::Span<const std::byte>> payloads,
                          absl::Span<float> sum) = nullptr;
-  // As decode_add, of the decoded values times `scale`. For formats that touch a few elements only;
-  // null: the others.
+  // As decode_add, of the decoded values times `scale`. For formats that need no second pass for
+  // that; null: the others.
   void (*decode_add_scaled)(absl::Span<const std::byte> payload, float scale,
                             absl::Span<float> sum) = nullptr;
 };

@@ -13,19 +13,6 @@ namespace {
 
 constexpr size_t kTile = 2048;
 
-// Calls fn(first element, floats, count) for tiles of floats that are aligned, which a payload need
-// not be.
-template <typename Fn>
-void ForEachFloatTile(absl::Span<const std::byte> payload, Fn fn) {
-  float floats[kTile];
-  const size_t count = payload.size() / sizeof(float);
-  for (size_t at = 0; at < count; at += kTile) {
-    const size_t size = std::min(kTile, count - at);
-    std::memcpy(floats, payload.data() + at * sizeof(float), size * sizeof(float));
-    fn(at, floats, size);
-  }
-}
-
 class NoneCodec final : public Codec {
  public:
   FormatId format() const override { return FormatId::kNone; }
@@ -59,9 +46,12 @@ absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count) {
     return PayloadSizeError("none", count, count * sizeof(float), payload.size());
   }
   uint32_t largest = 0;
-  ForEachFloatTile(payload, [&](size_t, const float* floats, size_t size) {
+  for (size_t at = 0; at < count; at += kTile) {
+    float floats[kTile];  // Aligned, which a payload need not be.
+    const size_t size = std::min(kTile, count - at);
+    std::memcpy(floats, payload.data() + at * sizeof(float), size * sizeof(float));
     largest = std::max(largest, LargestMagnitudeBits(floats, nullptr, size));
-  });
+  }
   if (largest >= kInfinityBits) {
     return absl::InvalidArgumentError("none payload holds a value that is not finite");
   }
@@ -69,9 +59,11 @@ absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count) {
 }
 
 void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum) {
-  ForEachFloatTile(payload, [&](size_t at, const float* floats, size_t size) {
-    for (size_t i = 0; i < size; ++i) sum[at + i] += floats[i];
-  });
+  AddBytes(payload.data(), sum.data(), sum.size());
+}
+
+void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum) {
+  AddScaledBytes(scale, payload.data(), sum.data(), sum.size());
 }
 
 }  // namespace sluice

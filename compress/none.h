@@ -13,5 +13,6 @@ namespace sluice {
 std::unique_ptr<Codec> MakeNone(const CodecSpec& spec);
 absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum);
+void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
 
 }  // namespace sluice

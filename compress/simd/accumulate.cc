@@ -48,6 +48,37 @@ void AddScaled(float scale, const float* HWY_RESTRICT x, float* HWY_RESTRICT sum
   for (; i < count; ++i) sum[i] += scale * x[i];
 }
 
+template <bool kScales>
+void AddFrom(float scale, const std::byte* HWY_RESTRICT x, float* HWY_RESTRICT sum, size_t count) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(x);
+  size_t i = 0;
+#if HWY_TARGET != HWY_SCALAR  // It has no vectors of bytes.
+  const hn::ScalableTag<float> df;
+  const hn::Repartition<uint8_t, decltype(df)> du8;
+  const auto by = hn::Set(df, scale);
+  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) {
+    auto addend = hn::BitCast(df, hn::LoadU(du8, bytes + i * sizeof(float)));
+    if constexpr (kScales) addend = hn::Mul(by, addend);
+    hn::StoreU(hn::Add(hn::LoadU(df, sum + i), addend), df, sum + i);
+  }
+#endif
+  for (; i < count; ++i) {
+    float addend;
+    hwy::CopyBytes<sizeof(addend)>(bytes + i * sizeof(float), &addend);
+    if constexpr (kScales) addend *= scale;
+    sum[i] += addend;
+  }
+}
+
+void AddScaledBytes(float scale, const std::byte* HWY_RESTRICT x, float* HWY_RESTRICT sum,
+                    size_t count) {
+  AddFrom<true>(scale, x, sum, count);
+}
+
+void AddBytes(const std::byte* HWY_RESTRICT x, float* HWY_RESTRICT sum, size_t count) {
+  AddFrom<false>(1, x, sum, count);
+}
+
 void DivideBy(float divisor, float* HWY_RESTRICT x, size_t count) {
   const hn::ScalableTag<float> df;
   const auto by = hn::Set(df, divisor);
@@ -73,6 +104,16 @@ uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count) {
 HWY_EXPORT(AddScaled);
 void AddScaled(float scale, const float* x, float* sum, size_t count) {
   HWY_DYNAMIC_DISPATCH(AddScaled)(scale, x, sum, count);
+}
+
+HWY_EXPORT(AddScaledBytes);
+void AddScaledBytes(float scale, const std::byte* x, float* sum, size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddScaledBytes)(scale, x, sum, count);
+}
+
+HWY_EXPORT(AddBytes);
+void AddBytes(const std::byte* x, float* sum, size_t count) {
+  HWY_DYNAMIC_DISPATCH(AddBytes)(x, sum, count);
 }
 
 HWY_EXPORT(DivideBy);

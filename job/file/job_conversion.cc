@@ -58,6 +58,19 @@ LrScheduleSpec Convert(const v1::LrScheduleSpec& from) {
   return to;
 }
 
+// What a message costs beside its bytes speaks for large bundles; that the last one's result
+// travels when nothing else does, for ones that are at most a megabyte on the wire.
+uint32_t UsualBundleElements(const CompressionSpec& compression) {
+  uint32_t elements = LayoutParameters{}.bundle_elements;
+  for (const CodecSpec* spec : {&compression.uplink, &compression.downlink}) {
+    if (spec->codec == CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
+    if (spec->codec == CodecId::kFp16 || spec->codec == CodecId::kBf16) {
+      elements = std::min(elements, uint32_t{1} << 19);
+    }
+  }
+  return elements;
+}
+
 CompressionSpec Convert(const v1::CompressionSpec& from) {
   CompressionSpec to;
   to.uplink = Codec(from.uplink());
@@ -71,7 +84,9 @@ CompressionSpec Convert(const v1::CompressionSpec& from) {
   to.min_elements = from.min_elements();
   // The schema's limits keep both in range.
   to.layout.chunk_elements = static_cast<uint32_t>(from.chunk_bytes() / sizeof(float));
-  to.layout.bundle_elements = static_cast<uint32_t>(from.bundle_bytes() / sizeof(float));
+  to.layout.bundle_elements = from.has_bundle_bytes()
+                                  ? static_cast<uint32_t>(from.bundle_bytes() / sizeof(float))
+                                  : UsualBundleElements(to);
   return to;
 }
 

@@ -1,6 +1,7 @@
 // The kernels of compress/simd/accumulate.h against plain loops, on every instruction set.
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "compress/float_bits.h"
@@ -48,8 +49,19 @@ TEST_P(SimdAccumulate, AddScaledAtEveryLength) {
       const float scaled = -0.37f * x[i];
       wanted[i] += scaled;
     }
+    const std::vector<float> before = sum;
     AddScaled(-0.37f, x.data(), sum.data(), count);
     EXPECT_EQ(sum, wanted) << count;
+    for (const size_t shift : {0, 1, 3}) {
+      std::vector<std::byte> bytes(shift + count * sizeof(float));
+      std::memcpy(bytes.data() + shift, x.data(), count * sizeof(float));
+      sum = before;
+      AddScaledBytes(-0.37f, bytes.data() + shift, sum.data(), count);
+      EXPECT_EQ(sum, wanted) << count;
+      sum = before;
+      AddBytes(bytes.data() + shift, sum.data(), count);
+      for (size_t i = 0; i < count; ++i) EXPECT_EQ(sum[i], before[i] + x[i]) << count;
+    }
   }
 }
 

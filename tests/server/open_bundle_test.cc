@@ -2,6 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "tests/compress/test_data.h"
+
 namespace sluice {
 namespace {
 
@@ -32,6 +39,50 @@ TEST(SumPoolTest, KeepsNoMoreThanItMay) {
     for (std::vector<float>& sum : taken) pool.GiveBack(std::move(sum));
     EXPECT_LE(pool.spare_elements(), 100u) << elements;
     EXPECT_GE(pool.spare_elements(), 50u) << elements;
+  }
+}
+
+// Frames of two chunks with every element, or one in a hundred.
+std::vector<std::string> FramesOf(const char* spec, uint64_t seed,
+                                  absl::Span<const uint32_t> counts) {
+  const CodecSpec codec = *ParseCodecSpec(spec);
+  std::vector<std::string> frames;
+  for (const uint32_t count : counts) {
+    const std::vector<float> gradient = HeavyTailed(count, seed++);
+    std::vector<std::byte> frame;
+    EXPECT_TRUE(
+        EncodeFrame(*MakeCodec(codec), {.gradient = gradient, .residual = {}}, &frame).ok());
+    frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+  return frames;
+}
+
+// What is let go early, and means that do not depend on it.
+TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
+  const std::vector<uint32_t> counts = {5000, 3000};
+  const auto first = MakeAdditiveAggregator(5000), second = MakeAdditiveAggregator(3000);
+  Aggregator* const aggregators[] = {first.get(), second.get()};
+  for (const char* spec : {"none", "topk:1%"}) {
+    SCOPED_TRACE(spec);
+    SumPool pool(100000);
+    const bool large = spec == std::string("none");
+    std::vector<std::vector<float>> expected = {std::vector<float>(5000), std::vector<float>(3000)};
+    OpenBundle bundle(counts, aggregators, 3, &pool);
+    for (const uint32_t rank : {0u, 2u, 1u}) {
+      bundle.Admit(rank, 0, FramesOf(spec, 10 * rank, counts), absl::UnixEpoch());
+      if (!bundle.complete()) bundle.SumPrefix();
+      if (rank == 0) {
+        EXPECT_EQ(bundle.held_bytes() == 0, large);
+      }
+    }
+    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+      for (uint64_t rank = 0; rank < 3; ++rank) {
+        const std::string frame = FramesOf(spec, 10 * rank, counts)[chunk];
+        ASSERT_TRUE(DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(expected[chunk])).ok());
+      }
+      for (float& x : expected[chunk]) x /= 3;
+      EXPECT_EQ(bundle.MeanOf(chunk), absl::MakeConstSpan(expected[chunk]));
+    }
   }
 }
 
