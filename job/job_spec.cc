@@ -122,6 +122,13 @@ std::string MomentumWarning(const JobSpec& spec) {
 
 }  // namespace
 
+bool DataSpec::has_test_data() const {
+  if (format == "idx") return !test_images.empty();
+  if (format == "image_folder") return !test_folder.empty();
+  if (format == "text" || format == "synthetic_text") return validation_fraction > 0;
+  return format != "custom";
+}
+
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction) {
   if (tensor.role == TensorRole::kBuffer) return {};

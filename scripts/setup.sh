@@ -10,7 +10,8 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build ccache git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libhwy-dev
-  libyaml-cpp-dev prometheus-cpp-dev libcivetweb-dev zlib1g-dev libssl-dev libcli11-dev nlohmann-json3-dev
+  libyaml-cpp-dev prometheus-cpp-dev libcivetweb-dev zlib1g-dev libpng-dev libturbojpeg0-dev libssl-dev
+  libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev
   python3 python3-pip python3-torch python3-numpy python3-matplotlib iproute2 dataset-fashion-mnist
@@ -51,7 +52,7 @@ name_what_is_missing() {
     command -v "$tool" >/dev/null || missing+=("program $tool")
   done
   for header in absl/status/statusor.h hwy/highway.h grpcpp/grpcpp.h google/protobuf/message.h yaml-cpp/yaml.h prometheus/registry.h \
-                CivetServer.h zlib.h openssl/evp.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
+                CivetServer.h zlib.h png.h turbojpeg.h openssl/evp.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h; do
     found=no
     for folder in /usr/include /usr/local/include; do [ -e "$folder/$header" ] && found=yes; done
     [ "$found" = yes ] || missing+=("header $header")

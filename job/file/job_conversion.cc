@@ -17,6 +17,7 @@ ModelSpec Convert(const v1::ModelSpec& from) {
   return {from.name(), {from.hidden().begin(), from.hidden().end()}};
 }
 
+// Keys that the format does not take are absent and keep the struct's values.
 DataSpec Convert(const v1::DataSpec& from) {
   DataSpec to;
   to.format = from.format();
@@ -27,6 +28,19 @@ DataSpec Convert(const v1::DataSpec& from) {
   to.test_labels = from.test_labels();
   to.limit = from.limit();
   to.test_limit = from.test_limit();
+  if (from.has_labels()) to.labels = from.labels();
+  to.train_folder = from.train_folder();
+  to.test_folder = from.test_folder();
+  if (from.has_image_size()) to.image_size = from.image_size();
+  if (from.has_level()) to.level = from.level();
+  if (from.has_context()) to.context = from.context();
+  if (from.has_validation_fraction()) to.validation_fraction = from.validation_fraction();
+  to.crop_padding = from.crop_padding();
+  to.flip = from.flip();
+  to.random_resized_crop = from.random_resized_crop();
+  to.mean.assign(from.mean().begin(), from.mean().end());
+  to.std.assign(from.std().begin(), from.std().end());
+  to.prefetch = from.prefetch();
   return to;
 }
 

@@ -72,6 +72,16 @@ std::string ScalarText(const Message& section, const FieldDescriptor& field) {
   }
 }
 
+std::string NumbersText(const Message& section, const FieldDescriptor& field) {
+  const Reflection& reflection = *section.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
+    return absl::StrJoin(
+        reflection.GetRepeatedFieldRef<double>(section, &field), ", ",
+        [](std::string* out, double value) { absl::StrAppend(out, FormatReal(value)); });
+  }
+  return absl::StrJoin(reflection.GetRepeatedFieldRef<uint32_t>(section, &field), ", ");
+}
+
 // `indent` before every line; `first` instead of it before the first ("- " of a list).
 void AppendSection(const Message& section, absl::string_view first, const std::string& indent,
                    std::string* text) {
@@ -95,8 +105,7 @@ void AppendSection(const Message& section, absl::string_view first, const std::s
                       indent + "    ", text);
       }
     } else {
-      const auto numbers = reflection.GetRepeatedFieldRef<uint32_t>(section, field);
-      absl::StrAppend(text, " [", absl::StrJoin(numbers, ", "), "]\n");
+      absl::StrAppend(text, " [", NumbersText(section, *field), "]\n");
     }
   }
 }
@@ -113,6 +122,7 @@ uint64_t HashJob(const v1::JobSpec& job) {
   v1::JobSpec agreed = job;
   agreed.clear_output();
   agreed.mutable_data()->clear_path();
+  agreed.mutable_data()->clear_prefetch();
   if (agreed.has_checkpoint()) agreed.mutable_checkpoint()->clear_dir();
   agreed.mutable_server()->clear_port();
   agreed.mutable_server()->clear_http_port();

@@ -160,8 +160,13 @@ std::string YamlMapper::SetScalar(const YAML::Node& value, const FieldDescriptor
       if (!number.ok()) return expected(number.status().message());
       if (IsQuoted(value) && !may_be_quoted) return expected("a number");
       const std::string problem = RangeProblem(field, *number);
-      if (problem.empty()) reflection.SetDouble(section, &field, *number);
-      return problem;
+      if (!problem.empty()) return problem;
+      if (field.is_repeated()) {
+        reflection.AddDouble(section, &field, *number);
+      } else {
+        reflection.SetDouble(section, &field, *number);
+      }
+      return "";
     }
     default: {
       const absl::StatusOr<uint64_t> number =

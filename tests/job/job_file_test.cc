@@ -112,6 +112,45 @@ TEST(JobFile, ReadsEverySection) {
   EXPECT_FALSE(job.metrics_enabled);
 }
 
+TEST(JobFile, ReadsDataOfEveryFormat) {
+  const auto data = [](const std::string& section) {
+    return MustLoad(Load(kLeastJob, {absl::StrCat("data=", section)})).data;
+  };
+  const DataSpec folder = data(
+      "{format: image_folder, path: a, image_size: 64, random_resized_crop: 0.08, flip: true, "
+      "mean: [0.5, 0, 1e-3], std: [1, 2, 3]}");
+  EXPECT_EQ(folder.train_folder, "train");
+  EXPECT_EQ(folder.test_folder, "val");
+  EXPECT_EQ(folder.image_size, 64u);
+  EXPECT_EQ(folder.random_resized_crop, 0.08);
+  EXPECT_TRUE(folder.flip);
+  EXPECT_THAT(folder.mean, ElementsAre(0.5, 0, 1e-3));
+  EXPECT_THAT(folder.std, ElementsAre(1, 2, 3));
+  EXPECT_EQ(data("{format: cifar100, path: a, labels: coarse}").labels, "coarse");
+  EXPECT_EQ(data("{format: cifar10, path: a, crop_padding: 4}").crop_padding, 4u);
+  const DataSpec text = data("{format: text, path: a.txt, level: byte, validation_fraction: 0}");
+  EXPECT_EQ(text.level, "byte");
+  EXPECT_EQ(text.context, DataSpec().context);
+  EXPECT_FALSE(text.has_test_data());
+  EXPECT_TRUE(data("{format: synthetic_text}").has_test_data());
+  EXPECT_FALSE(data("{format: custom}").has_test_data());
+}
+
+TEST(JobFile, DataKeysBelongToTheirFormats) {
+  const auto problem = [](const std::string& section) {
+    return Problem(Load(kLeastJob, {absl::StrCat("data=", section)}));
+  };
+  EXPECT_THAT(problem("{format: synthetic, context: 3}"), HasSubstr("synthetic takes no context"));
+  EXPECT_THAT(problem("{format: text, path: a, flip: true}"), HasSubstr("text takes no flip"));
+  EXPECT_THAT(problem("{format: cifar10}"), HasSubstr("data.path: missing"));
+  EXPECT_THAT(problem("{format: cifar, path: a}"), HasSubstr("did you mean 'cifar10'?"));
+  EXPECT_THAT(problem("{format: text, path: a, level: word}"), HasSubstr("unknown level 'word'"));
+  EXPECT_THAT(problem("{format: synthetic, mean: 0.5}"), HasSubstr("must be a list"));
+  EXPECT_THAT(problem("{format: synthetic, std: [0.5, 0]}"),
+              HasSubstr("data.std[1]: must be above 0"));
+  EXPECT_THAT(problem("{format: image_folder, path: a, image_size: 4}"), HasSubstr("8 to 1024"));
+}
+
 TEST(JobFile, TakesAnchors) {
   const JobSpec job = MustLoad(LoadLeastAnd("compression: {uplink: &c topk:1%, downlink: *c}\n"));
   EXPECT_EQ(ToString(job.compression.downlink), "topk:1%");
@@ -128,7 +167,10 @@ TEST(JobFile, CodecMapsEqualTheirLine) {
 }
 
 TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
-  for (const absl::string_view text : {kLeastJob, kFullJob}) {
+  const std::string folder = absl::StrCat(
+      "name: a\nmodel: {name: mlp}\nbatch_size_per_worker: 1\nsteps: 1\noptimizer: {lr: 1}\n",
+      "data: {format: image_folder, path: a, mean: [0.1, 1e-7, -3], std: [1, 2, 3]}\n");
+  for (const absl::string_view text : {kLeastJob, kFullJob, absl::string_view(folder)}) {
     for (const bool dense : {false, true}) {
       const absl::StatusOr<std::string> resolved =
           ResolvedJobTextFromText(text, "job.yaml", {"", {}, dense});
@@ -151,7 +193,7 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   }
   for (const char* set :
        {"output=elsewhere", "server.port=1", "server.http_port=2", "data.path=/mnt",
-        "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto"}) {
+        "data.prefetch=0", "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto"}) {
     EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);

@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/train/image_batches.h"
+#include "worker/data/dataset.h"
 
 namespace sluice {
 namespace {
@@ -21,25 +21,71 @@ class AlwaysClassTwo final : public Model {
   }
 };
 
-TEST(ImageBatchesTest, PixelsAreNormalizedAndInOrder) {
-  const LabelledImages images{
-      .count = 2, .height = 1, .width = 2, .pixels = {0, 255, 51, 102}, .labels = {4, 7}};
-  const ImageBatch batch = MakeBatch(images, {.mean = 0.5f, .deviation = 0.25f}, {1, 0});
-  EXPECT_TRUE(torch::allclose(batch.images,
-                              torch::tensor({-1.2f, -0.4f, -2.0f, 2.0f}).reshape({2, 1, 1, 2})));
-  EXPECT_TRUE(torch::equal(batch.labels, torch::tensor({7, 4}, torch::kLong)));
-}
+// So many of the smallest images, of which the last is of class 5 and the others of class 2.
+class ClassesTwoAndFive final : public Dataset {
+ public:
+  explicit ClassesTwoAndFive(uint32_t size) : size_(size) {}
+
+  uint32_t size() const override { return size_; }
+  SampleShape shape() const override { return {1, 1, 1, 0, 10}; }
+  absl::StatusOr<Batch> MakeBatch(absl::Span<const uint32_t> samples, EpochKey) const override {
+    const auto n = static_cast<int64_t>(samples.size());
+    Batch batch{torch::zeros({n, 1, 1, 1}), torch::full({n}, 2, torch::kLong)};
+    for (int64_t i = 0; i < n; ++i) {
+      if (samples[static_cast<size_t>(i)] == size_ - 1) batch.targets[i] = 5;
+    }
+    return batch;
+  }
+
+ private:
+  const uint32_t size_;
+};
+
+// Of three tokens: after 0 it bets on 1, after 1 against 2, after 2 it does not know.
+class KnowsZero final : public Model {
+ public:
+  at::Tensor forward(const at::Tensor& inputs) override {
+    at::Tensor scores = torch::zeros({inputs.size(0), inputs.size(1), 3});
+    scores.select(2, 1).add_(inputs.eq(0).to(torch::kFloat));
+    scores.select(2, 2).sub_(inputs.eq(1).to(torch::kFloat));
+    return scores;
+  }
+};
+
+// The windows 0 1 2, each token followed by the next and 2 by 0.
+class CountingWindows final : public Dataset {
+ public:
+  uint32_t size() const override { return 4; }
+  SampleShape shape() const override { return {0, 0, 0, 3, 3}; }
+  absl::StatusOr<Batch> MakeBatch(absl::Span<const uint32_t> samples, EpochKey) const override {
+    const auto n = static_cast<int64_t>(samples.size());
+    return Batch{torch::tensor({0, 1, 2}, torch::kLong).repeat({n, 1}),
+                 torch::tensor({1, 2, 0}, torch::kLong).repeat({n, 1})};
+  }
+};
 
 TEST(EvaluationTest, CountsWhatIsRight) {
   AlwaysClassTwo model;
-  const LabelledImages images{
-      .count = 4, .height = 1, .width = 1, .pixels = {0, 0, 0, 0}, .labels = {2, 2, 2, 5}};
-  const auto evaluation = Evaluate(&model, images, {}, nullptr);
-  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
-  EXPECT_EQ(evaluation->accuracy, 0.75);
-  EXPECT_NEAR(evaluation->loss, std::log(9 + std::exp(1.0)) - 0.75, 1e-6);
+  for (const uint32_t size : {4u, 251u}) {
+    const auto evaluation = Evaluate(&model, ClassesTwoAndFive(size), nullptr);
+    ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+    EXPECT_DOUBLE_EQ(evaluation->accuracy, (size - 1.0) / size);
+    EXPECT_NEAR(evaluation->loss, std::log(9 + std::exp(1.0)) - (size - 1.0) / size, 1e-6);
+  }
   const std::atomic<bool> stop = true;
-  EXPECT_EQ(Evaluate(&model, images, {}, &stop).status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(Evaluate(&model, ClassesTwoAndFive(4), &stop).status().code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST(EvaluationTest, CountsTokens) {
+  KnowsZero model;
+  const auto evaluation = Evaluate(&model, CountingWindows(), nullptr);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+  // Right after 0, wrong after 1; after 2 all scores are equal, and the first is taken.
+  EXPECT_NEAR(evaluation->accuracy, 2.0 / 3, 1e-9);
+  const double after_zero = std::log(2 + std::exp(1.0)) - 1;
+  const double after_one = std::log(2 + std::exp(-1.0)) + 1;
+  EXPECT_NEAR(evaluation->loss, (after_zero + after_one + std::log(3.0)) / 3, 1e-6);
 }
 
 }  // namespace

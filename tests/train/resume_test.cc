@@ -79,6 +79,35 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
                          ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
 
+// The same bits whether or not the run was stopped, and however far ahead batches were made.
+TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
+  JobSpec spec = SmallJob("sgd");
+  spec.data.format = "synthetic_cifar";
+  spec.data.limit = 200;  // 4 steps an epoch, of which the last has one pass and a part of one.
+  spec.data.crop_padding = 4;
+  spec.data.flip = true;
+  spec.gradient_accumulation_steps = 2;
+  const Logger logger("worker-0");
+  const auto run = [&](uint32_t prefetch, uint64_t step, const std::string& state) {
+    spec.data.prefetch = prefetch;
+    MemoryJob job(1);
+    auto session = job.MakeSession(0);
+    session->CheckpointEvery(1);
+    if (step > 0) session->RestoreAfter(step, state);
+    const auto report = RunTraining(spec, 0, session.get(), {}, logger);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return std::make_pair(report.ok() ? report->parameters_sha256 : "", session->saved());
+  };
+  const auto [plain, saved] = run(0, 0, "");
+  ASSERT_THAT(saved, SizeIs(8));
+  for (const uint32_t prefetch : {1u, 2u, 50u}) EXPECT_EQ(run(prefetch, 0, "").first, plain);
+  for (const uint64_t step : {1, 3, 4, 5, 8}) {
+    EXPECT_EQ(run(2, step, saved.at(step)).first, plain) << "after step " << step;
+  }
+  spec.data.flip = false;
+  EXPECT_NE(run(2, 0, "").first, plain);
+}
+
 // 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
 TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
   JobSpec spec = SmallJob("sgd");

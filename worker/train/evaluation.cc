@@ -6,8 +6,6 @@
 #include <numeric>
 #include <vector>
 
-#include "worker/train/image_batches.h"
-
 namespace sluice {
 namespace {
 
@@ -15,32 +13,38 @@ constexpr uint32_t kEvaluationBatch = 250;
 
 }  // namespace
 
-absl::StatusOr<Evaluation> Evaluate(Model* model, const LabelledImages& images,
-                                    const Normalization& normalization,
+absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
                                     const std::atomic<bool>* stop) {
   const torch::NoGradGuard no_grad;
   model->eval();
   double loss = 0;
   int64_t correct = 0;
+  int64_t count = 0;
+  absl::Status status;
   std::vector<uint32_t> samples;
-  for (uint32_t first = 0; first < images.count; first += kEvaluationBatch) {
+  for (uint32_t first = 0; first < data.size(); first += kEvaluationBatch) {
     if (stop != nullptr && stop->load()) {
-      model->train();
-      return absl::CancelledError("stopped during the evaluation");
+      status = absl::CancelledError("stopped during the evaluation");
+      break;
     }
-    samples.resize(std::min(kEvaluationBatch, images.count - first));
+    samples.resize(std::min(kEvaluationBatch, data.size() - first));
     std::iota(samples.begin(), samples.end(), first);
-    const ImageBatch batch = MakeBatch(images, normalization, samples);
-    const at::Tensor scores = model->forward(batch.images);
+    const absl::StatusOr<Batch> batch = data.MakeBatch(samples, {});
+    status = batch.status();
+    if (!status.ok()) break;
+    const at::Tensor scores = model->forward(batch->inputs).flatten(0, -2);
+    const at::Tensor targets = batch->targets.flatten();
     loss += torch::nn::functional::cross_entropy(
-                scores, batch.labels,
+                scores, targets,
                 torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
                 .item<double>();
-    correct += (scores.argmax(1) == batch.labels).sum().item<int64_t>();
+    correct += (scores.argmax(1) == targets).sum().item<int64_t>();
+    count += targets.numel();
   }
   model->train();
-  const double count = std::max<uint32_t>(images.count, 1);
-  return Evaluation{.loss = loss / count, .accuracy = static_cast<double>(correct) / count};
+  if (!status.ok()) return status;
+  const auto all = static_cast<double>(std::max<int64_t>(count, 1));
+  return Evaluation{.loss = loss / all, .accuracy = static_cast<double>(correct) / all};
 }
 
 }  // namespace sluice

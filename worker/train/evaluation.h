@@ -4,8 +4,8 @@
 #include <atomic>
 
 #include "absl/status/statusor.h"
+#include "worker/data/dataset.h"
 #include "worker/models/model.h"
-#include "worker/train/labelled_images.h"
 
 namespace sluice {
 
@@ -14,9 +14,9 @@ struct Evaluation {
   double accuracy = 0;  // 0 to 1.
 };
 
-// Leaves the model in training mode. CANCELLED when `stop` (may be null) becomes true meanwhile.
-absl::StatusOr<Evaluation> Evaluate(Model* model, const LabelledImages& images,
-                                    const Normalization& normalization,
+// Over all samples, or all tokens of them. Leaves the model in training mode. CANCELLED when `stop`
+// (may be null) becomes true meanwhile.
+absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
                                     const std::atomic<bool>* stop);
 
 }  // namespace sluice

@@ -13,25 +13,23 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/random.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/dataset.h"
+#include "worker/data/source/shard_sampler.h"
 #include "worker/models/make_model.h"
 #include "worker/torch/data_parallel.h"
 #include "worker/torch/torch_status.h"
 #include "worker/train/evaluation.h"
-#include "worker/train/image_batches.h"
-#include "worker/train/labelled_images.h"
 #include "worker/train/learning_rate.h"
 #include "worker/train/optimizers.h"
 #include "worker/train/parameters_file.h"
-#include "worker/train/shard_sampler.h"
 #include "worker/train/step_times.h"
 #include "worker/train/training_state.h"
 
 namespace sluice {
 
 struct TrainingData {
-  LabelledImages training;
-  LabelledImages test;  // Empty on ranks that do not evaluate.
-  Normalization normalization;
+  Datasets sets;  // No test data on ranks that do not evaluate.
 };
 
 namespace {
@@ -54,24 +52,6 @@ struct LossMean {
   double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
 };
 
-absl::StatusOr<TrainingData> LoadData(const DataSpec& spec, bool evaluates) {
-  TrainingData data;
-  absl::StatusOr<LabelledImages> training = LoadTrainingImages(spec);
-  if (!training.ok()) return training.status();
-  data.training = *std::move(training);
-  data.normalization = MeasureNormalization(data.training);
-  if (!evaluates) return data;
-  absl::StatusOr<LabelledImages> test = LoadTestImages(spec);
-  if (!test.ok()) return test.status();
-  data.test = *std::move(test);
-  if (data.test.height != data.training.height || data.test.width != data.training.width) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "test images are ", data.test.height, " × ", data.test.width, " pixels, training images ",
-        data.training.height, " × ", data.training.width, ": they are not of one data set"));
-  }
-  return data;
-}
-
 TrafficCounters Sum(const TrafficCounters& a, const TrafficCounters& b) {
   return {.bytes_up = a.bytes_up + b.bytes_up,
           .bytes_down = a.bytes_down + b.bytes_down,
@@ -79,10 +59,6 @@ TrafficCounters Sum(const TrafficCounters& a, const TrafficCounters& b) {
           .encode_seconds = a.encode_seconds + b.encode_seconds,
           .decode_seconds = a.decode_seconds + b.decode_seconds,
           .exposed_seconds = a.exposed_seconds + b.exposed_seconds};
-}
-
-bool HasTestData(const DataSpec& spec) {
-  return spec.format == "synthetic" || !spec.test_images.empty();
 }
 
 // Everything that a run holds between its steps.
@@ -101,11 +77,12 @@ class TrainingRun {
 
  private:
   ShardSamplerOptions SamplerOptions() const;
+  BatchStreamOptions StreamOptions(uint64_t steps) const;
   uint64_t TotalSteps() const;
   void RestoreDeal(const TrainingCursor& cursor);
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
-  absl::Status TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
-  absl::StatusOr<StepResult> RunPasses(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch);
+  absl::Status TrainStep(BatchStream* batches, uint64_t step_of_epoch);
+  absl::StatusOr<StepResult> RunPasses(BatchStream* batches, uint64_t step_of_epoch);
   absl::Status SaveCheckpoint();
   absl::Status WatchForNonFinite(const StepResult& result);
   absl::Status EvaluateNow();
@@ -161,10 +138,7 @@ absl::Status TrainingRun::Prepare() {
   }
   torch::manual_seed(spec_.seed);
   absl::StatusOr<std::shared_ptr<Model>> model =
-      MakeModel(spec_.model, {.channels = 1,
-                              .height = data_->training.height,
-                              .width = data_->training.width,
-                              .classes = kImageClasses});
+      MakeModel(spec_.model, data_->sets.training->shape());
   if (!model.ok()) return model.status();
   model_ = *std::move(model);
   // Ranks have equal parameters, but what a model draws while it trains (dropout) is each rank's
@@ -182,19 +156,29 @@ absl::Status TrainingRun::Prepare() {
   total_steps_ = TotalSteps();
   report_.parameters = TrainedElements(parallel_->table());
   logger_.Info("model ", spec_.model.name, " with ", report_.parameters, " parameters; ",
-               data_->training.count, " training samples, ", sampler_->steps_per_epoch(),
+               data_->sets.training->size(), " training samples, ", sampler_->steps_per_epoch(),
                " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
                at::get_num_threads() == 1 ? " thread" : " threads");
   return absl::OkStatus();
 }
 
 ShardSamplerOptions TrainingRun::SamplerOptions() const {
-  return {.samples = data_->training.count,
+  return {.samples = data_->sets.training->size(),
           .ranks = spec_.workers,
           .rank = rank_,
           .batch_size = spec_.batch_size_per_worker,
           .passes_per_step = spec_.gradient_accumulation_steps,
           .seed = spec_.seed};
+}
+
+// Of the deal that has `steps` steps, what this run has to do.
+BatchStreamOptions TrainingRun::StreamOptions(uint64_t steps) const {
+  return {.epoch = {.seed = spec_.seed, .epoch = epoch_},
+          .offset = deal_offset_,
+          .first_step = step_ - deal_step_,
+          .end_step = std::min(steps, total_steps_ - deal_step_),
+          .passes_per_step = spec_.gradient_accumulation_steps,
+          .prefetch = spec_.data.prefetch};
 }
 
 uint64_t TrainingRun::TotalSteps() const {
@@ -215,7 +199,7 @@ void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   deal_offset_ = ShardSampler(before).OffsetAfter(deal_offset_, step_ - deal_step_);
   deal_step_ = step_;
   logger_.Info("the checkpoint is of ", cursor.ranks, " workers; ",
-               data_->training.count - deal_offset_, " of ", data_->training.count,
+               data_->sets.training->size() - deal_offset_, " of ", data_->sets.training->size(),
                " samples of this pass over the data are left for the ", spec_.workers,
                " that are here now");
 }
@@ -283,13 +267,13 @@ absl::Status TrainingRun::Train() {
   // A checkpoint after an epoch's last step comes before its end.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
-    const std::vector<uint32_t> dealt = sampler_->Deal(epoch_, deal_offset_);
     const uint64_t steps = sampler_->StepsAfter(deal_offset_);
+    BatchStream batches(data_->sets.training.get(), sampler_.get(), StreamOptions(steps));
     if (!within_epoch) epoch_loss_ = LossMean{};
     within_epoch = false;
     for (uint64_t i = step_ - deal_step_; i < steps && step_ < total_steps_; ++i) {
       if (stopped()) return absl::CancelledError("stopped");
-      if (absl::Status status = TrainStep(dealt, i); !status.ok()) return status;
+      if (absl::Status status = TrainStep(&batches, i); !status.ok()) return status;
     }
     ++epoch_;
     deal_step_ = step_;
@@ -301,9 +285,9 @@ absl::Status TrainingRun::Train() {
   return absl::OkStatus();
 }
 
-absl::Status TrainingRun::TrainStep(absl::Span<const uint32_t> dealt, uint64_t step_of_epoch) {
+absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_epoch) {
   const absl::Time begin = clock_.Now();
-  const absl::StatusOr<StepResult> result = RunPasses(dealt, step_of_epoch);
+  const absl::StatusOr<StepResult> result = RunPasses(batches, step_of_epoch);
   if (!result.ok()) return result.status();
   ++step_;
   if (absl::Status status = WatchForNonFinite(*result); !status.ok()) return status;
@@ -324,19 +308,20 @@ absl::Status TrainingRun::TrainStep(absl::Span<const uint32_t> dealt, uint64_t s
 }
 
 // Forward and backward on this rank's batches of the step, then the mean over all ranks into .grad.
-absl::StatusOr<StepResult> TrainingRun::RunPasses(absl::Span<const uint32_t> dealt,
-                                                  uint64_t step_of_epoch) {
+absl::StatusOr<StepResult> TrainingRun::RunPasses(BatchStream* batches, uint64_t step_of_epoch) {
   optimizer_->zero_grad(/*set_to_none=*/false);
   LossMean loss;
   for (uint32_t pass = 0; pass < spec_.gradient_accumulation_steps; ++pass) {
-    const absl::Span<const uint32_t> samples = sampler_->Batch(dealt, step_of_epoch, pass);
-    if (samples.empty()) break;
-    const ImageBatch batch = MakeBatch(data_->training, data_->normalization, samples);
+    const size_t samples = batches->SamplesOf(step_of_epoch, pass);
+    if (samples == 0) break;
+    const absl::StatusOr<Batch> batch = batches->Next();
+    if (!batch.ok()) return batch.status();
+    const at::Tensor scores = model_->forward(batch->inputs);
     const at::Tensor pass_loss =
-        torch::nn::functional::cross_entropy(model_->forward(batch.images), batch.labels);
+        torch::nn::functional::cross_entropy(scores.flatten(0, -2), batch->targets.flatten());
     pass_loss.backward();
     loss.Add(pass_loss.item<double>());
-    samples_ += samples.size();
+    samples_ += samples;
   }
   if (loss.count == 0) return parallel_->Skip();
   last_loss_ = loss.value();
@@ -374,9 +359,8 @@ absl::Status TrainingRun::WatchForNonFinite(const StepResult& result) {
 }
 
 absl::Status TrainingRun::EvaluateNow() {
-  if (data_->test.count == 0) return absl::OkStatus();
-  absl::StatusOr<Evaluation> evaluation =
-      Evaluate(model_.get(), data_->test, data_->normalization, options_.stop);
+  if (data_->sets.test == nullptr) return absl::OkStatus();
+  absl::StatusOr<Evaluation> evaluation = Evaluate(model_.get(), *data_->sets.test, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   evaluation_ = *evaluation;
   logger_.Info(absl::StrFormat("epoch %d, step %d of %d: test accuracy %.2f %%, test loss %.4f",
@@ -446,9 +430,9 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
 absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
                                                                      uint32_t rank) {
   return TorchStatus("LibTorch", [&]() -> absl::StatusOr<std::shared_ptr<const TrainingData>> {
-    absl::StatusOr<TrainingData> data = LoadData(spec.data, rank == 0 && HasTestData(spec.data));
-    if (!data.ok()) return data.status();
-    return std::make_shared<const TrainingData>(*std::move(data));
+    absl::StatusOr<Datasets> sets = OpenDatasets(spec.data, /*with_test=*/rank == 0);
+    if (!sets.ok()) return sets.status();
+    return std::make_shared<const TrainingData>(TrainingData{*std::move(sets)});
   });
 }
 

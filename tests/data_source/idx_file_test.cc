@@ -1,4 +1,4 @@
-#include "worker/train/idx_file.h"
+#include "worker/data/source/idx_file.h"
 
 #include <zlib.h>
 
@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/train/labelled_images.h"
 
 namespace sluice {
 namespace {
@@ -65,7 +64,8 @@ TEST_F(IdxFileTest, ReadsPlainAndGzipAlike) {
                           : ReadIdxImages(Plain("i", Images()), Plain("l", Labels()), 0);
     ASSERT_TRUE(set.ok()) << set.status();
     EXPECT_EQ(set->count, 3);
-    EXPECT_EQ(set->image_bytes(), 4);
+    EXPECT_EQ(set->shape().bytes(), 4);
+    EXPECT_EQ(set->classes, 10);
     EXPECT_THAT(set->labels, ElementsAre(1, 9, 0));
     EXPECT_THAT(set->pixels, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
   }
@@ -128,29 +128,6 @@ TEST_F(IdxFileTest, LabelsMustGoWithTheImages) {
   EXPECT_THAT(Problem(images, Plain("few", Labels({1, 2}))), HasSubstr("2 labels"));
   EXPECT_THAT(Problem(images, Plain("odd", Labels({1, 10, 0}))),
               AllOf(HasSubstr("label 10"), HasSubstr("sample 1"), HasSubstr("out of range")));
-}
-
-TEST(LabelledImagesTest, NormalizationIsOfAllPixels) {
-  LabelledImages images{
-      .count = 1, .height = 1, .width = 4, .pixels = {0, 0, 255, 255}, .labels = {0}};
-  EXPECT_FLOAT_EQ(MeasureNormalization(images).mean, 0.5f);
-  EXPECT_FLOAT_EQ(MeasureNormalization(images).deviation, 0.5f);
-  images.pixels = {7, 7, 7, 7};
-  EXPECT_EQ(MeasureNormalization(images).deviation, 1.0f);
-}
-
-TEST(LabelledImagesTest, SyntheticImagesAreTheSameEachTimeAndTestImagesAreOthers) {
-  DataSpec spec;
-  spec.format = "synthetic";
-  spec.limit = 20;
-  spec.test_limit = 20;
-  const auto once = LoadTrainingImages(spec);
-  const auto again = LoadTrainingImages(spec);
-  const auto test = LoadTestImages(spec);
-  ASSERT_TRUE(once.ok() && again.ok() && test.ok());
-  EXPECT_EQ(once->count, 20);
-  EXPECT_EQ(once->pixels, again->pixels);
-  EXPECT_NE(once->pixels, test->pixels);
 }
 
 }  // namespace

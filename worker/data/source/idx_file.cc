@@ -1,6 +1,6 @@
 // idx := 0 0 type dimensions size{dimensions} item...    sizes: 32 bits, big-endian; type 8:
 // unsigned bytes
-#include "worker/train/idx_file.h"
+#include "worker/data/source/idx_file.h"
 
 #include <zlib.h>
 
@@ -93,8 +93,8 @@ absl::StatusOr<uint64_t> ReadShape(gzFile_s* file, const std::string& path, uint
     const uint32_t size = BigEndian(sizes.data() + size_t{d} * 4);
     shape->push_back(size);
     if (size == 0) return Invalid(path, absl::StrCat("holds nothing: dimension ", d, " is 0"));
-    if (total > kMaxIdxBytes / size) {
-      return Invalid(path, absl::StrCat("says that it holds more than ", kMaxIdxBytes,
+    if (total > kMaxImageBytes / size) {
+      return Invalid(path, absl::StrCat("says that it holds more than ", kMaxImageBytes,
                                         " bytes, which is the limit"));
     }
     total *= size;
@@ -140,16 +140,17 @@ absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
                                              images->shape[0], " images of ", images_path));
   }
   for (size_t i = 0; i < labels->bytes.size(); ++i) {
-    if (labels->bytes[i] >= kImageClasses) {
+    if (labels->bytes[i] >= kIdxClasses) {
       return Invalid(labels_path,
                      absl::StrCat("label ", labels->bytes[i], " of sample ", i,
-                                  " is out of range: classes are 0 to ", kImageClasses - 1));
+                                  " is out of range: classes are 0 to ", kIdxClasses - 1));
     }
   }
   LabelledImages set;
   set.count = images->shape[0];
   set.height = images->shape[1];
   set.width = images->shape[2];
+  set.classes = kIdxClasses;
   set.pixels = std::move(images->bytes);
   set.labels = std::move(labels->bytes);
   return set;

@@ -6,12 +6,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/train/labelled_images.h"
+#include "worker/data/source/labelled_images.h"
 
 namespace sluice {
 
-// Larger arrays are refused: the data set is held in memory.
-inline constexpr uint64_t kMaxIdxBytes = uint64_t{4} << 30;
+// MNIST and its relatives.
+inline constexpr uint32_t kIdxClasses = 10;
 
 struct IdxArray {
   std::vector<uint32_t> shape;
@@ -21,7 +21,7 @@ struct IdxArray {
 // Reads an array of unsigned bytes with `dimensions` dimensions; at most the first `limit` of its
 // items (0: all). NOT_FOUND: no such file. DATA_LOSS: truncated, not gzip where it says so, longer
 // than its header says. INVALID_ARGUMENT: not an idx file, or one of another kind; over
-// kMaxIdxBytes.
+// kMaxImageBytes.
 absl::StatusOr<IdxArray> ReadIdxFile(const std::string& path, uint32_t dimensions, uint32_t limit);
 
 // Images and labels that belong together. INVALID_ARGUMENT too: unequal counts, a label that is no

@@ -1,4 +1,4 @@
-#include "worker/train/shard_sampler.h"
+#include "worker/data/source/shard_sampler.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,0 +1,77 @@
+// Prefetcher: makes things ahead of their use, in order, on a thread of its own.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "base/mutex.h"
+
+namespace sluice {
+
+// What comes, and in which order, does not depend on `depth`. One thread uses it.
+template <typename T>
+class Prefetcher {
+ public:
+  // `make` gives the next thing, or null at the end, and must not throw. It is called by one
+  // thread only, until `depth` things wait to be taken; with a depth of 0 by Next's.
+  Prefetcher(uint32_t depth, std::function<std::unique_ptr<T>()> make)
+      : depth_(depth), make_(std::move(make)) {
+    if (depth_ > 0) thread_ = std::thread([this] { Run(); });
+  }
+  // Waits for what is being made; what nobody took is dropped.
+  ~Prefetcher() {
+    {
+      MutexLock lock(&mutex_);
+      stopped_ = true;
+    }
+    changed_.SignalAll();
+    if (thread_.joinable()) thread_.join();
+  }
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
+
+  // Null: the end.
+  std::unique_ptr<T> Next() {
+    if (depth_ == 0) return make_();
+    MutexLock lock(&mutex_);
+    while (ready_.empty() && !ended_) changed_.Wait(&mutex_);
+    if (ready_.empty()) return nullptr;
+    std::unique_ptr<T> next = std::move(ready_.front());
+    ready_.pop_front();
+    changed_.SignalAll();
+    return next;
+  }
+
+ private:
+  // Whether there is room for another; false: it is to stop.
+  bool WaitForRoom() {
+    MutexLock lock(&mutex_);
+    while (ready_.size() >= depth_ && !stopped_) changed_.Wait(&mutex_);
+    return !stopped_;
+  }
+  void Run() {
+    while (WaitForRoom()) {
+      std::unique_ptr<T> made = make_();
+      MutexLock lock(&mutex_);
+      ended_ = made == nullptr;
+      if (!ended_) ready_.push_back(std::move(made));
+      changed_.SignalAll();
+      if (ended_) return;
+    }
+  }
+
+  const uint32_t depth_;
+  const std::function<std::unique_ptr<T>()> make_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::unique_ptr<T>> ready_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // Last: it uses all of the above.
+};
+
+}  // namespace sluice

@@ -1,0 +1,136 @@
+#include "worker/data/source/synthetic_images.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/random.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kClasses = 10;
+constexpr uint64_t kSeed = 2836;
+
+enum Stream : uint64_t { kPatterns = 1, kImages = 2, kColorImages = 3 };
+
+constexpr uint32_t kSide = 28;
+constexpr uint32_t kCell = 4;  // A pattern is made of squares of so many pixels.
+constexpr uint32_t kCells = kSide / kCell;
+constexpr int kNoise = 96;
+
+uint8_t PatternAt(uint32_t label, uint32_t y, uint32_t x) {
+  CounterRandom random(kSeed, kPatterns, label, y / kCell * kCells + x / kCell);
+  return static_cast<uint8_t>(random.Below(2) * 160 + 48);
+}
+
+constexpr uint32_t kColorSide = 32;
+constexpr int kColorNoise = 40;
+
+// Waves of a class's gratings across the image and down it.
+struct Waves {
+  uint32_t across;
+  uint32_t down;
+};
+constexpr std::array<Waves, kClasses> kTextures = {
+    {{1, 4}, {4, 1}, {3, 3}, {2, 6}, {6, 2}, {5, 5}, {1, 8}, {8, 1}, {4, 8}, {8, 4}}};
+
+// −256 at a wave's beginning, 256 in its middle. A whole wave is 2^32.
+int Triangle(uint32_t phase) {
+  const int place = static_cast<int>(phase >> 22);  // 0 to 1023.
+  return place < 512 ? place - 256 : 768 - place;
+}
+
+// A texture as one image has it.
+class Texture {
+ public:
+  Texture(uint32_t label, CounterRandom* random) {
+    // Up to half a wave more or less than the class's.
+    constexpr uint32_t kWave = uint32_t{1} << 27;  // 2^32 / kColorSide.
+    const auto jittered = [&](uint32_t waves) {
+      return waves * kWave - kWave / 2 + static_cast<uint32_t>(random->Below(kWave));
+    };
+    across_ = jittered(kTextures[label].across);
+    down_ = jittered(kTextures[label].down);
+    for (uint32_t& phase : phases_) phase = static_cast<uint32_t>(random->Next());
+  }
+  // −512 to 512. Overflow is what makes a wave begin again.
+  int At(uint32_t y, uint32_t x) const {
+    return Triangle(phases_[0] + y * down_ + x * across_) +
+           Triangle(phases_[1] + y * down_ - x * across_);
+  }
+
+ private:
+  uint32_t across_ = 0;
+  uint32_t down_ = 0;
+  std::array<uint32_t, 2> phases_{};
+};
+
+// How strong a texture is in a colour, either way round: at least `low`, below `high`.
+int Strength(int low, int high, CounterRandom* random) {
+  const int strength = low + static_cast<int>(random->Below(static_cast<uint64_t>(high - low)));
+  return random->Below(2) == 1 ? strength : -strength;
+}
+
+void AppendColorImage(uint32_t label, CounterRandom* random, std::vector<uint8_t>* pixels) {
+  const auto other_label =
+      static_cast<uint32_t>((label + 1 + random->Below(kClasses - 1)) % kClasses);
+  const Texture own(label, random);
+  const Texture other(other_label, random);
+  for (uint32_t channel = 0; channel < 3; ++channel) {
+    const int brightness = 96 + static_cast<int>(random->Below(64));
+    const int own_strength = Strength(32, 80, random);
+    const int other_strength = Strength(16, 56, random);
+    for (uint32_t y = 0; y < kColorSide; ++y) {
+      for (uint32_t x = 0; x < kColorSide; ++x) {
+        const int noise = static_cast<int>(random->Below(2 * kColorNoise + 1)) - kColorNoise;
+        const int waves = (own_strength * own.At(y, x) + other_strength * other.At(y, x)) / 512;
+        pixels->push_back(static_cast<uint8_t>(std::clamp(brightness + waves + noise, 0, 255)));
+      }
+    }
+  }
+}
+
+}  // namespace
+
+LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count) {
+  LabelledImages set;
+  set.count = count;
+  set.height = kSide;
+  set.width = kSide;
+  set.classes = kClasses;
+  set.pixels.reserve(set.shape().bytes() * count);
+  set.labels.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    CounterRandom random(kSeed, kImages, uint64_t{first} + i);
+    const auto label = static_cast<uint32_t>(random.Below(kClasses));
+    set.labels.push_back(static_cast<uint8_t>(label));
+    for (uint32_t y = 0; y < kSide; ++y) {
+      for (uint32_t x = 0; x < kSide; ++x) {
+        const int noise = static_cast<int>(random.Below(2 * kNoise + 1)) - kNoise;
+        set.pixels.push_back(
+            static_cast<uint8_t>(std::clamp(PatternAt(label, y, x) + noise, 0, 255)));
+      }
+    }
+  }
+  return set;
+}
+
+LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count) {
+  LabelledImages set;
+  set.count = count;
+  set.channels = 3;
+  set.height = kColorSide;
+  set.width = kColorSide;
+  set.classes = kClasses;
+  set.pixels.reserve(set.shape().bytes() * count);
+  set.labels.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    CounterRandom random(kSeed, kColorImages, uint64_t{first} + i);
+    const auto label = static_cast<uint32_t>(random.Below(kClasses));
+    set.labels.push_back(static_cast<uint8_t>(label));
+    AppendColorImage(label, &random, &set.pixels);
+  }
+  return set;
+}
+
+}  // namespace sluice
