@@ -17,8 +17,15 @@
 namespace sluice {
 
 struct ModelSpec {
-  std::string name;              // mlp, simple_cnn
-  std::vector<uint32_t> hidden;  // mlp
+  std::string name;                // mlp, simple_cnn, resnet20, resnet18, resnet50, vgg16, char_gpt
+  std::vector<uint32_t> hidden{};  // mlp
+  std::string stem = "auto";       // resnet18, resnet50: auto, cifar, imagenet
+  bool batch_norm = false;         // vgg16
+  // char_gpt
+  uint32_t layers = 4;
+  uint32_t heads = 4;
+  uint32_t width = 128;
+  double dropout = 0;
 };
 
 struct DataSpec {

@@ -43,6 +43,7 @@ class Completer {
 
   void CheckName(const std::string& name);
   void CheckLength(const v1::JobSpec& job);
+  void CheckModel(const v1::ModelSpec& model);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
@@ -174,6 +175,13 @@ void Completer::CheckLength(const v1::JobSpec& job) {
   }
 }
 
+void Completer::CheckModel(const v1::ModelSpec& model) {
+  if (!model.has_heads() || !model.has_width() || model.heads() == 0) return;
+  if (model.width() % model.heads() == 0) return;
+  Fail("model.width", absl::StrCat("must be a multiple of model.heads, ", model.heads(), "; found ",
+                                   model.width()));
+}
+
 void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
   if (optimizer.nesterov() && optimizer.momentum() == 0) {
     Fail(JoinPath(path, "nesterov"), "needs a momentum above 0");
@@ -181,6 +189,7 @@ void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& 
 }
 
 void Completer::CheckTogether(const v1::JobSpec& job) {
+  CheckModel(job.model());
   CheckOptimizer("optimizer", job.optimizer());
   const v1::ServerSpec& server = job.server();
   if (server.heartbeat() * 2 > server.lease()) {

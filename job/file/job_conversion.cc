@@ -13,8 +13,18 @@ CodecSpec Codec(const std::string& text) {
   return *spec;
 }
 
+// Keys that a model or an optimizer does not take are absent and keep the struct's values.
 ModelSpec Convert(const v1::ModelSpec& from) {
-  return {from.name(), {from.hidden().begin(), from.hidden().end()}};
+  ModelSpec to;
+  to.name = from.name();
+  to.hidden = {from.hidden().begin(), from.hidden().end()};
+  if (from.has_stem()) to.stem = from.stem();
+  to.batch_norm = from.batch_norm();
+  if (from.has_layers()) to.layers = from.layers();
+  if (from.has_heads()) to.heads = from.heads();
+  if (from.has_width()) to.width = from.width();
+  to.dropout = from.dropout();
+  return to;
 }
 
 // Keys that the format does not take are absent and keep the struct's values.
@@ -44,7 +54,6 @@ DataSpec Convert(const v1::DataSpec& from) {
   return to;
 }
 
-// Keys that the optimizer does not take are absent and keep the struct's values.
 OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   OptimizerSpec to;
   to.name = from.name();

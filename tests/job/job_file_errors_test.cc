@@ -113,6 +113,10 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
               HasSubstr("adam takes no momentum; remove it (adam takes: lr, beta1"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: simple_cnn, hidden: [2]}"})),
               HasSubstr("simple_cnn takes no hidden"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: resnet20, stem: cifar}"})),
+              HasSubstr("resnet20 takes no stem"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: char_gpt, heads: 6}"})),
+              HasSubstr("model.width: must be a multiple of model.heads, 6; found 128"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.nesterov=true"})), HasSubstr("momentum above 0"));
   EXPECT_THAT(ProblemOf("server: {lease: 1s}\n"), HasSubstr("at most half of server.lease"));
   EXPECT_THAT(ProblemOf("server: {http_port: 7070}\n"), HasSubstr("is server.port, 7070, too"));

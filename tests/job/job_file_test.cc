@@ -74,6 +74,25 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(adam.optimizer.eps, optimizer.eps);
 }
 
+TEST(JobFile, ModelsTakeTheirKeys) {
+  const ModelSpec usual;
+  const JobSpec text = MustLoad(Load(kLeastJob, {"model={name: char_gpt}"}));
+  EXPECT_EQ(text.model.layers, usual.layers);
+  EXPECT_EQ(text.model.heads, usual.heads);
+  EXPECT_EQ(text.model.width, usual.width);
+  EXPECT_EQ(text.model.dropout, usual.dropout);
+  const JobSpec larger = MustLoad(
+      Load(kLeastJob, {"model={name: char_gpt, layers: 6, heads: 8, width: 64, dropout: 0.1}"}));
+  EXPECT_EQ(larger.model.layers, 6u);
+  EXPECT_EQ(larger.model.heads, 8u);
+  EXPECT_EQ(larger.model.width, 64u);
+  EXPECT_EQ(larger.model.dropout, 0.1);
+  EXPECT_EQ(MustLoad(Load(kLeastJob, {"model={name: resnet18}"})).model.stem, "auto");
+  EXPECT_EQ(MustLoad(Load(kLeastJob, {"model={name: resnet50, stem: cifar}"})).model.stem, "cifar");
+  EXPECT_TRUE(
+      MustLoad(Load(kLeastJob, {"model={name: vgg16, batch_norm: true}"})).model.batch_norm);
+}
+
 TEST(JobFile, ReadsEverySection) {
   const JobSpec job = MustLoad(Load(kFullJob));
   EXPECT_EQ(job.name, "full-1.0");

@@ -2,12 +2,15 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/models/vgg.h"
 
 namespace sluice {
 namespace {
@@ -31,7 +34,13 @@ int64_t CountElements(const torch::nn::Module& module) {
   return count;
 }
 
-TEST(MakeModelTest, SimpleCnnHasItsSizeAndGivesScores) {
+// One thread: a second one waits for its turn on a machine that builds something else.
+class MakeModelTest : public ::testing::Test {
+ protected:
+  MakeModelTest() { at::set_num_threads(1); }
+};
+
+TEST_F(MakeModelTest, SimpleCnnHasItsSizeAndGivesScores) {
   auto model = MakeModel(Named("simple_cnn"), Grey(28, 28));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(CountElements(**model), 215370);
@@ -40,19 +49,19 @@ TEST(MakeModelTest, SimpleCnnHasItsSizeAndGivesScores) {
   EXPECT_FALSE(MakeModel(Named("simple_cnn"), Grey(3, 28)).ok());
 }
 
-TEST(MakeModelTest, MlpHasTheLayersOfTheJob) {
+TEST_F(MakeModelTest, MlpHasTheLayersOfTheJob) {
   auto model = MakeModel(Named("mlp", {20, 30}), Grey(4, 5));
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(CountElements(**model), 20 * 20 + 20 + 20 * 30 + 30 + 30 * 10 + 10);
   EXPECT_EQ((*model)->forward(torch::zeros({3, 1, 4, 5})).sizes(), at::IntArrayRef({3, 10}));
 }
 
-TEST(MakeModelTest, WhatIsNotKnownIsToldByName) {
+TEST_F(MakeModelTest, WhatIsNotKnownIsToldByName) {
   EXPECT_THAT(MakeModel(Named("resnet"), Grey(28, 28)).status().message(), HasSubstr("resnet"));
   EXPECT_THAT(MakeModel(Named("custom"), Grey(28, 28)).status().message(), HasSubstr("own_loop"));
 }
 
-TEST(MakeModelTest, OneSeedGivesTheSameParameters) {
+TEST_F(MakeModelTest, OneSeedGivesTheSameParameters) {
   torch::manual_seed(3);
   const auto one = MakeModel(Named("mlp"), Grey(4, 4));
   torch::manual_seed(3);
@@ -61,7 +70,7 @@ TEST(MakeModelTest, OneSeedGivesTheSameParameters) {
   EXPECT_TRUE(torch::equal((*one)->parameters()[0], (*same)->parameters()[0]));
 }
 
-TEST(MakeModelTest, OthersThanGreyImagesOfTenClasses) {
+TEST_F(MakeModelTest, OthersThanGreyImagesOfTenClasses) {
   const SampleShape colour = {.channels = 3, .height = 8, .width = 12, .classes = 7};
   for (const char* name : {"mlp", "simple_cnn"}) {
     auto model = MakeModel(Named(name), colour);
@@ -70,12 +79,71 @@ TEST(MakeModelTest, OthersThanGreyImagesOfTenClasses) {
   }
 }
 
-TEST(MakeModelTest, ModelsOfImagesTakeNoText) {
+TEST_F(MakeModelTest, ModelsTakeTheSamplesTheyAreMadeFor) {
   const SampleShape text = {.context = 16, .classes = 65};
-  for (const char* name : {"mlp", "simple_cnn"}) {
+  for (const char* name : {"mlp", "simple_cnn", "resnet20", "resnet18", "resnet50", "vgg16"}) {
     const auto model = MakeModel(Named(name), text);
     EXPECT_EQ(model.status().code(), absl::StatusCode::kInvalidArgument) << name;
     EXPECT_THAT(model.status().message(), HasSubstr("takes images")) << name;
+  }
+  EXPECT_THAT(MakeModel(Named("char_gpt"), Grey(28, 28)).status().message(),
+              HasSubstr("takes text"));
+  EXPECT_TRUE(MakeModel(Named("char_gpt"), text).ok());
+  EXPECT_THAT(MakeModel({.name = "char_gpt", .heads = 3}, text).status().message(),
+              HasSubstr("128, is not a multiple of its heads, 3"));
+}
+
+// One batch of one image, which BatchNorm takes no variance of if the last stage sees one pixel.
+TEST_F(MakeModelTest, SmallestImagesAreTrainedOn) {
+  struct Least {
+    ModelSpec spec;
+    uint32_t side;
+  };
+  for (const auto& [spec, side] :
+       {Least{{.name = "simple_cnn"}, 4}, Least{{.name = "resnet20"}, 5},
+        Least{{.name = "resnet18"}, 9}, Least{{.name = "resnet18", .stem = "imagenet"}, 33},
+        Least{{.name = "resnet50"}, 9}}) {
+    const auto model = MakeModel(spec, Grey(side, side + 1));
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ((*model)->forward(torch::zeros({1, 1, side, side + 1})).sizes(),
+              at::IntArrayRef({1, 10}));
+    EXPECT_THAT(MakeModel(spec, Grey(side, side - 1)).status().message(),
+                HasSubstr(absl::StrCat("at least ", side, " × ", side, " pixels, not ", side)))
+        << spec.name;
+  }
+  EXPECT_THAT(MakeModel(Named("vgg16"), Grey(31, 64)).status().message(), HasSubstr("32 × 32"));
+}
+
+TEST_F(MakeModelTest, TheStemGoesByTheImagesSizeUnlessTheJobNamesIt) {
+  const auto kernel = [](const std::string& stem, uint32_t height, uint32_t width) {
+    const auto model = MakeModel({.name = "resnet18", .stem = stem}, Grey(height, width));
+    return model.ok() ? (*model)->parameters()[0].size(2) : 0;
+  };
+  EXPECT_EQ(kernel("auto", 64, 64), 7);
+  EXPECT_EQ(kernel("auto", 63, 64), 3);
+  EXPECT_EQ(kernel("auto", 64, 63), 3);
+  EXPECT_EQ(kernel("cifar", 64, 64), 3);
+  EXPECT_EQ(kernel("imagenet", 48, 48), 7);
+}
+
+double Deviation(const Model& model, const std::string& name) {
+  return model.named_parameters()[name].std().item<double>();
+}
+
+TEST_F(MakeModelTest, InitialValuesAreDrawnAsTorchvisionDraws) {
+  torch::manual_seed(2);
+  const auto resnet = MakeModel(Named("resnet18"), Grey(64, 64));
+  ASSERT_TRUE(resnet.ok()) << resnet.status();
+  // He's: the root of 2 over what an input reaches.
+  EXPECT_NEAR(Deviation(**resnet, "conv1.weight"), std::sqrt(2.0 / (64 * 49)), 1e-3);
+  EXPECT_NEAR(Deviation(**resnet, "layer2.0.conv1.weight"), std::sqrt(2.0 / (128 * 9)), 1e-3);
+  EXPECT_NEAR(Deviation(**resnet, "layer2.0.downsample.0.weight"), std::sqrt(2.0 / 128), 5e-3);
+  const auto vgg = MakeVgg16({.width = 16, .hidden = 64}, Grey(32, 32));
+  EXPECT_NEAR(Deviation(*vgg, "features.2.weight"), std::sqrt(2.0 / (16 * 9)), 5e-3);
+  EXPECT_NEAR(Deviation(*vgg, "classifier.0.weight"), 0.01, 1e-4);
+  for (const auto& entry : vgg->named_parameters()) {
+    if (entry.value().dim() > 1) continue;
+    EXPECT_EQ(entry.value().abs().max().item<float>(), 0) << entry.key();
   }
 }
 

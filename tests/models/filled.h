@@ -1,0 +1,63 @@
+// Filled: values of parameters and inputs that are the same in every language: a formula in place
+// of random numbers. reference_models.py has the same one.
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kInputStream = 1000;  // Parameters count from 0.
+inline constexpr uint32_t kTargetStream = 1001;
+
+// The j-th number, in [-1, 1), of a stream: a hash of 32 bits.
+inline double FilledValue(uint32_t stream, uint32_t j) {
+  uint32_t x = stream * 1000003u + j;
+  x ^= x >> 16;
+  x *= 0x7FEB352Du;
+  x ^= x >> 15;
+  x *= 0x846CA68Bu;
+  x ^= x >> 16;
+  return x / 2147483648.0 - 1;
+}
+
+inline at::Tensor FilledTensor(uint32_t stream, at::IntArrayRef sizes, double scale = 1,
+                               double shift = 0) {
+  const int64_t count = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies());
+  at::Tensor tensor = at::empty(sizes, at::kDouble);
+  auto* const values = tensor.mutable_data_ptr<double>();
+  for (int64_t j = 0; j < count; ++j) {
+    values[j] = scale * FilledValue(stream, static_cast<uint32_t>(j)) + shift;
+  }
+  return tensor;
+}
+
+// Whole numbers below `below`.
+inline at::Tensor FilledNumbers(uint32_t stream, uint32_t below, at::IntArrayRef sizes) {
+  return ((FilledTensor(stream, sizes) + 1) / 2 * static_cast<double>(below)).floor().to(at::kLong);
+}
+
+// Weights of more than one dimension as wide as He's; those of normalizations near 1, biases near
+// 0.
+inline void FillParameters(const torch::nn::Module& module) {
+  const at::NoGradGuard no_grad;
+  uint32_t stream = 0;
+  for (const auto& entry : module.named_parameters()) {
+    const at::Tensor& tensor = entry.value();
+    const bool is_matrix = tensor.dim() > 1;
+    const double fan_in = is_matrix ? static_cast<double>(tensor.numel() / tensor.size(0)) : 0;
+    const double shift = is_matrix || absl::EndsWith(entry.key(), "bias") ? 0 : 1;
+    tensor.copy_(
+        FilledTensor(stream++, tensor.sizes(), is_matrix ? std::sqrt(6 / fan_in) : 0.1, shift));
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// Vgg: VGG-16 for images: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale
+// Image Recognition", ICLR 2015.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "worker/models/model.h"
+#include "worker/models/sample_shape.h"
+
+namespace sluice {
+
+struct VggOptions {
+  bool batch_norm = false;  // After each convolution.
+  double dropout = 0.5;     // Between the linear layers.
+  uint32_t width = 64;     // Channels of the first convolutions; the last have eight times as many.
+  uint32_t hidden = 4096;  // Of each of the two linear layers before the scores.
+};
+
+inline constexpr uint32_t kVgg16MinSide = 32;
+
+// For colour images of 1,000 classes 138,357,544 parameters, with BatchNorm 138,365,992: by name,
+// order, shape and initial distribution those of torchvision's vgg16 and vgg16_bn. Images have at
+// least kVgg16MinSide pixels on either side, and what five poolings leave of them is averaged, or
+// repeated, to 7 × 7.
+std::shared_ptr<Model> MakeVgg16(const VggOptions& options, const SampleShape& shape);
+
+}  // namespace sluice
