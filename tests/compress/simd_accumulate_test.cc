@@ -1,7 +1,7 @@
 // The kernels of compress/simd/accumulate.h against plain loops, on every instruction set.
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <limits>
 
 #include "compress/float_bits.h"
@@ -54,7 +54,8 @@ TEST_P(SimdAccumulate, AddScaledAtEveryLength) {
     EXPECT_EQ(sum, wanted) << count;
     for (const size_t shift : {0, 1, 3}) {
       std::vector<std::byte> bytes(shift + count * sizeof(float));
-      std::memcpy(bytes.data() + shift, x.data(), count * sizeof(float));
+      std::copy_n(reinterpret_cast<const std::byte*>(x.data()), count * sizeof(float),
+                  bytes.data() + shift);
       sum = before;
       AddScaledBytes(-0.37f, bytes.data() + shift, sum.data(), count);
       EXPECT_EQ(sum, wanted) << count;
