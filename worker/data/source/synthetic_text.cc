@@ -74,7 +74,7 @@ std::string MakeSyntheticText(size_t characters) {
       const size_t at = text.size();
       text += words[word];
       if (i == 0) text[at] = absl::ascii_toupper(static_cast<unsigned char>(text[at]));
-      word = random.Below(4) > 0 ? followers[word * kFollowers + random.Below(kFollowers)]
+      word = random.Below(4) > 0 ? followers[size_t{word} * kFollowers + random.Below(kFollowers)]
                                  : zipf.Draw(&random);
     }
     text += random.Below(6) == 0 ? ".\n" : ". ";
