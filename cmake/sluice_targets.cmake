@@ -67,3 +67,19 @@ function(sluice_test name)
   add_test(NAME ${name} COMMAND ${name} ${filter})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
+
+# sluice_debian_python_test(NAME MODULE torch PACKAGE python3-torch COMMAND script args [TIMEOUT s]): a test by Debian's
+# Python, not the first one of PATH, which may be a virtual environment's; left out, with a line that says so, where that
+# lacks the module.
+function(sluice_debian_python_test name)
+  cmake_parse_arguments(ARG "" "MODULE;PACKAGE;TIMEOUT" "COMMAND" ${ARGN})
+  execute_process(COMMAND /usr/bin/python3 -c "import ${ARG_MODULE}; print(${ARG_MODULE}.__version__)"
+    RESULT_VARIABLE missing OUTPUT_VARIABLE version ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT missing STREQUAL "0")
+    message(STATUS "Test ${name}: left out, /usr/bin/python3 cannot import ${ARG_MODULE} (Debian: ${ARG_PACKAGE})")
+    return()
+  endif()
+  message(STATUS "Test ${name}: with ${ARG_MODULE} ${version} of /usr/bin/python3")
+  add_test(NAME ${name} COMMAND /usr/bin/python3 ${ARG_COMMAND})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+endfunction()

@@ -127,7 +127,7 @@ struct Compressor::State {
   Options options;
   std::vector<Group> groups;
   std::vector<ChunkState> chunks;
-  std::vector<bool> listed;  // Scratch of EncodeAll; all false between calls.
+  std::vector<bool> listed;  // Scratch of CheckList; all false between calls.
   EncodeScratch scratch;
 
   absl::Status CheckId(size_t chunk) const;

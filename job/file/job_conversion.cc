@@ -54,6 +54,7 @@ DataSpec Convert(const v1::DataSpec& from) {
   return to;
 }
 
+// As of data: keys of other optimizers are absent.
 OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   OptimizerSpec to;
   to.name = from.name();

@@ -69,6 +69,7 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string
 }
 
 void OpenBundle::SumPrefix() {
+  if (complete()) return;
   for (; there_ < arrivals_.size() && arrivals_[there_].arrived; ++there_) {
     waiting_bytes_ += arrivals_[there_].bytes;
   }

@@ -48,7 +48,8 @@ class OpenBundle {
   // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
   void Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames, absl::Time now);
   // Sums the frames of the lowest ranks as far as they are there, if that is worth a pass over the
-  // sum. Not while a bundle of an earlier step uses the same aggregators.
+  // sum; once all are, that is left to MeanOf. Not while a bundle of an earlier step uses the same
+  // aggregators.
   void SumPrefix();
   bool complete() const { return arrived_ == arrivals_.size(); }
   // Bytes that `rank` was told nothing of.

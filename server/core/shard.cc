@@ -204,7 +204,7 @@ void Shard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* o
   open->Admit(rank, checksum, std::move(exchange.frames), now);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
   // one step at a time.
-  if (exchange.step == open_step_ && exchange.step > 0 && !open->complete()) open->SumPrefix();
+  if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_ && open->complete()) {
     Close(exchange.bundle, out);
@@ -328,7 +328,7 @@ void Shard::AdvanceSteps(Effects* out) {
       OpenBundle* open = open_.bundles[bundle].get();
       if (open == nullptr) continue;
       stats_.held_bytes -= open->held_bytes();
-      if (!open->complete()) open->SumPrefix();
+      open->SumPrefix();
       stats_.held_bytes += open->held_bytes();
       if (open->complete()) Close(bundle, out);
     }

@@ -70,9 +70,7 @@ class CarelessEncoder final : public SimEncoder {
   }
   void Observe(const Published& published) override {
     for (size_t i = 0; i < published.frames.size(); ++i) {
-      const std::string& frame = published.frames[i];
-      compressor_.Observe(published.chunks[i],
-                          {reinterpret_cast<const std::byte*>(frame.data()), frame.size()});
+      compressor_.Observe(published.chunks[i], FrameBytes(published.frames[i]));
     }
   }
   SavedCompressor Save() const override { return compressor_.Save(); }
@@ -155,9 +153,8 @@ std::shared_ptr<const ExchangeAnswer> AnswerForger::Sum(const BundleKey& key,
     std::vector<float> sum(layout_.chunks[chunks[i]].count);
     for (const Exchange& exchange : arrived) {
       if (exchange.skip) continue;
-      const std::string& frame = exchange.frames[i];
-      const absl::Status added = DecodeAddFrames(
-          {reinterpret_cast<const std::byte*>(frame.data()), frame.size()}, absl::MakeSpan(sum));
+      const absl::Status added =
+          DecodeAddFrames(FrameBytes(exchange.frames[i]), absl::MakeSpan(sum));
       if (!added.ok()) return nullptr;
     }
     for (float& x : sum) x /= static_cast<float>(divisor);

@@ -16,13 +16,9 @@ namespace {
 constexpr float kRate = 0.1f;
 constexpr float kMomentum = 0.5f;
 
-absl::Span<const std::byte> AsBytes(const std::string& frame) {
-  return {reinterpret_cast<const std::byte*>(frame.data()), frame.size()};
-}
-
 std::vector<float> Decode(const std::string& frame, size_t count) {
   std::vector<float> values(count);
-  const absl::Status decoded = DecodeAddFrames(AsBytes(frame), absl::MakeSpan(values));
+  const absl::Status decoded = DecodeAddFrames(FrameBytes(frame), absl::MakeSpan(values));
   Check(decoded.ok(), decoded.message());
   return values;
 }
@@ -184,7 +180,7 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
     ++closed.n;
     for (size_t i = 0; i < chunks.size() && step > 0; ++i) {
       Aggregator& aggregator = *aggregators_[chunks[i]];
-      const absl::Span<const std::byte> frame = AsBytes(sent[rank].frames[i]);
+      const absl::Span<const std::byte> frame = FrameBytes(sent[rank].frames[i]);
       Check(aggregator.Validate(rank, frame).ok(), "what was encoded is valid");
       aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
     }

@@ -586,10 +586,7 @@ void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard, const ExchangeAnswe
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const Chunk& chunk = layout_.chunks[chunks[i]];
     std::vector<float> mean(chunk.count);
-    const std::string& frame = answer.results[i];
-    Check(DecodeAddFrames({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
-                          absl::MakeSpan(mean))
-              .ok(),
+    Check(DecodeAddFrames(FrameBytes(answer.results[i]), absl::MakeSpan(mean)).ok(),
           "results decode");
     ApplyMean(answer.step, mean,
               absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count),

@@ -23,6 +23,15 @@ uint8_t PatternAt(uint32_t label, uint32_t y, uint32_t x) {
   return static_cast<uint8_t>(random.Below(2) * 160 + 48);
 }
 
+void AppendImage(uint32_t label, CounterRandom* random, std::vector<uint8_t>* pixels) {
+  for (uint32_t y = 0; y < kSide; ++y) {
+    for (uint32_t x = 0; x < kSide; ++x) {
+      const int noise = static_cast<int>(random->Below(2 * kNoise + 1)) - kNoise;
+      pixels->push_back(static_cast<uint8_t>(std::clamp(PatternAt(label, y, x) + noise, 0, 255)));
+    }
+  }
+}
+
 constexpr uint32_t kColorSide = 32;
 constexpr int kColorNoise = 40;
 
@@ -90,47 +99,35 @@ void AppendColorImage(uint32_t label, CounterRandom* random, std::vector<uint8_t
   }
 }
 
-}  // namespace
-
-LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count) {
+LabelledImages MakeImages(Stream stream, const PlaneShape& shape, uint32_t first, uint32_t count,
+                          void (*append)(uint32_t label, CounterRandom*, std::vector<uint8_t>*)) {
   LabelledImages set;
   set.count = count;
-  set.height = kSide;
-  set.width = kSide;
+  set.channels = shape.channels;
+  set.height = shape.height;
+  set.width = shape.width;
   set.classes = kClasses;
-  set.pixels.reserve(set.shape().bytes() * count);
+  set.pixels.reserve(shape.bytes() * count);
   set.labels.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
-    CounterRandom random(kSeed, kImages, uint64_t{first} + i);
+    CounterRandom random(kSeed, stream, uint64_t{first} + i);
     const auto label = static_cast<uint32_t>(random.Below(kClasses));
     set.labels.push_back(static_cast<uint8_t>(label));
-    for (uint32_t y = 0; y < kSide; ++y) {
-      for (uint32_t x = 0; x < kSide; ++x) {
-        const int noise = static_cast<int>(random.Below(2 * kNoise + 1)) - kNoise;
-        set.pixels.push_back(
-            static_cast<uint8_t>(std::clamp(PatternAt(label, y, x) + noise, 0, 255)));
-      }
-    }
+    append(label, &random, &set.pixels);
   }
   return set;
 }
 
+}  // namespace
+
+LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count) {
+  return MakeImages(kImages, {.channels = 1, .height = kSide, .width = kSide}, first, count,
+                    &AppendImage);
+}
+
 LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count) {
-  LabelledImages set;
-  set.count = count;
-  set.channels = 3;
-  set.height = kColorSide;
-  set.width = kColorSide;
-  set.classes = kClasses;
-  set.pixels.reserve(set.shape().bytes() * count);
-  set.labels.reserve(count);
-  for (uint32_t i = 0; i < count; ++i) {
-    CounterRandom random(kSeed, kColorImages, uint64_t{first} + i);
-    const auto label = static_cast<uint32_t>(random.Below(kClasses));
-    set.labels.push_back(static_cast<uint8_t>(label));
-    AppendColorImage(label, &random, &set.pixels);
-  }
-  return set;
+  return MakeImages(kColorImages, {.channels = 3, .height = kColorSide, .width = kColorSide}, first,
+                    count, &AppendColorImage);
 }
 
 }  // namespace sluice
