@@ -133,13 +133,16 @@ struct JobSpec {
   uint64_t steps = 0;
   OptimizerSpec optimizer;
   LrScheduleSpec lr_schedule;
-  std::string precision = "fp32";
-  std::string device = "cpu";
+  double label_smoothing = 0;
+  double ema_decay = 0;            // 0: off.
+  std::string precision = "fp32";  // fp32, bf16, fp16
+  std::string device = "auto";     // auto, cpu, cuda, cuda:N
   uint64_t seed = 0;
   CompressionSpec compression;
   std::string membership = "fixed";
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
   std::string output;
+  uint64_t scalars_every = 10;  // Steps; 0: no scalars.
   CheckpointSpec checkpoint;
   ServerSpec server;
   bool metrics_enabled = true;

@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
 #include "job/file/schema.h"
@@ -43,6 +45,7 @@ class Completer {
 
   void CheckName(const std::string& name);
   void CheckLength(const v1::JobSpec& job);
+  void CheckDevice(absl::string_view device);
   void CheckModel(const v1::ModelSpec& model);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckTogether(const v1::JobSpec& job);
@@ -175,6 +178,16 @@ void Completer::CheckLength(const v1::JobSpec& job) {
   }
 }
 
+void Completer::CheckDevice(absl::string_view device) {
+  if (device == "auto" || device == "cpu" || device == "cuda") return;
+  uint32_t index = 0;
+  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &index) && index < 1024) {
+    return;
+  }
+  Fail("device", absl::StrCat("must be auto, cpu, cuda or cuda:N with N below 1024, found ",
+                              ShowText(device)));
+}
+
 void Completer::CheckModel(const v1::ModelSpec& model) {
   if (!model.has_heads() || !model.has_width() || model.heads() == 0) return;
   if (model.width() % model.heads() == 0) return;
@@ -252,6 +265,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
 void Completer::CheckJob(const v1::JobSpec& job) {
   CheckName(job.name());
   CheckLength(job);
+  CheckDevice(job.device());
   CheckTogether(job);
   CheckText("data.path", job.data().path());
   CheckText("output", job.output());
@@ -282,7 +296,6 @@ void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* p
     SwitchCompressionOff(job->mutable_compression());
     completer.CompleteSection("", job);
   }
-  job->set_device("cpu");  // The only device yet: what auto finds.
 }
 
 }  // namespace sluice

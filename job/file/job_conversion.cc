@@ -148,6 +148,8 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.steps = job.steps();
   spec.optimizer = Convert(job.optimizer());
   spec.lr_schedule = Convert(job.lr_schedule());
+  spec.label_smoothing = job.label_smoothing();
+  spec.ema_decay = job.ema_decay();
   spec.precision = job.precision();
   spec.device = job.device();
   spec.seed = job.seed();
@@ -156,6 +158,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.membership = job.membership();
   spec.average_buffers_every = job.average_buffers_every();
   spec.output = job.output();
+  spec.scalars_every = job.scalars_every();
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   spec.server = Convert(job.server());
   spec.metrics_enabled = job.metrics().enabled();

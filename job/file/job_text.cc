@@ -121,6 +121,8 @@ std::string JobText(const v1::JobSpec& job) {
 uint64_t HashJob(const v1::JobSpec& job) {
   v1::JobSpec agreed = job;
   agreed.clear_output();
+  agreed.clear_scalars_every();
+  agreed.clear_device();
   agreed.mutable_data()->clear_path();
   agreed.mutable_data()->clear_prefetch();
   if (agreed.has_checkpoint()) agreed.mutable_checkpoint()->clear_dir();

@@ -81,11 +81,6 @@ bool TakesKey(const FieldDescriptor& field, absl::string_view kind) {
 
 std::string WordProblem(const FieldDescriptor& field, absl::string_view word) {
   const FieldOptions& options = field.options();
-  for (int i = 0; i < options.ExtensionSize(v1::later); ++i) {
-    if (options.GetExtension(v1::later, i) == word) {
-      return absl::StrCat(word, " is not built yet; use ", options.GetExtension(v1::known, 0));
-    }
-  }
   std::vector<absl::string_view> known;
   for (int i = 0; i < options.ExtensionSize(v1::known); ++i) {
     known.push_back(options.GetExtension(v1::known, i));

@@ -83,9 +83,17 @@ TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
                 HasSubstr(absl::StrCat("job.yaml:7:1: mode: ", mode, " is not built yet")));
   }
   EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("elastic is not built yet"));
-  EXPECT_THAT(ProblemOf("precision: bf16\n"), HasSubstr("bf16 is not built yet; use fp32"));
-  EXPECT_THAT(ProblemOf("precision: fp16\n"), HasSubstr("fp16 is not built yet"));
-  EXPECT_THAT(ProblemOf("device: cuda\n"), HasSubstr("cuda is not built yet"));
+}
+
+TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
+  for (const char* good : {"auto", "cpu", "cuda", "cuda:0", "cuda:7"}) {
+    EXPECT_EQ(ProblemOf(absl::StrCat("device: ", good, "\n")), "") << good;
+  }
+  for (const char* bad : {"gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1024", "CPU", "\"\""}) {
+    EXPECT_THAT(ProblemOf(absl::StrCat("device: ", bad, "\n")),
+                HasSubstr("device: must be auto, cpu, cuda or cuda:N"))
+        << bad;
+  }
 }
 
 TEST(JobFileErrors, WordsGetTheNearest) {

@@ -35,7 +35,7 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.gradient_accumulation_steps, 1u);
   EXPECT_EQ(job.optimizer.name, "sgd");
   EXPECT_EQ(job.lr_schedule.name, "constant");
-  EXPECT_EQ(job.device, "cpu");
+  EXPECT_EQ(job.device, "auto");
   EXPECT_EQ(job.compression.uplink, CodecSpec());
   EXPECT_EQ(job.membership, "fixed");
   EXPECT_EQ(job.output, "");
@@ -203,16 +203,31 @@ TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
 
 TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   std::set<uint64_t> hashes = {MustLoad(Load(kFullJob)).hash};
-  for (const char* set : {"name=other", "workers=5", "shards=3", "model.hidden=[64]", "seed=8",
-                          "optimizer.lr=0.4", "data.limit=999", "compression.uplink=topk:2%+int4",
-                          "compression.overrides=[]", "compression.chunk_bytes=32KiB",
-                          "server.lease=6s", "epochs=4", "steps=4", "checkpoint.every=60",
-                          "checkpoint.keep=1", "average_buffers_every=7", "server.wait_limit=5m"}) {
+  for (const char* set : {"name=other",
+                          "workers=5",
+                          "shards=3",
+                          "model.hidden=[64]",
+                          "seed=8",
+                          "optimizer.lr=0.4",
+                          "data.limit=999",
+                          "compression.uplink=topk:2%+int4",
+                          "compression.overrides=[]",
+                          "compression.chunk_bytes=32KiB",
+                          "server.lease=6s",
+                          "epochs=4",
+                          "steps=4",
+                          "checkpoint.every=60",
+                          "checkpoint.keep=1",
+                          "average_buffers_every=7",
+                          "server.wait_limit=5m",
+                          "precision=bf16",
+                          "label_smoothing=0.1",
+                          "ema_decay=0.9"}) {
     EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
-  for (const char* set :
-       {"output=elsewhere", "server.port=1", "server.http_port=2", "data.path=/mnt",
-        "data.prefetch=0", "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto"}) {
+  for (const char* set : {"output=elsewhere", "server.port=1", "server.http_port=2",
+                          "data.path=/mnt", "data.prefetch=0", "checkpoint.dir=/mnt",
+                          "baseline.optimizer.lr=3", "device=auto", "scalars_every=3"}) {
     EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);

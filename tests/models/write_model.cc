@@ -41,7 +41,8 @@ int Write(const std::string& name, const std::string& folder) {
   const at::NoGradGuard no_grad;
   const at::Tensor scores = (*model)->forward(Inputs(shape)).flatten();
   for (int64_t i = 0; i < 8; ++i) std::printf("%.9g\n", scores[i].item<double>());
-  const absl::Status status = SaveParameters(**model, folder);
+  const absl::Status status =
+      SaveParameters(FormatParameters(**model), std::string(folder) + "/parameters.pt");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

@@ -192,7 +192,7 @@ struct Odd : torch::nn::Module {
 TEST(ParametersFileTest, RoundTripsThroughPickleLoad) {
   const Odd module;
   const std::string folder = ScratchFolder();
-  const absl::Status saved = SaveParameters(module, folder);
+  const absl::Status saved = SaveParameters(FormatParameters(module), folder + "/parameters.pt");
   ASSERT_TRUE(saved.ok()) << saved;
   const auto loaded = LoadParameters(folder + "/parameters.pt");
   EXPECT_EQ(loaded.size(), 5);
@@ -204,7 +204,8 @@ TEST(ParametersFileTest, RoundTripsThroughPickleLoad) {
 }
 
 TEST(ParametersFileTest, SaysWhereItCannotWrite) {
-  EXPECT_THAT(SaveParameters(Odd(), "/dev/null/here").message(), HasSubstr("/dev/null/here"));
+  EXPECT_THAT(SaveParameters(FormatParameters(Odd()), "/dev/null/here/x.pt").message(),
+              HasSubstr("/dev/null/here"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <torch/torch.h>
 
 #include <cstdio>
+#include <string>
 
 #include "worker/models/make_model.h"
 #include "worker/train/parameters_file.h"
@@ -23,7 +24,8 @@ int main(int argc, char** argv) {
       ++k;
     }
   }
-  const absl::Status status = sluice::SaveParameters(**model, argv[1]);
+  const absl::Status status = sluice::SaveParameters(sluice::FormatParameters(**model),
+                                                     std::string(argv[1]) + "/parameters.pt");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

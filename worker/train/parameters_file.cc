@@ -77,14 +77,15 @@ std::string FormatParameters(const torch::nn::Module& module) {
   return PickleUntagged(StateDict(module));
 }
 
-absl::Status SaveParameters(const torch::nn::Module& module, const std::string& folder) {
+absl::Status SaveParameters(const std::string& bytes, const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   if (error) {
     return absl::UnavailableError(
-        absl::StrCat("cannot make the folder ", folder, ": ", error.message()));
+        absl::StrCat("cannot make the folder ", folder.string(), ": ", error.message()));
   }
-  return WriteThenRename(FormatParameters(module), absl::StrCat(folder, "/parameters.pt"));
+  return WriteThenRename(bytes, path);
 }
 
 }  // namespace sluice

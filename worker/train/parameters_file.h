@@ -13,8 +13,8 @@ namespace sluice {
 // The file's content: all parameters and buffers of `module` (a state_dict).
 std::string FormatParameters(const torch::nn::Module& module);
 
-// Writes all parameters and buffers of `module` (a state_dict) to `folder`/parameters.pt, making
-// the folder if need be. The file appears under its name only when complete.
-absl::Status SaveParameters(const torch::nn::Module& module, const std::string& folder);
+// Writes `bytes` to `path`, making its folder if need be. The file appears under its name only when
+// complete.
+absl::Status SaveParameters(const std::string& bytes, const std::string& path);
 
 }  // namespace sluice

@@ -1,0 +1,77 @@
+// Learner: a rank's model and all that changes it: passes, the exchange of gradients, the
+// optimizer.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "job/job_spec.h"
+#include "worker/core/session.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/dataset.h"
+#include "worker/models/model.h"
+#include "worker/models/sample_shape.h"
+#include "worker/torch/data_parallel.h"
+#include "worker/train/evaluation.h"
+#include "worker/train/training_state.h"
+
+namespace sluice {
+
+// What one step did here.
+struct LearnerStep {
+  bool had_samples = false;  // False: this rank was out of data, and the step is the others'.
+  double loss = 0;           // Mean over the step's passes.
+  uint64_t samples = 0;
+  bool checkpoint_due = false;
+};
+
+// Used from the thread that trains. What LibTorch throws leaves it.
+class Learner {
+ public:
+  // Builds the model from the job's seed; the same on all ranks.
+  static absl::StatusOr<std::unique_ptr<Learner>> Create(const JobSpec& spec, uint32_t rank,
+                                                         const SampleShape& shape, Session* session,
+                                                         const Logger* logger);
+
+  absl::StatusOr<JoinInfo> Join() { return parallel_->Join(); }
+
+  // Step `step` of the job, step `step_of_deal` of `batches`: forward and backward on this rank's
+  // batches, the mean over all ranks, and an update at `rate`. OUT_OF_RANGE: gradients were not
+  // finite for too many steps in a row.
+  absl::StatusOr<LearnerStep> Step(uint64_t step, BatchStream* batches, uint64_t step_of_deal,
+                                   double rate);
+
+  // As evaluation.h says.
+  absl::StatusOr<Evaluation> Test(const Dataset& data, const std::atomic<bool>* stop);
+
+  // Both add to, and take from, the cursor what is theirs.
+  std::string SaveState(TrainingCursor cursor) const;
+  absl::Status RestoreState(absl::string_view bytes, TrainingCursor* cursor);
+
+  // parameters.pt of what Test tests.
+  std::string FormatParameters() const;
+  std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
+  uint64_t parameters() const { return TrainedElements(parallel_->table()); }
+  uint64_t skipped() const { return skipped_; }
+
+ private:
+  Learner(const JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
+  absl::StatusOr<StepResult> RunPasses(BatchStream* batches, uint64_t step_of_deal,
+                                       LearnerStep* done);
+  absl::Status WatchForNonFinite(uint64_t step, double loss, const StepResult& result);
+
+  const JobSpec& spec_;
+  const Logger& logger_;
+  std::shared_ptr<Model> model_;
+  std::unique_ptr<DataParallel> parallel_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  // Steps of which this rank held a bundle back: a gradient was not finite.
+  uint64_t skipped_ = 0;
+  uint32_t skipped_in_a_row_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,201 @@
+#include "worker/train/training_run.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "worker/train/learning_rate.h"
+#include "worker/train/parameters_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kCompareParametersEvery = 500;  // Steps.
+
+}  // namespace
+
+absl::Status TrainingRun::Prepare() {
+  if (options_.threads > 0) {
+    at::set_num_threads(options_.threads);
+  } else if (spec_.workers > 1) {
+    at::set_num_threads(1);
+  }
+  data_ = options_.data;
+  if (data_ == nullptr) {
+    absl::StatusOr<std::shared_ptr<const TrainingData>> data = LoadTrainingData(spec_, rank_);
+    if (!data.ok()) return data.status();
+    data_ = *std::move(data);
+  }
+  absl::StatusOr<std::unique_ptr<Learner>> learner =
+      Learner::Create(spec_, rank_, data_->sets.training->shape(), session_, &logger_);
+  if (!learner.ok()) return learner.status();
+  learner_ = *std::move(learner);
+  sampler_ = std::make_unique<ShardSampler>(SamplerOptions());
+  total_steps_ = TotalSteps();
+  logger_.Info("model ", spec_.model.name, " with ", learner_->parameters(), " parameters; ",
+               data_->sets.training->size(), " training samples, ", sampler_->steps_per_epoch(),
+               " steps an epoch, ", total_steps_, " in all; LibTorch uses ", at::get_num_threads(),
+               at::get_num_threads() == 1 ? " thread" : " threads");
+  return absl::OkStatus();
+}
+
+ShardSamplerOptions TrainingRun::SamplerOptions() const {
+  return {.samples = data_->sets.training->size(),
+          .ranks = spec_.workers,
+          .rank = rank_,
+          .batch_size = spec_.batch_size_per_worker,
+          .passes_per_step = spec_.gradient_accumulation_steps,
+          .seed = spec_.seed};
+}
+
+// Of the deal that has `steps` steps, what this run has to do.
+BatchStreamOptions TrainingRun::StreamOptions(uint64_t steps) const {
+  return {.epoch = {.seed = spec_.seed, .epoch = epoch_},
+          .offset = deal_offset_,
+          .first_step = step_ - deal_step_,
+          .end_step = std::min(steps, total_steps_ - deal_step_),
+          .passes_per_step = spec_.gradient_accumulation_steps,
+          .prefetch = spec_.data.prefetch};
+}
+
+uint64_t TrainingRun::TotalSteps() const {
+  if (spec_.steps > 0) return spec_.steps;
+  if (epoch_ >= spec_.epochs) return 0;
+  return deal_step_ + sampler_->StepsAfter(deal_offset_) +
+         (spec_.epochs - epoch_ - 1) * sampler_->steps_per_epoch();
+}
+
+// What other ranks have left of the epoch's deck is dealt to those that are here now.
+void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
+  deal_step_ = cursor.deal_step;
+  deal_offset_ = cursor.deal_offset;
+  if (cursor.ranks == spec_.workers || cursor.ranks == 0) return;
+  ShardSamplerOptions before = SamplerOptions();
+  before.ranks = cursor.ranks;
+  before.rank = 0;
+  deal_offset_ = ShardSampler(before).OffsetAfter(deal_offset_, step_ - deal_step_);
+  deal_step_ = step_;
+  logger_.Info("the checkpoint is of ", cursor.ranks, " workers; ",
+               data_->sets.training->size() - deal_offset_, " of ", data_->sets.training->size(),
+               " samples of this pass over the data are left for the ", spec_.workers,
+               " that are here now");
+}
+
+absl::Status TrainingRun::Join() {
+  const absl::StatusOr<JoinInfo> info = learner_->Join();
+  if (!info.ok()) return info.status();
+  if (!info->parameters_agree) {
+    logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
+  }
+  joined_ = *info;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::Restore() {
+  if (joined_.restored_step == 0) return absl::OkStatus();
+  TrainingCursor cursor;
+  const absl::Status status = learner_->RestoreState(joined_.restored, &cursor);
+  if (!status.ok()) return status;
+  joined_.restored = std::string();
+  step_ = cursor.step;
+  epoch_ = cursor.epoch;
+  RestoreDeal(cursor);
+  total_steps_ = TotalSteps();
+  if (cursor.step != joined_.restored_step || cursor.step > total_steps_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint after step ", joined_.restored_step,
+                     " holds training as it was after step ", cursor.step, " of ", total_steps_,
+                     " in all: was the job made shorter since?"));
+  }
+  results_.Restore(cursor);
+  logger_.Info("going on from the checkpoint after step ", step_, " of ", total_steps_);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::SaveCheckpoint() {
+  TrainingCursor cursor = {.step = step_,
+                           .epoch = epoch_,
+                           .ranks = spec_.workers,
+                           .deal_step = deal_step_,
+                           .deal_offset = deal_offset_};
+  results_.AddTo(&cursor);
+  std::vector<CheckpointFile> files;
+  if (rank_ == 0) files.push_back({"parameters.pt", learner_->FormatParameters()});
+  return session_->SaveCheckpoint(learner_->SaveState(cursor), std::move(files));
+}
+
+absl::Status TrainingRun::Train() {
+  results_.Start(clock_.Now(), total_steps_);
+  // A checkpoint after an epoch's last step comes before its end.
+  bool within_epoch = joined_.restored_step > 0;
+  while (step_ < total_steps_ || within_epoch) {
+    const uint64_t steps = sampler_->StepsAfter(deal_offset_);
+    BatchStream batches(data_->sets.training.get(), sampler_.get(), StreamOptions(steps));
+    if (!within_epoch) results_.BeginEpoch();
+    within_epoch = false;
+    for (uint64_t i = step_ - deal_step_; i < steps && step_ < total_steps_; ++i) {
+      if (stopped()) return absl::CancelledError("stopped");
+      if (absl::Status status = TrainStep(&batches, i); !status.ok()) return status;
+    }
+    ++epoch_;
+    deal_step_ = step_;
+    deal_offset_ = 0;
+    if (step_ == total_steps_) break;
+    if (absl::Status status = EvaluateNow(); !status.ok()) return status;
+  }
+  results_.Stop(clock_.Now());
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal) {
+  const absl::Time begin = clock_.Now();
+  const double rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_);
+  const absl::StatusOr<LearnerStep> done = learner_->Step(step_ + 1, batches, step_of_deal, rate);
+  if (!done.ok()) return done.status();
+  ++step_;
+  FinishedStep finished{.step = step_, .epoch = epoch_, .samples = done->samples};
+  if (done->had_samples) finished.loss = done->loss;
+  results_.CountStep(finished);
+  if (done->checkpoint_due) {
+    if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
+  }
+  if (step_ % kCompareParametersEvery == 0 && step_ != total_steps_) {
+    session_->ReportParameters(step_, learner_->ParametersSha256());
+  }
+  const absl::Time now = clock_.Now();
+  results_.EndStep(now - begin, now);
+  return absl::OkStatus();
+}
+
+absl::Status TrainingRun::EvaluateNow() {
+  if (data_->sets.test == nullptr) return absl::OkStatus();
+  const absl::StatusOr<Evaluation> evaluation = learner_->Test(*data_->sets.test, options_.stop);
+  if (!evaluation.ok()) return evaluation.status();
+  results_.AddEvaluation(epoch_, *evaluation);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TrainReport> TrainingRun::Finish() {
+  const std::string sha256 = learner_->ParametersSha256();
+  session_->ReportParameters(step_, sha256);
+  if (absl::Status status = EvaluateNow(); !status.ok()) return status;
+  if (rank_ == 0 && !spec_.output.empty()) {
+    const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
+    absl::Status status = SaveParameters(learner_->FormatParameters(), path);
+    if (!status.ok()) return status;
+    logger_.Info("trained parameters are in ", path);
+  }
+  TrainReport report = results_.Finish(clock_.Now());
+  report.skipped = learner_->skipped();
+  report.parameters = learner_->parameters();
+  report.parameters_sha256 = absl::BytesToHexString(sha256);
+  if (options_.on_trained) options_.on_trained(report);
+  if (absl::Status status = session_->Leave(); !status.ok()) return status;
+  return report;
+}
+
+}  // namespace sluice

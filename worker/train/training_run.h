@@ -1,0 +1,77 @@
+// TrainingRun: one run of a rank from data to trained parameters; the order in which things happen.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "job/job_spec.h"
+#include "worker/core/session.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/dataset.h"
+#include "worker/data/source/shard_sampler.h"
+#include "worker/train/learner.h"
+#include "worker/train/train.h"
+#include "worker/train/training_results.h"
+#include "worker/train/training_state.h"
+
+namespace sluice {
+
+struct TrainingData {
+  Datasets sets;  // No test data on ranks that do not evaluate.
+};
+
+// Each once, in this order; after an error none.
+class TrainingRun {
+ public:
+  TrainingRun(const JobSpec& spec, uint32_t rank, Session* session, const TrainOptions& options,
+              const Logger& logger)
+      : spec_(spec),
+        rank_(rank),
+        session_(session),
+        options_(options),
+        logger_(logger),
+        results_(&options, session, &logger) {}
+
+  absl::Status Prepare();
+  absl::Status Join();
+  // From what the join said.
+  absl::Status Restore();
+  absl::Status Train();
+  absl::StatusOr<TrainReport> Finish();
+
+ private:
+  ShardSamplerOptions SamplerOptions() const;
+  BatchStreamOptions StreamOptions(uint64_t steps) const;
+  uint64_t TotalSteps() const;
+  void RestoreDeal(const TrainingCursor& cursor);
+  bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
+  absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
+  absl::Status SaveCheckpoint();
+  absl::Status EvaluateNow();
+
+  const JobSpec& spec_;
+  const uint32_t rank_;
+  Session* const session_;
+  const TrainOptions& options_;
+  const Logger& logger_;
+  const SteadyClock clock_;
+
+  std::shared_ptr<const TrainingData> data_;
+  JoinInfo joined_;
+  std::unique_ptr<Learner> learner_;
+  std::unique_ptr<ShardSampler> sampler_;
+  TrainingResults results_;
+  uint64_t total_steps_ = 0;
+
+  uint64_t step_ = 0;  // Finished ones.
+  uint64_t epoch_ = 0;
+  // Where the deal of this epoch began: finished steps, and cards of the deck.
+  uint64_t deal_step_ = 0;
+  uint64_t deal_offset_ = 0;
+};
+
+}  // namespace sluice
