@@ -50,21 +50,33 @@ else()
   set(SLUICE_SHORT_RUNS false)
 endif()
 
-# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l] [TIMEOUT s] [TSAN_FILTER f]): one GoogleTest program, one
-# ctest entry. TSAN_FILTER, for programs without threads: which of its tests run with the thread sanitizer.
+# What nearly every test includes, compiled once (tests/CMakeLists.txt). Tests are optimized little: most of their time is
+# the compiler's. -pthread is a macro too, and precompiled headers fit only where macros are the same.
+set(SLUICE_TEST_OPTIONS $<$<CONFIG:Release>:-O1> -pthread)
+
+# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED] [SINGLE_THREADED]): one
+# GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes. OPTIMIZED: as the
+# libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no threads, so that
+# the thread sanitizer's build leaves it out.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;TSAN_FILTER" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
+  if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
+    message(STATUS "Test ${name}: left out, it has no threads to look at")
+    return()
+  endif()
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
-  set(filter "")
-  if(ARG_TSAN_FILTER AND SLUICE_SANITIZE MATCHES "thread")
-    message(STATUS "Test ${name}: ${ARG_TSAN_FILTER} only, it has no threads to look at")
-    set(filter "--gtest_filter=${ARG_TSAN_FILTER}")
+  # Precompiled headers fit only what is optimized as they are.
+  if(ARG_PRECOMPILED)
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})
+  elseif(NOT ARG_OPTIMIZED)
+    target_compile_options(${name} PRIVATE ${SLUICE_TEST_OPTIONS})
+    target_precompile_headers(${name} REUSE_FROM sluice_test_headers)
   endif()
-  add_test(NAME ${name} COMMAND ${name} ${filter})
+  add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 

@@ -89,8 +89,8 @@ TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
   for (const char* good : {"auto", "cpu", "cuda", "cuda:0", "cuda:7"}) {
     EXPECT_EQ(ProblemOf(absl::StrCat("device: ", good, "\n")), "") << good;
   }
-  for (const char* bad : {"gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1024", "CPU", "\"\""}) {
-    EXPECT_THAT(ProblemOf(absl::StrCat("device: ", bad, "\n")),
+  for (const char* bad : {"gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1024", "CPU", ""}) {
+    EXPECT_THAT(ProblemOf(absl::StrCat("device: '", bad, "'\n")),
                 HasSubstr("device: must be auto, cpu, cuda or cuda:N"))
         << bad;
   }

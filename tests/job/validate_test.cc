@@ -20,7 +20,7 @@ struct Answer {
 
 Answer Validate(std::vector<std::string> set) {
   std::ostringstream out, err;
-  const std::string path = std::string(SLUICE_EXAMPLES) + "/fashion-mnist.yaml";
+  const std::string path = SLUICE_EXAMPLES "/fashion-mnist.yaml";
   const int code = ValidateCommand({path, std::move(set), false}, out, err);
   return {code, out.str(), err.str()};
 }

@@ -46,7 +46,6 @@ void TrainingResults::Start(absl::Time now, uint64_t total_steps) {
 
 void TrainingResults::CountStep(const FinishedStep& step) {
   step_ = step.step;
-  epoch_ = step.epoch;
   samples_ += step.samples;
   if (step.loss.has_value()) {
     last_loss_ = *step.loss;

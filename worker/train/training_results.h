@@ -18,7 +18,6 @@ namespace sluice {
 // A step as results see it.
 struct FinishedStep {
   uint64_t step = 0;
-  uint64_t epoch = 0;            // Finished ones.
   uint64_t samples = 0;          // Of this rank.
   std::optional<double> loss{};  // None: this rank was out of data.
 };
@@ -37,6 +36,7 @@ class TrainingResults {
   void Start(absl::Time now, uint64_t total_steps);
   // A pass over the data begins; not for one that goes on.
   void BeginEpoch() { epoch_loss_ = LossMean{}; }
+  void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
   // Each step is counted once it is applied, so that a checkpoint of it has it, and ended when all
   // is done that belongs to it; then it may be reported and logged.
   void CountStep(const FinishedStep& step);

@@ -141,7 +141,7 @@ absl::Status TrainingRun::Train() {
       if (stopped()) return absl::CancelledError("stopped");
       if (absl::Status status = TrainStep(&batches, i); !status.ok()) return status;
     }
-    ++epoch_;
+    results_.EndEpoch(++epoch_);
     deal_step_ = step_;
     deal_offset_ = 0;
     if (step_ == total_steps_) break;
@@ -157,7 +157,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   const absl::StatusOr<LearnerStep> done = learner_->Step(step_ + 1, batches, step_of_deal, rate);
   if (!done.ok()) return done.status();
   ++step_;
-  FinishedStep finished{.step = step_, .epoch = epoch_, .samples = done->samples};
+  FinishedStep finished{.step = step_, .samples = done->samples};
   if (done->had_samples) finished.loss = done->loss;
   results_.CountStep(finished);
   if (done->checkpoint_due) {
