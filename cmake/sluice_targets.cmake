@@ -54,12 +54,12 @@ endif()
 # the compiler's. -pthread is a macro too, and precompiled headers fit only where macros are the same.
 set(SLUICE_TEST_OPTIONS $<$<CONFIG:Release>:-O1> -pthread)
 
-# sluice_test(NAME SOURCES a_test.cc LINK deps [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED] [SINGLE_THREADED]): one
-# GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes. OPTIMIZED: as the
-# libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no threads, so that
-# the thread sanitizer's build leaves it out.
+# sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED]
+# [SINGLE_THREADED]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
+# OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
+# threads, so that the thread sanitizer's build leaves it out.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
   if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
     message(STATUS "Test ${name}: left out, it has no threads to look at")
     return()
@@ -69,6 +69,7 @@ function(sluice_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE ${ARG_DEFINES})
   # Precompiled headers fit only what is optimized as they are.
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})
