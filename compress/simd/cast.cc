@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "compress/simd/random-inl.h"
+#include "compress/simd/vectors-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,16 +16,6 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr uint32_t kSign = 0x80000000;
-
-// Calls fn(tag, i) for whole vectors and then for single elements.
-template <class Fn>
-HWY_INLINE void ForEachVector(size_t count, Fn fn) {
-  const hn::ScalableTag<float> df;
-  const hn::CappedTag<float, 1> df1;
-  size_t i = 0;
-  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) fn(df, i);
-  for (; i < count; ++i) fn(df1, i);
-}
 
 // A shorter format by its numbers: kMantissa bits of mantissa, exponents of kBias, codes up to
 // kLargest. All of fp16, e4m3 and e5m2 are made so; all arithmetic is on the bits of fp32.

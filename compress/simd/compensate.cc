@@ -6,22 +6,13 @@
 #define HWY_TARGET_INCLUDE "compress/simd/compensate.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
+#include "compress/simd/vectors-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Calls step(tag, i) for all elements: whole vectors, then one by one with a tag of one lane.
-template <typename Fn>
-HWY_INLINE void ForEachVector(size_t count, Fn step) {
-  const hn::ScalableTag<float> df;
-  const size_t lanes = hn::Lanes(df);
-  size_t i = 0;
-  for (; i + lanes <= count; i += lanes) step(df, i);
-  for (; i < count; ++i) step(hn::CappedTag<float, 1>(), i);
-}
 
 // The largest magnitude so far, apart for vectors and single elements.
 class Largest {

@@ -7,6 +7,7 @@
 #include "hwy/foreach_target.h"
 // After foreach_target.h.
 #include "compress/simd/random-inl.h"
+#include "compress/simd/vectors-inl.h"
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
@@ -14,16 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-
-// Calls fn(tag, i) for whole vectors and then for single elements.
-template <class Fn>
-HWY_INLINE void ForEachVector(size_t count, Fn fn) {
-  const hn::ScalableTag<float> df;
-  const hn::CappedTag<float, 1> df1;
-  size_t i = 0;
-  for (; i + hn::Lanes(df) <= count; i += hn::Lanes(df)) fn(df, i);
-  for (; i < count; ++i) fn(df1, i);
-}
 
 template <class DF>
 HWY_INLINE hn::Vec<DF> AccumulateAt(DF df, const float* HWY_RESTRICT gradient,

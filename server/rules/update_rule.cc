@@ -1,0 +1,87 @@
+#include "server/rules/update_rule.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "server/rules/rule_kernels.h"
+
+namespace sluice {
+
+absl::StatusOr<UpdateRule> UpdateRule::Create(const OptimizerSpec& spec) {
+  if (spec.name == "sgd") return UpdateRule(Kind::kSgd, spec);
+  if (spec.name == "adam") return UpdateRule(Kind::kAdam, spec);
+  if (spec.name == "adamw") return UpdateRule(Kind::kAdamw, spec);
+  if (spec.name == "rmsprop") return UpdateRule(Kind::kRmsprop, spec);
+  return absl::InvalidArgumentError(
+      absl::StrCat("optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw or rmsprop"));
+}
+
+UpdateRule::UpdateRule(Kind kind, const OptimizerSpec& spec) : kind_(kind), spec_(spec) {
+  const size_t of_momentum = spec.momentum > 0 ? 1 : 0;
+  switch (kind) {
+    case Kind::kSgd:
+      slots_ = of_momentum;
+      break;
+    case Kind::kAdam:
+    case Kind::kAdamw:
+      slots_ = 2;
+      break;
+    case Kind::kRmsprop:
+      slots_ = 1 + of_momentum;
+      break;
+  }
+}
+
+void UpdateRule::Apply(uint64_t number, double rate, absl::Span<const float> gradient,
+                       absl::Span<float> parameters,
+                       absl::Span<const absl::Span<float>> slots) const {
+  Check(number > 0, "updates are counted from 1");
+  Check(parameters.size() == gradient.size() && slots.size() == slots_,
+        "an update has a gradient and slots for every parameter");
+  for (const absl::Span<float>& slot : slots) {
+    Check(slot.size() == gradient.size(), "slots are as long as their parameters");
+  }
+  const size_t count = gradient.size();
+  const auto decay = static_cast<float>(spec_.weight_decay);
+  const auto momentum = static_cast<float>(spec_.momentum);
+  switch (kind_) {
+    case Kind::kSgd:
+      ApplySgd({.rate = static_cast<float>(rate),
+                .decay = decay,
+                .momentum = momentum,
+                .nesterov = spec_.nesterov},
+               gradient.data(), parameters.data(), slots_ > 0 ? slots[0].data() : nullptr, count);
+      return;
+    case Kind::kAdam:
+    case Kind::kAdamw: {
+      const bool apart = kind_ == Kind::kAdamw;
+      const auto updates = static_cast<double>(number);
+      const double correction1 = 1 - std::pow(spec_.beta1, updates);
+      const double correction2 = 1 - std::pow(spec_.beta2, updates);
+      ApplyAdam({.rate = static_cast<float>(rate / correction1),
+                 .decay = apart ? 0 : decay,
+                 .keep = static_cast<float>(apart ? 1 - rate * spec_.weight_decay : 1),
+                 .beta1 = static_cast<float>(spec_.beta1),
+                 .rest1 = static_cast<float>(1 - spec_.beta1),
+                 .beta2 = static_cast<float>(spec_.beta2),
+                 .rest2 = static_cast<float>(1 - spec_.beta2),
+                 .root_correction = static_cast<float>(std::sqrt(correction2)),
+                 .eps = static_cast<float>(spec_.eps)},
+                gradient.data(), parameters.data(), slots[0].data(), slots[1].data(), count);
+      return;
+    }
+    case Kind::kRmsprop:
+      ApplyRmsprop({.rate = static_cast<float>(rate),
+                    .decay = decay,
+                    .alpha = static_cast<float>(spec_.alpha),
+                    .rest = static_cast<float>(1 - spec_.alpha),
+                    .eps = static_cast<float>(spec_.eps),
+                    .momentum = momentum},
+                   gradient.data(), parameters.data(), slots[0].data(),
+                   slots_ > 1 ? slots[1].data() : nullptr, count);
+      return;
+  }
+}
+
+}  // namespace sluice
