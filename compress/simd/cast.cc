@@ -193,6 +193,35 @@ void AddBf16(const uint16_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum, size_t
   AddHalf<Bf16>(codes, sum, count);
 }
 
+// Formats are decoded as if all codes were finite: those above `kLargest` are not.
+template <class Format, uint32_t kLargest>
+HWY_INLINE void WidenHalf(const uint16_t* HWY_RESTRICT codes, float scale,
+                          float* HWY_RESTRICT values, size_t count) {
+  ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
+    using DF = decltype(df);
+    const hn::RebindToUnsigned<DF> du;
+    const hn::Rebind<uint16_t, DF> d16;
+    const auto code = hn::PromoteTo(du, hn::LoadU(d16, codes + i));
+    const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(du, 0x8000u)));
+    const auto magnitude = hn::And(code, hn::Set(du, 0x7FFFu));
+    const auto decoded = hn::BitCast(du, Format::Decode(df, magnitude));
+    const auto not_finite = hn::Lt(hn::Set(du, kLargest), magnitude);
+    const auto bits = hn::Or(decoded, hn::IfThenElseZero(not_finite, hn::Set(du, 0x7F800000u)));
+    const auto value = WithSignOf(df, hn::BitCast(df, bits), sign);
+    hn::StoreU(hn::Mul(value, hn::Set(df, scale)), df, values + i);
+  });
+}
+
+void WidenFp16(const uint16_t* HWY_RESTRICT codes, float scale, float* HWY_RESTRICT values,
+               size_t count) {
+  WidenHalf<Fp16, 0x7BFF>(codes, scale, values, count);
+}
+
+void WidenBf16(const uint16_t* HWY_RESTRICT codes, float scale, float* HWY_RESTRICT values,
+               size_t count) {
+  WidenHalf<Bf16, 0x7F7F>(codes, scale, values, count);
+}
+
 uint16_t LargestHalf(const uint16_t* HWY_RESTRICT codes, size_t count) {
   const hn::ScalableTag<uint16_t> d;
   const auto mask = hn::Set(d, 0x7FFF);
@@ -297,6 +326,16 @@ void AddFp16(const uint16_t* codes, float* sum, size_t count) {
 HWY_EXPORT(AddBf16);
 void AddBf16(const uint16_t* codes, float* sum, size_t count) {
   HWY_DYNAMIC_DISPATCH(AddBf16)(codes, sum, count);
+}
+
+HWY_EXPORT(WidenFp16);
+void WidenFp16(const uint16_t* codes, float scale, float* values, size_t count) {
+  HWY_DYNAMIC_DISPATCH(WidenFp16)(codes, scale, values, count);
+}
+
+HWY_EXPORT(WidenBf16);
+void WidenBf16(const uint16_t* codes, float scale, float* values, size_t count) {
+  HWY_DYNAMIC_DISPATCH(WidenBf16)(codes, scale, values, count);
 }
 
 HWY_EXPORT(LargestHalf);

@@ -23,6 +23,9 @@ void ToBf16(const float* gradient, float* residual, const CastRounding& rounding
 // sum[i] += decoded. Of finite codes.
 void AddFp16(const uint16_t* codes, float* sum, size_t count);
 void AddBf16(const uint16_t* codes, float* sum, size_t count);
+// values[i] = decoded * scale, infinities and NaNs too.
+void WidenFp16(const uint16_t* codes, float scale, float* values, size_t count);
+void WidenBf16(const uint16_t* codes, float scale, float* values, size_t count);
 // The largest code without its sign.
 uint16_t LargestHalf(const uint16_t* codes, size_t count);
 

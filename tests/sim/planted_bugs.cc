@@ -53,7 +53,11 @@ class CarelessEncoder final : public SimEncoder {
     Observe({task.chunks, task.published});
     if (task.step == 0) return EncodeParameters(task, std::move(encoded));
     std::vector<std::vector<std::byte>> frames;
-    encoded.skipped = !compressor_.EncodeAll(task.chunks, task.step, task.gradients, &frames).ok();
+    encoded.skipped = !compressor_
+                           .EncodeEach(
+                               task.chunks, task.step,
+                               [&](size_t i) { return task.gradients[i].floats(); }, &frames)
+                           .ok();
     if (encoded.skipped) {
       if (bug_ == SurvivalBug::kResidualLostOnSkip) Forget(task.chunks);
     } else {
@@ -81,7 +85,8 @@ class CarelessEncoder final : public SimEncoder {
 
  private:
   static EncodedBundle EncodeParameters(const EncodeTask& task, EncodedBundle encoded) {
-    for (const absl::Span<const float> values : task.gradients) {
+    for (const GradientView& gradient : task.gradients) {
+      const absl::Span<const float> values = gradient.floats();
       const std::vector<std::byte> frame = DenseFrame({values.begin(), values.end()});
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
     }

@@ -139,7 +139,7 @@ std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shar
     sent[rank] = encoders_[rank].Encode(task);
     published.clear();
     for (size_t i = 0; i < chunks.size() && step > 0 && balances; ++i) {
-      AddToTotals(rank, chunks[i], task.gradients[i],
+      AddToTotals(rank, chunks[i], task.gradients[i].floats(),
                   sent[rank].skipped ? nullptr : &sent[rank].frames[i]);
     }
   }

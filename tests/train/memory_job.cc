@@ -26,7 +26,7 @@ absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const TensorTable& table,
                                                       absl::string_view parameters_sha256) {
   if (parameters_sha256.size() != 32) return absl::InvalidArgumentError("a hash of another size");
   table_ = table;
-  spans_.resize(table.size());
+  views_.resize(table.size());
   has_.assign(table.size(), false);
   means_.resize(table.size());
   {
@@ -69,16 +69,16 @@ bool MemoryJob::RankSession::BuffersDue() const {
           (checkpoint_every_ > 0 && step % checkpoint_every_ == 0));
 }
 
-absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
+absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView& gradient) {
   if (!submit_failure_.ok()) return submit_failure_;
-  if (has_[tensor] || gradient.size() != table_[tensor].elements()) {
+  if (has_[tensor] || gradient.size != table_[tensor].elements()) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " submitted twice or in part"));
   }
   if (tensor >= TrainedTensors(table_) && !BuffersDue()) {
     return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
   }
   has_[tensor] = true;
-  spans_[tensor] = gradient;
+  views_[tensor] = gradient;
   submitted_.push_back(tensor);
   return absl::OkStatus();
 }
@@ -100,7 +100,9 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
     Gradients& mine = job_->contributions_[rank_];
     mine.clear();
     for (const uint32_t tensor : submitted_) {
-      mine[tensor].assign(spans_[tensor].begin(), spans_[tensor].end());
+      GradientReader reader;
+      const absl::Span<const float> values = reader.Read(views_[tensor]);
+      mine[tensor].assign(values.begin(), values.end());
     }
   }
   job_->Barrier();

@@ -44,7 +44,7 @@ class MemoryJob::RankSession final : public Session {
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
-  absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) override;
+  absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
@@ -93,7 +93,7 @@ class MemoryJob::RankSession final : public Session {
   MemoryJob* const job_;
   const uint32_t rank_;
   TensorTable table_;
-  std::vector<absl::Span<const float>> spans_;
+  std::vector<GradientView> views_;
   std::vector<bool> has_;
   std::vector<uint32_t> submitted_;
   std::vector<std::vector<float>> means_;

@@ -55,20 +55,26 @@ void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
   }
 }
 
-bool BundleEncoder::IsFine(const EncodeTask& task, size_t position) const {
-  if (task.step == 0) return CheckAccumulator(task.gradients[position], {}).ok();
-  return compressor_.Check(task.chunks[position], task.gradients[position]).ok();
+bool BundleEncoder::IsFine(const EncodeTask& task, size_t position) {
+  const absl::Span<const float> gradient = reader_.Read(task.gradients[position]);
+  if (task.step == 0) return CheckAccumulator(gradient, {}).ok();
+  return compressor_.Check(task.chunks[position], gradient).ok();
 }
 
 absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task,
                                          std::vector<std::vector<std::byte>>* frames) {
-  if (task.step > 0) return compressor_.EncodeAll(task.chunks, task.step, task.gradients, frames);
+  // Chunk by chunk: each is read when its turn comes.
+  if (task.step > 0) {
+    return compressor_.EncodeEach(
+        task.chunks, task.step, [&](size_t i) { return reader_.Read(task.gradients[i]); }, frames);
+  }
   const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
   frames->resize(task.chunks.size());
   for (size_t i = 0; i < task.chunks.size(); ++i) {
     (*frames)[i].clear();
+    const absl::Span<const float> values = reader_.Read(task.gradients[i]);
     const absl::Status status =
-        EncodeFrame(*lossless, {.gradient = task.gradients[i], .residual = {}}, &(*frames)[i]);
+        EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &(*frames)[i]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

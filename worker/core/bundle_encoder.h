@@ -13,6 +13,7 @@
 #include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
+#include "worker/core/gradient_view.h"
 
 namespace sluice {
 
@@ -24,7 +25,7 @@ struct EncodeTask {
   uint32_t bundle = 0;
   bool last_of_step = false;
   absl::Span<const uint32_t> chunks;
-  std::vector<absl::Span<const float>> gradients;  // One per chunk.
+  std::vector<GradientView> gradients;  // One per chunk.
   // What was published last for these chunks, one string each; empty: nothing since the last task.
   absl::Span<const std::string> published = {};
 };
@@ -59,13 +60,15 @@ class BundleEncoder {
   absl::Status Restore(const SavedCompressor& saved) { return compressor_.Restore(saved); }
 
   const Compressor& compressor() const { return compressor_; }
+  const GradientReader& reader() const { return reader_; }
 
  private:
-  bool IsFine(const EncodeTask& task, size_t position) const;
+  bool IsFine(const EncodeTask& task, size_t position);
   absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
 
   std::vector<uint32_t> tensor_of_chunk_;
   Compressor compressor_;
+  GradientReader reader_;
   std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.
 };
 

@@ -107,7 +107,7 @@ void Pipeline::SkipBuffers(Effects* effects) {
   }
 }
 
-absl::Status Pipeline::TensorReady(uint32_t tensor, absl::Span<const float> gradient) {
+absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient) {
   if (!status_.ok()) return status_;
   Check(open_, "tensors belong to a step");
   if (tensor >= options_.table.size()) {
@@ -115,8 +115,8 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, absl::Span<const float> grad
         "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
   }
   const TensorInfo& info = options_.table[tensor];
-  if (gradient.size() != info.elements()) {
-    return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size(),
+  if (gradient.size != info.elements()) {
+    return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size,
                                                    " elements was submitted for ", ToString(info)));
   }
   if (tensor >= trained_ && !buffers_due_) {
@@ -176,7 +176,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
   task.chunks = options_.layout.bundles[task.shard][task.bundle].chunks;
   for (const uint32_t id : task.chunks) {
     const Chunk& chunk = options_.layout.chunks[id];
-    task.gradients.push_back(gradients_[chunk.tensor].subspan(chunk.offset, chunk.count));
+    task.gradients.push_back(gradients_[chunk.tensor].Part(chunk.offset, chunk.count));
   }
   task.published = best->flights[best->next_encoding].published;
   return task;

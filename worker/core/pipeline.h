@@ -21,6 +21,7 @@
 #include "job/layout.h"
 #include "job/tensor_table.h"
 #include "worker/core/bundle_encoder.h"
+#include "worker/core/gradient_view.h"
 #include "worker/core/replay_buffer.h"
 #include "worker/core/session.h"
 
@@ -87,7 +88,7 @@ class Pipeline {
   // The gradient, or a buffer's values, must stay as it is until the step is done.
   // INVALID_ARGUMENT: no such tensor, another size, the tensor came before in this step, or it is a
   // buffer and buffers are not due.
-  absl::Status TensorReady(uint32_t tensor, absl::Span<const float> gradient);
+  absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
   // Sends every bundle as a skip. FAILED_PRECONDITION after TensorReady or SkipStep in this step.
   absl::Status SkipStep(Effects* effects);
   // One task at a time; none while one is out or no bundle is whole.
@@ -229,8 +230,8 @@ class Pipeline {
   size_t trained_bundles_ = 0;
   size_t bundles_to_encode_ = 0;
   size_t bundles_unresolved_ = 0;
-  std::vector<absl::Span<const float>> gradients_;  // By tensor; the step's.
-  std::vector<bool> ready_;                         // By tensor.
+  std::vector<GradientView> gradients_;  // By tensor; the step's.
+  std::vector<bool> ready_;              // By tensor.
   std::vector<ShardState> shards_;
   ReplayBuffer kept_;
   uint64_t durable_step_ = 0;     // Of the last Release.

@@ -16,6 +16,7 @@
 #include "absl/types/span.h"
 #include "job/stage_times.h"
 #include "job/tensor_table.h"
+#include "worker/core/gradient_view.h"
 
 namespace sluice {
 
@@ -99,9 +100,9 @@ class Session {
   // else in the next: every so many steps, and where a checkpoint is taken. Every rank gets the
   // same answer for a step. False in a job without buffers.
   virtual bool BuffersDue() const = 0;
-  // Hands tensor `tensor`'s gradient over; the span must stay as it is until Wait returns. Does not
-  // block. A buffer outside of the steps that BuffersDue says is an error.
-  virtual absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient) = 0;
+  // Hands tensor `tensor`'s gradient over; what the view shows must stay as it is until Wait
+  // returns. Does not block. A buffer outside of the steps that BuffersDue says is an error.
+  virtual absl::Status Submit(uint32_t tensor, const GradientView& gradient) = 0;
   // Takes part in the step with nothing: out of data. Instead of all Submits of the step.
   virtual absl::Status Skip() = 0;
   // Until every bundle of the step is closed.

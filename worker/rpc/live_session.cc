@@ -194,7 +194,7 @@ bool LiveSession::BuffersDue() const {
   return status_.ok() && pipeline_.BuffersDue(begun_);
 }
 
-absl::Status LiveSession::Submit(uint32_t tensor, absl::Span<const float> gradient) {
+absl::Status LiveSession::Submit(uint32_t tensor, const GradientView& gradient) {
   MutexLock lock(&mutex_);
   absl::Status status = BeginStep();
   if (status.ok()) status = pipeline_.TensorReady(tensor, gradient);

@@ -32,7 +32,7 @@ class LiveSession final : public ShardStream::Events {
   ~LiveSession() override;
 
   bool BuffersDue() const;
-  absl::Status Submit(uint32_t tensor, absl::Span<const float> gradient);
+  absl::Status Submit(uint32_t tensor, const GradientView& gradient);
   absl::Status Skip();
   absl::StatusOr<StepResult> Wait();
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);

@@ -1,0 +1,62 @@
+#include "worker/core/gradient_view.h"
+
+#include "base/check.h"
+#include "compress/accumulator.h"
+#include "compress/simd/cast.h"
+
+namespace sluice {
+namespace {
+
+// The smallest that is not finite, without its sign.
+constexpr uint16_t kInfinityOfFp16 = 0x7C00;
+constexpr uint16_t kInfinityOfBf16 = 0x7F80;
+
+}  // namespace
+
+size_t BytesOf(ElementType type) {
+  return type == ElementType::kFloat32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+GradientView GradientView::Part(size_t offset, size_t count) const {
+  Check(offset <= size && count <= size - offset, "a part of a gradient lies in it");
+  return {static_cast<const std::byte*>(data) + offset * BytesOf(type), count, type, scale};
+}
+
+absl::Span<const float> GradientView::floats() const {
+  Check(is_plain(), "only plain views can be read where they lie");
+  return {static_cast<const float*>(data), size};
+}
+
+bool IsFinite(const GradientView& view) {
+  switch (view.type) {
+    case ElementType::kFloat32:
+      return CheckAccumulator({static_cast<const float*>(view.data), view.size}, {}).ok();
+    case ElementType::kBfloat16:
+      return LargestHalf(static_cast<const uint16_t*>(view.data), view.size) < kInfinityOfBf16;
+    case ElementType::kFloat16:
+      return LargestHalf(static_cast<const uint16_t*>(view.data), view.size) < kInfinityOfFp16;
+  }
+  return false;
+}
+
+absl::Span<const float> GradientReader::Read(const GradientView& view) {
+  if (view.is_plain()) return view.floats();
+  if (buffer_.size() < view.size) buffer_ = std::vector<float>(view.size);
+  float* const out = buffer_.data();
+  switch (view.type) {
+    case ElementType::kFloat32: {
+      const auto* in = static_cast<const float*>(view.data);
+      for (size_t i = 0; i < view.size; ++i) out[i] = in[i] * view.scale;
+      break;
+    }
+    case ElementType::kBfloat16:
+      WidenBf16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
+      break;
+    case ElementType::kFloat16:
+      WidenFp16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
+      break;
+  }
+  return {out, view.size};
+}
+
+}  // namespace sluice

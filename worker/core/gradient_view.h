@@ -1,0 +1,60 @@
+// GradientView: a tensor's gradient as it lies in memory, of any floating type; made fp32 where it
+// is encoded, a chunk at a time, so that there is no fp32 copy of all of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace sluice {
+
+enum class ElementType : uint8_t { kFloat32, kBfloat16, kFloat16 };
+
+size_t BytesOf(ElementType type);
+
+// Points to memory of another's, aligned to its type.
+struct GradientView {
+  const void* data = nullptr;
+  size_t size = 0;  // Elements.
+  ElementType type = ElementType::kFloat32;
+  // What each element is multiplied by, in fp32, when it is read: 1 / passes, 1 / loss scale.
+  float scale = 1;
+
+  GradientView() = default;
+  GradientView(const void* first, size_t count, ElementType its_type, float times = 1)
+      : data(first), size(count), type(its_type), scale(times) {}
+  GradientView(const float* first, size_t count) : data(first), size(count) {}
+  // Implicitly from spans, vectors and whatever else lies as floats.
+  template <typename Floats, typename = std::enable_if_t<
+                                 std::is_convertible_v<const Floats&, absl::Span<const float>>>>
+  GradientView(const Floats& floats)  // NOLINT(google-explicit-constructor)
+      : GradientView(absl::Span<const float>(floats).data(),
+                     absl::Span<const float>(floats).size()) {}
+
+  // `count` elements from `offset` on, which must be there.
+  GradientView Part(size_t offset, size_t count) const;
+  // Whether its floats can be read where they lie.
+  bool is_plain() const { return type == ElementType::kFloat32 && scale == 1; }
+  // Of a plain view.
+  absl::Span<const float> floats() const;
+};
+
+// Whether all elements are, before they are scaled.
+bool IsFinite(const GradientView& view);
+
+// Reads views as fp32, one at a time: plain ones where they lie, others into one buffer, which
+// becomes as large as the largest of them. What is not finite stays so.
+class GradientReader {
+ public:
+  // Good until the next call.
+  absl::Span<const float> Read(const GradientView& view);
+  size_t buffer_elements() const { return buffer_.capacity(); }
+
+ private:
+  std::vector<float> buffer_;
+};
+
+}  // namespace sluice
