@@ -63,6 +63,7 @@ struct Worker {
     optimizer->step();
     return *result;
   }
+  TrainedState Trained() { return {.model = TensorsOf(*model), .optimizer = optimizer.get()}; }
   at::Tensor Buffer(const char* name) const { return model->named_buffers()[name]; }
   int64_t Batches() const { return Buffer("norm.num_batches_tracked").item<int64_t>(); }
 };
@@ -182,7 +183,7 @@ TEST(BuffersTest, ARestoredJobEndsWithTheSameBitsOnEveryRank) {
       const StepResult result = worker.Step(rank, step);
       EXPECT_EQ(result.buffers_averaged, step % 3 == 0 || step % 4 == 0) << step;
       // Also where ranks differ: as a program may for its own ends.
-      saved[rank][step] = SaveTrainingState(*worker.model, *worker.optimizer, {.step = step});
+      saved[rank][step] = SaveTrainingState(worker.Trained(), {.step = step});
     }
   });
   ASSERT_FALSE(at::equal(undisturbed[0]->Buffer("norm.running_mean"),
@@ -197,8 +198,8 @@ TEST(BuffersTest, ARestoredJobEndsWithTheSameBitsOnEveryRank) {
     RunRanks([&](uint32_t rank) {
       Worker& worker = *restored[rank];
       TrainingCursor cursor;
-      const absl::Status status = RestoreTrainingState(saved[rank][from], worker.model.get(),
-                                                       worker.optimizer.get(), &cursor);
+      const absl::Status status =
+          RestoreTrainingState(saved[rank][from], worker.Trained(), &cursor);
       ASSERT_TRUE(status.ok()) << status;
       EXPECT_EQ(worker.Batches(), static_cast<int64_t>(from));
       for (uint64_t step = from + 1; step <= kSteps; ++step) (void)worker.Step(rank, step);

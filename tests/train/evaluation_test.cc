@@ -77,6 +77,15 @@ TEST(EvaluationTest, CountsWhatIsRight) {
             absl::StatusCode::kCancelled);
 }
 
+TEST(EvaluationTest, LargeSamplesComeInSmallBatches) {
+  EXPECT_EQ(EvaluationBatch({1, 28, 28, 0, 10}), 250u);
+  EXPECT_EQ(EvaluationBatch({3, 32, 32, 0, 10}), 250u);
+  EXPECT_EQ(EvaluationBatch({3, 224, 224, 0, 1000}), 55u);
+  EXPECT_EQ(EvaluationBatch({3, 4096, 4096, 0, 10}), 1u);
+  EXPECT_EQ(EvaluationBatch({0, 0, 0, 128, 65}), 250u);
+  EXPECT_EQ(EvaluationBatch({0, 0, 0, 1024, 65}), 32u);
+}
+
 TEST(EvaluationTest, CountsTokens) {
   KnowsZero model;
   const auto evaluation = Evaluate(&model, CountingWindows(), nullptr);

@@ -24,6 +24,8 @@ torch::nn::Sequential Model(int64_t hidden = 16) {
 }
 
 struct Trained {
+  TrainedState State() { return {.model = TensorsOf(*model), .optimizer = optimizer.get()}; }
+
   torch::nn::Sequential model = nullptr;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 
@@ -53,14 +55,12 @@ TEST_P(TrainingStateTest, GoesOnBitForBit) {
   for (int step = 1; step <= 8; ++step) {
     undisturbed.Step(step);
     if (step == 5) {
-      saved = SaveTrainingState(*undisturbed.model, *undisturbed.optimizer,
-                                {.step = 5, .epoch_loss_sum = 0.1});
+      saved = SaveTrainingState(undisturbed.State(), {.step = 5, .epoch_loss_sum = 0.1});
     }
   }
   Trained restored(GetParam());
   TrainingCursor cursor;
-  const absl::Status status =
-      RestoreTrainingState(saved, restored.model.get(), restored.optimizer.get(), &cursor);
+  const absl::Status status = RestoreTrainingState(saved, restored.State(), &cursor);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(cursor.step, 5u);
   EXPECT_EQ(cursor.epoch_loss_sum, 0.1);
@@ -106,9 +106,8 @@ TEST(TrainingStateErrorsTest, AllOfTheCursorComesBack) {
                                              .decode_seconds = 1.6,
                                              .exposed_seconds = 1.7}};
   TrainingCursor read;
-  ASSERT_TRUE(RestoreTrainingState(SaveTrainingState(*run.model, *run.optimizer, cursor),
-                                   run.model.get(), run.optimizer.get(), &read)
-                  .ok());
+  ASSERT_TRUE(
+      RestoreTrainingState(SaveTrainingState(run.State(), cursor), run.State(), &read).ok());
   EXPECT_EQ(read.step, 1u);
   EXPECT_EQ(read.epoch, 2u);
   EXPECT_EQ(read.samples, 3u);
@@ -128,14 +127,56 @@ TEST(TrainingStateErrorsTest, AllOfTheCursorComesBack) {
   EXPECT_EQ(read.traffic.exposed_seconds, 1.7);
 }
 
+TEST(TrainingStatePartsTest, LossScaleAndAverageComeBack) {
+  Trained run(Spec("sgd"));
+  LossScale scale;
+  for (int i = 0; i < 3; ++i) scale.Update(/*overflowed=*/true);
+  scale.Update(false);
+  Ema ema(0.9, run.model->parameters());
+  run.Step(1);
+  ema.Update();
+  TrainedState state = run.State();
+  state.loss_scale = &scale;
+  state.ema = &ema;
+  const std::string saved = SaveTrainingState(state, {});
+
+  Trained other(Spec("sgd"));
+  LossScale read_scale;
+  Ema read_ema(0.9, other.model->parameters());
+  TrainedState read = other.State();
+  read.loss_scale = &read_scale;
+  read.ema = &read_ema;
+  TrainingCursor cursor;
+  const absl::Status status = RestoreTrainingState(saved, read, &cursor);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(read_scale.value(), 8192);
+  EXPECT_EQ(read_scale.good_steps(), 1u);
+  EXPECT_EQ(read_ema.updates(), 1u);
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_TRUE(torch::equal(read_ema.averages()[i], ema.averages()[i])) << i;
+  }
+  // A job that has none of them reads the rest.
+  EXPECT_TRUE(RestoreTrainingState(saved, other.State(), &cursor).ok());
+  // And one that has them reads a state without: the average begins from the parameters.
+  EXPECT_TRUE(RestoreTrainingState(SaveTrainingState(run.State(), {}), read, &cursor).ok());
+  EXPECT_EQ(read_ema.updates(), 0u);
+  EXPECT_TRUE(torch::equal(read_ema.averages()[0], run.model->parameters()[0]));
+  // Of another model.
+  Ema smaller(0.9, {torch::zeros({2})});
+  read.ema = &smaller;
+  EXPECT_THAT(RestoreTrainingState(saved, read, &cursor).message(), HasSubstr("averages 6"));
+}
+
 TEST(TrainingStateErrorsTest, AnotherModelIsNamed) {
   Trained run(Spec("sgd"));
-  const std::string saved = SaveTrainingState(*run.model, *run.optimizer, {});
+  const std::string saved = SaveTrainingState(run.State(), {});
   TrainingCursor cursor;
   const auto restore_into = [&](torch::nn::Sequential model) {
     const auto optimizer = *MakeOptimizer(Spec("sgd"), model->parameters());
     return std::string(
-        RestoreTrainingState(saved, model.get(), optimizer.get(), &cursor).message());
+        RestoreTrainingState(saved, {.model = TensorsOf(*model), .optimizer = optimizer.get()},
+                             &cursor)
+            .message());
   };
   EXPECT_THAT(restore_into(Model(/*hidden=*/17)),
               HasSubstr("fc1.weight is [16, 8] of Float in the saved training state, and [17, 8]"));

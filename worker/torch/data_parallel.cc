@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,7 @@ namespace {
 
 at::Tensor EmptyGradient(const at::Tensor& parameter) {
   return at::empty_strided(parameter.sizes(), parameter.strides(),
-                           at::TensorOptions().dtype(at::kFloat));
+                           at::TensorOptions().dtype(parameter.scalar_type()));
 }
 
 // Makes .grad of `parameter` a tensor that lies as the table says, whatever backward or the user
@@ -29,7 +30,7 @@ absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const Tensor
         "parameter ", info.name,
         " got a sparse gradient, and only dense ones can be exchanged: make the layer's "
         "gradient dense (embeddings: sparse(false))"));
-  } else if (!LiesAs(gradient, info)) {
+  } else if (!LiesAs(gradient, info, parameter.scalar_type())) {
     gradient = EmptyGradient(parameter).copy_(gradient);
   }
   parameter.mutable_grad() = gradient;
@@ -51,7 +52,8 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
   }
   return TorchStatus(
       "while preparing the model", [&]() -> absl::StatusOr<std::unique_ptr<DataParallel>> {
-        absl::StatusOr<TrainableParameters> parameters = FindTrainableParameters(module);
+        absl::StatusOr<TrainableParameters> parameters =
+            FindTrainableParameters(module, options.master_values);
         if (!parameters.ok()) return parameters.status();
         absl::StatusOr<AveragedBuffers> buffers =
             FindAveragedBuffers(module, options.local_buffers);
@@ -92,7 +94,7 @@ absl::Status DataParallel::InstallHooks() {
 absl::StatusOr<JoinInfo> DataParallel::Join() {
   return TorchStatus("while joining the job", [&]() -> absl::StatusOr<JoinInfo> {
     // Ranks agree on buffers as on parameters, before they go their ways.
-    std::vector<at::Tensor> tensors = parameters_.tensors;
+    std::vector<at::Tensor> tensors = parameters_.masters;
     tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
     if (!info.ok() || info->parameters_agree) return info;
@@ -100,6 +102,7 @@ absl::StatusOr<JoinInfo> DataParallel::Join() {
     spans.reserve(tensors.size());
     for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
     if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
+    CopyMastersToModule();
     return info;
   });
 }
@@ -110,7 +113,8 @@ void DataParallel::OnGradient(uint32_t tensor) {
   Slot& slot = slots_[tensor];
   ++slot.passes;
   if (slot.passes < options_.accumulation_steps) return;
-  if (slot.submitted) {
+  if (options_.atomic_step && slot.passes == options_.accumulation_steps) return;
+  if (slot.submitted || options_.atomic_step) {
     failure_ = absl::FailedPreconditionError(
         absl::StrCat("backward reached parameter ", parameters_.table[tensor].name, " ",
                      slot.passes, " times before Synchronize, but accumulation_steps is ",
@@ -125,7 +129,7 @@ void DataParallel::OnGradient(uint32_t tensor) {
   failure_ = TorchStatus("while handing a gradient over", submit);
 }
 
-absl::Status DataParallel::SubmitLocked(uint32_t tensor, uint32_t passes) {
+absl::Status DataParallel::LaySlotLocked(uint32_t tensor) {
   const at::NoGradGuard no_grad;
   Slot& slot = slots_[tensor];
   absl::StatusOr<at::Tensor> gradient =
@@ -134,25 +138,47 @@ absl::Status DataParallel::SubmitLocked(uint32_t tensor, uint32_t passes) {
   slot.gradient = *std::move(gradient);
   // Not used in this step: what lies there is of an earlier one.
   if (slot.passes == 0) slot.gradient.zero_();
-  if (passes > 1) slot.gradient.mul_(1.0 / passes);
+  return absl::OkStatus();
+}
+
+absl::Status DataParallel::SubmitLocked(uint32_t tensor, uint32_t passes) {
+  if (absl::Status status = LaySlotLocked(tensor); !status.ok()) return status;
+  Slot& slot = slots_[tensor];
   slot.submitted = true;
-  return session_->Submit(tensor, StorageSpan(slot.gradient));
+  const auto scale = static_cast<float>(double{gradient_scale_} / passes);
+  return session_->Submit(tensor, StorageView(slot.gradient, scale));
+}
+
+absl::StatusOr<uint32_t> DataParallel::PassesLocked() const {
+  if (!failure_.ok()) return failure_;
+  uint32_t passes = 0;
+  for (const Slot& slot : slots_) passes = std::max(passes, slot.passes);
+  if (passes > 0) return passes;
+  return absl::FailedPreconditionError(
+      "Synchronize was called, but no backward pass reached a parameter in this step: call "
+      "backward first, or Skip for a step without data");
+}
+
+absl::Status DataParallel::FindOverflow() {
+  MutexLock lock(&mutex_);
+  overflowed_.clear();
+  if (!options_.atomic_step) return absl::OkStatus();
+  if (absl::Status status = PassesLocked().status(); !status.ok()) return status;
+  for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0 && overflowed_.empty();) {
+    if (absl::Status status = LaySlotLocked(i); !status.ok()) return status;
+    if (!IsFinite(StorageView(slots_[i].gradient, 1))) overflowed_ = parameters_.table[i].name;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DataParallel::SubmitRest() {
   MutexLock lock(&mutex_);
-  if (!failure_.ok()) return failure_;
-  uint32_t passes = 0;
-  for (const Slot& slot : slots_) passes = std::max(passes, slot.passes);
-  if (passes == 0) {
-    return absl::FailedPreconditionError(
-        "Synchronize was called, but no backward pass reached a parameter in this step: call "
-        "backward first, or Skip for a step without data");
-  }
+  const absl::StatusOr<uint32_t> passes = PassesLocked();
+  if (!passes.ok()) return passes.status();
   // As backward goes: last tensor first.
   for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
     if (slots_[i].submitted) continue;
-    if (absl::Status status = SubmitLocked(i, passes); !status.ok()) {
+    if (absl::Status status = SubmitLocked(i, *passes); !status.ok()) {
       failure_ = status;
       return status;
     }
@@ -189,11 +215,13 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.tensors[i], parameters_.table[i]);
+    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
     if (!gradient.ok()) return gradient.status();
     if (absl::Status status = session_->Apply(i, StorageSpan(*gradient)); !status.ok()) {
       return status;
     }
+    // The optimizer does not know of it, so nobody else would.
+    if (HasMaster(i) && slots_[i].gradient.defined()) slots_[i].gradient.zero_();
     slots_[i] = Slot{};
   }
   if (result->buffers_averaged) {
@@ -204,14 +232,45 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
 
 absl::StatusOr<StepResult> DataParallel::Synchronize() {
   return TorchStatus("while synchronizing gradients", [&]() -> absl::StatusOr<StepResult> {
+    if (absl::Status status = FindOverflow(); !status.ok()) return status;
+    if (!overflowed_.empty()) {
+      if (absl::Status status = session_->Skip(); !status.ok()) return status;
+      return WaitAndApply();
+    }
     if (absl::Status status = SubmitRest(); !status.ok()) return status;
     if (absl::Status status = SubmitBuffers(); !status.ok()) return status;
     return WaitAndApply();
   });
 }
 
+void DataParallel::ScaleGradients(float factor) {
+  MutexLock lock(&mutex_);
+  gradient_scale_ = factor;
+}
+
+void DataParallel::CopyMastersToModule() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.tensors.size(); ++i) {
+    if (HasMaster(i)) parameters_.tensors[i].copy_(parameters_.masters[i]);
+  }
+}
+
+NamedTensors DataParallel::StateDict(const torch::nn::Module& module) const {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> masters;
+  for (size_t i = 0; i < parameters_.tensors.size(); ++i) {
+    masters[parameters_.tensors[i].unsafeGetTensorImpl()] = parameters_.masters[i];
+  }
+  NamedTensors tensors = TensorsOf(module);
+  for (auto& [name, tensor] : tensors) {
+    const auto master = masters.find(tensor.unsafeGetTensorImpl());
+    if (master != masters.end()) tensor = master->second;
+  }
+  return tensors;
+}
+
 absl::StatusOr<StepResult> DataParallel::Skip() {
   return TorchStatus("while skipping a step", [&]() -> absl::StatusOr<StepResult> {
+    overflowed_.clear();
     {
       MutexLock lock(&mutex_);
       if (!failure_.ok()) return failure_;

@@ -10,6 +10,10 @@
 // Session::BuffersDue says: Synchronize and Skip put the mean into them. In between, and all of
 // whole numbers, they are each rank's own.
 //
+// Parameters may be bfloat16 or float16: each then has a float32 master, which parameters(), .grad
+// and hashes are about. Give the optimizer parameters() instead of the module's, and after its step
+// call CopyMastersToModule.
+//
 // Either form of zero_grad works; zero_grad(/*set_to_none=*/false) saves allocations.
 #pragma once
 
@@ -25,6 +29,7 @@
 #include "base/mutex.h"
 #include "worker/core/session.h"
 #include "worker/torch/averaged_buffers.h"
+#include "worker/torch/named_tensors.h"
 #include "worker/torch/trainable_parameters.h"
 
 namespace sluice {
@@ -35,6 +40,12 @@ struct DataParallelOptions {
   uint32_t accumulation_steps = 1;
   // Names of buffers that are not averaged: every rank keeps its own. Equal on all ranks.
   std::vector<std::string> local_buffers{};
+  // float32 values by name, with which masters of shorter parameters begin, so that nothing is
+  // rounded. Others begin with the parameter's own.
+  NamedTensors master_values{};
+  // Nothing leaves before Synchronize, which first looks at all gradients: if one is not finite,
+  // this rank skips the step as a whole (see overflowed).
+  bool atomic_step = false;
 };
 
 // Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
@@ -54,19 +65,32 @@ class DataParallel {
   absl::StatusOr<JoinInfo> Join();
 
   // After the step's backward passes: submits what no hook has submitted (zeros for a parameter
-  // that was not used), waits, and puts the mean into every .grad. Errors: those of the session; a
-  // sparse gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or more than
-  // `accumulation_steps` of them.
+  // that was not used), waits, and puts the mean into every .grad of parameters(). Errors: those of
+  // the session; a sparse gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or
+  // more than `accumulation_steps` of them.
   absl::StatusOr<StepResult> Synchronize();
 
   // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
   absl::StatusOr<StepResult> Skip();
 
+  // What gradients are multiplied by on their way out, in float32, from the next step on: 1 / loss
+  // scale.
+  void ScaleGradients(float factor);
+  // With atomic_step: the parameter for whose gradient the last Synchronize skipped the step;
+  // empty: it did not.
+  const std::string& overflowed() const { return overflowed_; }
+
+  // Rounds masters into the parameters that they stand for; does nothing where there are none.
+  void CopyMastersToModule();
+
   // 32 bytes, as the session takes it. Without buffers, which differ between ranks.
-  std::string ParametersSha256() const { return Sha256(parameters_.tensors); }
+  std::string ParametersSha256() const { return Sha256(parameters_.masters); }
+  // `module`'s parameters and buffers by name, with masters in place of what they stand for.
+  NamedTensors StateDict(const torch::nn::Module& module) const;
   // Parameters, then averaged buffers.
   const TensorTable& table() const { return table_; }
-  const std::vector<at::Tensor>& parameters() const { return parameters_.tensors; }
+  // float32: what an optimizer should update.
+  const std::vector<at::Tensor>& parameters() const { return parameters_.masters; }
 
  private:
   // What a step has done to one tensor so far.
@@ -81,6 +105,10 @@ class DataParallel {
   absl::Status InstallHooks();
   void OnGradient(uint32_t tensor);
   absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status LaySlotLocked(uint32_t tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Passes of the step that is open.
+  absl::StatusOr<uint32_t> PassesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FindOverflow();
   absl::Status SubmitRest();
   absl::Status SubmitBuffers();
   absl::Status ApplyBuffers();
@@ -89,6 +117,7 @@ class DataParallel {
     return static_cast<uint32_t>(parameters_.tensors.size() + i);
   }
   absl::StatusOr<StepResult> WaitAndApply();
+  bool HasMaster(size_t i) const { return !parameters_.masters[i].is_same(parameters_.tensors[i]); }
 
   const TrainableParameters parameters_;
   const AveragedBuffers buffers_;
@@ -96,8 +125,10 @@ class DataParallel {
   Session* const session_;
   const DataParallelOptions options_;
   size_t hooks_installed_ = 0;
+  std::string overflowed_;
 
   Mutex mutex_;
+  float gradient_scale_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Of a hook: it has nobody to return it to.
 };

@@ -4,7 +4,9 @@
 #include <torch/types.h>
 
 #include <array>
+#include <map>
 #include <memory>
+#include <optional>
 #include <unordered_set>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +19,28 @@ absl::Status Refuse(const std::string& name, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " ", why));
 }
 
+std::optional<ElementType> ElementTypeOf(at::ScalarType type) {
+  switch (type) {
+    case at::kFloat:
+      return ElementType::kFloat32;
+    case at::kBFloat16:
+      return ElementType::kBfloat16;
+    case at::kHalf:
+      return ElementType::kFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+// `value` may be undefined: then it begins with the parameter's own.
+at::Tensor MakeMaster(const at::Tensor& parameter, const at::Tensor& value) {
+  const at::NoGradGuard no_grad;
+  at::Tensor master = at::empty_strided(parameter.sizes(), parameter.strides(),
+                                        at::TensorOptions().dtype(at::kFloat));
+  master.copy_(value.defined() ? value : parameter);
+  return master.requires_grad_(true);
+}
+
 absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided) {
     return Refuse(name, "is sparse: only dense parameters can be trained; use a dense layout");
@@ -25,10 +49,11 @@ absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor) {
     return Refuse(name,
                   absl::StrCat("is on ", tensor.device().str(), ": move the module to the CPU"));
   }
-  if (tensor.scalar_type() != at::kFloat) {
+  if (!ElementTypeOf(tensor.scalar_type()).has_value()) {
     return Refuse(name, absl::StrCat("is of type ", c10::toString(tensor.scalar_type()),
-                                     ": only float32 parameters can be trained; convert it with "
-                                     "module.to(torch::kFloat32), or freeze it"));
+                                     ": only float32, bfloat16 and float16 parameters can be "
+                                     "trained; convert it with module.to(torch::kFloat32), or "
+                                     "freeze it"));
   }
   if (!tensor.is_non_overlapping_and_dense()) {
     return Refuse(name, "has gaps or overlaps in its storage: make it contiguous first");
@@ -48,7 +73,9 @@ TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor) {
   return info;
 }
 
-absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module) {
+absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Module& module,
+                                                            const NamedTensors& master_values) {
+  const std::map<std::string, at::Tensor> values(master_values.begin(), master_values.end());
   TrainableParameters found;
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& entry : module.named_parameters()) {
@@ -56,6 +83,14 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;  // Tied to an earlier one.
     if (absl::Status status = CheckTrainable(entry.key(), tensor); !status.ok()) return status;
+    const auto value = values.find(entry.key());
+    if (value != values.end() && value->second.sizes() != tensor.sizes()) {
+      return Refuse(entry.key(), "has another shape than the value its master is to begin with");
+    }
+    const bool is_master = tensor.scalar_type() == at::kFloat;
+    found.masters.push_back(
+        is_master ? tensor
+                  : MakeMaster(tensor, value == values.end() ? at::Tensor() : value->second));
     found.tensors.push_back(tensor);
     found.table.push_back(DescribeTensor(entry.key(), tensor));
   }
@@ -63,9 +98,9 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
   return found;
 }
 
-bool LiesAs(const at::Tensor& tensor, const TensorInfo& info) {
+bool LiesAs(const at::Tensor& tensor, const TensorInfo& info, at::ScalarType type) {
   if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
-      tensor.scalar_type() != at::kFloat || tensor.sizes() != at::IntArrayRef(info.shape)) {
+      tensor.scalar_type() != type || tensor.sizes() != at::IntArrayRef(info.shape)) {
     return false;
   }
   if (info.strides.empty()) return tensor.is_contiguous();
@@ -74,6 +109,12 @@ bool LiesAs(const at::Tensor& tensor, const TensorInfo& info) {
 
 absl::Span<float> StorageSpan(const at::Tensor& tensor) {
   return absl::MakeSpan(tensor.mutable_data_ptr<float>(), static_cast<size_t>(tensor.numel()));
+}
+
+GradientView StorageView(const at::Tensor& tensor, float scale) {
+  const std::optional<ElementType> type = ElementTypeOf(tensor.scalar_type());
+  Check(type.has_value(), "parameters of other types are refused");
+  return {tensor.const_data_ptr(), static_cast<size_t>(tensor.numel()), *type, scale};
 }
 
 std::string Sha256(const std::vector<at::Tensor>& tensors) {

@@ -6,15 +6,27 @@
 #include <numeric>
 #include <vector>
 
+#include "worker/train/precision.h"
+
 namespace sluice {
 namespace {
 
-constexpr uint32_t kEvaluationBatch = 250;
+constexpr uint32_t kSamplesMost = 250;
+constexpr uint64_t kElementsMost = 1 << 23;  // Of a batch: 32 MiB of fp32.
+constexpr uint64_t kElementsOfToken = 256;   // Each becomes a row of the model's width.
 
 }  // namespace
 
+uint32_t EvaluationBatch(const SampleShape& shape) {
+  const uint64_t elements = shape.is_tokens()
+                                ? kElementsOfToken * shape.context
+                                : uint64_t{shape.channels} * shape.height * shape.width;
+  const uint64_t fitting = kElementsMost / std::max<uint64_t>(elements, 1);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(fitting, 1, kSamplesMost));
+}
+
 absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
-                                    const std::atomic<bool>* stop) {
+                                    const std::atomic<bool>* stop, at::ScalarType type) {
   const torch::NoGradGuard no_grad;
   model->eval();
   double loss = 0;
@@ -22,17 +34,18 @@ absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
   int64_t count = 0;
   absl::Status status;
   std::vector<uint32_t> samples;
-  for (uint32_t first = 0; first < data.size(); first += kEvaluationBatch) {
+  const uint32_t most = EvaluationBatch(data.shape());
+  for (uint32_t first = 0; first < data.size(); first += most) {
     if (stop != nullptr && stop->load()) {
       status = absl::CancelledError("stopped during the evaluation");
       break;
     }
-    samples.resize(std::min(kEvaluationBatch, data.size() - first));
+    samples.resize(std::min(most, data.size() - first));
     std::iota(samples.begin(), samples.end(), first);
     const absl::StatusOr<Batch> batch = data.MakeBatch(samples, {});
     status = batch.status();
     if (!status.ok()) break;
-    const at::Tensor scores = model->forward(batch->inputs).flatten(0, -2);
+    const at::Tensor scores = Scores(model, batch->inputs, type).flatten(0, -2);
     const at::Tensor targets = batch->targets.flatten();
     loss += torch::nn::functional::cross_entropy(
                 scores, targets,

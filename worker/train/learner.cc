@@ -7,13 +7,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 #include "worker/models/make_model.h"
+#include "worker/train/device.h"
 #include "worker/train/optimizers.h"
 #include "worker/train/parameters_file.h"
+#include "worker/train/precision.h"
 
 namespace sluice {
 namespace {
 
 constexpr uint32_t kMaxSkippedInARow = 20;
+// Below it many gradients of float16 round to 0, and a scale has more to do than start.
+constexpr double kSensibleLossScale = 8;
 constexpr uint64_t kTrainingStream = 0x5452;  // Keeps this use of the seed apart from others.
 
 }  // namespace
@@ -21,6 +25,9 @@ constexpr uint64_t kTrainingStream = 0x5452;  // Keeps this use of the seed apar
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const JobSpec& spec, uint32_t rank,
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger) {
+  const absl::StatusOr<std::string> device = ChooseDevice(spec.device, FindDevices());
+  if (!device.ok()) return device.status();
+  logger->Info("device: ", *device);
   std::unique_ptr<Learner> learner(new Learner(spec, logger));
   torch::manual_seed(spec.seed);
   absl::StatusOr<std::shared_ptr<Model>> model = MakeModel(spec.model, shape);
@@ -29,15 +36,38 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const JobSpec& spec, ui
   // Ranks have equal parameters, but what a model draws while it trains (dropout) is each rank's
   // own.
   torch::manual_seed(CounterRandom(spec.seed, kTrainingStream, rank).Next());
-  absl::StatusOr<std::unique_ptr<DataParallel>> parallel = DataParallel::Create(
-      *learner->model_, session, {.accumulation_steps = spec.gradient_accumulation_steps});
-  if (!parallel.ok()) return parallel.status();
-  learner->parallel_ = *std::move(parallel);
-  absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
-      MakeOptimizer(spec.optimizer, learner->parallel_->parameters());
-  if (!optimizer.ok()) return optimizer.status();
-  learner->optimizer_ = *std::move(optimizer);
+  absl::Status status = learner->Prepare(session);
+  if (!status.ok()) return status;
   return learner;
+}
+
+// Precision, exchange, optimizer and average of the model that is built.
+absl::Status Learner::Prepare(Session* session) {
+  const absl::StatusOr<at::ScalarType> type = ComputingType(spec_.precision);
+  if (!type.ok()) return type.status();
+  type_ = *type;
+  const bool scaled = type_ == at::kHalf;
+  if (scaled) loss_scale_.emplace();
+  absl::StatusOr<std::unique_ptr<DataParallel>> parallel =
+      DataParallel::Create(*model_, session,
+                           {.accumulation_steps = spec_.gradient_accumulation_steps,
+                            .master_values = ConvertParameters(model_.get(), type_),
+                            .atomic_step = scaled});
+  if (!parallel.ok()) return parallel.status();
+  parallel_ = *std::move(parallel);
+  absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
+      MakeOptimizer(spec_.optimizer, parallel_->parameters());
+  if (!optimizer.ok()) return optimizer.status();
+  optimizer_ = *std::move(optimizer);
+  if (spec_.ema_decay > 0) ema_.emplace(spec_.ema_decay, parallel_->parameters());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JoinInfo> Learner::Join() {
+  absl::StatusOr<JoinInfo> info = parallel_->Join();
+  // The parameters may be rank 0's now.
+  if (info.ok() && ema_.has_value()) ema_->Reset();
+  return info;
 }
 
 absl::StatusOr<LearnerStep> Learner::Step(uint64_t step, BatchStream* batches,
@@ -48,17 +78,32 @@ absl::StatusOr<LearnerStep> Learner::Step(uint64_t step, BatchStream* batches,
   if (absl::Status status = WatchForNonFinite(step, done.loss, *result); !status.ok()) {
     return status;
   }
+  if (done.had_samples && loss_scale_.has_value()) UpdateLossScale(step);
+  if (!IsEmpty(*result)) Update(rate);
+  done.checkpoint_due = result->checkpoint_due;
+  return done;
+}
+
+bool Learner::IsEmpty(const StepResult& result) const {
+  return loss_scale_.has_value() && result.n_max == 0;
+}
+
+void Learner::Update(double rate) {
   ClipGradients(spec_.optimizer, parallel_->parameters());
   SetLearningRate(optimizer_.get(), rate);
   optimizer_->step();
-  done.checkpoint_due = result->checkpoint_due;
-  return done;
+  parallel_->CopyMastersToModule();
+  if (ema_.has_value()) ema_->Update();
 }
 
 // Forward and backward on this rank's batches of the step, then the mean over all ranks into .grad.
 absl::StatusOr<StepResult> Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal,
                                               LearnerStep* done) {
   optimizer_->zero_grad(/*set_to_none=*/false);
+  const auto smoothing =
+      torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(spec_.label_smoothing);
+  const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1;
+  parallel_->ScaleGradients(static_cast<float>(1 / scale));
   double loss = 0;
   uint32_t passes = 0;
   for (; passes < spec_.gradient_accumulation_steps; ++passes) {
@@ -66,10 +111,10 @@ absl::StatusOr<StepResult> Learner::RunPasses(BatchStream* batches, uint64_t ste
     if (samples == 0) break;
     const absl::StatusOr<Batch> batch = batches->Next();
     if (!batch.ok()) return batch.status();
-    const at::Tensor scores = model_->forward(batch->inputs);
-    const at::Tensor pass_loss =
-        torch::nn::functional::cross_entropy(scores.flatten(0, -2), batch->targets.flatten());
-    pass_loss.backward();
+    const at::Tensor scores = Scores(model_.get(), batch->inputs, type_);
+    const at::Tensor pass_loss = torch::nn::functional::cross_entropy(
+        scores.flatten(0, -2), batch->targets.flatten(), smoothing);
+    (scale == 1 ? pass_loss : pass_loss * scale).backward();
     loss += pass_loss.item<double>();
     done->samples += samples;
   }
@@ -85,43 +130,84 @@ absl::Status Learner::WatchForNonFinite(uint64_t step, double loss, const StepRe
                     " is not finite on this worker; it and those that travel with it become the "
                     "mean of the other workers'");
   }
+  const std::string& overflowed = parallel_->overflowed();
+  if (!overflowed.empty()) {
+    ++skipped_;
+    // A smaller scale is the remedy, as long as there is one.
+    return loss_scale_->at_least() ? CountNonFinite(step, loss, overflowed) : absl::OkStatus();
+  }
   if (result.bundles_skipped_here == 0) {
     skipped_in_a_row_ = 0;
     return absl::OkStatus();
   }
   ++skipped_;
-  ++skipped_in_a_row_;
-  if (skipped_in_a_row_ == 1) {
+  if (skipped_in_a_row_ == 0) {
     logger_.Warning("step ", step, ": the gradient of ", result.first_skipped_tensor,
                     " is not finite (loss ", loss, "), so ", result.bundles_skipped_here, " of ",
                     result.bundles,
                     " bundles go without this worker; if that goes on, lower the learning rate or "
                     "clip gradients (optimizer.clip_norm)");
   }
-  if (skipped_in_a_row_ < kMaxSkippedInARow) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrCat(
-      "training diverged: gradients of ", skipped_in_a_row_,
-      " steps in a row were not finite, the last in ", result.first_skipped_tensor, " at step ",
-      step, " with loss ", loss, "; lower optimizer.lr, or set optimizer.clip_norm"));
+  return CountNonFinite(step, loss, result.first_skipped_tensor);
+}
+
+absl::Status Learner::CountNonFinite(uint64_t step, double loss, const std::string& tensor) {
+  if (++skipped_in_a_row_ < kMaxSkippedInARow) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("training diverged: gradients of ", skipped_in_a_row_,
+                                            " steps in a row were not finite, the last in ", tensor,
+                                            " at step ", step, " with loss ", loss,
+                                            "; lower optimizer.lr, or set optimizer.clip_norm"));
+}
+
+void Learner::UpdateLossScale(uint64_t step) {
+  loss_scale_->Update(!parallel_->overflowed().empty());
+  if (loss_scale_->value() >= kSensibleLossScale || warned_of_scale_) return;
+  warned_of_scale_ = true;
+  logger_.Warning("step ", step, ": the loss scale of fp16 fell to ", loss_scale_->value(),
+                  ", since gradients overflowed again and again (the last in ",
+                  parallel_->overflowed(),
+                  "); small ones are lost now: use precision bf16, or lower optimizer.lr");
+}
+
+void Learner::SwapAverage() {
+  if (!ema_.has_value()) return;
+  ema_->Swap();
+  parallel_->CopyMastersToModule();
 }
 
 absl::StatusOr<Evaluation> Learner::Test(const Dataset& data, const std::atomic<bool>* stop) {
-  return Evaluate(model_.get(), data, stop);
+  SwapAverage();
+  absl::StatusOr<Evaluation> evaluation = Evaluate(model_.get(), data, stop, type_);
+  SwapAverage();
+  return evaluation;
 }
 
-std::string Learner::SaveState(TrainingCursor cursor) const {
+TrainedState Learner::Trained() {
+  return {.model = parallel_->StateDict(*model_),
+          .optimizer = optimizer_.get(),
+          .loss_scale = loss_scale_.has_value() ? &*loss_scale_ : nullptr,
+          .ema = ema_.has_value() ? &*ema_ : nullptr};
+}
+
+std::string Learner::SaveState(TrainingCursor cursor) {
   cursor.skipped = skipped_;
   cursor.skipped_in_a_row = skipped_in_a_row_;
-  return SaveTrainingState(*model_, *optimizer_, cursor);
+  return SaveTrainingState(Trained(), cursor);
 }
 
 absl::Status Learner::RestoreState(absl::string_view bytes, TrainingCursor* cursor) {
-  absl::Status status = RestoreTrainingState(bytes, model_.get(), optimizer_.get(), cursor);
+  absl::Status status = RestoreTrainingState(bytes, Trained(), cursor);
+  parallel_->CopyMastersToModule();
   skipped_ = cursor->skipped;
   skipped_in_a_row_ = cursor->skipped_in_a_row;
   return status;
 }
 
-std::string Learner::FormatParameters() const { return sluice::FormatParameters(*model_); }
+std::string Learner::FormatParameters() {
+  SwapAverage();
+  std::string bytes = sluice::FormatParameters(parallel_->StateDict(*model_));
+  SwapAverage();
+  return bytes;
+}
 
 }  // namespace sluice

@@ -1,9 +1,10 @@
-// Learner: a rank's model and all that changes it: passes, the exchange of gradients, the
-// optimizer.
+// Learner: a rank's model and all that changes it: passes in the job's precision, the exchange of
+// gradients, the optimizer, the average of what it made.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -16,7 +17,9 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 #include "worker/torch/data_parallel.h"
+#include "worker/train/ema.h"
 #include "worker/train/evaluation.h"
+#include "worker/train/loss_scale.h"
 #include "worker/train/training_state.h"
 
 namespace sluice {
@@ -37,7 +40,7 @@ class Learner {
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger);
 
-  absl::StatusOr<JoinInfo> Join() { return parallel_->Join(); }
+  absl::StatusOr<JoinInfo> Join();
 
   // Step `step` of the job, step `step_of_deal` of `batches`: forward and backward on this rank's
   // batches, the mean over all ranks, and an update at `rate`. OUT_OF_RANGE: gradients were not
@@ -45,30 +48,43 @@ class Learner {
   absl::StatusOr<LearnerStep> Step(uint64_t step, BatchStream* batches, uint64_t step_of_deal,
                                    double rate);
 
-  // As evaluation.h says.
+  // As evaluation.h says; of the average, where the job has one.
   absl::StatusOr<Evaluation> Test(const Dataset& data, const std::atomic<bool>* stop);
 
   // Both add to, and take from, the cursor what is theirs.
-  std::string SaveState(TrainingCursor cursor) const;
+  std::string SaveState(TrainingCursor cursor);
   absl::Status RestoreState(absl::string_view bytes, TrainingCursor* cursor);
 
-  // parameters.pt of what Test tests.
-  std::string FormatParameters() const;
+  // parameters.pt of what Test tests; fp32 whatever the job computes in.
+  std::string FormatParameters();
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
   uint64_t parameters() const { return TrainedElements(parallel_->table()); }
   uint64_t skipped() const { return skipped_; }
 
  private:
   Learner(const JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
+  absl::Status Prepare(Session* session);
   absl::StatusOr<StepResult> RunPasses(BatchStream* batches, uint64_t step_of_deal,
                                        LearnerStep* done);
   absl::Status WatchForNonFinite(uint64_t step, double loss, const StepResult& result);
+  absl::Status CountNonFinite(uint64_t step, double loss, const std::string& tensor);
+  void UpdateLossScale(uint64_t step);
+  // Nobody had a gradient for anything: all of them overflowed. The same on all ranks.
+  bool IsEmpty(const StepResult& result) const;
+  void Update(double rate);
+  // Puts the average in the parameters' place, and the second time back.
+  void SwapAverage();
+  TrainedState Trained();
 
   const JobSpec& spec_;
   const Logger& logger_;
+  at::ScalarType type_ = at::kFloat;  // That the model computes in.
   std::shared_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::optional<LossScale> loss_scale_;  // With fp16.
+  bool warned_of_scale_ = false;
+  std::optional<Ema> ema_;  // With ema_decay.
   // Steps of which this rank held a bundle back: a gradient was not finite.
   uint64_t skipped_ = 0;
   uint32_t skipped_in_a_row_ = 0;

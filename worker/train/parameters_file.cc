@@ -16,17 +16,6 @@
 namespace sluice {
 namespace {
 
-c10::Dict<std::string, at::Tensor> StateDict(const torch::nn::Module& module) {
-  c10::Dict<std::string, at::Tensor> state;
-  for (const auto& entry : module.named_parameters()) {
-    state.insert(entry.key(), entry.value().detach());
-  }
-  for (const auto& entry : module.named_buffers()) {
-    state.insert(entry.key(), entry.value().detach());
-  }
-  return state;
-}
-
 // As torch::pickle_save does, but with no TorchScript type tags: those are globals that torch.load
 // refuses to look up in its safe mode (weights_only), which is the default of newer PyTorch.
 std::string PickleUntagged(const c10::IValue& value) {
@@ -73,8 +62,14 @@ absl::Status WriteThenRename(const std::string& bytes, const std::string& path) 
 
 }  // namespace
 
+std::string FormatParameters(const NamedTensors& tensors) {
+  c10::Dict<std::string, at::Tensor> state;
+  for (const auto& [name, tensor] : tensors) state.insert(name, tensor.detach());
+  return PickleUntagged(state);
+}
+
 std::string FormatParameters(const torch::nn::Module& module) {
-  return PickleUntagged(StateDict(module));
+  return FormatParameters(TensorsOf(module));
 }
 
 absl::Status SaveParameters(const std::string& bytes, const std::string& path) {

@@ -2,15 +2,16 @@
 // to tensors.
 #pragma once
 
-#include <torch/nn/module.h>
-
 #include <string>
 
 #include "absl/status/status.h"
+#include "worker/torch/named_tensors.h"
 
 namespace sluice {
 
-// The file's content: all parameters and buffers of `module` (a state_dict).
+// The file's content: a state_dict.
+std::string FormatParameters(const NamedTensors& tensors);
+// Of all parameters and buffers of `module`.
 std::string FormatParameters(const torch::nn::Module& module);
 
 // Writes `bytes` to `path`, making its folder if need be. The file appears under its name only when

@@ -15,7 +15,7 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 
 // Whole numbers and fractions of a cursor, in this order in the bytes.
 constexpr size_t kIntegers = 13;
@@ -50,25 +50,13 @@ void SetRandomState(const at::Tensor& state) {
   generator.set_state(state);
 }
 
-std::vector<std::pair<std::string, at::Tensor>> TensorsOf(const torch::nn::Module& module) {
-  std::vector<std::pair<std::string, at::Tensor>> tensors;
-  for (const auto& entry : module.named_parameters()) {
-    tensors.emplace_back(entry.key(), entry.value());
-  }
-  for (const auto& entry : module.named_buffers()) {
-    tensors.emplace_back(entry.key(), entry.value());
-  }
-  return tensors;
-}
-
 std::string ShapeAndType(const at::Tensor& tensor) {
   return absl::StrCat("[", absl::StrJoin(tensor.sizes().vec(), ", "), "] of ",
                       c10::toString(tensor.scalar_type()));
 }
 
-absl::Status RestoreModule(const c10::impl::GenericDict& saved, torch::nn::Module* module) {
+absl::Status RestoreModel(const c10::impl::GenericDict& saved, const NamedTensors& tensors) {
   const at::NoGradGuard no_grad;
-  const std::vector<std::pair<std::string, at::Tensor>> tensors = TensorsOf(*module);
   for (const auto& [name, tensor] : tensors) {
     const auto found = saved.find(name);
     if (found == saved.end()) {
@@ -151,26 +139,64 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   return absl::OkStatus();
 }
 
+absl::Status RestoreLossScale(const c10::impl::GenericDict& saved, LossScale* scale) {
+  if (scale == nullptr || !saved.contains("loss_scale")) return absl::OkStatus();
+  const double value = saved.at("loss_scale").toDouble();
+  const int64_t good_steps = saved.at("loss_scale_good_steps").toInt();
+  if (scale->Restore(value, good_steps)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the saved training state has a loss scale of ",
+                                                 value, " after ", good_steps,
+                                                 " good steps, which no run comes to"));
+}
+
+absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
+  if (ema == nullptr) return absl::OkStatus();
+  if (!saved.contains("averages")) {
+    ema->Reset();
+    return absl::OkStatus();
+  }
+  const c10::List<at::Tensor> averages = saved.at("averages").toTensorList();
+  const std::vector<at::Tensor>& here = ema->averages();
+  bool fits = averages.size() == here.size();
+  for (size_t i = 0; fits && i < here.size(); ++i) {
+    const at::Tensor average = averages.get(i);
+    fits = average.sizes() == here[i].sizes() && average.scalar_type() == at::kFloat;
+  }
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the saved training state averages ", averages.size(),
+                     " parameters, and not those of this model, which has ", here.size()));
+  }
+  ema->Restore(averages.vec(), static_cast<uint64_t>(saved.at("average_updates").toInt()));
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-std::string SaveTrainingState(const torch::nn::Module& module,
-                              const torch::optim::Optimizer& optimizer,
-                              const TrainingCursor& cursor) {
+std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor) {
   c10::impl::GenericDict model(c10::StringType::get(), c10::TensorType::get());
-  for (const auto& [name, tensor] : TensorsOf(module)) model.insert(name, tensor.detach());
+  for (const auto& [name, tensor] : trained.model) model.insert(name, tensor.detach());
   c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
   state.insert("version", kVersion);
   state.insert("model", model);
-  state.insert("optimizer", BytesTensor(SaveOptimizer(optimizer)));
+  state.insert("optimizer", BytesTensor(SaveOptimizer(*trained.optimizer)));
   state.insert("random", RandomState());
   state.insert("integers", Integers(cursor));
   state.insert("fractions", Fractions(cursor));
+  if (trained.loss_scale != nullptr) {
+    state.insert("loss_scale", trained.loss_scale->value());
+    state.insert("loss_scale_good_steps", int64_t{trained.loss_scale->good_steps()});
+  }
+  if (trained.ema != nullptr) {
+    state.insert("averages", c10::List<at::Tensor>(trained.ema->averages()));
+    state.insert("average_updates", static_cast<int64_t>(trained.ema->updates()));
+  }
   const std::vector<char> bytes = torch::pickle_save(state);
   return {bytes.data(), bytes.size()};
 }
 
-absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* module,
-                                  torch::optim::Optimizer* optimizer, TrainingCursor* cursor) {
+absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& trained,
+                                  TrainingCursor* cursor) {
   const c10::impl::GenericDict state =
       torch::pickle_load(std::vector<char>(bytes.begin(), bytes.end())).toGenericDict();
   const int64_t version = state.at("version").toInt();
@@ -179,16 +205,18 @@ absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* mo
         absl::StrCat("the saved training state is of version ", version, ", this program reads ",
                      kVersion, ": continue with the version of Sluice that saved it"));
   }
-  absl::Status status = RestoreModule(state.at("model").toGenericDict(), module);
+  absl::Status status = RestoreModel(state.at("model").toGenericDict(), trained.model);
   if (status.ok()) {
     status =
         RestoreCursor(state.at("integers").toTensor(), state.at("fractions").toTensor(), cursor);
   }
+  if (status.ok()) status = RestoreLossScale(state, trained.loss_scale);
+  if (status.ok()) status = RestoreEma(state, trained.ema);
   if (!status.ok()) return status;
   const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
   torch::serialize::InputArchive archive;
   archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes());
-  optimizer->load(archive);
+  trained.optimizer->load(archive);
   SetRandomState(state.at("random").toTensor());
   return absl::OkStatus();
 }

@@ -1,9 +1,9 @@
 // Training state as bytes: all that a run needs to go on from after a step, bit for bit, in a
-// process of its own: parameters, buffers, the optimizer's memory, LibTorch's random numbers on the
-// CPU, and how far the run was.
+// process of its own: parameters (fp32 whatever the job computes in) and their average, buffers,
+// the optimizer's memory, the loss scale, LibTorch's random numbers on the CPU, and how far the run
+// was.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
@@ -13,7 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "worker/core/session.h"
+#include "worker/torch/named_tensors.h"
+#include "worker/train/ema.h"
 #include "worker/train/evaluation.h"
+#include "worker/train/loss_scale.h"
 
 namespace sluice {
 
@@ -36,14 +39,21 @@ struct TrainingCursor {
   TrafficCounters traffic{};               // Of the steps that are done; not of work that was lost.
 };
 
-std::string SaveTrainingState(const torch::nn::Module& module,
-                              const torch::optim::Optimizer& optimizer,
-                              const TrainingCursor& cursor);
+// What trains, and is saved and restored in place.
+struct TrainedState {
+  NamedTensors model;  // Parameters and buffers.
+  torch::optim::Optimizer* optimizer = nullptr;
+  LossScale* loss_scale = nullptr;  // Null: the job has none.
+  Ema* ema = nullptr;               // Null: the job has none.
+};
+
+std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor);
 
 // INVALID_ARGUMENT, naming it: a parameter or buffer that one of them lacks, or of another shape or
 // type; or `bytes` are of another version. What is not bytes of SaveTrainingState throws, as
-// LibTorch does. On an error the module and optimizer are not to be used.
-absl::Status RestoreTrainingState(absl::string_view bytes, torch::nn::Module* module,
-                                  torch::optim::Optimizer* optimizer, TrainingCursor* cursor);
+// LibTorch does. On an error what `trained` shows is not to be used. A loss scale that was not
+// saved begins anew, and so does an average, from the parameters.
+absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& trained,
+                                  TrainingCursor* cursor);
 
 }  // namespace sluice

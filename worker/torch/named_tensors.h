@@ -1,0 +1,18 @@
+// NamedTensors: what a module holds, by name, as state dicts list it.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+
+// Handles: they share the module's tensors.
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Parameters (tied ones under each name), then buffers.
+NamedTensors TensorsOf(const torch::nn::Module& module);
+
+}  // namespace sluice
