@@ -46,7 +46,8 @@ class Completer {
   void CheckName(const std::string& name);
   void CheckLength(const v1::JobSpec& job);
   void CheckDevice(absl::string_view device);
-  void CheckModel(const v1::ModelSpec& model);
+  void CheckWidth(const v1::ModelSpec& model);
+  void CheckModelTakesData(const std::string& model, const std::string& format);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
@@ -188,11 +189,26 @@ void Completer::CheckDevice(absl::string_view device) {
                               ShowText(device)));
 }
 
-void Completer::CheckModel(const v1::ModelSpec& model) {
+void Completer::CheckWidth(const v1::ModelSpec& model) {
   if (!model.has_heads() || !model.has_width() || model.heads() == 0) return;
   if (model.width() % model.heads() == 0) return;
   Fail("model.width", absl::StrCat("must be a multiple of model.heads, ", model.heads(), "; found ",
                                    model.width()));
+}
+
+// Sizes of images are the files' to say; the model asks for them when it is made.
+void Completer::CheckModelTakesData(const std::string& model, const std::string& format) {
+  if (model.empty() || format.empty() || model == "custom" || format == "custom") return;
+  const bool is_text = format == "text" || format == "synthetic_text";
+  const bool takes_text = model == "char_gpt";
+  if (is_text == takes_text) return;
+  Fail("model.name",
+       takes_text
+           ? absl::StrCat(model, " takes text, and data.format ", format,
+                          " has images; use data of format text or synthetic_text, or a model of "
+                          "images, such as resnet20")
+           : absl::StrCat(model, " takes images, and data.format ", format,
+                          " has text; use model char_gpt, or data of images"));
 }
 
 void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
@@ -202,7 +218,8 @@ void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& 
 }
 
 void Completer::CheckTogether(const v1::JobSpec& job) {
-  CheckModel(job.model());
+  CheckWidth(job.model());
+  CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());
   const v1::ServerSpec& server = job.server();
   if (server.heartbeat() * 2 > server.lease()) {

@@ -32,7 +32,8 @@ class CifarFilesTest : public ::testing::Test {
   }
   static std::string Problem(const std::vector<std::string>& paths,
                              CifarLabels labels = CifarLabels::kTen, uint32_t limit = 0) {
-    const absl::StatusOr<LabelledImages> images = ReadCifarFiles(paths, labels, limit);
+    const absl::StatusOr<LabelledImages> images =
+        ReadCifarFiles(paths, labels, /*published=*/0, limit);
     return images.ok() ? "none" : std::string(images.status().message());
   }
 
@@ -42,7 +43,8 @@ class CifarFilesTest : public ::testing::Test {
 TEST_F(CifarFilesTest, ReadsBatchesInOrder) {
   const std::string one = Write("1.bin", Record("\3", 10) + Record("\4", 20));
   const std::string two = Write("2.bin", Record("\5", 30) + Record("\11", 40));
-  const absl::StatusOr<LabelledImages> images = ReadCifarFiles({one, two}, CifarLabels::kTen, 0);
+  const absl::StatusOr<LabelledImages> images =
+      ReadCifarFiles({one, two}, CifarLabels::kTen, /*published=*/0, 0);
   ASSERT_TRUE(images.ok()) << images.status();
   EXPECT_EQ(images->count, 4u);
   EXPECT_EQ(images->classes, 10u);
@@ -61,7 +63,7 @@ TEST_F(CifarFilesTest, LimitReadsTheFirst) {
   const std::string one = Write("1.bin", Record("\3", 10) + Record("\4", 20));
   const std::string two = Write("2.bin", Record("\5", 30) + Record("\11", 40));
   const auto labels = [&](uint32_t limit) {
-    return ReadCifarFiles({one, two}, CifarLabels::kTen, limit).value().labels;
+    return ReadCifarFiles({one, two}, CifarLabels::kTen, /*published=*/0, limit).value().labels;
   };
   EXPECT_THAT(labels(1), ElementsAre(3));
   EXPECT_THAT(labels(3), ElementsAre(3, 4, 5));
@@ -71,8 +73,8 @@ TEST_F(CifarFilesTest, LimitReadsTheFirst) {
 TEST_F(CifarFilesTest, HundredClassesHaveTwoLabels) {
   const std::string path =
       Write("train.bin", Record("\23\143", 1) + Record(std::string(2, '\0'), 2));
-  const auto fine = ReadCifarFiles({path}, CifarLabels::kHundredFine, 0);
-  const auto coarse = ReadCifarFiles({path}, CifarLabels::kHundredCoarse, 0);
+  const auto fine = ReadCifarFiles({path}, CifarLabels::kHundredFine, /*published=*/0, 0);
+  const auto coarse = ReadCifarFiles({path}, CifarLabels::kHundredCoarse, /*published=*/0, 0);
   ASSERT_TRUE(fine.ok() && coarse.ok()) << fine.status() << coarse.status();
   EXPECT_THAT(fine->labels, ElementsAre(99, 0));
   EXPECT_EQ(fine->classes, 100u);
@@ -100,6 +102,22 @@ TEST_F(CifarFilesTest, TruncatedFilesAreToldAtEveryLength) {
               AllOf(HasSubstr("2.bin: holds 1 images"), HasSubstr("1.bin holds 2")));
   // Also where no more than the first is wanted.
   EXPECT_THAT(Problem({one, two}, CifarLabels::kTen, 1), HasSubstr("truncated"));
+}
+
+TEST_F(CifarFilesTest, FilesCutBetweenRecordsAreToldUnlessThereIsALimit) {
+  const std::string one = Write("1.bin", Record("\3", 10) + Record("\4", 20));
+  const auto read = [&](uint32_t published, uint32_t limit) {
+    return ReadCifarFiles({one}, CifarLabels::kTen, published, limit);
+  };
+  EXPECT_EQ(read(2, 0).value().count, 2u);
+  EXPECT_EQ(read(1, 0).value().count, 2u);  // More than was published is not truncated.
+  const absl::Status cut = read(3, 0).status();
+  EXPECT_EQ(cut.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(
+      std::string(cut.message()),
+      AllOf(HasSubstr("1.bin: holds 2 images where CIFAR-10's has 3"), HasSubstr("data.limit")));
+  EXPECT_EQ(read(3, 1).value().count, 1u);
+  EXPECT_EQ(read(3, 3).value().count, 2u);
 }
 
 TEST_F(CifarFilesTest, OtherFilesAreTold) {

@@ -186,9 +186,15 @@ TEST(ImageSource, CifarFilesHaveTheirOwnNames) {
     WriteText(absl::StrCat(folder.path(), "/data_batch_", i, ".bin"), record + record);
   }
   WriteText(folder.path() + "/test_batch.bin", record);
+  EXPECT_THAT(std::string(OpenTrainingImages(spec).status().message()),
+              AllOf(HasSubstr("/data_batch_1.bin: holds 2 images"), HasSubstr("has 10000")));
+  spec.limit = 10;
   const auto training = OpenTrainingImages(spec);
   ASSERT_TRUE(training.ok()) << training.status();
   EXPECT_EQ(training->source->size(), 10u);
+  EXPECT_THAT(std::string(OpenTestImages(spec, *training->source).status().message()),
+              AllOf(HasSubstr("/test_batch.bin: holds 1 images"), HasSubstr("data.test_limit")));
+  spec.test_limit = 1;
   const auto test = OpenTestImages(spec, *training->source);
   ASSERT_TRUE(test.ok()) << test.status();
   EXPECT_EQ((*test)->size(), 1u);
@@ -198,6 +204,9 @@ TEST(ImageSource, CifarFilesHaveTheirOwnNames) {
   EXPECT_EQ(OpenTrainingImages(spec)->source->classes(), 100u);
   spec.labels = "coarse";
   EXPECT_EQ(OpenTrainingImages(spec)->source->classes(), 20u);
+  spec.limit = 0;
+  EXPECT_THAT(std::string(OpenTrainingImages(spec).status().message()),
+              AllOf(HasSubstr("/train.bin: holds 1 images"), HasSubstr("has 50000")));
 }
 
 TEST(ImageSource, TestImagesAreAsLargeAsTrainingImages) {

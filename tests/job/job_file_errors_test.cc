@@ -133,6 +133,41 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
   EXPECT_THAT(Problem(Load(kLeastJob, {"name=a b"})), HasSubstr("may hold letters"));
 }
 
+TEST(JobFileErrors, ModelsTakeTextOrImages) {
+  for (const char* model :
+       {"mlp", "simple_cnn", "resnet20", "resnet18", "resnet50", "vgg16", "custom"}) {
+    const std::string set = absl::StrCat("model={name: ", model, "}");
+    for (const char* images : {"synthetic", "synthetic_cifar"}) {
+      EXPECT_EQ(Problem(Load(kLeastJob, {set, absl::StrCat("data={format: ", images, "}")})), "");
+    }
+    const std::string problem = Problem(Load(kLeastJob, {set, "data={format: synthetic_text}"}));
+    if (absl::string_view(model) == "custom") {
+      EXPECT_EQ(problem, "");
+    } else {
+      EXPECT_THAT(problem, HasSubstr(absl::StrCat("model.name: ", model,
+                                                  " takes images, and data.format synthetic_text "
+                                                  "has text; use model char_gpt")));
+    }
+  }
+  const std::string gpt = "model={name: char_gpt}";
+  for (const char* text : {"text, path: a.txt", "synthetic_text", "custom"}) {
+    EXPECT_EQ(Problem(Load(kLeastJob, {gpt, absl::StrCat("data={format: ", text, "}")})), "");
+  }
+  for (const char* images : {"idx", "cifar10", "cifar100", "image_folder"}) {
+    const std::string set = absl::StrCat("data={format: ", images, ", path: a}");
+    EXPECT_THAT(Problem(Load(kLeastJob, {gpt, set})),
+                HasSubstr(absl::StrCat("model.name: char_gpt takes text, and data.format ", images,
+                                       " has images; use data of format text")));
+  }
+  // The file's place, where the file says it.
+  const std::string job =
+      "name: a\nmodel:\n  name: vgg16\ndata: {format: text, path: b}\n"
+      "batch_size_per_worker: 8\nsteps: 5\noptimizer: {lr: 0.1}\n";
+  EXPECT_THAT(Problem(Load(job)), HasSubstr("job.yaml:3:3: model.name: vgg16 takes images"));
+  // What is misspelt is told, and no more.
+  EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: char_gtp}"})), Not(HasSubstr("takes")));
+}
+
 TEST(JobFileErrors, LimitsHold) {
   for (const char* set :
        {"workers=0", "workers=1025", "shards=0", "shards=257", "batch_size_per_worker=0", "steps=0",

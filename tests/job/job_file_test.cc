@@ -76,13 +76,15 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
 
 TEST(JobFile, ModelsTakeTheirKeys) {
   const ModelSpec usual;
-  const JobSpec text = MustLoad(Load(kLeastJob, {"model={name: char_gpt}"}));
+  const JobSpec text =
+      MustLoad(Load(kLeastJob, {"model={name: char_gpt}", "data={format: synthetic_text}"}));
   EXPECT_EQ(text.model.layers, usual.layers);
   EXPECT_EQ(text.model.heads, usual.heads);
   EXPECT_EQ(text.model.width, usual.width);
   EXPECT_EQ(text.model.dropout, usual.dropout);
   const JobSpec larger = MustLoad(
-      Load(kLeastJob, {"model={name: char_gpt, layers: 6, heads: 8, width: 64, dropout: 0.1}"}));
+      Load(kLeastJob, {"model={name: char_gpt, layers: 6, heads: 8, width: 64, dropout: 0.1}",
+                       "data={format: synthetic_text}"}));
   EXPECT_EQ(larger.model.layers, 6u);
   EXPECT_EQ(larger.model.heads, 8u);
   EXPECT_EQ(larger.model.width, 64u);
@@ -133,7 +135,8 @@ TEST(JobFile, ReadsEverySection) {
 
 TEST(JobFile, ReadsDataOfEveryFormat) {
   const auto data = [](const std::string& section) {
-    return MustLoad(Load(kLeastJob, {absl::StrCat("data=", section)})).data;
+    // A model that takes images and text.
+    return MustLoad(Load(kLeastJob, {"model={name: custom}", absl::StrCat("data=", section)})).data;
   };
   const DataSpec folder = data(
       "{format: image_folder, path: a, image_size: 64, random_resized_crop: 0.08, flip: true, "

@@ -78,7 +78,8 @@ absl::Status AppendRecords(const std::string& path, const Layout& layout, uint64
 }  // namespace
 
 absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& paths,
-                                              CifarLabels labels, uint32_t limit) {
+                                              CifarLabels labels, uint32_t published,
+                                              uint32_t limit) {
   const Layout layout = LayoutOf(labels);
   uint64_t first_count = 0;
   for (const std::string& path : paths) {
@@ -89,6 +90,12 @@ absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& pa
       return absl::DataLossError(absl::StrCat(path, ": holds ", *count, " images where ",
                                               paths.front(), " holds ", first_count,
                                               ": one of the two is truncated"));
+    }
+    if (limit == 0 && *count < published) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": holds ", *count, " images where ", layout.name, "'s has ", published,
+          ": truncated; if it is short on purpose, say how many images to take (data.limit, "
+          "data.test_limit)"));
     }
   }
   const uint64_t available = first_count * paths.size();

@@ -14,10 +14,12 @@ namespace sluice {
 enum class CifarLabels { kTen, kHundredCoarse, kHundredFine };
 
 // The images of `paths`, in order, 32 × 32 in three colours; at most the first `limit` (0: all).
-// Errors name the file. NOT_FOUND: there is none. DATA_LOSS: not a whole number of records, or not
-// as many as the first of `paths` has, whether or not they are under the limit. INVALID_ARGUMENT:
-// empty, over kMaxImageBytes in all, or a label that is no class.
+// Errors name the file. NOT_FOUND: there is none. DATA_LOSS: not a whole number of records, not as
+// many as the first of `paths` has, whether or not they are under the limit, or, without a limit,
+// fewer than the `published` ones of such a file: with a limit, files may be cut or made shorter
+// on purpose. INVALID_ARGUMENT: empty, over kMaxImageBytes in all, or a label that is no class.
 absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& paths,
-                                              CifarLabels labels, uint32_t limit);
+                                              CifarLabels labels, uint32_t published,
+                                              uint32_t limit);
 
 }  // namespace sluice

@@ -131,7 +131,8 @@ absl::StatusOr<LabelledImages> Cifar(const DataSpec& spec, bool test) {
   const CifarLabels labels = spec.format == "cifar10"  ? CifarLabels::kTen
                              : spec.labels == "coarse" ? CifarLabels::kHundredCoarse
                                                        : CifarLabels::kHundredFine;
-  return ReadCifarFiles(names, labels, test ? spec.test_limit : spec.limit);
+  const uint32_t published = spec.format == "cifar100" && !test ? 50000 : 10000;
+  return ReadCifarFiles(names, labels, published, test ? spec.test_limit : spec.limit);
 }
 
 absl::StatusOr<LabelledImages> LoadImages(const DataSpec& spec, bool test) {
