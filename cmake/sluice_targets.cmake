@@ -54,6 +54,10 @@ endif()
 # the compiler's. -pthread is a macro too, and precompiled headers fit only where macros are the same.
 set(SLUICE_TEST_OPTIONS $<$<CONFIG:Release>:-O1> -pthread)
 
+# ctest runs as many tests at once as there are cores, and LibTorch in each would take as many threads again; two tests
+# that share cores so wait for each other's threads most of the time. Programs without LibTorch do not read it.
+set(SLUICE_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
+
 # sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED]
 # [SINGLE_THREADED]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
 # OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
@@ -78,7 +82,8 @@ function(sluice_test name)
     target_precompile_headers(${name} REUSE_FROM sluice_test_headers)
   endif()
   add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    ENVIRONMENT "${SLUICE_TEST_ENVIRONMENT}")
 endfunction()
 
 # sluice_debian_python_test(NAME MODULE torch PACKAGE python3-torch COMMAND script args [TIMEOUT s]): a test by Debian's
@@ -94,5 +99,5 @@ function(sluice_debian_python_test name)
   endif()
   message(STATUS "Test ${name}: with ${ARG_MODULE} ${version} of /usr/bin/python3")
   add_test(NAME ${name} COMMAND /usr/bin/python3 ${ARG_COMMAND})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${SLUICE_TEST_ENVIRONMENT}")
 endfunction()
