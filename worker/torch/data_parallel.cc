@@ -220,8 +220,9 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
     if (absl::Status status = session_->Apply(i, StorageSpan(*gradient)); !status.ok()) {
       return status;
     }
-    // The optimizer does not know of it, so nobody else would.
-    if (HasMaster(i) && slots_[i].gradient.defined()) slots_[i].gradient.zero_();
+    // The optimizer does not know of the module's own, so nobody else would.
+    const at::Tensor own = parameters_.tensors[i].grad();
+    if (HasMaster(i) && own.defined()) own.zero_();
     slots_[i] = Slot{};
   }
   if (result->buffers_averaged) {
