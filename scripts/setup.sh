@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Sluice is built with, on Debian 12: Debian's packages, and LibTorch from its PyPI wheel into .deps/.
+# Installs what Sluice is built and tested with, on Debian 12: Debian's packages, LibTorch from its PyPI wheel into .deps/,
+# and TensorBoard beside it, which one test reads our files with.
 # Idempotent: what is there already is left alone. On another distribution it names what is missing and stops.
 #
 # usage: scripts/setup.sh [--cuda]     --cuda also unpacks LibTorch's GPU libraries (preset `cuda`)
@@ -22,7 +23,7 @@ want_cuda=no
 case "${1:-}" in
   "") ;;
   --cuda) want_cuda=yes ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -94,9 +95,26 @@ install_libtorch() {
   say "LibTorch $torch_version: unpacked into $root"
 }
 
+# For one test, which is left out without it: so what cannot be had here is said, and no error.
+install_tensorboard() {
+  local root=.deps/tensorboard wheels=scripts/tensorboard-wheels.txt
+  if cmp -s "$wheels" "$root/stamp"; then say "TensorBoard: there"; return; fi
+  rm -rf "$root"
+  say "fetching TensorBoard (40 MB)"
+  if /usr/bin/python3 -m pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+      --no-warn-script-location --target "$root" --requirement "$wheels"; then
+    cp "$wheels" "$root/stamp"
+    say "TensorBoard: in $root"
+  else
+    rm -rf "$root"
+    say "no TensorBoard for this machine's /usr/bin/python3: the test that needs it is left out" >&2
+  fi
+}
+
 if [ -r /etc/os-release ] && (. /etc/os-release && [ "$ID" = debian ] && [ "${VERSION_ID:-}" = 12 ]); then
   install_packages
 else
   name_what_is_missing
 fi
 install_libtorch
+install_tensorboard

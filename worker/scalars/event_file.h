@@ -1,0 +1,31 @@
+// EventFile: rows as TensorBoard reads them: a file of records, each an Event message with its
+// length and checksums.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "worker/scalars/appended_file.h"
+#include "worker/scalars/scalar_row.h"
+
+namespace sluice {
+
+class EventFile {
+ public:
+  // A new file in `folder`, named by `now` (time of day), after all that are there. Its first words
+  // are that what others there say of steps above `step` is void.
+  static absl::StatusOr<EventFile> Create(const std::string& folder, absl::Time now, uint64_t step);
+
+  absl::Status Append(const ScalarRow& row, absl::Time now);
+  const std::string& path() const { return file_.path(); }
+
+ private:
+  explicit EventFile(AppendedFile file) : file_(std::move(file)) {}
+
+  AppendedFile file_;
+};
+
+}  // namespace sluice
