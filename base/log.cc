@@ -23,6 +23,7 @@ absl::string_view LevelName(LogLevel level) {
 }  // namespace
 
 void Logger::Write(LogLevel level, absl::string_view text) const {
+  if (level < lowest_) return;
   const std::string line =
       absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
                    LevelName(level), " ", component_, ": ", text, "\n");

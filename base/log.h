@@ -11,10 +11,12 @@ namespace sluice {
 
 enum class LogLevel { kInfo, kWarning, kError };
 
-// Names the process in each line it writes ("worker-3", "shard-0"). Copyable; thread-safe.
+// Names the process in each line it writes ("worker-3", "shard-0"), and leaves out what is below
+// `lowest`. Copyable; thread-safe.
 class Logger {
  public:
-  explicit Logger(std::string component) : component_(std::move(component)) {}
+  explicit Logger(std::string component, LogLevel lowest = LogLevel::kInfo)
+      : component_(std::move(component)), lowest_(lowest) {}
 
   template <typename... Parts>
   void Info(const Parts&... parts) const {
@@ -30,11 +32,13 @@ class Logger {
   }
 
   const std::string& component() const { return component_; }
+  LogLevel lowest() const { return lowest_; }
 
  private:
   void Write(LogLevel level, absl::string_view text) const;
 
   std::string component_;
+  LogLevel lowest_;
 };
 
 }  // namespace sluice

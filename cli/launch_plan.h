@@ -15,7 +15,7 @@ struct LaunchOptions {
   std::string job_path;
   std::vector<std::string> sets;  // key=value, passed on.
   bool dense = false;
-  uint32_t threads = 0;                  // Of each worker; 0: its own default.
+  uint32_t threads = 0;                  // Of each worker; 0: not said to them.
   std::vector<std::string> environment;  // Of the launcher.
   bool append_logs = false;
   std::string log_folder;  // Gets worker-0.log, shard-0.log, ...; and the workers' reports.

@@ -73,7 +73,10 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
                   "Give every process a link of this rate, e.g. 100mbit")
       ->type_name("RATE");
   run->add_option("--json", options->json_path, "Write the report to this file")->type_name("FILE");
-  run->add_option("--threads", options->threads, "Threads each worker computes with")
+  run->add_option(
+         "--threads", options->threads,
+         "Threads each worker computes with, which bits of the result depend on (default: the "
+         "cores that this command may use, divided by the workers)")
       ->check(CLI::Range(1, 1024))
       ->type_name("N");
   run->add_option("--http", options->http_listen,

@@ -16,7 +16,7 @@ struct RunOptions {
   bool dense = false;
   std::string link_rate;  // "100mbit"; empty: not paced.
   std::string json_path;  // Empty: no report file.
-  uint32_t threads = 0;
+  uint32_t threads = 0;   // Of each worker; 0: its share of the cores that there are.
   std::string
       http_listen;      // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
   bool resume = false;  // Continue the unfinished run in the job's checkpoint.dir.

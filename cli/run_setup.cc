@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/cores.h"
 #include "cli/quantity.h"
 #include "job/file/job_file.h"
 
@@ -96,6 +98,11 @@ absl::Status CheckFlags(const RunOptions& options, RunSetup* setup) {
   return absl::OkStatus();
 }
 
+// All of a job's workers run here at once.
+uint32_t ShareOfCores(uint32_t workers) {
+  return std::max(static_cast<uint32_t>(AvailableCores()) / workers, 1u);
+}
+
 }  // namespace
 
 absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console) {
@@ -114,7 +121,7 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   setup.launch.job_path = options.job_path;
   setup.launch.sets = options.sets;
   setup.launch.dense = options.dense;
-  setup.launch.threads = options.threads;
+  setup.launch.threads = options.threads > 0 ? options.threads : ShareOfCores(setup.spec.workers);
   setup.launch.environment = options.environment;
   setup.launch.workers = setup.spec.workers;
   setup.launch.append_logs = setup.start.continues;

@@ -43,6 +43,7 @@ struct Flags {
   std::string coordinator;
   std::string http_listen;
   bool reflection = false;
+  bool quiet = false;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -73,6 +74,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "[127.0.0.1:7071 on shard 0, off on others]")
       ->type_name("HOST:PORT");
   app->add_flag("--reflection", flags->reflection, "Let gRPC clients list the services");
+  app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
 }
 
 void SetDefaults(const JobSpec& job, Flags* flags) {
@@ -139,7 +141,8 @@ int Run(Flags flags) {
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  const Logger logger(absl::StrCat("shard-", flags.shard));
+  const LogLevel lowest = flags.quiet ? LogLevel::kWarning : LogLevel::kInfo;
+  const Logger logger(absl::StrCat("shard-", flags.shard), lowest);
   const SteadyClock clock;
   const ServerOptions options{
       .job = *job,
@@ -148,6 +151,7 @@ int Run(Flags flags) {
       .advertise = flags.advertise,
       .coordinator = flags.coordinator,
       .reflection = flags.reflection,
+      .log_lowest = lowest,
       .software_version = SLUICE_VERSION,
       .job_uid = RandomBits(),
       // Wall time goes up from one start to the next, which is all that is asked of it.

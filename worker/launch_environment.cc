@@ -1,10 +1,14 @@
 #include "worker/launch_environment.h"
 
+#include <algorithm>
+
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
 namespace {
+
+constexpr int kThreadsMax = 1024;
 
 // An unset or empty variable is no number, which is no error.
 absl::StatusOr<std::optional<uint32_t>> ReadNumber(const char* name, const ReadVariable& read) {
@@ -56,6 +60,25 @@ absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& s
                                                    spec.workers - 1));
   }
   return *rank;
+}
+
+absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVariable& read) {
+  if (flag.empty()) return 0;
+  int threads = 0;
+  if (absl::SimpleAtoi(flag, &threads) && threads >= 1 && threads <= kThreadsMax) return threads;
+  if (flag != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--threads: ", flag, " is neither `auto` nor a number from 1 to ", kThreadsMax));
+  }
+  constexpr char kWorkersHere[] = "LOCAL_WORLD_SIZE";
+  const absl::StatusOr<std::optional<uint32_t>> workers = ReadNumber(kWorkersHere, read);
+  if (!workers.ok()) return workers.status();
+  if (*workers == 0u) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the environment variable ", kWorkersHere, " is 0, and this is a worker"));
+  }
+  const auto share = static_cast<uint32_t>(cores) / workers->value_or(1);
+  return std::clamp(static_cast<int>(share), 1, kThreadsMax);
 }
 
 }  // namespace sluice

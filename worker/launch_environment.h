@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
@@ -20,5 +21,11 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // the job's workers.
 absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& spec,
                                   const ReadVariable& read);
+
+// What --threads says: 0 if it is empty, a number from 1 to 1024, or for "auto" this worker's share
+// of `cores`: they are divided by LOCAL_WORLD_SIZE, the workers on this machine, where torchrun or
+// a person sets it. INVALID_ARGUMENT: it is anything else, or LOCAL_WORLD_SIZE is no number above
+// 0.
+absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVariable& read);
 
 }  // namespace sluice

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/cores.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
@@ -52,7 +53,8 @@ struct Flags {
   std::string coordinator = "127.0.0.1:7070";
   std::optional<uint32_t> rank;
   std::string report;
-  int threads = 0;
+  std::string threads;
+  bool quiet = false;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -71,11 +73,12 @@ void AddFlags(CLI::App* app, Flags* flags) {
   app->add_option("--report", flags->report, "Write the run's figures here, as JSON")
       ->type_name("FILE");
   app->add_option("--threads", flags->threads,
-                  "Threads inside LibTorch's operations, which bits of the result depend on "
-                  "(default: 1 if the job "
-                  "has several workers, else LibTorch's choice)")
-      ->type_name("N")
-      ->check(CLI::Range(1, 1024));
+                  "Threads inside LibTorch's operations. Bits of the result depend on it, so all "
+                  "workers need the same, and one that is started again on another machine what it "
+                  "had. auto: the cores it may use, divided by LOCAL_WORLD_SIZE if that is set "
+                  "(default: 1 if the job has several workers, else LibTorch's choice)")
+      ->type_name("N|auto");
+  app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
 }
@@ -173,14 +176,21 @@ int Run(const Flags& flags) {
     Logger("worker").Error(rank.status().message());
     return kExitUsage;
   }
-  const Logger logger(absl::StrCat("worker-", *rank));
+  const absl::StatusOr<int> threads = FindThreads(
+      flags.threads, AvailableCores(), [](const char* name) { return std::getenv(name); });
+  if (!threads.ok()) {
+    Logger("worker").Error(threads.status().message());
+    return kExitUsage;
+  }
+  const Logger logger(absl::StrCat("worker-", *rank),
+                      flags.quiet ? LogLevel::kWarning : LogLevel::kInfo);
   if (*rank == 0) {
     for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
   }
   CurrentSession session;
   std::atomic<bool> stop = false;
   TrainOptions options;
-  options.threads = flags.threads;
+  options.threads = *threads;
   options.stop = &stop;
   options.on_trained = [&](const TrainReport& trained) {
     if (flags.report.empty()) return;
@@ -194,8 +204,10 @@ int Run(const Flags& flags) {
         session.Abandon("stopped by a signal");
       },
       kStopGrace);
+  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
+  session_options.logger = logger;
   const absl::StatusOr<TrainReport> report =
-      Train(*spec, OptionsFromJob(*spec, flags.coordinator, *rank), &session, options, logger);
+      Train(*spec, std::move(session_options), &session, options, logger);
   return Conclude(*spec, *rank, flags, report, watch.received(), logger);
 }
 

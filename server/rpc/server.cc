@@ -141,7 +141,7 @@ class GrpcServer final : public Server {
   GrpcServer(ServerOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock)
       : options_(std::move(options)),
         clock_(clock),
-        logger_(absl::StrCat("shard-", options_.shard)),
+        logger_(absl::StrCat("shard-", options_.shard), options_.log_lowest),
         host_({.shard = options_.shard,
                .job = options_.job,
                .server_incarnation = options_.server_incarnation,
@@ -360,7 +360,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   std::unique_ptr<RunFolder> folder;
   if (options.shard == 0 && options.job.checkpoint.enabled()) {
     absl::StatusOr<std::unique_ptr<RunFolder>> opened =
-        RunFolder::Open(options.job, Logger("shard-0"));
+        RunFolder::Open(options.job, Logger("shard-0", options.log_lowest));
     if (!opened.ok()) return opened.status();
     folder = *std::move(opened);
   }

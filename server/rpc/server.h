@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "job/job_spec.h"
 #include "job/stage_times.h"
 #include "server/core/job_status.h"
@@ -23,7 +24,8 @@ struct ServerOptions {
   std::string advertise{};    // Where workers reach it; empty: as `listen`, with the port taken.
   std::string coordinator{};  // host:port of shard 0; unused by shard 0 itself.
   bool reflection = false;
-  size_t message_bytes_max = 64 << 20;  // A larger request ends its stream.
+  LogLevel log_lowest = LogLevel::kInfo;  // What is below it is not logged.
+  size_t message_bytes_max = 64 << 20;    // A larger request ends its stream.
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.
