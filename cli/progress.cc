@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -112,7 +113,7 @@ std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& tot
   if (IsGathering(status.phase())) {
     absl::StrAppend(&line, "  ", WaitingFor(status, totals));
   } else {
-    absl::StrAppend(&line, "  eta ", FormatElapsed(frame.time_left));
+    absl::StrAppend(&line, "  eta ", FormatElapsed(totals.time_left));
   }
   if (status.checkpoint_step() > 0) {
     absl::StrAppend(&line, "  checkpoint ", status.checkpoint_step());
@@ -128,6 +129,7 @@ std::string HeadLine(const v1::GetStatusReply& status, const ProgressTotals& tot
 ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
   ProgressTotals totals;
   double steps = 0, up = 0, down = 0, dense_up = 0, dense_down = 0;
+  std::optional<double> seconds_left;
   for (const v1::MemberStatus& member : status.members()) {
     if (!member.joined()) continue;
     const v1::WorkerProgress& p = member.progress();
@@ -140,8 +142,12 @@ ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
     down += static_cast<double>(p.bytes_down());
     dense_up += static_cast<double>(p.dense_bytes_up());
     dense_down += static_cast<double>(p.dense_bytes_down());
+    if (p.has_seconds_left()) {
+      seconds_left = std::max(seconds_left.value_or(0), p.seconds_left());
+    }
     ++totals.joined;
   }
+  if (seconds_left.has_value()) totals.time_left = absl::Seconds(*seconds_left);
   if (totals.joined > 0) totals.loss /= totals.joined;
   const double dense_step = DenseBytesPerStep(status);
   totals.bytes_up_per_step = PerStep(up, dense_up, steps, dense_step);
@@ -152,26 +158,6 @@ ProgressTotals TotalsOf(const v1::GetStatusReply& status) {
     if (shard.attached()) ++totals.attached_shards;
   }
   return totals;
-}
-
-void EtaEstimator::Observe(absl::Time now, uint64_t step) {
-  if (step == 0) return;
-  if (first_step_ == 0 || step < last_step_) {
-    first_step_ = last_step_ = step;
-    first_time_ = last_time_ = now;
-  }
-  // The time of a step is when it was first seen.
-  if (step > last_step_) {
-    last_step_ = step;
-    last_time_ = now;
-  }
-}
-
-absl::Duration EtaEstimator::TimeLeft(uint64_t total_steps) const {
-  if (last_step_ <= first_step_ || total_steps == 0) return absl::InfiniteDuration();
-  const uint64_t left = total_steps > last_step_ ? total_steps - last_step_ : 0;
-  const double rate = static_cast<double>(left) / static_cast<double>(last_step_ - first_step_);
-  return (last_time_ - first_time_) * rate;
 }
 
 std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const ProgressFrame& frame,
@@ -222,7 +208,7 @@ std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& 
       FormatElapsed(frame.elapsed), StepOf(totals.step, totals.total_steps), totals.loss,
       totals.samples_per_second, FormatBytes(totals.bytes_up_per_step),
       FormatRatio(totals.ratio_up), FormatBytes(totals.bytes_down_per_step),
-      FormatRatio(totals.ratio_down), FormatElapsed(frame.time_left), survival);
+      FormatRatio(totals.ratio_down), FormatElapsed(totals.time_left), survival);
 }
 
 }  // namespace sluice

@@ -24,26 +24,14 @@ struct ProgressTotals {
   double ratio_down = 0;
   uint32_t joined = 0;
   uint32_t attached_shards = 0;
+  absl::Duration time_left =
+      absl::InfiniteDuration();  // The slowest worker's; infinite: not known.
 };
 ProgressTotals TotalsOf(const v1::GetStatusReply& status);
-
-// Time left from the steps seen so far; the time before the first step (start-up, joining) does not
-// count, and a step lower than the last one (a rollback) begins anew.
-class EtaEstimator {
- public:
-  void Observe(absl::Time now, uint64_t step);
-  // Infinite until two different steps were observed, and without a known total.
-  absl::Duration TimeLeft(uint64_t total_steps) const;
-
- private:
-  absl::Time first_time_, last_time_;
-  uint64_t first_step_ = 0, last_step_ = 0;
-};
 
 // What a status does not know of the run around it.
 struct ProgressFrame {
   absl::Duration elapsed;
-  absl::Duration time_left = absl::InfiniteDuration();
   absl::string_view page_url{};    // Empty: none.
   uint32_t restarts = 0;           // Of processes that died.
   absl::string_view last_death{};  // What died last, and how often; empty: nothing.

@@ -1,6 +1,7 @@
 #include "cli/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/status/status.h"
@@ -86,6 +87,15 @@ std::string TrafficLine(absl::string_view name, double bytes, double ratio) {
                          FormatRatio(ratio * kFp16Bytes / kFp32Bytes));
 }
 
+std::string TestLine(bool judged_by_loss, double accuracy, std::optional<double> loss) {
+  if (judged_by_loss && loss.has_value()) {
+    return absl::StrFormat("  %-14s %.4f (perplexity %.2f), accuracy %.2f %% of next tokens\n",
+                           "test loss", *loss, std::exp(*loss), accuracy * 100);
+  }
+  return absl::StrFormat("  %-14s %.2f %%%s\n", "test accuracy", accuracy * 100,
+                         loss.has_value() ? absl::StrFormat(", loss %.4f", *loss) : "");
+}
+
 }  // namespace
 
 absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
@@ -112,6 +122,14 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
   report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
   report.test_accuracy = GetOptional(json, "test_accuracy");
   report.test_loss = GetOptional(json, "test_loss");
+  const auto judged_by = json.find("judged_by");
+  report.judged_by_loss = judged_by != json.end() && *judged_by == "loss";
+  if (const std::optional<double> step = GetOptional(json, "best_step"); step.has_value()) {
+    report.best =
+        BestParameters{.step = static_cast<uint64_t>(*step),
+                       .test_accuracy = GetOptional(json, "best_test_accuracy").value_or(NAN),
+                       .test_loss = GetOptional(json, "best_test_loss").value_or(NAN)};
+  }
   // "None" in the reports of ranks that do not test.
   if (report.test_accuracy.has_value() && *report.test_accuracy < 0) {
     report.test_accuracy.reset();
@@ -158,6 +176,8 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     report.step_ms_p95 = std::max(report.step_ms_p95, worker.step_ms_p95);
     if (worker.test_accuracy.has_value()) report.test_accuracy = worker.test_accuracy;
     if (worker.test_loss.has_value()) report.test_loss = worker.test_loss;
+    if (worker.best.has_value()) report.best = worker.best;
+    if (worker.judged_by_loss) report.judged_by_loss = true;
   }
   if (steps > 0) {
     report.bytes_up = up / steps;
@@ -176,6 +196,10 @@ std::string ReportJson(const RunReport& report) {
   json["test_accuracy"] = OrNull(report.test_accuracy);
   json["test_loss"] = OrNull(report.test_loss);
   json["train_loss"] = OrNull(report.train_loss);
+  json["best"] = report.best.has_value() ? Json{{"step", report.best->step},
+                                                {"test_accuracy", report.best->test_accuracy},
+                                                {"test_loss", report.best->test_loss}}
+                                         : Json();
   json["skipped_steps"] = report.skipped;
   json["train_seconds"] = report.train_seconds;
   json["samples_per_second"] = report.samples_per_second;
@@ -204,10 +228,16 @@ std::string ReportSummary(const RunReport& report) {
       facts.workers, " workers, ", facts.shards, " shards, seed ", facts.seed,
       facts.link_rate.empty() ? "" : absl::StrCat(", links of ", facts.link_rate), "\n");
   if (report.test_accuracy.has_value()) {
-    absl::StrAppendFormat(&text, "  %-14s %.2f %%", "test accuracy", *report.test_accuracy * 100);
-    if (report.test_loss.has_value())
-      absl::StrAppendFormat(&text, ", loss %.4f", *report.test_loss);
-    absl::StrAppend(&text, "\n");
+    absl::StrAppend(&text,
+                    TestLine(report.judged_by_loss, *report.test_accuracy, report.test_loss));
+  }
+  if (report.best.has_value()) {
+    absl::StrAppendFormat(
+        &text, "  %-14s step %d: %s; %s/best.pt\n", "best", report.best->step,
+        report.judged_by_loss
+            ? absl::StrFormat("test loss %.4f", report.best->test_loss)
+            : absl::StrFormat("test accuracy %.2f %%", report.best->test_accuracy * 100),
+        facts.output);
   }
   absl::StrAppend(&text, TrafficLine("up", report.bytes_up, report.ratio_up),
                   TrafficLine("down", report.bytes_down, report.ratio_down));

@@ -13,6 +13,13 @@
 
 namespace sluice {
 
+// The best test of a run; its parameters are kept as best.pt.
+struct BestParameters {
+  uint64_t step = 0;
+  double test_accuracy = 0;
+  double test_loss = 0;
+};
+
 // What one sluice-worker writes to its --report file.
 struct WorkerReport {
   uint32_t rank = 0;
@@ -29,6 +36,8 @@ struct WorkerReport {
   double step_ms_p95 = 0;
   std::optional<double> test_accuracy;  // Of the rank that tests.
   std::optional<double> test_loss;
+  bool judged_by_loss = false;  // Of text, whose accuracy is of next tokens.
+  std::optional<BestParameters> best;
   std::string parameters_sha256;  // Lower-case hexadecimal.
 };
 
@@ -49,6 +58,7 @@ struct RunFacts {
   uint32_t shards = 0;
   uint64_t seed = 0;
   bool dense = false;
+  std::string output;     // Folder of its results; empty: none.
   std::string link_rate;  // As given; empty: not paced.
   double wall_seconds = 0;
   std::map<std::string, int> exit_codes;  // By process name, of its last start.
@@ -65,6 +75,8 @@ struct RunReport {
   double samples_per_second = 0;     // Sum.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
+  bool judged_by_loss = false;
+  std::optional<BestParameters> best;
   double bytes_up = 0;  // Per worker and step.
   double bytes_down = 0;
   double ratio_up = 0;  // Dense fp32 / sent; 0 if nothing was sent.

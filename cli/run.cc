@@ -117,8 +117,7 @@ class JobRun {
   absl::Duration wall_ = absl::ZeroDuration();
   v1::GetStatusReply status_;  // The last one heard.
   uint32_t repairs_ = 0;       // Of all coordinators that were heard.
-  EtaEstimator eta_;
-  std::string failure_;  // The first one; empty: none.
+  std::string failure_;        // The first one; empty: none.
   int stop_signal_ = 0;
   bool awaiting_checkpoint_ = false;
 };
@@ -331,7 +330,6 @@ void JobRun::TakeStatus() {
   const uint32_t counted = goes_on ? std::min(status_.repairs(), answer->repairs()) : 0;
   repairs_ += answer->repairs() - counted;
   status_ = *std::move(answer);
-  eta_.Observe(clock_.Now(), TotalsOf(status_).step);
   if (rolled_back && !options_.quiet) console_.Say(status_.last_rollback());
   if (repaired && !options_.quiet) console_.Say(status_.last_repair());
 }
@@ -343,8 +341,7 @@ void JobRun::ShowProgress() {
   ask_at_ = now + kAskEvery;
   client_->Ask(kAskTimeout);
   if (options_.quiet || status_.world_size() == 0) return;
-  const ProgressFrame frame{now - started_, eta_.TimeLeft(TotalsOf(status_).total_steps),
-                            setup_.page_url, restarts_.total(), last_death_};
+  const ProgressFrame frame{now - started_, setup_.page_url, restarts_.total(), last_death_};
   if (options_.console.terminal) {
     const int width = TerminalWidth(options_.console.out);
     console_.DrawBlock(ProgressTable(status_, frame, std::max(width - 1, 20)));
@@ -361,6 +358,7 @@ RunFacts JobRun::Facts() const {
   facts.shards = setup_.spec.shards;
   facts.seed = setup_.spec.seed;
   facts.dense = options_.dense;
+  facts.output = setup_.spec.output;
   facts.link_rate = options_.link_rate;
   facts.wall_seconds = absl::ToDoubleSeconds(wall_);
   for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {

@@ -41,8 +41,16 @@ std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& r
       {"decode_seconds", report.traffic.decode_seconds},
       {"exposed_seconds", report.traffic.exposed_seconds},
   };
-  if (report.test_accuracy.has_value()) json["test_accuracy"] = *report.test_accuracy;
+  if (report.test_accuracy.has_value()) {
+    json["test_accuracy"] = *report.test_accuracy;
+    json["judged_by"] = MeasureOf(spec.data) == TestMeasure::kLoss ? "loss" : "accuracy";
+  }
   if (report.test_loss.has_value()) json["test_loss"] = *report.test_loss;
+  if (report.best.has_value()) {
+    json["best_step"] = report.best->step;
+    json["best_test_accuracy"] = report.best->accuracy;
+    json["best_test_loss"] = report.best->loss;
+  }
   return Dump(json);
 }
 

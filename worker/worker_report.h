@@ -11,8 +11,9 @@
 
 namespace sluice {
 
-// One flat object: job, rank, exit (0) and every figure of the report; test_* only where this rank
-// tested. Bytes are sums over all steps.
+// One flat object: job, rank, exit (0) and every figure of the report; test_* and judged_by (loss
+// or accuracy) only where this rank tested, best_* only where it keeps a best.pt. Bytes are sums
+// over all steps.
 std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& report);
 
 // job, rank, exit and error.

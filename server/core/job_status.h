@@ -36,6 +36,7 @@ struct MemberProgress {
   double step_ms_p50 = 0;
   double validation_metric = -1;  // In 0..1; negative: none yet.
   uint64_t skipped_bundles = 0;
+  std::optional<double> seconds_left{};  // To the end of the job; none: not known yet.
 };
 
 struct MemberStatus {

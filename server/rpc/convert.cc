@@ -1,6 +1,7 @@
 #include "server/rpc/convert.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -121,7 +122,10 @@ MemberProgress ProgressFromProto(const v1::WorkerProgress& progress) {
           .dense_bytes_down = progress.dense_bytes_down(),
           .step_ms_p50 = progress.step_ms_p50(),
           .validation_metric = progress.validation_metric(),
-          .skipped_bundles = progress.skipped_bundles()};
+          .skipped_bundles = progress.skipped_bundles(),
+          .seconds_left = progress.has_seconds_left()
+                              ? std::optional<double>(progress.seconds_left())
+                              : std::nullopt};
 }
 
 void ProgressToProto(const MemberProgress& progress, v1::WorkerProgress* out) {
@@ -137,6 +141,7 @@ void ProgressToProto(const MemberProgress& progress, v1::WorkerProgress* out) {
   out->set_step_ms_p50(progress.step_ms_p50);
   out->set_validation_metric(progress.validation_metric);
   out->set_skipped_bundles(progress.skipped_bundles);
+  if (progress.seconds_left.has_value()) out->set_seconds_left(*progress.seconds_left);
 }
 
 absl::Status CheckParametersHash(uint64_t step, const std::string& sha256) {

@@ -144,6 +144,36 @@ TEST(ReportJsonTest, HoldsWhatReadersRelyOn) {
   EXPECT_EQ(json["exit_codes"]["worker 1"], 0);
 }
 
+TEST(ReportTest, NamesTheBestParametersAndWhereTheyAre) {
+  std::vector<WorkerReport> workers = TwoWorkers();
+  RunFacts facts = Facts();
+  EXPECT_TRUE(nlohmann::json::parse(ReportJson(*CombineReports(facts, workers)))["best"].is_null());
+  nlohmann::json json = WorkerJson(0);
+  json["test_accuracy"] = 0.75;
+  json["test_loss"] = 0.25;
+  json["best_step"] = 6;
+  json["best_test_accuracy"] = 0.8;
+  json["best_test_loss"] = 0.125;
+  workers[0] = *ParseWorkerReport(json.dump());
+  facts.output = "results";
+  RunReport report = *CombineReports(facts, workers);
+  EXPECT_THAT(ReportSummary(report), HasSubstr("  test accuracy  75.00 %, loss 0.2500\n"));
+  EXPECT_THAT(ReportSummary(report),
+              HasSubstr("  best           step 6: test accuracy 80.00 %; results/best.pt\n"));
+  const nlohmann::json best = nlohmann::json::parse(ReportJson(report))["best"];
+  EXPECT_EQ(best["step"], 6);
+  EXPECT_EQ(best["test_accuracy"], 0.8);
+  EXPECT_EQ(best["test_loss"], 0.125);
+  json["judged_by"] = "loss";
+  workers[0] = *ParseWorkerReport(json.dump());
+  report = *CombineReports(facts, workers);
+  EXPECT_THAT(ReportSummary(report),
+              HasSubstr("  test loss      0.2500 (perplexity 1.28), accuracy "
+                        "75.00 % of next tokens\n"));
+  EXPECT_THAT(ReportSummary(report),
+              HasSubstr("  best           step 6: test loss 0.1250; results/best.pt\n"));
+}
+
 TEST(ReportJsonTest, SurvivalOnlyOfAJobWithCheckpoints) {
   RunFacts facts = Facts();
   EXPECT_FALSE(nlohmann::json::parse(FailureJson(facts, "x")).contains("restarts"));

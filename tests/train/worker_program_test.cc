@@ -50,6 +50,25 @@ TEST(LaunchEnvironmentTest, WhatDoesNotFitTheJobIsTold) {
   EXPECT_TRUE(Rank(1, {{"SLURM_NTASKS", "8"}}).ok());
 }
 
+TEST(LaunchEnvironmentTest, ThreadsAreANumberOrAShareOfTheCores) {
+  const auto threads = [](const std::string& flag, const char* workers_here) {
+    return FindThreads(flag, 16, [&](const char* name) -> const char* {
+      return std::string(name) == "LOCAL_WORLD_SIZE" ? workers_here : nullptr;
+    });
+  };
+  EXPECT_EQ(threads("", "4").value(), 0);
+  EXPECT_EQ(threads("3", "4").value(), 3);
+  EXPECT_EQ(threads("auto", nullptr).value(), 16);
+  EXPECT_EQ(threads("auto", "4").value(), 4);
+  EXPECT_EQ(threads("auto", "5").value(), 3);
+  EXPECT_EQ(threads("auto", "64").value(), 1);
+  for (const char* flag : {"0", "1025", "-1", "2.5", "Auto", "all"}) {
+    EXPECT_THAT(threads(flag, nullptr).status().message(), HasSubstr("neither `auto` nor")) << flag;
+  }
+  EXPECT_THAT(threads("auto", "0").status().message(), HasSubstr("LOCAL_WORLD_SIZE is 0"));
+  EXPECT_THAT(threads("auto", "x").status().message(), HasSubstr("LOCAL_WORLD_SIZE=x"));
+}
+
 TEST(WorkerReportTest, HoldsTheFiguresFlat) {
   TrainReport report;
   report.steps = 12;
@@ -68,6 +87,13 @@ TEST(WorkerReportTest, HoldsTheFiguresFlat) {
   report.test_accuracy = 0.5;
   json = nlohmann::json::parse(SuccessJson(FourWorkers(), 3, report));
   EXPECT_EQ(json["test_accuracy"], 0.5);
+  EXPECT_EQ(json["judged_by"], "accuracy");
+  EXPECT_FALSE(json.contains("best_step"));
+  report.best = BestTest{.step = 9, .accuracy = 0.75, .loss = 2};
+  json = nlohmann::json::parse(SuccessJson(FourWorkers(), 3, report));
+  EXPECT_EQ(json["best_step"], 9);
+  EXPECT_EQ(json["best_test_accuracy"], 0.75);
+  EXPECT_EQ(json["best_test_loss"], 2);
 }
 
 TEST(WorkerReportTest, FailureSaysWhyWhateverBytesTheMessageHolds) {

@@ -228,13 +228,16 @@ TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
   ASSERT_TRUE(session->Join(Table(), "").ok());
   DoStep(session.get(), Gradient(1));
-  session->Report({.step = 1, .total_steps = 8, .loss = 0.5});
+  session->Report({.step = 1, .total_steps = 8, .loss = 0.5, .seconds_left = 100});
   server.AwaitHeartbeat();  // May have been composed before the report.
   server.AwaitHeartbeat();
   const v1::HeartbeatRequest last = server.heartbeats().back();
   EXPECT_EQ(last.sender().job_uid(), 77u);
   EXPECT_EQ(last.progress().step(), 1u);
   EXPECT_EQ(last.progress().loss(), 0.5);
+  // As time has gone on since.
+  EXPECT_LT(last.progress().seconds_left(), 100);
+  EXPECT_GT(last.progress().seconds_left(), 0);
   EXPECT_EQ(last.progress().bytes_up(), server.bytes_read());
   EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kSize);
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,8 @@ struct Progress {
   double samples_per_second = 0;
   double step_ms_p50 = 0;
   double validation_metric = -1;
+  // To the end of the job, last tests included, at the time of the report; none: not known yet.
+  std::optional<double> seconds_left{};
 };
 
 // Every error is final for the session and says who, where, what and what to do. After one, every

@@ -320,6 +320,7 @@ void LiveSession::FinishCheckpoints() {
 void LiveSession::Report(const Progress& progress) {
   MutexLock lock(&mutex_);
   progress_ = progress;
+  reported_ = clock_.Now();
 }
 
 void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
@@ -385,6 +386,11 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   progress->set_step_ms_p50(progress_.step_ms_p50);
   progress->set_validation_metric(progress_.validation_metric);
   progress->set_skipped_bundles(skipped_bundles_);
+  if (progress_.seconds_left.has_value()) {
+    // A long step or test reports nothing, and time goes on.
+    const double since = absl::ToDoubleSeconds(now - reported_);
+    progress->set_seconds_left(std::max(0.0, *progress_.seconds_left - since));
+  }
   const TrafficCounters& before = at_last_heartbeat_;
   const double exposed = counters.exposed_seconds - before.exposed_seconds;
   v1::WorkerTimings* timings = request.mutable_timings();

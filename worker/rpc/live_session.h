@@ -123,6 +123,7 @@ class LiveSession final : public ShardStream::Events {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TrafficCounters counters_ ABSL_GUARDED_BY(mutex_);  // Without bytes; the streams count those.
   Progress progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_heartbeat_ ABSL_GUARDED_BY(mutex_);

@@ -203,9 +203,9 @@ absl::Status Learner::RestoreState(absl::string_view bytes, TrainingCursor* curs
   return status;
 }
 
-std::string Learner::FormatParameters() {
+std::string Learner::FormatParameters(absl::string_view note) {
   SwapAverage();
-  std::string bytes = sluice::FormatParameters(parallel_->StateDict(*model_));
+  std::string bytes = sluice::FormatParameters(parallel_->StateDict(*model_), note);
   SwapAverage();
   return bytes;
 }

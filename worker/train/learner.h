@@ -55,8 +55,9 @@ class Learner {
   std::string SaveState(TrainingCursor cursor);
   absl::Status RestoreState(absl::string_view bytes, TrainingCursor* cursor);
 
-  // parameters.pt of what Test tests; fp32 whatever the job computes in.
-  std::string FormatParameters();
+  // parameters.pt of what Test tests, with a note (parameters_file.h); fp32 whatever the job
+  // computes in.
+  std::string FormatParameters(absl::string_view note = {});
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
   uint64_t parameters() const { return TrainedElements(parallel_->table()); }
   uint64_t skipped() const { return skipped_; }

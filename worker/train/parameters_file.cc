@@ -1,24 +1,25 @@
 #include "worker/train/parameters_file.h"
 
+#include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/torch.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
+#include <exception>
 #include <filesystem>
-#include <fstream>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "job/checkpoint/durable_file.h"
 
 namespace sluice {
 namespace {
 
+constexpr char kNoteRecord[] = "note.txt";
+constexpr size_t kNoteBytesMax = 4096;
+
 // As torch::pickle_save does, but with no TorchScript type tags: those are globals that torch.load
 // refuses to look up in its safe mode (weights_only), which is the default of newer PyTorch.
-std::string PickleUntagged(const c10::IValue& value) {
+std::string PickleUntagged(const c10::IValue& value, absl::string_view note) {
   std::vector<char> pickled;
   torch::jit::Pickler pickler(
       [&](const char* bytes, size_t size) { pickled.insert(pickled.end(), bytes, bytes + size); },
@@ -38,34 +39,17 @@ std::string PickleUntagged(const c10::IValue& value) {
     writer.writeRecord(absl::StrCat("data/", i), tensor.storage().data(),
                        tensor.storage().nbytes());
   }
+  if (!note.empty()) writer.writeRecord(kNoteRecord, note.data(), note.size());
   writer.writeEndOfFile();
   return file;
 }
 
-absl::Status WriteThenRename(const std::string& bytes, const std::string& path) {
-  const std::string unfinished = absl::StrCat(path, ".unfinished");
-  {
-    std::ofstream file(unfinished, std::ios::binary);
-    file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    file.close();
-    if (!file) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot write ", unfinished, ": ", std::strerror(errno)));
-    }
-  }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot rename ", unfinished, " to ", path, ": ", std::strerror(errno)));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
-std::string FormatParameters(const NamedTensors& tensors) {
+std::string FormatParameters(const NamedTensors& tensors, absl::string_view note) {
   c10::Dict<std::string, at::Tensor> state;
   for (const auto& [name, tensor] : tensors) state.insert(name, tensor.detach());
-  return PickleUntagged(state);
+  return PickleUntagged(state, note);
 }
 
 std::string FormatParameters(const torch::nn::Module& module) {
@@ -73,14 +57,25 @@ std::string FormatParameters(const torch::nn::Module& module) {
 }
 
 absl::Status SaveParameters(const std::string& bytes, const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code error;
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make the folder ", folder.string(), ": ", error.message()));
+  const std::string folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) {
+    if (absl::Status made = MakeFolder(folder); !made.ok()) return made;
   }
-  return WriteThenRename(bytes, path);
+  return WriteDurably(path, bytes).status();
+}
+
+std::optional<std::string> ReadNote(const std::string& path) {
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    if (!reader.hasRecord(kNoteRecord) || reader.getRecordSize(kNoteRecord) > kNoteBytesMax) {
+      return std::nullopt;
+    }
+    std::string note(reader.getRecordSize(kNoteRecord), '\0');
+    reader.getRecord(kNoteRecord, note.data(), note.size());
+    return note;
+  } catch (const std::exception&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace sluice

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "job/job_spec.h"
 #include "worker/core/session.h"
+#include "worker/train/best_test.h"
 
 namespace sluice {
 
@@ -48,6 +49,7 @@ struct TrainReport {
   std::optional<double>
       test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.
   std::optional<double> test_loss;
+  std::optional<BestTest> best;   // Which best.pt is of; of rank 0, if the job has an `output` too.
   std::string parameters_sha256;  // Hexadecimal.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
@@ -56,12 +58,13 @@ struct TrainReport {
 };
 
 // Runs `spec` as `rank`. Loads data, builds the model, joins, trains, evaluates (rank 0: at each
-// epoch's end and after the last step), saves the parameters if the job has an `output` (rank 0),
-// and leaves. Where the job wants a checkpoint it saves what it needs to go on, and rank 0 adds
-// parameters.pt; told at the join to restore one, it goes on from there. A failure after the join
-// is told to the session with Abandon, unless it is a rollback (IsRollback): then another run with
-// a new session goes on. Same inputs and threads, same parameters, bit for bit, whether or not it
-// went on from checkpoints.
+// epoch's end and after the last step), saves the parameters if the job has an `output` (rank 0; at
+// each best test as best.pt, at the end as parameters.pt, and on the way its scalars), and leaves.
+// Where the job wants a checkpoint it saves what it needs to go on, and rank 0 adds parameters.pt;
+// told at the join to restore one, it goes on from there. A failure after the join is told to the
+// session with Abandon, unless it is a rollback (IsRollback): then another run with a new session
+// goes on. Same inputs and threads, same parameters, bit for bit, whether or not it went on from
+// checkpoints.
 absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger);
 

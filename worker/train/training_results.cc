@@ -1,6 +1,8 @@
 #include "worker/train/training_results.h"
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +19,12 @@ TrafficCounters Sum(const TrafficCounters& a, const TrafficCounters& b) {
           .exposed_seconds = a.exposed_seconds + b.exposed_seconds};
 }
 
+std::string InWords(std::optional<absl::Duration> time_left) {
+  if (!time_left.has_value()) return "";
+  return absl::StrCat(", ", absl::FormatDuration(absl::Ceil(*time_left, absl::Seconds(1))),
+                      " left");
+}
+
 }  // namespace
 
 void TrainingResults::Restore(const TrainingCursor& cursor) {
@@ -27,46 +35,109 @@ void TrainingResults::Restore(const TrainingCursor& cursor) {
   last_loss_ = cursor.last_loss;
   epoch_loss_ = {.sum = cursor.epoch_loss_sum, .count = cursor.epoch_loss_count};
   evaluation_ = cursor.evaluation;
+  best_ = cursor.best;
+  wall_seconds_before_ = cursor.wall_seconds;
   traffic_at_start_ = cursor.traffic;
 }
 
-void TrainingResults::AddTo(TrainingCursor* cursor) const {
+void TrainingResults::AddTo(TrainingCursor* cursor, absl::Time now) const {
   cursor->samples = samples_;
   cursor->last_loss = last_loss_;
   cursor->epoch_loss_sum = epoch_loss_.sum;
   cursor->epoch_loss_count = epoch_loss_.count;
   cursor->evaluation = evaluation_;
   cursor->traffic = Sum(traffic_at_start_, session_.traffic());
+  cursor->best = best_;
+  cursor->wall_seconds = WallSeconds(now);
 }
 
-void TrainingResults::Start(absl::Time now, uint64_t total_steps) {
+void TrainingResults::Start(absl::Time now, uint64_t total_steps, uint64_t parameters) {
   total_steps_ = total_steps;
+  parameters_ = parameters;
   started_ = last_report_ = last_log_ = now;
+  time_left_.Start(now);
+  if (!writes_scalars_) return;
+  scalars_ = std::make_unique<ScalarLog>(spec_.output, step_, absl::Now(), &logger_);
+  row_.traffic = session_.traffic();
+}
+
+double TrainingResults::WallSeconds(absl::Time now) const {
+  return wall_seconds_before_ + absl::ToDoubleSeconds(now - started_);
 }
 
 void TrainingResults::CountStep(const FinishedStep& step) {
   step_ = step.step;
   samples_ += step.samples;
+  row_.samples += step.samples;
+  last_learning_rate_ = step.learning_rate;
+  begins_epoch_ = step.begins_epoch;
+  breaks_left_ = step.breaks_left;
   if (step.loss.has_value()) {
     last_loss_ = *step.loss;
     epoch_loss_.Add(last_loss_);
     report_loss_.Add(last_loss_);
+    row_.loss.Add(last_loss_);
   }
 }
 
 void TrainingResults::EndStep(absl::Duration took, absl::Time now) {
   step_times_.Add(took);
-  if (step_ == first_step_ || now - last_report_ >= kReportEvery) Report(now);
+  time_left_.EndStep(now, begins_epoch_);
+  ++row_.steps;
+  row_.seconds += absl::ToDoubleSeconds(took);
+  if (scalars_ != nullptr && step_ % spec_.scalars_every == 0) {
+    scalars_->Append(TakeRow(now), absl::Now());
+  }
+  if (step_ == first_step_ || now - last_report_ >= kReportEvery) {
+    Report(now, time_left_.For(total_steps_ - step_, breaks_left_));
+  }
 }
 
-void TrainingResults::AddEvaluation(uint64_t epoch, const Evaluation& evaluation) {
+ScalarRow TrainingResults::TakeRow(absl::Time now) {
+  ScalarRow row{.step = step_, .epoch = epoch_, .wall_seconds = WallSeconds(now)};
+  const TrafficCounters traffic = session_.traffic();
+  if (row_.steps > 0) {
+    if (row_.loss.count > 0) row.loss = row_.loss.value();
+    row.learning_rate = last_learning_rate_;
+    row.step_ms = row_.seconds * 1000 / static_cast<double>(row_.steps);
+    if (row_.seconds > 0) {
+      row.samples_per_second = static_cast<double>(row_.samples) / row_.seconds;
+    }
+    AddTraffic(traffic, &row);
+  }
+  row_ = RowSums{.traffic = traffic};
+  return row;
+}
+
+void TrainingResults::AddTraffic(const TrafficCounters& traffic, ScalarRow* row) const {
+  const TrafficCounters& before = row_.traffic;
+  if (traffic.steps == before.steps) return;
+  const auto steps = static_cast<double>(traffic.steps - before.steps);
+  const double dense = static_cast<double>(parameters_) * sizeof(float);
+  row->bytes_up = static_cast<double>(traffic.bytes_up - before.bytes_up) / steps;
+  row->bytes_down = static_cast<double>(traffic.bytes_down - before.bytes_down) / steps;
+  if (*row->bytes_up > 0) row->ratio_up = dense / *row->bytes_up;
+  if (*row->bytes_down > 0) row->ratio_down = dense / *row->bytes_down;
+  row->exposed_seconds = (traffic.exposed_seconds - before.exposed_seconds) / steps;
+}
+
+bool TrainingResults::IsBest(const BestTest& test) const {
+  return !best_.has_value() || test == *best_ || IsBetter(test, *best_, MeasureOf(spec_.data));
+}
+
+void TrainingResults::AddEvaluation(uint64_t epoch, const Evaluation& evaluation, absl::Time now) {
   evaluation_ = evaluation;
-  logger_.Info(absl::StrFormat("epoch %d, step %d of %d: test accuracy %.2f %%, test loss %.4f",
-                               epoch, step_, total_steps_, evaluation.accuracy * 100,
-                               evaluation.loss));
+  logger_.Info(
+      absl::StrFormat("epoch %d, step %d of %d: %s", epoch, step_, total_steps_,
+                      DescribeTest(evaluation.accuracy, evaluation.loss, MeasureOf(spec_.data))));
+  if (scalars_ == nullptr) return;
+  ScalarRow row = TakeRow(now);
+  row.test_accuracy = evaluation.accuracy;
+  row.test_loss = evaluation.loss;
+  scalars_->Append(row, absl::Now());
 }
 
-void TrainingResults::Report(absl::Time now) {
+void TrainingResults::Report(absl::Time now, std::optional<absl::Duration> time_left) {
   const absl::Duration since = now - last_report_;
   Progress progress;
   progress.step = step_;
@@ -79,13 +150,14 @@ void TrainingResults::Report(absl::Time now) {
   }
   progress.step_ms_p50 = step_times_.PercentileMs(50);
   if (evaluation_.has_value()) progress.validation_metric = evaluation_->accuracy;
+  if (time_left.has_value()) progress.seconds_left = absl::ToDoubleSeconds(*time_left);
   session_.Report(progress);
   if (options_.on_progress) options_.on_progress(progress);
   if (now - last_log_ >= kLogEvery) {
     last_log_ = now;
-    logger_.Info(absl::StrFormat("step %d of %d: loss %.4f, %.0f samples/s, %.1f ms a step", step_,
-                                 total_steps_, progress.loss, progress.samples_per_second,
-                                 progress.step_ms_p50));
+    logger_.Info(absl::StrFormat("step %d of %d: loss %.4f, %.0f samples/s, %.1f ms a step%s",
+                                 step_, total_steps_, progress.loss, progress.samples_per_second,
+                                 progress.step_ms_p50, InWords(time_left)));
   }
   report_loss_ = LossMean{};
   samples_at_report_ = samples_;
@@ -95,7 +167,7 @@ void TrainingResults::Report(absl::Time now) {
 void TrainingResults::Stop(absl::Time now) { wall_ = now - started_; }
 
 TrainReport TrainingResults::Finish(absl::Time now) {
-  Report(now);
+  Report(now, absl::ZeroDuration());
   TrainReport report;
   report.steps = step_;
   report.wall_seconds = absl::ToDoubleSeconds(wall_);
@@ -104,6 +176,7 @@ TrainReport TrainingResults::Finish(absl::Time now) {
     report.test_accuracy = evaluation_->accuracy;
     report.test_loss = evaluation_->loss;
   }
+  report.best = best_;
   report.step_ms_p50 = step_times_.PercentileMs(50);
   report.step_ms_p95 = step_times_.PercentileMs(95);
   if (report.wall_seconds > 0) {

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/time/time.h"
 #include "base/log.h"
 #include "job/job_spec.h"
 #include "worker/core/session.h"
+#include "worker/scalars/scalar_log.h"
+#include "worker/train/best_test.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/step_times.h"
+#include "worker/train/time_left.h"
 #include "worker/train/train.h"
 #include "worker/train/training_state.h"
 
@@ -20,20 +24,28 @@ struct FinishedStep {
   uint64_t step = 0;
   uint64_t samples = 0;          // Of this rank.
   std::optional<double> loss{};  // None: this rank was out of data.
+  double learning_rate = 0;
+  bool begins_epoch = false;
+  uint64_t breaks_left = 0;  // Ends of epochs that are to come, the last one's included.
 };
 
-// Used from the thread that trains; `options`, `session` and `logger` outlive it.
+// Used from the thread that trains; `spec`, `options`, `session` and `logger` outlive it.
 class TrainingResults {
  public:
-  TrainingResults(const TrainOptions* options, Session* session, const Logger* logger)
-      : options_(*options), session_(*session), logger_(*logger) {}
+  TrainingResults(const JobSpec* spec, uint32_t rank, const TrainOptions* options, Session* session,
+                  const Logger* logger)
+      : spec_(*spec),
+        writes_scalars_(rank == 0 && !spec->output.empty() && spec->scalars_every > 0),
+        options_(*options),
+        session_(*session),
+        logger_(*logger) {}
 
   // Before Start, in a run that goes on from a checkpoint; and what goes into one.
   void Restore(const TrainingCursor& cursor);
-  void AddTo(TrainingCursor* cursor) const;
+  void AddTo(TrainingCursor* cursor, absl::Time now) const;
 
-  // Of `total_steps` the first of this run comes next.
-  void Start(absl::Time now, uint64_t total_steps);
+  // Of `total_steps` the first of this run comes next. The model has so many `parameters`.
+  void Start(absl::Time now, uint64_t total_steps, uint64_t parameters);
   // A pass over the data begins; not for one that goes on.
   void BeginEpoch() { epoch_loss_ = LossMean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
@@ -41,7 +53,11 @@ class TrainingResults {
   // is done that belongs to it; then it may be reported and logged.
   void CountStep(const FinishedStep& step);
   void EndStep(absl::Duration took, absl::Time now);
-  void AddEvaluation(uint64_t epoch, const Evaluation& evaluation);
+  void AddEvaluation(uint64_t epoch, const Evaluation& evaluation, absl::Time now);
+  // Whether such a test is (or was found to be) the best of all; and that best.pt is of it now.
+  bool IsBest(const BestTest& test) const;
+  void SetBest(const BestTest& test) { best_ = test; }
+  const std::optional<BestTest>& best() const { return best_; }
   // The last step is done.
   void Stop(absl::Time now);
   // Reports for the last time. Counts of parameters and skipped steps and the hash are not this
@@ -61,8 +77,22 @@ class TrainingResults {
     double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
   };
 
-  void Report(absl::Time now);
+  // Sums over the steps since the last row of scalars.
+  struct RowSums {
+    LossMean loss;
+    uint64_t steps = 0;
+    uint64_t samples = 0;
+    double seconds = 0;
+    TrafficCounters traffic{};  // At its beginning.
+  };
 
+  void Report(absl::Time now, std::optional<absl::Duration> time_left);
+  double WallSeconds(absl::Time now) const;
+  ScalarRow TakeRow(absl::Time now);
+  void AddTraffic(const TrafficCounters& traffic, ScalarRow* row) const;
+
+  const JobSpec& spec_;
+  const bool writes_scalars_;
   const TrainOptions& options_;
   Session& session_;
   const Logger& logger_;
@@ -75,15 +105,25 @@ class TrainingResults {
   uint64_t samples_at_start_ = 0;
   uint64_t samples_at_report_ = 0;
   double last_loss_ = 0;
+  double last_learning_rate_ = 0;
+  bool begins_epoch_ = false;  // Of the last step.
+  uint64_t breaks_left_ = 0;
   LossMean epoch_loss_;
   LossMean report_loss_;  // Since the last report.
   StepTimes step_times_;
+  TimeLeft time_left_;
+  double wall_seconds_before_ = 0;  // This run.
   absl::Time started_;
   absl::Time last_report_;
   absl::Time last_log_;
   absl::Duration wall_;
   TrafficCounters traffic_at_start_;
   std::optional<Evaluation> evaluation_;
+  std::optional<BestTest> best_;
+
+  uint64_t parameters_ = 0;
+  std::unique_ptr<ScalarLog> scalars_;  // None: no rows.
+  RowSums row_;
 };
 
 }  // namespace sluice

@@ -111,6 +111,7 @@ absl::Status TrainingRun::Restore() {
                      " holds training as it was after step ", cursor.step, " of ", total_steps_,
                      " in all: was the job made shorter since?"));
   }
+  RestoreBest(&cursor);
   results_.Restore(cursor);
   logger_.Info("going on from the checkpoint after step ", step_, " of ", total_steps_);
   return absl::OkStatus();
@@ -122,14 +123,14 @@ absl::Status TrainingRun::SaveCheckpoint() {
                            .ranks = spec_.workers,
                            .deal_step = deal_step_,
                            .deal_offset = deal_offset_};
-  results_.AddTo(&cursor);
+  results_.AddTo(&cursor, clock_.Now());
   std::vector<CheckpointFile> files;
   if (rank_ == 0) files.push_back({"parameters.pt", learner_->FormatParameters()});
   return session_->SaveCheckpoint(learner_->SaveState(cursor), std::move(files));
 }
 
 absl::Status TrainingRun::Train() {
-  results_.Start(clock_.Now(), total_steps_);
+  results_.Start(clock_.Now(), total_steps_, learner_->parameters());
   // A checkpoint after an epoch's last step comes before its end.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
@@ -157,7 +158,11 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   const absl::StatusOr<LearnerStep> done = learner_->Step(step_ + 1, batches, step_of_deal, rate);
   if (!done.ok()) return done.status();
   ++step_;
-  FinishedStep finished{.step = step_, .samples = done->samples};
+  FinishedStep finished{.step = step_,
+                        .samples = done->samples,
+                        .learning_rate = rate,
+                        .begins_epoch = step_of_deal == 0,
+                        .breaks_left = BreaksLeft()};
   if (done->had_samples) finished.loss = done->loss;
   results_.CountStep(finished);
   if (done->checkpoint_due) {
@@ -175,8 +180,48 @@ absl::Status TrainingRun::EvaluateNow() {
   if (data_->sets.test == nullptr) return absl::OkStatus();
   const absl::StatusOr<Evaluation> evaluation = learner_->Test(*data_->sets.test, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
-  results_.AddEvaluation(epoch_, *evaluation);
+  results_.AddEvaluation(epoch_, *evaluation, clock_.Now());
+  KeepIfBest(*evaluation);
   return absl::OkStatus();
+}
+
+uint64_t TrainingRun::BreaksLeft() const {
+  const uint64_t end = deal_step_ + sampler_->StepsAfter(deal_offset_);
+  if (end >= total_steps_) return 1;
+  const uint64_t steps_per_epoch = sampler_->steps_per_epoch();
+  return 1 + (total_steps_ - end + steps_per_epoch - 1) / steps_per_epoch;
+}
+
+std::string TrainingRun::BestPath() const { return absl::StrCat(spec_.output, "/best.pt"); }
+
+void TrainingRun::RestoreBest(TrainingCursor* cursor) const {
+  if (!cursor->best.has_value()) return;
+  const uint64_t remembered = cursor->best->step;
+  std::optional<BestTest> written;
+  if (rank_ == 0 && !spec_.output.empty()) {
+    written = ParseBestTest(ReadNote(BestPath()).value_or(""));
+  }
+  cursor->best = BestToGoOnFrom(cursor->best, written, MeasureOf(spec_.data));
+  if (rank_ != 0 || spec_.output.empty()) return;
+  if (!cursor->best.has_value()) {
+    logger_.Warning(BestPath(), " is not what this job left there, of step ", remembered,
+                    ": the next test makes a new one");
+  } else if (cursor->best->step > step_) {
+    logger_.Info(BestPath(), " is of step ", cursor->best->step,
+                 ", which this run has yet to reach again; it stays until there is a better one");
+  }
+}
+
+void TrainingRun::KeepIfBest(const Evaluation& evaluation) {
+  const BestTest test{.step = step_, .accuracy = evaluation.accuracy, .loss = evaluation.loss};
+  if (spec_.output.empty() || !results_.IsBest(test)) return;
+  const absl::Status saved =
+      SaveParameters(learner_->FormatParameters(FormatBestTest(test)), BestPath());
+  if (!saved.ok()) {
+    logger_.Warning("the best parameters so far are not kept: ", saved.message());
+    return;
+  }
+  results_.SetBest(test);
 }
 
 absl::StatusOr<TrainReport> TrainingRun::Finish() {
@@ -188,6 +233,10 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
     absl::Status status = SaveParameters(learner_->FormatParameters(), path);
     if (!status.ok()) return status;
     logger_.Info("trained parameters are in ", path);
+    if (const std::optional<BestTest>& best = results_.best(); best.has_value()) {
+      logger_.Info("best.pt beside them is of step ", best->step, ": ",
+                   DescribeTest(best->accuracy, best->loss, MeasureOf(spec_.data)));
+    }
   }
   TrainReport report = results_.Finish(clock_.Now());
   report.skipped = learner_->skipped();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,7 +35,7 @@ class TrainingRun {
         session_(session),
         options_(options),
         logger_(logger),
-        results_(&options, session, &logger) {}
+        results_(&spec, rank, &options, session, &logger) {}
 
   absl::Status Prepare();
   absl::Status Join();
@@ -52,6 +53,11 @@ class TrainingRun {
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
   absl::Status SaveCheckpoint();
   absl::Status EvaluateNow();
+  uint64_t BreaksLeft() const;
+  std::string BestPath() const;
+  // What of a best.pt counts for a run that goes on.
+  void RestoreBest(TrainingCursor* cursor) const;
+  void KeepIfBest(const Evaluation& evaluation);
 
   const JobSpec& spec_;
   const uint32_t rank_;

@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kVersion = 3;
 
 // Whole numbers and fractions of a cursor, in this order in the bytes.
-constexpr size_t kIntegers = 13;
-constexpr size_t kFractions = 7;
+constexpr size_t kIntegers = 15;
+constexpr size_t kFractions = 10;
 
 at::Tensor BytesTensor(absl::string_view bytes) {
   at::Tensor tensor = at::empty({static_cast<int64_t>(bytes.size())}, at::kByte);
@@ -91,17 +91,20 @@ at::Tensor Integers(const TrainingCursor& cursor) {
                                        static_cast<int64_t>(cursor.traffic.steps),
                                        int64_t{cursor.ranks},
                                        static_cast<int64_t>(cursor.deal_step),
-                                       static_cast<int64_t>(cursor.deal_offset)};
+                                       static_cast<int64_t>(cursor.deal_offset),
+                                       cursor.best.has_value() ? 1 : 0,
+                                       static_cast<int64_t>(cursor.best.value_or(BestTest{}).step)};
   return at::tensor(values, at::kLong);
 }
 
 at::Tensor Fractions(const TrainingCursor& cursor) {
   const Evaluation evaluation = cursor.evaluation.value_or(Evaluation{});
   const TrafficCounters& traffic = cursor.traffic;
+  const BestTest best = cursor.best.value_or(BestTest{});
   return at::tensor(
       std::vector<double>{cursor.last_loss, cursor.epoch_loss_sum, evaluation.accuracy,
                           evaluation.loss, traffic.encode_seconds, traffic.decode_seconds,
-                          traffic.exposed_seconds},
+                          traffic.exposed_seconds, best.accuracy, best.loss, cursor.wall_seconds},
       at::kDouble);
 }
 
@@ -136,6 +139,12 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
     cursor->evaluation->accuracy = part[2];
     cursor->evaluation->loss = part[3];
   }
+  cursor->best.reset();
+  if (whole[13] != 0) {
+    cursor->best =
+        BestTest{.step = static_cast<uint64_t>(whole[14]), .accuracy = part[7], .loss = part[8]};
+  }
+  cursor->wall_seconds = part[9];
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/core/session.h"
 #include "worker/torch/named_tensors.h"
+#include "worker/train/best_test.h"
 #include "worker/train/ema.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/loss_scale.h"
@@ -37,6 +38,8 @@ struct TrainingCursor {
   uint64_t epoch_loss_count = 0;
   std::optional<Evaluation> evaluation{};  // The last.
   TrafficCounters traffic{};               // Of the steps that are done; not of work that was lost.
+  std::optional<BestTest> best{};          // So far.
+  double wall_seconds = 0;                 // Of training, as traffic is.
 };
 
 // What trains, and is saved and restored in place.

@@ -1,0 +1,64 @@
+#include "worker/train/best_test.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace sluice {
+namespace {
+
+constexpr BestTest kEarly{.step = 100, .accuracy = 0.5, .loss = 1.5};
+constexpr BestTest kLate{.step = 200, .accuracy = 0.75, .loss = 2};
+
+TEST(BestTestTest, ImagesGoByAccuracyAndTextByLoss) {
+  DataSpec data;
+  data.format = "idx";
+  EXPECT_EQ(MeasureOf(data), TestMeasure::kAccuracy);
+  data.format = "synthetic_text";
+  EXPECT_EQ(MeasureOf(data), TestMeasure::kLoss);
+  EXPECT_TRUE(IsBetter(kLate, kEarly, TestMeasure::kAccuracy));
+  EXPECT_FALSE(IsBetter(kLate, kEarly, TestMeasure::kLoss));
+  EXPECT_FALSE(IsBetter(kEarly, kEarly, TestMeasure::kAccuracy));
+  EXPECT_FALSE(IsBetter(kEarly, kEarly, TestMeasure::kLoss));
+}
+
+TEST(BestTestTest, AnyNumberIsBetterThanNone) {
+  BestTest diverged = kLate;
+  diverged.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(IsBetter(kEarly, diverged, TestMeasure::kLoss));
+  EXPECT_FALSE(IsBetter(diverged, kEarly, TestMeasure::kLoss));
+  EXPECT_FALSE(IsBetter(diverged, diverged, TestMeasure::kLoss));
+}
+
+TEST(BestTestTest, ARunThatGoesOnTakesWhatTheFileSaysIfItIsNoWorse) {
+  const auto go_on = [](std::optional<BestTest> remembered, std::optional<BestTest> written) {
+    return BestToGoOnFrom(remembered, written, TestMeasure::kAccuracy);
+  };
+  EXPECT_EQ(go_on(kEarly, kEarly), kEarly);
+  EXPECT_EQ(go_on(kEarly, kLate), kLate) << "written after the checkpoint";
+  EXPECT_EQ(go_on(kLate, kEarly), std::nullopt) << "of another run";
+  EXPECT_EQ(go_on(kLate, std::nullopt), std::nullopt) << "somebody removed it";
+  EXPECT_EQ(go_on(std::nullopt, kLate), std::nullopt) << "of a run before this one";
+}
+
+TEST(BestTestTest, TextRoundTripsAndOtherTextIsNone) {
+  for (const BestTest& test :
+       {BestTest{.step = 3200, .accuracy = 0.1 + 0.2, .loss = 1e-300}, kLate}) {
+    EXPECT_EQ(ParseBestTest(FormatBestTest(test)), test);
+  }
+  for (const char* text : {"", "step", "step 1 accuracy x loss 2", "step -1 accuracy 1 loss 2",
+                           "step 1 accuracy 1 loss 2 3", "STEP 1 accuracy 1 loss 2"}) {
+    EXPECT_EQ(ParseBestTest(text), std::nullopt) << text;
+  }
+}
+
+TEST(BestTestTest, SaysFirstWhatItIsJudgedBy) {
+  EXPECT_EQ(DescribeTest(0.912, 0.2511, TestMeasure::kAccuracy),
+            "test accuracy 91.20 %, test loss 0.2511");
+  EXPECT_EQ(DescribeTest(0.572, std::log(4.0), TestMeasure::kLoss),
+            "test loss 1.3863 (perplexity 4.00), accuracy 57.20 % of next tokens");
+}
+
+}  // namespace
+}  // namespace sluice
