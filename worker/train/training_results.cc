@@ -105,7 +105,8 @@ ScalarRow TrainingResults::TakeRow(absl::Time now) {
     }
     AddTraffic(traffic, &row);
   }
-  row_ = RowSums{.traffic = traffic};
+  row_ = RowSums();
+  row_.traffic = traffic;
   return row;
 }
 
