@@ -62,6 +62,7 @@ class ExchangeBench {
   Console console_;
   std::optional<StopSignals> signals_;
   ExchangeCodecs codecs_;
+  std::shared_ptr<const Transport> transport_;
   std::vector<std::string> server_addresses_;  // Empty: free ports of loopback.
   ExchangeReport report_;
   std::string folder_;  // A temporary one.
@@ -110,6 +111,10 @@ int ExchangeBench::Run() {
 }
 
 absl::Status ExchangeBench::Prepare() {
+  absl::StatusOr<std::shared_ptr<const Transport>> transport =
+      Transport::Open(options_.security, Logger("bench"));
+  if (!transport.ok()) return transport.status();
+  transport_ = *std::move(transport);
   ExchangeFacts& facts = report_.facts;
   if (!options_.link_rate.empty()) {
     const absl::StatusOr<double> rate = ParseBitRate(options_.link_rate);
@@ -152,8 +157,9 @@ absl::Status ExchangeBench::Prepare() {
   return MakeFolders();
 }
 
-absl::StatusOr<v1::GetStatusReply> AskStatus(const std::string& coordinator) {
-  StatusClient client(coordinator);
+absl::StatusOr<v1::GetStatusReply> AskStatus(const std::string& coordinator,
+                                             const std::shared_ptr<const Transport>& transport) {
+  StatusClient client(coordinator, transport);
   client.Ask(kStatusTimeout);
   absl::StatusOr<v1::GetStatusReply> status = absl::UnavailableError("no answer");
   client.Take(kStatusTimeout, &status);
@@ -162,7 +168,7 @@ absl::StatusOr<v1::GetStatusReply> AskStatus(const std::string& coordinator) {
 
 absl::Status ExchangeBench::CheckCoordinator() const {
   if (options_.connect.empty()) return absl::OkStatus();
-  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(options_.connect);
+  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(options_.connect, transport_);
   if (!status.ok()) {
     return absl::UnavailableError(absl::StrCat("--connect: no coordinator answers at ",
                                                options_.connect, " (", status.status().message(),
@@ -173,7 +179,7 @@ absl::Status ExchangeBench::CheckCoordinator() const {
 
 // The coordinator knows them all once every worker has joined.
 void ExchangeBench::FindServers(const std::string& coordinator, ExchangeSession* session) {
-  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(coordinator);
+  const absl::StatusOr<v1::GetStatusReply> status = AskStatus(coordinator, transport_);
   if (!status.ok()) {
     console_.Warning(
         absl::StrCat("servers are not asked for their stages: ", status.status().message()));
@@ -181,7 +187,7 @@ void ExchangeBench::FindServers(const std::string& coordinator, ExchangeSession*
   }
   std::vector<std::string> addresses;
   for (const v1::ShardStatus& shard : status->shards()) addresses.push_back(shard.address());
-  session->AskServers(addresses);
+  session->AskServers(addresses, transport_);
 }
 
 absl::Status ExchangeBench::MakeFolders() {
@@ -232,6 +238,7 @@ absl::StatusOr<LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
   plan.program = options_.program;
   plan.program_folder = options_.program_folder;
   plan.gradients = options_.gradients;
+  plan.security = options_.security;
   plan.workers = options_.workers;
   plan.wrap_worker = options_.wrap_worker;
   plan.wrap_server = options_.wrap_server;

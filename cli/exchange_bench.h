@@ -9,11 +9,13 @@
 #include "absl/time/time.h"
 #include "cli/console.h"
 #include "cli/exchange_job.h"
+#include "transport/transport_options.h"
 
 namespace sluice {
 
 struct ExchangeBenchOptions {
   ExchangeGradients gradients;
+  TransportOptions security;
   std::string spec;  // Empty, and the next: ChooseCodecs.
   std::string down_spec;
   uint32_t workers = 2;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/exchange_worker.h"
 #include "synthetic/model_tables.h"
+#include "transport/transport_flags.h"
 
 namespace sluice {
 namespace {
@@ -125,6 +126,7 @@ void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
   command->add_option("--coordinator", options->coordinator, "Address of shard 0")->required();
   command->add_option("--rank", options->rank, "From 0")->required();
   AddGradientFlags(command, &options->gradients);
+  AddTransportFlags(command, &options->security);
   command->callback(
       [options, chosen] { *chosen = [options] { return RunExchangeWorker(*options); }; });
 }
@@ -139,6 +141,7 @@ void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
   AddWhat(command, options.get());
   AddHow(command, options.get());
   AddWhere(command, options.get());
+  AddTransportFlags(command, &options->security);
   command->callback(
       [options, chosen] { *chosen = [options] { return RunExchangeBench(*options); }; });
   AddWorker(bench, chosen);

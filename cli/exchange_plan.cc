@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "transport/host_port.h"
 
 namespace sluice {
 namespace {
@@ -24,6 +25,10 @@ std::vector<std::string> Wrapped(const std::string& wrap, uint32_t number, std::
   return command;
 }
 
+void Append(const std::vector<std::string>& words, std::vector<std::string>* command) {
+  command->insert(command->end(), words.begin(), words.end());
+}
+
 ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
   ChildOptions child;
   child.name = absl::StrCat("shard ", shard);
@@ -36,6 +41,9 @@ ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
   if (shard > 0) {
     child.command.insert(child.command.end(), {"--coordinator", options.coordinator});
   }
+  Append(options.security.Arguments(), &child.command);
+  // Made-up gradients, at addresses that were asked for, for as long as it is measured.
+  if (!IsLoopback(address)) child.command.emplace_back("--allow-anonymous");
   child.environment = PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/shard-", shard, ".log");
   return child;
@@ -53,6 +61,7 @@ ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
        "--rank", absl::StrCat(rank), file ? "--table" : "--model",
        file ? gradients.table_path : gradients.model, "--elements",
        absl::StrCat(gradients.elements), "--seed", absl::StrCat(gradients.seed)});
+  Append(options.security.Arguments(), &child.command);
   child.environment = PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
   child.input = true;

@@ -9,6 +9,7 @@
 #include "cli/exchange_job.h"
 #include "cli/launch_plan.h"
 #include "sluice/v1/coordinator.pb.h"
+#include "transport/transport_options.h"
 
 namespace sluice {
 
@@ -17,6 +18,7 @@ struct ExchangePlanOptions {
   std::string program_folder;  // Of sluice-server.
   std::string job_path;
   ExchangeGradients gradients;
+  TransportOptions security;  // Of all of them.
   uint32_t workers = 0;
   std::vector<std::string> server_addresses;  // HOST:PORT of each shard that is to be started.
   std::string coordinator;                    // HOST:PORT of shard 0.

@@ -74,8 +74,9 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
   return turn;
 }
 
-void ExchangeSession::AskServers(const std::vector<std::string>& addresses) {
-  usage_ = std::make_unique<UsageClient>(addresses);
+void ExchangeSession::AskServers(const std::vector<std::string>& addresses,
+                                 std::shared_ptr<const Transport> transport) {
+  usage_ = std::make_unique<UsageClient>(addresses, std::move(transport));
 }
 
 std::optional<ServersUsage> ExchangeSession::TakeUsage() {

@@ -38,7 +38,8 @@ class ExchangeSession {
   absl::Status Start();
   // From here on turns say what the servers at these addresses, HOST:PORT, say of themselves; until
   // one does not answer, which usage_failure() tells then.
-  void AskServers(const std::vector<std::string>& addresses);
+  void AskServers(const std::vector<std::string>& addresses,
+                  std::shared_ptr<const Transport> transport);
   const absl::Status& usage_failure() const { return usage_failure_; }
   // One exchange of all workers, who begin it at the same moment.
   absl::StatusOr<Turn> TakeTurn(absl::Duration compute);

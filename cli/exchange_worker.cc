@@ -170,6 +170,13 @@ int RunExchangeWorker(const ExchangeWorkerOptions& options) {
     return 2;
   }
   RemoteSessionOptions session = OptionsFromJob(*job, options.coordinator, options.rank);
+  absl::StatusOr<std::shared_ptr<const Transport>> transport =
+      Transport::Open(options.security, session.logger);
+  if (!transport.ok()) {
+    std::cerr << transport.status().message() << "\n";
+    return 2;
+  }
+  session.transport = *std::move(transport);
   session.software_version = SLUICE_VERSION;
   ExchangeWorker worker(*table, options);
   const absl::Status status = worker.Run(MakeRemoteSession(std::move(session)).get());

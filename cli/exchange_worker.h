@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/exchange_job.h"
+#include "transport/transport_options.h"
 
 namespace sluice {
 
@@ -14,6 +15,7 @@ struct ExchangeWorkerOptions {
   std::string coordinator;  // HOST:PORT
   uint32_t rank = 0;
   ExchangeGradients gradients;
+  TransportOptions security;
 };
 
 // Until it is told to leave or standard input ends. Returns the exit code: 0; 1: the session

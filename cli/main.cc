@@ -22,6 +22,7 @@
 #include "cli/validate.h"
 #include "job/support.h"
 #include "synthetic/model_tables.h"
+#include "transport/transport_flags.h"
 
 namespace sluice {
 namespace {
@@ -100,8 +101,10 @@ void AddStatus(CLI::App* app, std::function<int()>* chosen) {
       ->type_name("HOST:PORT")
       ->capture_default_str();
   status->add_flag("--json", *json, "Print the coordinator's answer as JSON");
-  status->callback([coordinator, json, chosen] {
-    *chosen = [coordinator, json] { return ShowStatus(*coordinator, *json); };
+  auto security = std::make_shared<TransportOptions>();
+  AddTransportFlags(status, security.get());
+  status->callback([coordinator, json, security, chosen] {
+    *chosen = [=] { return ShowStatus(*coordinator, *json, *security); };
   });
 }
 

@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/status_client.h"
+#include "transport/transport.h"
 
 namespace sluice {
 namespace {
@@ -72,14 +73,24 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
   return Printable(text);
 }
 
-int ShowStatus(const std::string& coordinator, bool json) {
-  StatusClient client(coordinator);
+int ShowStatus(const std::string& coordinator, bool json, const TransportOptions& security) {
+  absl::StatusOr<std::shared_ptr<const Transport>> transport =
+      Transport::Open(security, Logger("status"));
+  if (!transport.ok()) {
+    std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
+    return 2;
+  }
+  StatusClient client(coordinator, *std::move(transport));
   client.Ask(kTimeout);
   absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
   if (!client.Take(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
-    const std::string text = absl::StrCat(
-        "error: nothing answers at ", coordinator, ": ", answer.status().message(),
-        "\nIs a job running there? Shard 0 is the coordinator; its --listen address goes here.\n");
+    const std::string text =
+        absl::IsUnauthenticated(answer.status())
+            ? absl::StrCat("error: ", answer.status().message(), "\n")
+            : absl::StrCat("error: nothing answers at ", coordinator, ": ",
+                           answer.status().message(),
+                           "\nIs a job running there? Shard 0 is the coordinator; its --listen "
+                           "address goes here.\n");
     std::fputs(text.c_str(), stderr);
     return 1;
   }

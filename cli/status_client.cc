@@ -36,7 +36,8 @@ class Question {
   }
 
   // `what` was asked for begins the message of an error.
-  bool Take(absl::Duration wait, absl::string_view what, absl::StatusOr<Reply>* answer) {
+  bool Take(absl::Duration wait, absl::string_view what, const Transport& transport,
+            absl::StatusOr<Reply>* answer) {
     if (context_ == nullptr) return false;
     void* tag = nullptr;
     bool ok = false;
@@ -48,7 +49,7 @@ class Question {
       *answer = std::exchange(reply_, {});
     } else {
       *answer = absl::Status(static_cast<absl::StatusCode>(status_.error_code()),
-                             absl::StrCat(what, ": ", status_.error_message()));
+                             absl::StrCat(what, ": ", transport.Explain(status_.error_message())));
     }
     return true;
   }
@@ -69,6 +70,7 @@ struct StatusClient::State {
   void Dial();
 
   std::string address;
+  std::shared_ptr<const Transport> transport;
   bool lost = false;  // Nobody was there at the last question.
   std::unique_ptr<v1::Coordinator::Stub> stub;
   Question<v1::GetStatusReply> status;
@@ -76,17 +78,15 @@ struct StatusClient::State {
 };
 
 void StatusClient::State::Dial() {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetMaxReceiveMessageSize(16 << 20);
-  stub = v1::Coordinator::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  stub = v1::Coordinator::NewStub(transport->DialForQuestions(address));
   lost = false;
 }
 
-StatusClient::StatusClient(const std::string& coordinator) : state_(std::make_unique<State>()) {
+StatusClient::StatusClient(const std::string& coordinator,
+                           std::shared_ptr<const Transport> transport)
+    : state_(std::make_unique<State>()) {
   state_->address = coordinator;
+  state_->transport = std::move(transport);
   state_->Dial();
 }
 
@@ -100,7 +100,8 @@ void StatusClient::Ask(absl::Duration timeout) {
 }
 
 bool StatusClient::Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>* answer) {
-  if (!state_->status.Take(wait, absl::StrCat("no status from ", state_->address), answer)) {
+  if (!state_->status.Take(wait, absl::StrCat("no status from ", state_->address),
+                           *state_->transport, answer)) {
     return false;
   }
   state_->lost = absl::IsUnavailable(answer->status());
@@ -119,7 +120,7 @@ void StatusClient::AskCheckpoint(const std::string& job_name, absl::Duration tim
 bool StatusClient::TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>* answer) {
   absl::StatusOr<v1::RequestCheckpointReply> reply = absl::UnavailableError("");
   if (!state_->checkpoint.Take(wait, absl::StrCat("no checkpoint from ", state_->address),
-                               &reply)) {
+                               *state_->transport, &reply)) {
     return false;
   }
   if (reply.ok()) {

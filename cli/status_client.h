@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "sluice/v1/coordinator.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -17,7 +18,8 @@ namespace sluice {
 class StatusClient {
  public:
   // `coordinator` is HOST:PORT. Dials when first asked; goes round any proxy.
-  explicit StatusClient(const std::string& coordinator);
+  explicit StatusClient(const std::string& coordinator,
+                        std::shared_ptr<const Transport> transport = Transport::Plain());
   ~StatusClient();
 
   // Asks, unless an answer is still awaited.

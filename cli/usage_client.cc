@@ -16,15 +16,12 @@ struct UsageClient::Server {
   grpc::Status Ask(absl::Duration timeout, v1::GetUsageReply* reply) const;
 
   std::string address;
+  std::shared_ptr<const Transport> transport;
   std::unique_ptr<v1::ParameterShard::Stub> stub;
 };
 
 void UsageClient::Server::Dial() {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  stub = v1::ParameterShard::NewStub(
-      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
+  stub = v1::ParameterShard::NewStub(transport->DialForQuestions(address));
 }
 
 grpc::Status UsageClient::Server::Ask(absl::Duration timeout, v1::GetUsageReply* reply) const {
@@ -47,10 +44,12 @@ void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
 
 }  // namespace
 
-UsageClient::UsageClient(const std::vector<std::string>& addresses) {
+UsageClient::UsageClient(const std::vector<std::string>& addresses,
+                         std::shared_ptr<const Transport> transport) {
   for (const std::string& address : addresses) {
     auto server = std::make_unique<Server>();
     server->address = address;
+    server->transport = transport;
     server->Dial();
     servers_.push_back(std::move(server));
   }
@@ -72,7 +71,7 @@ absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
     if (!status.ok()) {
       return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                           absl::StrCat("no answer from the server at ", server->address, ": ",
-                                       status.error_message()));
+                                       server->transport->Explain(status.error_message())));
     }
     usage.cpu_seconds += reply.processor_seconds();
     usage.peak_rss_bytes = std::max(usage.peak_rss_bytes, reply.peak_rss_bytes());

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "job/stage_times.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -24,7 +25,8 @@ struct ServersUsage {
 class UsageClient {
  public:
   // `addresses` are HOST:PORT. Goes round any proxy.
-  explicit UsageClient(const std::vector<std::string>& addresses);
+  explicit UsageClient(const std::vector<std::string>& addresses,
+                       std::shared_ptr<const Transport> transport = Transport::Plain());
   ~UsageClient();
 
   // Waits up to `timeout` for each. The error of a server that does not answer names it.

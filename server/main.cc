@@ -17,6 +17,8 @@
 #include "job/file/job_file.h"
 #include "server/http/http_server.h"
 #include "server/rpc/server.h"
+#include "transport/transport.h"
+#include "transport/transport_flags.h"
 
 namespace sluice {
 namespace {
@@ -42,6 +44,10 @@ struct Flags {
   std::string advertise;
   std::string coordinator;
   std::string http_listen;
+  bool http_tls = false;
+  std::string health_listen;
+  TransportOptions transport;
+  bool allow_anonymous = false;
   bool reflection = false;
   bool quiet = false;
 };
@@ -70,9 +76,19 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Address of shard 0; needed for other shards")
       ->type_name("HOST:PORT");
   app->add_option("--http-listen", flags->http_listen,
-                  "Status page, /metrics, /livez and /readyz; port 0: any free one; `off`: none "
-                  "[127.0.0.1:7071 on shard 0, off on others]")
+                  "Status page, /metrics, /livez, /readyz and /startupz; port 0: any free one; "
+                  "`off`: none [127.0.0.1:7071 on shard 0, off on others]")
       ->type_name("HOST:PORT");
+  app->add_flag("--http-tls", flags->http_tls,
+                "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option("--health-listen", flags->health_listen,
+                  "A second port with /livez, /readyz and /startupz only, always plaintext: for "
+                  "probes that cannot do TLS")
+      ->type_name("HOST:PORT");
+  AddTransportFlags(app, &flags->transport);
+  app->add_flag("--allow-anonymous", flags->allow_anonymous,
+                "Let whoever reaches --listen join, though it is not loopback and there is neither "
+                "--token-file nor --tls-ca");
   app->add_flag("--reflection", flags->reflection, "Let gRPC clients list the services");
   app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
 }
@@ -103,6 +119,21 @@ HttpView ViewOf(const ServerOptions& options, const Server& server) {
           .residual_energy = server.ResidualEnergy(),
           .stages = server.Stages(),
           .job = server.Status()};
+}
+
+std::vector<HttpOptions> HttpPorts(const Flags& flags) {
+  std::vector<HttpOptions> ports;
+  if (flags.http_listen != "off") {
+    ports.push_back({.listen = flags.http_listen});
+    if (flags.http_tls) {
+      ports.back().tls_cert = flags.transport.tls_cert;
+      ports.back().tls_key = flags.transport.tls_key;
+    }
+  }
+  if (!flags.health_listen.empty()) {
+    ports.push_back({.listen = flags.health_listen, .health_only = true});
+  }
+  return ports;
 }
 
 // Until the job has ended or a signal came and was dealt with.
@@ -144,12 +175,24 @@ int Run(Flags flags) {
   const LogLevel lowest = flags.quiet ? LogLevel::kWarning : LogLevel::kInfo;
   const Logger logger(absl::StrCat("shard-", flags.shard), lowest);
   const SteadyClock clock;
+  const absl::StatusOr<std::shared_ptr<const Transport>> transport =
+      Transport::Open(flags.transport, logger);
+  if (!transport.ok()) {
+    logger.Error(transport.status().message());
+    return kExitUsage;
+  }
+  if (flags.http_tls && flags.transport.tls_cert.empty()) {
+    logger.Error("--http-tls serves the certificate of --tls-cert and --tls-key: give them");
+    return kExitUsage;
+  }
   const ServerOptions options{
       .job = *job,
       .shard = flags.shard,
       .listen = flags.listen,
       .advertise = flags.advertise,
       .coordinator = flags.coordinator,
+      .transport = *transport,
+      .allow_anonymous = flags.allow_anonymous,
       .reflection = flags.reflection,
       .log_lowest = lowest,
       .software_version = SLUICE_VERSION,
@@ -161,19 +204,18 @@ int Run(Flags flags) {
     logger.Error(server.status().message());
     return absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitFailed;
   }
-  std::unique_ptr<HttpServer> http;
-  if (flags.http_listen != "off") {
-    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
-        flags.http_listen, [&options, &server] { return ViewOf(options, **server); });
+  const auto view = [&options, &server] { return ViewOf(options, **server); };
+  std::vector<std::unique_ptr<HttpServer>> http;
+  for (const HttpOptions& ask : HttpPorts(flags)) {
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(ask, view);
     if (!started.ok()) {
       logger.Error(started.status().message());
-      return kExitFailed;
+      return absl::IsInvalidArgument(started.status()) ? kExitUsage : kExitFailed;
     }
-    http = *std::move(started);
-    const size_t colon = flags.http_listen.rfind(':');
-    logger.Info("status page: http://",
-                flags.http_listen.substr(0, colon == std::string::npos ? 0 : colon), ":",
-                http->port(), "/");
+    http.push_back(*std::move(started));
+    logger.Info(
+        ask.health_only ? "health: " : "status page: ", ask.tls_cert.empty() ? "http" : "https",
+        "://", ask.listen.substr(0, ask.listen.rfind(':')), ":", http.back()->port(), "/");
   }
   return RunUntilEnd(server->get(), signals, logger);
 }

@@ -18,6 +18,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/file/job_file.h"
+#include "transport/transport.h"
+#include "transport/transport_flags.h"
 #include "worker/launch_environment.h"
 #include "worker/rpc/remote_session.h"
 #include "worker/signal_watch.h"
@@ -55,6 +57,7 @@ struct Flags {
   std::string report;
   std::string threads;
   bool quiet = false;
+  TransportOptions transport;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
@@ -79,6 +82,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "(default: 1 if the job has several workers, else LibTorch's choice)")
       ->type_name("N|auto");
   app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
+  AddTransportFlags(app, &flags->transport);
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
 }
@@ -187,6 +191,17 @@ int Run(const Flags& flags) {
   if (*rank == 0) {
     for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
   }
+  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
+  session_options.logger = logger;
+  absl::StatusOr<std::shared_ptr<const Transport>> transport =
+      Transport::Open(flags.transport, logger);
+  if (!transport.ok()) {
+    logger.Error(transport.status().message());
+    return kExitUsage;
+  }
+  session_options.transport = *std::move(transport);
+  const std::string warning = session_options.transport->WarningFor(flags.coordinator);
+  if (!warning.empty()) logger.Warning(warning);
   CurrentSession session;
   std::atomic<bool> stop = false;
   TrainOptions options;
@@ -204,8 +219,6 @@ int Run(const Flags& flags) {
         session.Abandon("stopped by a signal");
       },
       kStopGrace);
-  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
-  session_options.logger = logger;
   const absl::StatusOr<TrainReport> report =
       Train(*spec, std::move(session_options), &session, options, logger);
   return Conclude(*spec, *rank, flags, report, watch.received(), logger);

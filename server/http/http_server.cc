@@ -1,16 +1,15 @@
 #include "server/http/http_server.h"
 
-#include <CivetServer.h>
-#include <netinet/in.h>
+#include <httplib.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <exception>
-#include <future>
+#include <thread>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/http/metrics_text.h"
 #include "server/http/status_page.h"
@@ -18,111 +17,143 @@
 namespace sluice {
 namespace {
 
-struct Response {
+constexpr size_t kThreads = 4;
+constexpr std::chrono::seconds kPatience{5};  // With a client that is slow to ask or to read.
+constexpr size_t kRequestBytesMax = 64 << 10;
+
+struct Answer {
   int status = 200;
-  const char* reason = "OK";
   const char* type = "text/plain; charset=utf-8";
   std::string body;
 };
 
-Response Respond(const std::string& path, const std::function<HttpView()>& view) {
+Answer AnswerTo(const std::string& path, const std::function<HttpView()>& view, bool health_only) {
+  // It answers, hence it has started; the job may be waiting for others for long.
+  if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") return {.body = "alive\n"};
   if (path == "/readyz") {
     if (view().ready) return {.body = "ready\n"};
-    return {.status = 503, .reason = "Service Unavailable", .body = "the job has not started\n"};
+    return {.status = 503, .body = "the job has not started\n"};
   }
+  if (health_only) return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
   if (path == "/metrics") {
     const HttpView seen = view();
     if (!seen.metrics_enabled) {
-      return {.status = 404, .reason = "Not Found", .body = "the job has metrics.enabled: false\n"};
+      return {.status = 404, .body = "the job has metrics.enabled: false\n"};
     }
     return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = MetricsText(seen)};
   }
   if (path == "/") return {.type = "text/html; charset=utf-8", .body = StatusPage(view())};
-  return {
-      .status = 404, .reason = "Not Found", .body = "there are /, /metrics, /livez and /readyz\n"};
+  return {.status = 404, .body = "there are /, /metrics, /livez, /readyz and /startupz\n"};
 }
 
-void Write(mg_connection* connection, const Response& response) {
-  mg_printf(
-      connection,
-      "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\n"
-      "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n",
-      response.status, response.reason, response.type, response.body.size());
-  mg_write(connection, response.body.data(), response.body.size());
+// Of the moment: files that have changed count from the next connection on.
+int UseFiles(SSL* ssl, void* argument) {
+  const auto* const options = static_cast<const HttpOptions*>(argument);
+  return SSL_use_certificate_chain_file(ssl, options->tls_cert.c_str()) == 1 &&
+         SSL_use_PrivateKey_file(ssl, options->tls_key.c_str(), SSL_FILETYPE_PEM) == 1;
 }
 
-// Connects to the port on this host and hangs up.
-void Knock(int port) {
-  const int socket_fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket_fd < 0) return;
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  (void)::connect(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  ::close(socket_fd);
-}
-
-class Handler final : public CivetHandler {
+class HttplibServer final : public HttpServer {
  public:
-  explicit Handler(std::function<HttpView()> view) : view_(std::move(view)) {}
-
-  bool handleGet(CivetServer* /*server*/, mg_connection* connection) override {
-    const mg_request_info* const request = mg_get_request_info(connection);
-    try {
-      Write(connection, Respond(request->local_uri != nullptr ? request->local_uri : "/", view_));
-    } catch (const std::exception& failure) {  // prometheus-cpp may throw.
-      Write(connection, {.status = 500,
-                         .reason = "Internal Server Error",
-                         .body = absl::StrCat(failure.what(), "\n")});
-    }
-    return true;
+  HttplibServer(HttpOptions options, std::function<HttpView()> view)
+      : options_(std::move(options)), view_(std::move(view)), server_(Make()) {
+    server_->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
+    server_->set_keep_alive_max_count(1);
+    server_->set_read_timeout(kPatience);
+    server_->set_write_timeout(kPatience);
+    server_->set_payload_max_length(kRequestBytesMax);
+    // Without SO_REUSEPORT, by which two servers would share a port.
+    server_->set_socket_options([](socket_t socket) {
+      const int yes = 1;
+      (void)::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    });
+    server_->set_pre_routing_handler(
+        [this](const httplib::Request& request, httplib::Response& response) {
+          Respond(request, &response);
+          return httplib::Server::HandlerResponse::Handled;
+        });
+  }
+  ~HttplibServer() override {
+    server_->stop();
+    if (thread_.joinable()) thread_.join();
   }
 
+  absl::Status Listen();
+  int port() const override { return port_; }
+
  private:
+  std::unique_ptr<httplib::Server> Make() {
+    if (options_.tls_cert.empty()) return std::make_unique<httplib::Server>();
+    return std::make_unique<httplib::SSLServer>([this](SSL_CTX& context) {
+      SSL_CTX_set_min_proto_version(&context, TLS1_2_VERSION);
+      SSL_CTX_set_cert_cb(&context, &UseFiles, &options_);
+      return true;
+    });
+  }
+  void Respond(const httplib::Request& request, httplib::Response* response) const;
+
+  HttpOptions options_;
   const std::function<HttpView()> view_;
+  const std::unique_ptr<httplib::Server> server_;
+  int port_ = 0;
+  std::thread thread_;
 };
 
-class CivetHttpServer final : public HttpServer {
- public:
-  CivetHttpServer(const std::string& listen, std::function<HttpView()> view)
-      : handler_(std::move(view)),
-        server_(std::vector<std::string>{"listening_ports", listen, "num_threads", "4",
-                                         "request_timeout_ms", "5000", "enable_keep_alive", "no"}) {
-    server_.addHandler("/", handler_);
-  }
-  // Handlers end before what they use.
-  ~CivetHttpServer() override {
-    const int own_port = port();
-    std::future<void> closed = std::async(std::launch::async, [this] { server_.close(); });
-    // civetweb's accepting thread notices the end only every 2 s, or when somebody connects.
-    while (closed.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) {
-      Knock(own_port);
+void HttplibServer::Respond(const httplib::Request& request, httplib::Response* response) const {
+  Answer answer;
+  if (request.method != "GET" && request.method != "HEAD") {
+    answer = {.status = 405, .body = "this server is only to be read\n"};
+  } else {
+    try {
+      answer = AnswerTo(request.path, view_, options_.health_only);
+    } catch (const std::exception& failure) {  // prometheus-cpp may throw.
+      answer = {.status = 500, .body = absl::StrCat(failure.what(), "\n")};
     }
   }
+  response->status = answer.status;
+  response->set_content(answer.body, answer.type);
+  response->set_header("Cache-Control", "no-store");
+  response->set_header("X-Content-Type-Options", "nosniff");
+}
 
-  int port() const override {
-    mg_server_port port{};
-    return mg_get_server_ports(server_.getContext(), 1, &port) == 1 ? port.port : 0;
+absl::Status HttplibServer::Listen() {
+  const std::string& listen = options_.listen;
+  const size_t colon = listen.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", listen, "\" is not HOST:PORT, such as 127.0.0.1:7071"));
   }
-
- private:
-  Handler handler_;
-  CivetServer server_;
-};
+  std::string host = listen.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (port == 0) {
+    port = server_->bind_to_any_port(host);
+  } else if (!server_->bind_to_port(host, port)) {
+    port = -1;
+  }
+  if (port <= 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot serve HTTP on ", listen, ": is the port taken, is the address of this host?"));
+  }
+  port_ = port;
+  thread_ = std::thread([this] { server_->listen_after_bind(); });
+  // Else `stop` could come before there is anything to stop.
+  while (!server_->is_running()) std::this_thread::yield();
+  return absl::OkStatus();
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& listen,
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions options,
                                                               std::function<HttpView()> view) {
-  try {
-    return std::make_unique<CivetHttpServer>(listen, std::move(view));
-  } catch (const std::exception& failure) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot serve HTTP on ", listen, " (", failure.what(),
-                     "): is the port taken, is the address of this host?"));
-  }
+  auto server = std::make_unique<HttplibServer>(std::move(options), std::move(view));
+  const absl::Status listening = server->Listen();
+  if (!listening.ok()) return listening;
+  return server;
 }
 
 }  // namespace sluice

@@ -1,4 +1,4 @@
-// HttpServer: /metrics, /livez, /readyz and the status page of one server, read-only.
+// HttpServer: /metrics, the status page, /livez, /readyz and /startupz of one server, read-only.
 // `view` is called on its threads, for each request.
 #pragma once
 
@@ -11,10 +11,18 @@
 
 namespace sluice {
 
+struct HttpOptions {
+  std::string listen{};      // HOST:PORT, port 0: any that is free.
+  bool health_only = false;  // /livez, /readyz and /startupz, and nothing else.
+  // PEM files; both empty: plaintext. Read at each handshake: a new certificate needs no restart.
+  std::string tls_cert{};
+  std::string tls_key{};
+};
+
 class HttpServer {
  public:
-  // `listen`: HOST:PORT, port 0: any that is free. UNAVAILABLE: cannot listen there.
-  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const std::string& listen,
+  // UNAVAILABLE: cannot listen there. INVALID_ARGUMENT: not HOST:PORT.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpOptions options,
                                                            std::function<HttpView()> view);
   // Waits for requests under way.
   virtual ~HttpServer() = default;

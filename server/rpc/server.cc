@@ -20,7 +20,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kMessageBytesMax = 64 << 20;
 // Of one stream. Many times what bundles of two steps can bring.
 constexpr size_t kAnswerQueueMax = 1 << 16;
 constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
@@ -81,21 +80,6 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   return out;
 }
 
-// A connection of its own, so that bulk data cannot starve the shard's lease.
-std::shared_ptr<grpc::Channel> ControlChannel(const std::string& address) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
-  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-}
-
 // A checkpoint that a server which is to stop waits for. Shared with the call that asks for it,
 // which may outlive the server.
 struct LastCheckpoint {
@@ -119,9 +103,10 @@ struct LastCheckpoint {
   std::unique_ptr<v1::Coordinator::Stub> stub;
 };
 
-// Asks the coordinator at `address`.
-void RequestFrom(const std::string& address, const std::shared_ptr<LastCheckpoint>& last) {
-  last->stub = v1::Coordinator::NewStub(ControlChannel(address));
+// Asks the coordinator on the other end of `channel`.
+void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
+                 const std::shared_ptr<LastCheckpoint>& last) {
+  last->stub = v1::Coordinator::NewStub(channel);
   last->context.set_deadline(std::chrono::system_clock::now() +
                              absl::ToChronoMilliseconds(kCheckpointPatience));
   last->stub->async()->RequestCheckpoint(
@@ -231,7 +216,7 @@ absl::Status GrpcServer::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options_.listen, grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort(options_.listen, options_.transport->ToListen(), &port_);
   builder.RegisterService(&parameters_);
   if (store_ != nullptr) builder.RegisterService(store_.get());
   if (coordinator_ != nullptr) {
@@ -257,6 +242,8 @@ absl::Status GrpcServer::Listen() {
   logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, port_),
                address_ == WithPort(options_.listen, port_) ? "" : ", known as ",
                address_ == WithPort(options_.listen, port_) ? "" : address_);
+  const std::string warning = options_.transport->WarningFor(options_.listen);
+  if (!warning.empty()) logger_.Warning(warning);
   StartAgent();
   return absl::OkStatus();
 }
@@ -271,12 +258,14 @@ void GrpcServer::StartAgent() {
   options.hello.server_incarnation = options_.server_incarnation;
   options.hello.software_version = options_.software_version;
   options.coordinator = here ? address_ : options_.coordinator;
+  options.transport = options_.transport;
   options.heartbeat = options_.job.server.heartbeat;
   options.lease = options_.job.server.lease;
   options.join_timeout = options_.job.server.join_timeout;
   if (options_.job.checkpoint.enabled()) options.wait_limit = options_.job.server.wait_limit;
+  // A connection of its own, so that bulk data cannot starve the shard's lease.
   std::shared_ptr<grpc::Channel> channel =
-      here ? server_->InProcessChannel({}) : ControlChannel(options_.coordinator);
+      here ? server_->InProcessChannel({}) : options_.transport->Dial(options_.coordinator);
   MutexLock lock(&mutex_);
   agent_ =
       std::make_unique<ShardAgent>(std::move(options), std::move(channel), &host_, clock_, logger_);
@@ -314,7 +303,7 @@ void GrpcServer::Stop(absl::string_view reason) {
   stop_at_ = clock_->Now() + kCheckpointPatience;
   last_checkpoint_ = std::make_shared<LastCheckpoint>(logger_);
   if (coordinator_ == nullptr) {
-    RequestFrom(options_.coordinator, last_checkpoint_);
+    RequestFrom(options_.transport->Dial(options_.coordinator), last_checkpoint_);
     return;
   }
   const CheckpointToken token = coordinator_->RequestCheckpoint(
@@ -349,7 +338,7 @@ absl::Status CheckOptions(const ServerOptions& options) {
           absl::StrCat("\"", *address, "\" is not HOST:PORT, such as 127.0.0.1:7070"));
     }
   }
-  return absl::OkStatus();
+  return options.transport->MayListen(options.listen, options.allow_anonymous);
 }
 
 }  // namespace

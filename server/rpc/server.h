@@ -14,6 +14,7 @@
 #include "job/stage_times.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -23,6 +24,9 @@ struct ServerOptions {
   std::string listen{};       // host:port; port 0: any that is free.
   std::string advertise{};    // Where workers reach it; empty: as `listen`, with the port taken.
   std::string coordinator{};  // host:port of shard 0; unused by shard 0 itself.
+  std::shared_ptr<const Transport> transport = Transport::Plain();
+  // Others than this host may connect without showing anything of themselves.
+  bool allow_anonymous = false;
   bool reflection = false;
   LogLevel log_lowest = LogLevel::kInfo;  // What is below it is not logged.
   size_t message_bytes_max = 64 << 20;    // A larger request ends its stream.

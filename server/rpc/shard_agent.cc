@@ -123,6 +123,11 @@ void ShardAgent::Run() {
   while (!ShouldStop()) {
     const grpc::Status status = Attach();
     if (ShouldStop()) break;
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+      EndWith(JobPhase::kFailed, absl::StrCat("the coordinator (", options_.coordinator,
+                                              ") refuses this shard: ", status.error_message()));
+      break;
+    }
     if (IsFinal(status)) {
       EndWith(JobPhase::kFailed, status.error_message());
       break;
@@ -142,7 +147,8 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
   }
   EndWith(JobPhase::kFailed,
           absl::StrCat("the coordinator (", options_.coordinator, ") could not be reached for ",
-                       absl::FormatDuration(patience), ": ", status.error_message()));
+                       absl::FormatDuration(patience), ": ",
+                       options_.transport->Explain(status.error_message())));
   return true;
 }
 

@@ -17,6 +17,7 @@
 #include "server/core/coordinator.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -25,6 +26,7 @@ class ShardAgent {
   struct Options {
     ShardArrival hello;       // But for what the host works for.
     std::string coordinator;  // Its address, for messages.
+    std::shared_ptr<const Transport> transport = Transport::Plain();  // Likewise.
     absl::Duration heartbeat = absl::Seconds(1);
     absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
     absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.

@@ -86,6 +86,7 @@ ExchangePlanOptions SmallPlan() {
   options.program_folder = "/bin";
   options.job_path = "/tmp/job.yaml";
   options.gradients.elements = 1000;
+  options.security.tls_ca = "ca.pem";
   options.workers = 2;
   options.server_addresses = {"10.0.0.1:7070", "10.0.0.2:7071"};
   options.coordinator = "10.0.0.1:7070";
@@ -98,14 +99,15 @@ TEST(ExchangePlanTest, CommandLines) {
   const LaunchPlan plan = MakeExchangePlan(SmallPlan());
   ASSERT_THAT(plan.shards, SizeIs(2));
   ASSERT_THAT(plan.workers, SizeIs(2));
-  EXPECT_THAT(plan.shards[1].command,
-              ElementsAre("/bin/sluice-server", "--job", "/tmp/job.yaml", "--shard", "1",
-                          "--listen", "10.0.0.2:7071", "--advertise", "10.0.0.2:7071",
-                          "--http-listen", "off", "--coordinator", "10.0.0.1:7070"));
+  EXPECT_THAT(
+      plan.shards[1].command,
+      ElementsAre("/bin/sluice-server", "--job", "/tmp/job.yaml", "--shard", "1", "--listen",
+                  "10.0.0.2:7071", "--advertise", "10.0.0.2:7071", "--http-listen", "off",
+                  "--coordinator", "10.0.0.1:7070", "--tls-ca", "ca.pem", "--allow-anonymous"));
   EXPECT_THAT(plan.workers[1].command,
               ElementsAre("/bin/sluice", "bench", "exchange-worker", "--job", "/tmp/job.yaml",
                           "--coordinator", "10.0.0.1:7070", "--rank", "1", "--model", "resnet50",
-                          "--elements", "1000", "--seed", "1"));
+                          "--elements", "1000", "--seed", "1", "--tls-ca", "ca.pem"));
   EXPECT_TRUE(plan.workers[1].input);
   EXPECT_FALSE(plan.shards[1].input);
   EXPECT_THAT(plan.workers[0].environment, ElementsAre("HOME=/root"));

@@ -28,8 +28,10 @@ on() {  # on HOST LOG PROGRAM ARGS...
   ip netns exec "$host" timeout 90 "$@" >"$work/$log.log" 2>&1 &
   pids+=($!)
 }
-on "$a" shard-0 "$bin/sluice-server" --job "$job" --shard 0 --listen 10.77.0.1:7070 --http-listen 10.77.0.1:7071
-on "$b" shard-1 "$bin/sluice-server" --job "$job" --shard 1 --listen 10.77.0.2:7070 --coordinator 10.77.0.1:7070
+on "$a" shard-0 "$bin/sluice-server" --job "$job" --shard 0 --listen 10.77.0.1:7070 --http-listen 10.77.0.1:7071 \
+  --allow-anonymous
+on "$b" shard-1 "$bin/sluice-server" --job "$job" --shard 1 --listen 10.77.0.2:7070 --coordinator 10.77.0.1:7070 \
+  --allow-anonymous
 on "$a" worker-0 "$bin/sluice-worker" --job "$job" --coordinator 10.77.0.1:7070 --rank 0 --report "$work/0.json"
 RANK=1 WORLD_SIZE=2 on "$b" worker-1 "$bin/sluice-worker" --job "$job" --coordinator 10.77.0.1:7070 --report "$work/1.json"
 

@@ -1,6 +1,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +12,8 @@
 #include "server/http/http_server.h"
 #include "server/http/metrics_text.h"
 #include "server/http/status_page.h"
+#include "tests/transport/certificates.h"
+#include "tests/transport/temporary_folder.h"
 
 namespace sluice {
 namespace {
@@ -138,10 +141,11 @@ TEST(StatusPage, EscapesWhatOthersWrote) {
 
 TEST(HttpServer, AnswersItsPaths) {
   HttpView view = ExampleView();
-  const auto server = HttpServer::Start("127.0.0.1:0", [&view] { return view; });
+  const auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, [&view] { return view; });
   ASSERT_TRUE(server.ok()) << server.status();
   const int port = (*server)->port();
   EXPECT_THAT(Get(port, "/livez"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(port, "/startupz"), StartsWith("HTTP/1.1 200"));
   EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
   view.ready = true;
   EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
@@ -153,18 +157,66 @@ TEST(HttpServer, AnswersItsPaths) {
   EXPECT_THAT(Get(port, "/nothing"), StartsWith("HTTP/1.1 404"));
 }
 
+TEST(HttpServer, AHealthPortHasThreePathsAndNothingElse) {
+  HttpView view = ExampleView();
+  const auto server =
+      HttpServer::Start({.listen = "127.0.0.1:0", .health_only = true}, [&view] { return view; });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->port();
+  EXPECT_THAT(Get(port, "/livez"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(port, "/startupz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
+  view.ready = true;
+  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
+  for (const char* path : {"/", "/metrics", "/livez/", "//livez", "/readyz/..", "/nothing"}) {
+    EXPECT_THAT(Get(port, path), StartsWith("HTTP/1.1 404")) << path;
+  }
+}
+
+TEST(HttpServer, ACertificateThatChangesIsTheNextConnections) {
+  const TemporaryFolder folder;
+  TestCa ca(folder.path(), "ca");
+  ca.Certify("own");
+  const auto server = HttpServer::Start({.listen = "127.0.0.1:0",
+                                         .tls_cert = folder.Path("own.pem"),
+                                         .tls_key = folder.Path("own.key")},
+                                        [] { return ExampleView(); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto asked = [&] {
+    httplib::SSLClient client("127.0.0.1", (*server)->port());
+    client.set_ca_cert_path(ca.path().c_str());
+    client.enable_server_certificate_verification(true);
+    const httplib::Result result = client.Get("/livez");
+    return result && result->status == 200;
+  };
+  EXPECT_TRUE(asked());
+  ca.Certify("own", {.subject_alt_name = "DNS:elsewhere"});
+  EXPECT_FALSE(asked());
+  ca.Certify("own");
+  EXPECT_TRUE(asked());
+  EXPECT_THAT(Get((*server)->port(), "/livez"), Not(HasSubstr("alive"))) << "in plaintext";
+}
+
+TEST(HttpServer, WhatIsNoAddressIsRefused) {
+  for (const char* address : {"", "127.0.0.1", ":7071", "127.0.0.1:x", "127.0.0.1:65536"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        HttpServer::Start({.listen = address}, [] { return HttpView(); }).status()))
+        << address;
+  }
+}
+
 TEST(HttpServer, NoExceptionLeavesAHandler) {
   const auto server = HttpServer::Start(
-      "127.0.0.1:0", []() -> HttpView { throw std::runtime_error("broken view"); });
+      {.listen = "127.0.0.1:0"}, []() -> HttpView { throw std::runtime_error("broken view"); });
   ASSERT_TRUE(server.ok()) << server.status();
   EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 500"));
 }
 
 TEST(HttpServer, ATakenPortIsAnErrorThatNamesIt) {
-  const auto first = HttpServer::Start("127.0.0.1:0", [] { return HttpView(); });
+  const auto first = HttpServer::Start({.listen = "127.0.0.1:0"}, [] { return HttpView(); });
   ASSERT_TRUE(first.ok()) << first.status();
   const std::string address = absl::StrCat("127.0.0.1:", (*first)->port());
-  const auto second = HttpServer::Start(address, [] { return HttpView(); });
+  const auto second = HttpServer::Start({.listen = address}, [] { return HttpView(); });
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
 }

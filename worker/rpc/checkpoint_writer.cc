@@ -10,6 +10,7 @@ namespace sluice {
 CheckpointWriter::CheckpointWriter(Options options)
     : options_(std::move(options)),
       coordinator_({.address = options_.coordinator,
+                    .transport = options_.transport,
                     .rank = options_.sender.rank,
                     .backoff_min = options_.backoff_min,
                     .backoff_max = options_.backoff_max,

@@ -27,6 +27,7 @@ class CheckpointWriter {
  public:
   struct Options {
     std::string coordinator;  // host:port
+    std::shared_ptr<const Transport> transport = Transport::Plain();
     std::string dir;
     StoreClient* store = nullptr;  // Not null: what is written goes there, not into `dir`.
     Sender sender;

@@ -22,7 +22,7 @@ absl::Status Cancelled(absl::string_view what) {
 CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
       gate_(options_.clock),
-      stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))) {}
+      stub_(v1::Coordinator::NewStub(options_.transport->Dial(options_.address))) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
                                                       absl::Duration timeout,
@@ -63,14 +63,16 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     if (status.ok()) return reply;
     if (cancelled) return Cancelled(what);
     if (!MayPass(status)) {
-      return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
-                                           " did not let rank ", options_.rank, " ", what));
+      return ToStatus(status,
+                      absl::StrCat("the coordinator at ", options_.address, " did not let rank ",
+                                   options_.rank, " ", what),
+                      *options_.transport);
     }
     const absl::Duration left = until - options_.clock->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::UnavailableError(absl::StrCat(
           "the coordinator at ", options_.address, " cannot be reached for ",
-          absl::FormatDuration(timeout), " (", Reason(status),
+          absl::FormatDuration(timeout), " (", Reason(status, *options_.transport),
           "): is the sluice-server of shard 0 running there, and is the address right?"));
     }
     if (!SleepFor(std::min(backoff, left))) return Cancelled(what);

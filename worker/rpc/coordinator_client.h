@@ -11,6 +11,7 @@
 #include "job/exchange.h"
 #include "job/snapshot.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
+#include "transport/transport.h"
 #include "worker/rpc/call_gate.h"
 
 namespace sluice {
@@ -19,6 +20,7 @@ class CoordinatorClient {
  public:
   struct Options {
     std::string address;
+    std::shared_ptr<const Transport> transport = Transport::Plain();
     uint32_t rank = 0;
     absl::Duration backoff_min;
     absl::Duration backoff_max;

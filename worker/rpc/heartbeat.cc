@@ -16,7 +16,7 @@ constexpr size_t kReportsMax = 64;
 
 Heartbeat::Heartbeat(Options options)
     : options_(std::move(options)),
-      stub_(v1::Coordinator::NewStub(MakeChannel(options_.address))),
+      stub_(v1::Coordinator::NewStub(options_.transport->Dial(options_.address))),
       last_answer_(options_.clock->Now()),
       server_incarnation_(options_.server_incarnation),
       thread_([this] { Run(); }) {}
@@ -90,10 +90,13 @@ absl::Status Heartbeat::Beat() {
   }
   if (!status.ok()) {
     if (MayPass(status) || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return Missed(Reason(status));
+      return Missed(Reason(status, *options_.transport));
     }
-    return ToStatus(status, absl::StrCat("the coordinator at ", options_.address,
-                                         " no longer knows this worker"));
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+    return ToStatus(status,
+                    absl::StrCat("the coordinator at ", options_.address,
+                                 refused ? " refuses this worker" : " no longer knows this worker"),
+                    *options_.transport);
   }
   if (reply.phase() == v1::JOB_PHASE_FAILED) {
     return absl::AbortedError(reply.failure().empty() ? "the job has failed" : reply.failure());

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -21,6 +22,7 @@ class Heartbeat {
  public:
   struct Options {
     std::string address;
+    std::shared_ptr<const Transport> transport = Transport::Plain();
     absl::Duration interval;
     absl::Duration lease;
     absl::Duration patience;          // So long the coordinator may be away: the lease, or more.

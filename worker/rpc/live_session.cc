@@ -31,6 +31,7 @@ std::unique_ptr<StoreClient> MakeStore(const RemoteSessionOptions& options,
   if (!options.checkpoint.enabled() || !options.checkpoint.at_shards()) return nullptr;
   return std::make_unique<StoreClient>(StoreClient::Options{.sender = membership.sender,
                                                             .shards = membership.shards,
+                                                            .transport = options.transport,
                                                             .backoff_min = options.backoff_min,
                                                             .backoff_max = options.backoff_max,
                                                             .clock = options.clock});
@@ -41,6 +42,7 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
   if (!options.checkpoint.enabled()) return nullptr;
   return std::make_unique<CheckpointWriter>(
       CheckpointWriter::Options{.coordinator = options.coordinator,
+                                .transport = options.transport,
                                 .dir = options.checkpoint.dir,
                                 .store = store,
                                 .sender = membership.sender,
@@ -77,8 +79,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     Sender sender = membership.sender;
     sender.server_incarnation = membership.shards[shard].server_incarnation;
     ShardLink& link = links_[shard];
-    link.stream = std::make_unique<ShardStream>(shard, membership.shards[shard].address, sender,
-                                                this, &stages_);
+    link.stream = std::make_unique<ShardStream>(shard, membership.shards[shard].address,
+                                                *options.transport, sender, this, &stages_);
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
@@ -87,6 +89,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
   strand_ = std::thread([this] { RunStrand(); });
   heartbeat_ = std::make_unique<Heartbeat>(Heartbeat::Options{
       .address = options.coordinator,
+      .transport = options.transport,
       .interval = membership.heartbeat,
       .lease = membership.lease,
       .patience = options.checkpoint.enabled() ? std::max(membership.lease, options.wait_limit)

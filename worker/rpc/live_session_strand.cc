@@ -56,11 +56,12 @@ void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
   ShardLink& link = links_[shard];
   if (!MayPass(status)) {
     if (leaving_) return;
-    (void)FailLocked(ToStatus(status, absl::StrCat("shard ", shard, " at ", link.stream->address(),
-                                                   " ended the stream")));
+    (void)FailLocked(ToStatus(
+        status, absl::StrCat("shard ", shard, " at ", link.stream->address(), " ended the stream"),
+        *options_.transport));
     return;
   }
-  link.trouble = Reason(status);
+  link.trouble = Reason(status, *options_.transport);
   const absl::Time now = clock_.Now();
   link.silent_since = std::min(link.silent_since, now);
   if (now - link.silent_since >= patience_) {

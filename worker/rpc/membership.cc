@@ -1,7 +1,7 @@
 #include "worker/rpc/membership.h"
 
 #include "absl/strings/str_cat.h"
-#include "worker/rpc/connection.h"
+#include "transport/transport.h"
 #include "worker/rpc/exchange_messages.h"
 
 namespace sluice {

@@ -36,6 +36,7 @@ class RemoteSession final : public Session {
   explicit RemoteSession(RemoteSessionOptions options)
       : options_(Completed(std::move(options))),
         coordinator_({.address = options_.coordinator,
+                      .transport = options_.transport,
                       .rank = options_.rank,
                       .backoff_min = options_.backoff_min,
                       .backoff_max = options_.backoff_max,

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "job/job_spec.h"
+#include "transport/transport.h"
 #include "worker/core/session.h"
 
 namespace sluice {
@@ -28,6 +29,7 @@ struct RemoteSessionOptions {
   // RollbackError.
   CheckpointSpec checkpoint;
   std::string software_version;
+  std::shared_ptr<const Transport> transport = Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.
   absl::Duration join_timeout =
       absl::Seconds(60);  // To reach the coordinator, since workers may start first.

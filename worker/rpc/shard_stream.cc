@@ -145,13 +145,13 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-ShardStream::ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events,
-                         StageTimes* stages)
+ShardStream::ShardStream(uint32_t shard, std::string address, const Transport& transport,
+                         const Sender& sender, Events* events, StageTimes* stages)
     : shard_(shard),
       address_(std::move(address)),
       events_(events),
       stages_(stages),
-      channel_(MakeChannel(address_)),
+      channel_(transport.Dial(address_)),
       stub_(channel_),
       sender_(sender) {}
 

@@ -16,6 +16,7 @@
 #include "job/exchange.h"
 #include "job/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -32,8 +33,8 @@ class ShardStream {
   };
 
   // `events` and `stages` must outlive this. `sender` opens each stream.
-  ShardStream(uint32_t shard, std::string address, const Sender& sender, Events* events,
-              StageTimes* stages);
+  ShardStream(uint32_t shard, std::string address, const Transport& transport, const Sender& sender,
+              Events* events, StageTimes* stages);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 

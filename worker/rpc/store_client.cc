@@ -25,7 +25,7 @@ StoreClient::StoreClient(Options options) : options_(std::move(options)), gate_(
 
 // One for each part: checkpoints are far apart.
 std::unique_ptr<v1::CheckpointStore::Stub> StoreClient::Connect(uint32_t shard) const {
-  return v1::CheckpointStore::NewStub(MakeChannel(options_.shards[shard].address));
+  return v1::CheckpointStore::NewStub(options_.transport->Dial(options_.shards[shard].address));
 }
 
 Sender StoreClient::SenderTo(uint32_t shard) const {
@@ -61,7 +61,8 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
     if (status.ok() && reply.part().error().empty()) return part;
     if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
     if (!MayPass(status)) {
-      return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name));
+      return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
+                      *options_.transport);
     }
     if (!gate_.SleepFor(backoff)) return Cancelled();
   }
@@ -119,9 +120,12 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     // Fenced: the job has gone back meanwhile.
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
         (MayPass(status) && options_.clock->Now() >= until)) {
-      return RollbackError(absl::StrCat(where, " cannot be had now: ", Reason(status)));
+      return RollbackError(
+          absl::StrCat(where, " cannot be had now: ", Reason(status, *options_.transport)));
     }
-    if (!MayPass(status)) return ToStatus(status, absl::StrCat("reading ", where));
+    if (!MayPass(status)) {
+      return ToStatus(status, absl::StrCat("reading ", where), *options_.transport);
+    }
     if (!gate_.SleepFor(backoff)) return Cancelled();
   }
 }

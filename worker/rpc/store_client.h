@@ -14,6 +14,7 @@
 #include "job/exchange.h"
 #include "job/snapshot.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
+#include "transport/transport.h"
 #include "worker/rpc/call_gate.h"
 #include "worker/rpc/membership.h"
 
@@ -24,6 +25,7 @@ class StoreClient {
   struct Options {
     Sender sender;
     std::vector<ShardSeat> shards;
+    std::shared_ptr<const Transport> transport = Transport::Plain();
     absl::Duration backoff_min;
     absl::Duration backoff_max;
     const Clock* clock = nullptr;

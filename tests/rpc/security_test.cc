@@ -1,0 +1,287 @@
+// Servers and sessions with TLS and tokens: who gets in, who does not, and what they are told.
+#include <gmock/gmock.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "server/rpc/server.h"
+#include "sluice/v1/checkpoint_store.pb.h"
+#include "sluice/v1/coordinator.grpc.pb.h"
+#include "sluice/v1/parameter_shard.pb.h"
+#include "sluice/v1/shard_control.pb.h"
+#include "tests/transport/certificates.h"
+#include "tests/transport/temporary_folder.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+const std::string kToken(32, 'a');
+const std::string kNewToken(32, 'b');
+
+class SecurityTest : public ::testing::Test {
+ protected:
+  SecurityTest() : ca_(folder_.path(), "ca"), other_ca_(folder_.path(), "other-ca") {
+    ca_.Certify("server");
+    ca_.Certify("client");
+    ca_.Certify("elsewhere", {.subject_alt_name = "DNS:elsewhere,IP:10.0.0.1"});
+    other_ca_.Certify("stranger");
+    folder_.Write("token", kToken + "\n");
+    folder_.Write("wrong-token", std::string(32, 'x'));
+  }
+  // Shard 0 last: it waits a while for streams that are still open.
+  void TearDown() override {
+    while (!servers_.empty()) servers_.pop_back();
+  }
+
+  // Names of files in the folder; empty: none.
+  TransportOptions Files(const std::string& certificate, const std::string& ca,
+                         const std::string& token = "") const {
+    TransportOptions files;
+    if (!certificate.empty()) {
+      files.tls_cert = folder_.Path(certificate + ".pem");
+      files.tls_key = folder_.Path(certificate + ".key");
+    }
+    if (!ca.empty()) files.tls_ca = folder_.Path(ca + ".pem");
+    if (!token.empty()) files.token_file = folder_.Path(token);
+    return files;
+  }
+  static std::shared_ptr<const Transport> Open(const TransportOptions& files) {
+    const auto transport = Transport::Open(files, Logger("test"));
+    Check(transport.ok(), transport.status().message());
+    return *transport;
+  }
+
+  static JobSpec Job(uint32_t shards) {
+    JobSpec job;
+    job.name = "test";
+    job.hash = 9;
+    job.workers = 1;
+    job.shards = shards;
+    job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
+    job.compression.uplink.codec = CodecId::kNone;
+    job.compression.downlink.codec = CodecId::kNone;
+    job.compression.min_elements = 0;
+    job.server.heartbeat = absl::Milliseconds(50);
+    return job;
+  }
+  void StartServer(uint32_t shard, uint32_t shards, std::shared_ptr<const Transport> transport) {
+    absl::StatusOr<std::unique_ptr<Server>> server =
+        Server::Start({.job = Job(shards),
+                       .shard = shard,
+                       .listen = "127.0.0.1:0",
+                       .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                       .transport = std::move(transport),
+                       .software_version = "1",
+                       .job_uid = 77,
+                       .server_incarnation = 5},
+                      &clock_);
+    ASSERT_TRUE(server.ok()) << server.status();
+    servers_.push_back(*std::move(server));
+  }
+  // How a question to a server ends, on a connection of its own.
+  grpc::Status Ask(const std::shared_ptr<const Transport>& transport) const {
+    const auto stub = v1::Coordinator::NewStub(transport->DialForQuestions(servers_[0]->address()));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    v1::GetStatusReply reply;
+    return stub->GetStatus(&context, {}, &reply);
+  }
+  // What a client is told; empty: it got in.
+  std::string Told(const TransportOptions& server, const TransportOptions& client) {
+    StartServer(0, 1, Open(server));
+    const std::shared_ptr<const Transport> transport = Open(client);
+    const grpc::Status status = Ask(transport);
+    servers_.pop_back();
+    if (status.ok()) return "";
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    return transport->Explain(status.error_message());
+  }
+
+  const TemporaryFolder folder_;
+  TestCa ca_;
+  TestCa other_ca_;
+  SteadyClock clock_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+TEST_F(SecurityTest, EachSideIsToldWhatDoesNotFit) {
+  const TransportOptions plain;
+  const TransportOptions trusting = Files("", "ca");
+  const TransportOptions mutual = Files("client", "ca");
+  EXPECT_EQ(Told(plain, plain), "");
+  EXPECT_EQ(Told(Files("server", ""), trusting), "");
+  EXPECT_EQ(Told(Files("server", "ca"), mutual), "");
+  EXPECT_EQ(Told(Files("server", ""), mutual), "");
+  EXPECT_THAT(Told(plain, trusting), HasSubstr("this side speaks TLS, and the other does not"));
+  EXPECT_THAT(Told(Files("server", ""), plain), HasSubstr("if it speaks TLS, give --tls-ca"));
+  EXPECT_THAT(Told(Files("server", "ca"), plain), HasSubstr("if it speaks TLS, give --tls-ca"));
+  EXPECT_THAT(Told(Files("server", "ca"), trusting), HasSubstr("closed in the handshake"));
+  EXPECT_THAT(Told(Files("server", "ca"), Files("stranger", "ca")),
+              HasSubstr("closed in the handshake"));
+  EXPECT_THAT(Told(Files("stranger", ""), trusting), HasSubstr("cannot be verified"));
+  EXPECT_THAT(Told(Files("server", ""), Files("client", "")), HasSubstr("cannot be verified"));
+  EXPECT_THAT(Told(Files("elsewhere", ""), trusting), HasSubstr("is not for this address"));
+}
+
+// The methods of all services, as "/package.Service/Method".
+std::vector<std::string> AllMethods() {
+  std::vector<std::string> methods = {"/grpc.health.v1.Health/Check", "/no.such.Service/Method"};
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::JoinRequest::descriptor()->file(), v1::ExchangeRequest::descriptor()->file(),
+        v1::ShardReport::descriptor()->file(), v1::PutPartRequest::descriptor()->file()}) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      const google::protobuf::ServiceDescriptor* const service = file->service(i);
+      for (int j = 0; j < service->method_count(); ++j) {
+        methods.push_back(absl::StrCat("/", service->full_name(), "/", service->method(j)->name()));
+      }
+    }
+  }
+  return methods;
+}
+
+// One empty message, whatever the method would have.
+grpc::Status Call(const std::shared_ptr<grpc::Channel>& channel, const std::string& method) {
+  grpc::GenericStub stub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+  grpc::CompletionQueue queue;
+  grpc::Slice nothing("", 0);
+  const auto call = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  return status;
+}
+
+TEST_F(SecurityTest, NoMethodIsToBeHadWithoutTheToken) {
+  StartServer(0, 1, Open(Files("", "", "token")));
+  const std::vector<std::string> methods = AllMethods();
+  EXPECT_GE(methods.size(), 14u);
+  const std::shared_ptr<grpc::Channel> without = Transport::Plain()->Dial(servers_[0]->address());
+  const std::shared_ptr<grpc::Channel> wrong =
+      Open(Files("", "", "wrong-token"))->Dial(servers_[0]->address());
+  for (const std::string& method : methods) {
+    const grpc::Status refused = Call(without, method);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+    EXPECT_THAT(refused.error_message(), HasSubstr("give --token-file")) << method;
+    const grpc::Status mistaken = Call(wrong, method);
+    EXPECT_EQ(mistaken.error_code(), grpc::StatusCode::UNAUTHENTICATED) << method;
+    EXPECT_THAT(mistaken.error_message(), HasSubstr("is not this job's")) << method;
+    EXPECT_THAT(mistaken.error_message(), Not(HasSubstr("xxx"))) << method;
+  }
+  EXPECT_TRUE(Call(Open(Files("", "", "token"))->Dial(servers_[0]->address()),
+                   "/sluice.v1.Coordinator/GetStatus")
+                  .ok());
+}
+
+TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
+  folder_.Write("client-token", kToken);
+  StartServer(0, 1, Open(Files("", "", "token")));
+  const std::shared_ptr<const Transport> client = Open(Files("", "", "client-token"));
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("token", kToken + "\n" + kNewToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("client-token", kNewToken + "\n" + kToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("token", kNewToken);
+  EXPECT_TRUE(Ask(client).ok());
+  folder_.Write("client-token", kToken);
+  EXPECT_EQ(Ask(client).error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+// A session of one rank: the mean of its gradient is that gradient.
+class Training {
+ public:
+  Training(const JobSpec& job, const std::string& coordinator,
+           std::shared_ptr<const Transport> transport) {
+    RemoteSessionOptions options = OptionsFromJob(job, coordinator, 0);
+    options.transport = std::move(transport);
+    session_ = MakeRemoteSession(std::move(options));
+  }
+  absl::Status Join() {
+    return session_->Join({{.name = "a", .shape = {8}, .strides = {}}}, "").status();
+  }
+  void Step() {
+    const std::vector<float> gradient(8, 0.25F);
+    ASSERT_TRUE(session_->Submit(0, gradient).ok());
+    const absl::StatusOr<StepResult> result = session_->Wait();
+    ASSERT_TRUE(result.ok()) << result.status();
+    std::vector<float> mean(8);
+    ASSERT_TRUE(session_->Apply(0, absl::MakeSpan(mean)).ok());
+    EXPECT_EQ(mean, gradient);
+  }
+  absl::Status Leave() { return session_->Leave(); }
+
+ private:
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(SecurityTest, AJobWithEverythingRunsWhileTheCertificateChanges) {
+  const TransportOptions files = Files("server", "ca", "token");
+  for (uint32_t shard = 0; shard < 2; ++shard) StartServer(shard, 2, Open(files));
+  const std::shared_ptr<const Transport> client = Open(Files("client", "ca", "token"));
+  Training training(Job(2), servers_[0]->address(), client);
+  const absl::Status joined = training.Join();
+  ASSERT_TRUE(joined.ok()) << joined;
+  training.Step();
+  ASSERT_TRUE(Ask(client).ok());
+  // New connections get to see a name that is not the server's; the session's stay.
+  ca_.Certify("server", {.subject_alt_name = "DNS:elsewhere"});
+  const absl::Time until = clock_.Now() + kPatience;
+  while (Ask(client).ok() && clock_.Now() < until) training.Step();
+  EXPECT_FALSE(Ask(client).ok()) << "the new certificate was never used";
+  training.Step();
+  ca_.Certify("server");
+  while (!Ask(client).ok() && clock_.Now() < until) training.Step();
+  EXPECT_TRUE(Ask(client).ok());
+  training.Step();
+  EXPECT_TRUE(training.Leave().ok());
+}
+
+TEST_F(SecurityTest, AWorkerWithoutTheTokenIsToldAtOnce) {
+  StartServer(0, 1, Open(Files("", "", "token")));
+  Training training(Job(1), servers_[0]->address(), Transport::Plain());
+  const absl::Status joined = training.Join();
+  EXPECT_TRUE(absl::IsUnauthenticated(joined)) << joined;
+  EXPECT_THAT(std::string(joined.message()), HasSubstr("give --token-file"));
+}
+
+TEST_F(SecurityTest, AShardOfAnotherJobIsRefusedAndSaysWhy) {
+  StartServer(0, 2, Open(Files("", "", "token")));
+  StartServer(1, 2, Open(Files("", "", "wrong-token")));
+  std::optional<absl::Status> outcome;
+  const absl::Time until = clock_.Now() + kPatience;
+  while (!(outcome = servers_[1]->Outcome()).has_value() && clock_.Now() < until) {
+  }
+  ASSERT_TRUE(outcome.has_value());
+  EXPECT_THAT(std::string(outcome->message()), HasSubstr("refuses this shard"));
+}
+
+TEST_F(SecurityTest, AServerLetsInAnybodyElsewhereThanOnLoopbackOnlyWhenAskedTo) {
+  ServerOptions options{.job = Job(1), .listen = "0.0.0.0:0", .advertise = "127.0.0.1:0"};
+  const auto refused = Server::Start(options, &clock_);
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--allow-anonymous"));
+  options.allow_anonymous = true;
+  EXPECT_TRUE(Server::Start(options, &clock_).ok());
+}
+
+}  // namespace
+}  // namespace sluice
