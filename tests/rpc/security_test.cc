@@ -212,11 +212,13 @@ class Training {
   Training(const JobSpec& job, const std::string& coordinator,
            std::shared_ptr<const Transport> transport) {
     RemoteSessionOptions options = OptionsFromJob(job, coordinator, 0);
+    options.software_version = "1";
     options.transport = std::move(transport);
     session_ = MakeRemoteSession(std::move(options));
   }
   absl::Status Join() {
-    return session_->Join({{.name = "a", .shape = {8}, .strides = {}}}, "").status();
+    return session_->Join({{.name = "a", .shape = {8}, .strides = {}}}, std::string(32, 'p'))
+        .status();
   }
   void Step() {
     const std::vector<float> gradient(8, 0.25F);
