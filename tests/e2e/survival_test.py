@@ -7,6 +7,7 @@ SLUICE_SURVIVAL_SEED=N       the moments and victims of another run (they are pr
 SLUICE_SURVIVAL_SECONDS=180  keep killing for so long
 """
 import collections
+import fcntl
 import json
 import math
 import os
@@ -40,6 +41,15 @@ def wait_until(condition, what):
 
 def program(name):
     return str(BIN / name)
+
+
+def is_free(lock):
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def complete_checkpoints(folder):
@@ -159,6 +169,10 @@ class Survival(unittest.TestCase):
         lines = {int(entry): " ".join(command_line(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
         return {pid: line for pid, line in lines.items() if str(self.folder) in line and is_running(pid)}
 
+    def all_gone(self):
+        """A process that was killed loses its command line some time before its files and locks."""
+        return not self.left() and all(is_free(lock) for lock in self.folder.glob("checkpoints/**/lock"))
+
     def finish(self, run):
         """To the end, which must be that of the undisturbed run."""
         code = run.wait()
@@ -227,7 +241,7 @@ class Survival(unittest.TestCase):
         step = self.wait_for_random_moment(run)
         print(f"{self.id()}: killing all after step {step}", flush=True)
         run.kill_all()
-        wait_until(lambda: not self.left(), "all gone")
+        wait_until(self.all_gone, "all gone")
         refused = self.start()
         self.assertEqual(refused.wait(), 2, refused.text())
         self.assertIn("--resume", refused.text())
@@ -268,12 +282,12 @@ class Survival(unittest.TestCase):
                 run = self.start(*arguments)
                 run.wait_until_step(STEPS // 4)
                 run.kill_all()
-                wait_until(lambda: not self.left(), "all gone")
+                wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=3", *arguments)
                 run.wait_until_step(STEPS // 2, processes=5)
                 wait_until(lambda: self.of_three() or run.ended(), "a checkpoint of three workers")
                 run.kill_all()
-                wait_until(lambda: not self.left(), "all gone")
+                wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=1", *arguments)
                 self.assertEqual(run.wait(), 0, run.text() + run.logs())
                 report = json.loads(run.report_path.read_text())
@@ -294,7 +308,7 @@ class Survival(unittest.TestCase):
         self.wait_for_random_moment(run)
         wait_until(lambda: len(complete_checkpoints(checkpoints)) >= 2, "two checkpoints")
         run.kill_all()
-        wait_until(lambda: not self.left(), "all gone")
+        wait_until(self.all_gone, "all gone")
         before, newest = complete_checkpoints(checkpoints)[-2:]
         victim = self.random.choice(sorted(newest.glob("*.state")))
         print(f"{self.id()}: damaging {victim.name} of {newest.name}", flush=True)
@@ -347,7 +361,7 @@ class Survival(unittest.TestCase):
                 print(f"{self.id()}: killing {victim}", flush=True)
                 if victim == "all":
                     run.kill_all()
-                    wait_until(lambda: not self.left(), "all gone")
+                    wait_until(self.all_gone, "all gone")
                     record = self.folder / "checkpoints" / "run.json"
                     if record.exists() and json.loads(record.read_text())["finished"]:
                         return  # Nobody was left to report it.
