@@ -172,13 +172,21 @@ void ToBf16(const float* HWY_RESTRICT gradient, float* HWY_RESTRICT residual,
   ToHalf<Bf16>(gradient, residual, rounding, codes, count);
 }
 
+// Codes of two bytes, each in a word.
+template <class DF>
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> LoadCodes(DF /*df*/,
+                                                       const uint16_t* HWY_RESTRICT codes) {
+  const hn::Rebind<uint16_t, DF> d16;
+  const hn::RebindToUnsigned<DF> du;
+  return hn::PromoteTo(du, hn::LoadU(d16, codes));
+}
+
 template <class Format>
 HWY_INLINE void AddHalf(const uint16_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum, size_t count) {
   ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
     using DF = decltype(df);
     const hn::RebindToUnsigned<DF> du;
-    const hn::Rebind<uint16_t, DF> d16;
-    const auto code = hn::PromoteTo(du, hn::LoadU(d16, codes + i));
+    const auto code = LoadCodes(df, codes + i);
     const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(du, 0x8000u)));
     const auto value = Format::Decode(df, hn::And(code, hn::Set(du, 0x7FFFu)));
     hn::StoreU(hn::Add(hn::LoadU(df, sum + i), WithSignOf(df, value, sign)), df, sum + i);
@@ -200,8 +208,7 @@ HWY_INLINE void WidenHalf(const uint16_t* HWY_RESTRICT codes, float scale,
   ForEachVector(count, [&](auto df, size_t i) HWY_ATTR {
     using DF = decltype(df);
     const hn::RebindToUnsigned<DF> du;
-    const hn::Rebind<uint16_t, DF> d16;
-    const auto code = hn::PromoteTo(du, hn::LoadU(d16, codes + i));
+    const auto code = LoadCodes(df, codes + i);
     const auto sign = hn::ShiftLeft<16>(hn::And(code, hn::Set(du, 0x8000u)));
     const auto magnitude = hn::And(code, hn::Set(du, 0x7FFFu));
     const auto decoded = hn::BitCast(du, Format::Decode(df, magnitude));

@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/crc32c.h"
 #include "base/random.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/crc32c.h"
 #include "job/checkpoint/checkpoint_folder.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice {
 namespace {

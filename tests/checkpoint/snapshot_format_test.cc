@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "tests/checkpoint/snapshot_property.h"
 #include "tests/checkpoint/snapshot_samples.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice {
 namespace {

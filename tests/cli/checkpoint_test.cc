@@ -9,7 +9,7 @@
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 #include "tests/checkpoint/snapshot_samples.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/checkpoint/temporary_folder.h"
 #include "tests/data_source/made_images.h"
+#include "tests/temporary_folder.h"
 
 namespace sluice {
 namespace {

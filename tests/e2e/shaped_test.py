@@ -128,6 +128,11 @@ class Run:
         assert self.process.stdout.readline() == "ready\n"
         wait_until(self.left, "the process in w0", 10)
 
+    def go_on(self):
+        """One line for a command that reads."""
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
     def left(self):
         """Processes of the run that are there."""
         return [path.name for path in pathlib.Path("/proc").glob("[0-9]*") if self.mark in " ".join(command_line(path.name))]
@@ -141,7 +146,9 @@ class Run:
 def check_endings(shaped):
     devices = pathlib.Path("/proc/net/dev").read_text().count("\n")
     names = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout
-    Run(shaped, "exit 7").check_gone(7)
+    run = Run(shaped, "read -r _; exit 7")  # Not before the process beside it has been seen.
+    run.go_on()
+    run.check_gone(7)
     for sent, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
         run, other = Run(shaped), Run(shaped)  # Two at once do not meet.
         run.process.send_signal(sent)
@@ -161,8 +168,7 @@ def check_set(shaped):
     run = Run(shaped, "while read -r _; do for n in w0 w1 s0 bridge; do tc -n $n qdisc; done; echo end; done")
 
     def devices():
-        run.process.stdin.write("\n")
-        run.process.stdin.flush()
+        run.go_on()
         lines = list(iter(run.process.stdout.readline, "end\n"))
         return [line for line in lines if " tbf " in line]
 

@@ -12,8 +12,8 @@
 #include "server/http/http_server.h"
 #include "server/http/metrics_text.h"
 #include "server/http/status_page.h"
+#include "tests/temporary_folder.h"
 #include "tests/transport/certificates.h"
-#include "tests/transport/temporary_folder.h"
 
 namespace sluice {
 namespace {

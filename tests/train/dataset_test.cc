@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/checkpoint/temporary_folder.h"
+#include "tests/temporary_folder.h"
 #include "worker/data/batch_stream.h"
 
 namespace sluice {

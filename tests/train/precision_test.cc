@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "tests/train/memory_job.h"
+#include "tests/train/small_job.h"
 #include "worker/data/dataset.h"
 #include "worker/models/make_model.h"
 #include "worker/train/train.h"
@@ -20,21 +21,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// 16 steps an epoch, 32 in all.
-JobSpec SmallJob(const std::string& precision) {
-  JobSpec spec;
-  spec.name = "small";
-  spec.model.name = "mlp";
-  spec.model.hidden = {32};
-  spec.data.format = "synthetic";
-  spec.data.limit = 512;
-  spec.data.test_limit = 128;
-  spec.batch_size_per_worker = 32;
-  spec.epochs = 2;
-  spec.optimizer.lr = 0.05;
-  spec.optimizer.momentum = 0.5;
+JobSpec JobOf(const std::string& precision) {
+  JobSpec spec = SmallJob();
   spec.precision = precision;
-  spec.seed = 11;
   return spec;
 }
 
@@ -69,8 +58,8 @@ Ran TrainOnce(const JobSpec& spec, uint64_t step = 0, const std::string& state =
 class PrecisionTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PrecisionTest, LearnsAsFp32Does) {
-  const Ran fp32 = TrainOnce(SmallJob("fp32"));
-  const Ran run = TrainOnce(SmallJob(GetParam()));
+  const Ran fp32 = TrainOnce(JobOf("fp32"));
+  const Ran run = TrainOnce(JobOf(GetParam()));
   EXPECT_NE(run.report.parameters_sha256, fp32.report.parameters_sha256);
   EXPECT_GT(run.report.test_accuracy.value(), 0.9);
   EXPECT_NEAR(run.report.test_loss.value(), fp32.report.test_loss.value(), 0.03);
@@ -79,11 +68,11 @@ TEST_P(PrecisionTest, LearnsAsFp32Does) {
   // Not what the model computes with, which is rounded.
   const at::Tensor weight = run.Parameter("fc1.weight");
   EXPECT_FALSE(torch::equal(weight, weight.to(torch::kBFloat16).to(torch::kFloat)));
-  EXPECT_EQ(TrainOnce(SmallJob(GetParam())).report.parameters_sha256, run.report.parameters_sha256);
+  EXPECT_EQ(TrainOnce(JobOf(GetParam())).report.parameters_sha256, run.report.parameters_sha256);
 }
 
 TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
-  JobSpec spec = SmallJob(GetParam());
+  JobSpec spec = JobOf(GetParam());
   spec.ema_decay = 0.9;
   spec.label_smoothing = 0.1;
   spec.gradient_accumulation_steps = 2;  // 8 steps an epoch.
@@ -100,7 +89,7 @@ TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
 }
 
 TEST_P(PrecisionTest, AStateOfOneIsReadInAnother) {
-  JobSpec spec = SmallJob(GetParam());
+  JobSpec spec = JobOf(GetParam());
   const Ran run = TrainOnce(spec);
   for (const char* other : {"fp32", "bf16", "fp16"}) {
     spec.precision = other;
@@ -114,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(All, PrecisionTest, ::testing::Values("bf16", "fp16"),
 
 // Inputs so large that gradients overflow at the first scales.
 TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
-  JobSpec spec = SmallJob("fp16");
+  JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.lr = 1e-4;
@@ -130,7 +119,7 @@ TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
 }
 
 TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
-  JobSpec spec = SmallJob("fp16");
+  JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.weight_decay = 0.1;  // Would change parameters without any gradient.
@@ -147,7 +136,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
 }
 
 TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
-  JobSpec spec = SmallJob("fp16");
+  JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {1e-7};  // Inputs that are infinite in fp16.
   spec.epochs = 4;
@@ -159,7 +148,7 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
 }
 
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
-  JobSpec spec = SmallJob("fp32");
+  JobSpec spec = JobOf("fp32");
   spec.data.limit = 32;  // One batch is all.
   spec.epochs = 1;
   spec.optimizer.lr = 1e-12;  // So that tests see the first parameters, too.
@@ -184,7 +173,7 @@ TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
 }
 
 TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
-  JobSpec spec = SmallJob("fp32");
+  JobSpec spec = JobOf("fp32");
   const Ran plain = TrainOnce(spec);
   spec.ema_decay = 0.99;
   const Ran averaged = TrainOnce(spec);
@@ -197,7 +186,7 @@ TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
 
 // One batch of 128 is four passes of 32 of the same samples.
 TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
-  JobSpec spec = SmallJob("fp32");
+  JobSpec spec = JobOf("fp32");
   spec.gradient_accumulation_steps = 4;
   const Ran passes = TrainOnce(spec);
   EXPECT_EQ(TrainOnce(spec).report.parameters_sha256, passes.report.parameters_sha256);

@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "tests/train/memory_job.h"
+#include "tests/train/small_job.h"
 #include "worker/scalars/scalar_csv.h"
 #include "worker/train/parameters_file.h"
 #include "worker/train/train.h"
@@ -21,19 +22,10 @@ using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-// 16 steps an epoch, 32 in all.
-JobSpec SmallJob() {
-  JobSpec spec;
-  spec.name = "small";
-  spec.model.name = "mlp";
+JobSpec JobWithScalars() {
+  JobSpec spec = SmallJob();
   spec.model.hidden = {16};
-  spec.data.format = "synthetic";
-  spec.data.limit = 512;
-  spec.data.test_limit = 128;
-  spec.batch_size_per_worker = 32;
-  spec.epochs = 2;
-  spec.optimizer.lr = 0.05;
-  spec.seed = 11;
+  spec.optimizer.momentum = 0;
   spec.scalars_every = 5;
   return spec;
 }
@@ -86,7 +78,7 @@ class ResultsTest : public ::testing::Test {
     return ParseBestTest(ReadNote(spec_.output + "/best.pt").value_or(""));
   }
 
-  JobSpec spec_ = SmallJob();
+  JobSpec spec_ = JobWithScalars();
   std::unique_ptr<MemoryJob::RankSession> session_;
   std::map<uint64_t, std::string> saved_;
 };

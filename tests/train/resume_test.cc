@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "tests/train/memory_job.h"
+#include "tests/train/small_job.h"
 #include "worker/train/train.h"
 
 namespace sluice {
@@ -19,29 +20,20 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// 16 steps an epoch, 32 in all.
-JobSpec SmallJob(const std::string& optimizer) {
-  JobSpec spec;
-  spec.name = "small";
-  spec.model.name = "mlp";
+JobSpec JobWith(const std::string& optimizer) {
+  JobSpec spec = SmallJob();
   spec.model.hidden = {16};
-  spec.data.format = "synthetic";
-  spec.data.limit = 512;
-  spec.data.test_limit = 128;
-  spec.batch_size_per_worker = 32;
-  spec.epochs = 2;
   spec.optimizer.name = optimizer;
   spec.optimizer.lr = optimizer == "sgd" ? 0.05 : 0.002;
   spec.optimizer.momentum = optimizer == "sgd" ? 0.9 : 0;
   spec.lr_schedule.name = "cosine";
-  spec.seed = 11;
   return spec;
 }
 
 class ResumeTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
-  const JobSpec spec = SmallJob(GetParam());
+  const JobSpec spec = JobWith(GetParam());
   const Logger logger("worker-0");
   TrainOptions options;
   const auto data = LoadTrainingData(spec, 0);
@@ -81,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
 
 // The same bits whether or not the run was stopped, and however far ahead batches were made.
 TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
-  JobSpec spec = SmallJob("sgd");
+  JobSpec spec = JobWith("sgd");
   spec.data.format = "synthetic_cifar";
   spec.data.limit = 200;  // 4 steps an epoch, of which the last has one pass and a part of one.
   spec.data.crop_padding = 4;
@@ -110,7 +102,7 @@ TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
 
 // 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
 TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
-  JobSpec spec = SmallJob("sgd");
+  JobSpec spec = JobWith("sgd");
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -149,7 +141,7 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
 TEST(ResumeRanksTest, OtherRanksGoOn) {
   std::map<uint32_t, std::map<uint64_t, std::string>> saved;  // By rank, then step.
   const auto run = [&](uint32_t ranks, uint64_t step, bool save) {
-    JobSpec spec = SmallJob("sgd");
+    JobSpec spec = JobWith("sgd");
     spec.workers = ranks;
     MemoryJob job(ranks);
     std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions;
@@ -193,7 +185,7 @@ TEST(ResumeErrorsTest, RankZeroAddsParametersThatPyTorchReads) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(32);
-  const auto report = RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0"));
+  const auto report = RunTraining(JobWith("sgd"), 0, session.get(), {}, Logger("worker-0"));
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_THAT(session->saved_files(), SizeIs(1));
   EXPECT_EQ(session->saved_files()[0].name, "parameters.pt");
@@ -208,7 +200,7 @@ TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(4);
-  ASSERT_TRUE(RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0")).ok());
+  ASSERT_TRUE(RunTraining(JobWith("sgd"), 0, session.get(), {}, Logger("worker-0")).ok());
   const auto fails_with = [&](const JobSpec& spec, uint64_t step, std::string state) {
     MemoryJob again(1);
     const auto restored = again.MakeSession(0);
@@ -218,12 +210,12 @@ TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
     EXPECT_EQ(restored->abandoned(), report.status().message());
     return std::string(report.status().message());
   };
-  EXPECT_THAT(fails_with(SmallJob("sgd"), 8, session->saved().at(4)), HasSubstr("after step 4"));
-  EXPECT_THAT(fails_with(SmallJob("sgd"), 8, "no archive"), HasSubstr("LibTorch"));
-  JobSpec wider = SmallJob("sgd");
+  EXPECT_THAT(fails_with(JobWith("sgd"), 8, session->saved().at(4)), HasSubstr("after step 4"));
+  EXPECT_THAT(fails_with(JobWith("sgd"), 8, "no archive"), HasSubstr("LibTorch"));
+  JobSpec wider = JobWith("sgd");
   wider.model.hidden = {17};
   EXPECT_THAT(fails_with(wider, 4, session->saved().at(4)), HasSubstr("fc1.weight"));
-  JobSpec shorter = SmallJob("sgd");
+  JobSpec shorter = JobWith("sgd");
   shorter.epochs = 1;
   EXPECT_THAT(fails_with(shorter, 32, session->saved().at(32)), HasSubstr("made shorter"));
 }
@@ -232,7 +224,7 @@ TEST(ResumeErrorsTest, ARollbackIsNobodysFailure) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->FailNextSubmit(RollbackError("the job went back"));
-  const auto report = RunTraining(SmallJob("sgd"), 0, session.get(), {}, Logger("worker-0"));
+  const auto report = RunTraining(JobWith("sgd"), 0, session.get(), {}, Logger("worker-0"));
   EXPECT_TRUE(IsRollback(report.status())) << report.status();
   EXPECT_THAT(session->abandoned(), IsEmpty());
 }

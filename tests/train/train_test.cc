@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/train/memory_job.h"
+#include "tests/train/small_job.h"
 #include "worker/train/parameters_file.h"
 
 namespace sluice {
@@ -18,22 +19,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-JobSpec SmallJob() {
-  JobSpec spec;
-  spec.name = "small";
-  spec.model.name = "mlp";
-  spec.model.hidden = {32};
-  spec.data.format = "synthetic";
-  spec.data.limit = 512;
-  spec.data.test_limit = 128;
-  spec.batch_size_per_worker = 32;
-  spec.epochs = 2;
-  spec.optimizer.lr = 0.05;
-  spec.optimizer.momentum = 0.5;
-  spec.seed = 11;
-  return spec;
-}
 
 absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec, const TrainOptions& options = {}) {
   MemoryJob job(1);

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/temporary_folder.h"
 #include "tests/transport/certificates.h"
-#include "tests/transport/temporary_folder.h"
 #include "transport/connection_reason.h"
 #include "transport/host_port.h"
 

@@ -17,7 +17,7 @@ namespace sluice {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder() : path_(::testing::TempDir() + "/checkpoint_XXXXXX") {
+  TemporaryFolder() : path_(::testing::TempDir() + "/sluice_XXXXXX") {
     EXPECT_NE(::mkdtemp(path_.data()), nullptr);
   }
   ~TemporaryFolder() {
@@ -29,6 +29,14 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::string& path() const { return path_; }
+  std::string Path(const std::string& name) const { return path_ + "/" + name; }
+  // Returns the file's path. It takes the place of the one before in one move.
+  std::string Write(const std::string& name, const std::string& text) const {
+    const std::string path = Path(name);
+    std::ofstream(path + ".new") << text;
+    std::filesystem::rename(path + ".new", path);
+    return path;
+  }
 
   // Puts a disk of 256 KiB there. False: this process may not.
   bool BecomeSmallDisk() {

@@ -1,0 +1,25 @@
+// A job that trains in milliseconds; tests change what they are about.
+#pragma once
+
+#include "job/job_spec.h"
+
+namespace sluice {
+
+// One worker, 16 steps an epoch, 32 in all.
+inline JobSpec SmallJob() {
+  JobSpec spec;
+  spec.name = "small";
+  spec.model.name = "mlp";
+  spec.model.hidden = {32};
+  spec.data.format = "synthetic";
+  spec.data.limit = 512;
+  spec.data.test_limit = 128;
+  spec.batch_size_per_worker = 32;
+  spec.epochs = 2;
+  spec.optimizer.lr = 0.05;
+  spec.optimizer.momentum = 0.5;
+  spec.seed = 11;
+  return spec;
+}
+
+}  // namespace sluice
