@@ -67,6 +67,7 @@ struct Exchange {
   uint64_t base_version = 0;
   uint64_t acked_step = 0;
   uint64_t checkpoint_step = 0;  // A job checkpoint is due after this step; 0: none known.
+  float rate = 0;                // Of the update that this is for, where the shards do it.
 };
 
 enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };
@@ -86,6 +87,12 @@ struct ExchangeAnswer {
   std::string message;           // With kFenced, kInvalid: for a person.
   uint64_t checkpoint_step = 0;  // With kResult: one is due after this step; 0: none known.
   uint32_t term = 0;             // With kFenced: the job's; above the sender's after a rollback.
+  // With kResult. The results are parameters themselves, in fp32, not what to add to them.
+  bool exact = false;
+  // With kResult: updates of the bundle between the replica that the contribution was made on and
+  // its own.
+  uint64_t staleness = 0;
+  uint64_t open_step = 0;  // With kResult: the shard's.
 };
 
 // CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no

@@ -129,6 +129,24 @@ bool DataSpec::has_test_data() const {
   return format != "custom";
 }
 
+std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
+  if (spec.mode == "local_sgd" && spec.outer_optimizer == "nesterov") {
+    return OptimizerSpec{.name = "sgd",
+                         .lr = spec.outer_lr,
+                         .momentum = spec.outer_momentum,
+                         .nesterov = spec.outer_momentum > 0,
+                         .on = "shards"};
+  }
+  if (SendsWeights(spec)) return OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
+  if (spec.optimizer.on == "shards") return spec.optimizer;
+  return std::nullopt;
+}
+
+bool SendsWeights(const JobSpec& spec) {
+  if (spec.mode == "local_sgd") return true;
+  return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.on == "workers";
+}
+
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction) {
   if (tensor.role == TensorRole::kBuffer) return {};

@@ -60,8 +60,9 @@ struct OptimizerSpec {
   double eps = 1e-8;
   double alpha = 0.99;
   double weight_decay = 0;
-  double clip_norm = 0;   // 0: off.
-  double clip_value = 0;  // 0: off.
+  double clip_norm = 0;        // 0: off.
+  double clip_value = 0;       // 0: off.
+  std::string on = "workers";  // Or shards.
 };
 
 struct LrScheduleSpec {
@@ -140,6 +141,15 @@ struct JobSpec {
   uint64_t seed = 0;
   CompressionSpec compression;
   std::string membership = "fixed";
+  uint32_t staleness = 0;  // ssp
+  // local_sgd
+  uint64_t sync_every = 1;
+  std::string outer_optimizer = "nesterov";  // Or average.
+  double outer_lr = 0.7;
+  double outer_momentum = 0.9;
+  // sync: a step closes without the late ones with so many workers, after `grace`; 0: never.
+  uint32_t quorum = 0;
+  absl::Duration grace;
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
   std::string output;
   uint64_t scalars_every = 10;  // Steps; 0: no scalars.
@@ -148,6 +158,14 @@ struct JobSpec {
   bool metrics_enabled = true;
   uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
 };
+
+// The update that the shards of a job do with what workers send, on parameters that they keep;
+// none: they keep none and publish means, which each worker's optimizer takes. Of workers that send
+// changes of weights (SendsWeights) it is one for a gradient of the other sign.
+std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec);
+
+// Whether workers do steps of their own and send how far these have brought them.
+bool SendsWeights(const JobSpec& spec);
 
 // The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
 // that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than

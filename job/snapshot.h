@@ -35,6 +35,11 @@ struct ShardSnapshot {
   std::vector<uint64_t> versions;  // By bundle.
   SavedCompressor downlink;
   std::vector<SavedState> aggregators;  // By chunk of the shard, in bundle order.
+  // Of jobs whose shards do the updates, in the same order; else empty.
+  std::vector<SavedState> replica{};
+  // Of jobs whose workers do not wait for each other: the last step of each rank, by bundle, then
+  // rank; else empty.
+  std::vector<uint64_t> clocks{};
 
   friend bool operator==(const ShardSnapshot&, const ShardSnapshot&) = default;
 };

@@ -17,13 +17,16 @@ constexpr ModeRow kModeRows[] = {
     {"sync", "average", "fixed", Support::kBuilt, "", ""},
     {"sync", "average", "elastic", Support::kNotYet, "membership",
      "elastic is not built yet; use fixed"},
-    {"sync", "", "", Support::kNotYet, "mode",
+    {"sync", "", "", Support::kNotYet, "optimizer.on",
      "update rules on the shards are not built yet; the workers' optimizers apply the mean"},
     {"async", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
     {"ssp", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
     {"async", "", "", Support::kNotYet, "mode", "async is not built yet; use sync"},
     {"ssp", "", "", Support::kNotYet, "mode", "ssp is not built yet; use sync"},
-    {"local_sgd", "", "", Support::kNotYet, "mode", "local_sgd is not built yet; use sync"},
+    {"local_sgd", "outer", "", Support::kNotYet, "mode", "local_sgd is not built yet; use sync"},
+    {"local_sgd", "", "", Support::kImpossible, "optimizer.on",
+     "in local_sgd workers do steps of their own with the optimizer; the shards' is "
+     "outer_optimizer"},
 };
 
 constexpr ModeRow kNoModeRow = {
@@ -171,7 +174,10 @@ std::string ModeRefusals(Footnotes* notes) {
 
 }  // namespace
 
-absl::string_view UsualRule(absl::string_view mode) {
+absl::string_view RuleOf(absl::string_view mode, absl::string_view on,
+                         absl::string_view optimizer) {
+  if (mode == "local_sgd") return on == "workers" ? "outer" : optimizer;
+  if (on == "shards") return optimizer;
   return mode == "async" || mode == "ssp" ? "accumulate" : "average";
 }
 

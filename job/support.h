@@ -14,8 +14,10 @@ namespace sluice {
 
 enum class Direction { kUplink, kDownlink };
 
-// The update rule of a mode where the job names none: `average` where workers wait for each other.
-absl::string_view UsualRule(absl::string_view mode);
+// What the shards of a job do with what workers send: `average` (publish the mean), `accumulate`
+// (add changes of weights up), `outer` (an optimizer over changes of weights), or the optimizer
+// that the job has `on` the shards. `on`: workers or shards.
+absl::string_view RuleOf(absl::string_view mode, absl::string_view on, absl::string_view optimizer);
 
 struct SupportQuery {
   absl::string_view mode;

@@ -28,7 +28,7 @@ namespace sluice {
 namespace {
 
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
-constexpr uint16_t kVersion = 1;
+constexpr uint16_t kVersion = 2;
 constexpr size_t kHeaderSize = 28;
 constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
 constexpr size_t kSectionHeaderSize = 16;
@@ -41,10 +41,13 @@ enum class SectionId : uint32_t {
   kCompressor = 3,
   kAggregators = 4,
   kTrainer = 5,
+  kReplica = 6,
+  kClocks = 7,
 };
 
-constexpr SectionId kShardSections[] = {SectionId::kIdentity, SectionId::kVersions,
-                                        SectionId::kCompressor, SectionId::kAggregators};
+constexpr SectionId kShardSections[] = {SectionId::kIdentity,   SectionId::kVersions,
+                                        SectionId::kCompressor, SectionId::kAggregators,
+                                        SectionId::kReplica,    SectionId::kClocks};
 constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
                                          SectionId::kTrainer};
 
@@ -66,6 +69,10 @@ const char* SectionName(SectionId id) {
       return "aggregators";
     case SectionId::kTrainer:
       return "trainer";
+    case SectionId::kReplica:
+      return "replica";
+    case SectionId::kClocks:
+      return "clocks";
   }
   return "unknown";
 }
@@ -390,11 +397,11 @@ absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
   return ReadStates(reader, &saved->groups);
 }
 
-absl::Status ReadVersions(ByteReader* reader, std::vector<uint64_t>* versions) {
+absl::Status ReadNumbers(ByteReader* reader, std::vector<uint64_t>* numbers) {
   const size_t count = reader->remaining() / sizeof(uint64_t);
   const absl::Span<const std::byte> bytes = reader->ReadBytes(count * sizeof(uint64_t));
-  versions->resize(count);
-  if (count > 0) std::memcpy(versions->data(), bytes.data(), bytes.size());
+  numbers->resize(count);
+  if (count > 0) std::memcpy(numbers->data(), bytes.data(), bytes.size());
   return absl::OkStatus();
 }
 
@@ -430,8 +437,10 @@ absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.downlink);
   FileWriter file(Kind::kShard, std::size(kShardSections),
-                  kIdentitySize + snapshot.versions.size() * sizeof(uint64_t) +
-                      SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators));
+                  kIdentitySize +
+                      (snapshot.versions.size() + snapshot.clocks.size()) * sizeof(uint64_t) +
+                      SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators) +
+                      SizeOf(snapshot.replica));
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.shard, out);
   });
@@ -442,6 +451,10 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
                [&](std::string* out) { AppendCompressor(snapshot.downlink, specs, out); });
   file.Section(SectionId::kAggregators,
                [&](std::string* out) { AppendStates(snapshot.aggregators, out); });
+  file.Section(SectionId::kReplica, [&](std::string* out) { AppendStates(snapshot.replica, out); });
+  file.Section(SectionId::kClocks, [&](std::string* out) {
+    for (const uint64_t clock : snapshot.clocks) Append(clock, out);
+  });
   return file.Finish();
 }
 
@@ -465,7 +478,7 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
   absl::Status read = ReadIdentity(*sections, &snapshot, &snapshot.shard);
   if (!read.ok()) return read;
   read = ReadSection(*sections, SectionId::kVersions,
-                     [&](ByteReader* reader) { return ReadVersions(reader, &snapshot.versions); });
+                     [&](ByteReader* reader) { return ReadNumbers(reader, &snapshot.versions); });
   if (!read.ok()) return read;
   read = ReadSection(*sections, SectionId::kCompressor, [&](ByteReader* reader) {
     return ReadCompressor(reader, &snapshot.downlink);
@@ -473,6 +486,12 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
   if (!read.ok()) return read;
   read = ReadSection(*sections, SectionId::kAggregators,
                      [&](ByteReader* reader) { return ReadStates(reader, &snapshot.aggregators); });
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kReplica,
+                     [&](ByteReader* reader) { return ReadStates(reader, &snapshot.replica); });
+  if (!read.ok()) return read;
+  read = ReadSection(*sections, SectionId::kClocks,
+                     [&](ByteReader* reader) { return ReadNumbers(reader, &snapshot.clocks); });
   if (!read.ok()) return read;
   return snapshot;
 }

@@ -49,6 +49,7 @@ class Completer {
   void CheckWidth(const v1::ModelSpec& model);
   void CheckModelTakesData(const std::string& model, const std::string& format);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
+  void CheckMode(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
   void CheckSupport(const v1::JobSpec& job);
@@ -217,7 +218,38 @@ void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& 
   }
 }
 
+// Keys that one mode alone takes.
+void Completer::CheckMode(const v1::JobSpec& job) {
+  struct Key {
+    absl::string_view name, mode;
+    bool given, needed;
+  };
+  const bool nesterov = job.outer_optimizer() != "average";
+  for (const Key& key : {Key{"staleness", "ssp", job.has_staleness(), true},
+                         Key{"sync_every", "local_sgd", job.has_sync_every(), true},
+                         Key{"outer_optimizer", "local_sgd", job.has_outer_optimizer(), false},
+                         Key{"outer_lr", "local_sgd", job.has_outer_lr(), false},
+                         Key{"outer_momentum", "local_sgd", job.has_outer_momentum(), false},
+                         Key{"quorum", "sync", job.has_quorum(), false},
+                         Key{"grace", "sync", job.has_grace(), false}}) {
+    if (key.given && job.mode() != key.mode) {
+      Fail(key.name, absl::StrCat("belongs to mode ", key.mode, ", and this job's is ", job.mode(),
+                                  "; remove it"));
+    } else if (!key.given && key.needed && job.mode() == key.mode) {
+      Fail(key.name, absl::StrCat("missing; mode ", key.mode, " needs it"));
+    }
+  }
+  if (job.mode() == "local_sgd" && !nesterov && job.has_outer_momentum()) {
+    Fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
+  }
+  if (job.quorum() > job.workers()) {
+    Fail("quorum", absl::StrCat("is ", job.quorum(), " of ", job.workers(), " workers"));
+  }
+  if (job.has_grace() && !job.has_quorum()) Fail("grace", "needs a quorum");
+}
+
 void Completer::CheckTogether(const v1::JobSpec& job) {
+  CheckMode(job);
   CheckWidth(job.model());
   CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());
@@ -267,11 +299,12 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
   for (const Use& use : uses) {
     const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(use.codec);
     Check(codec.ok(), "the mapper keeps canonical codec specs");
-    const SupportAnswer answer = FindSupport({.mode = job.mode(),
-                                              .rule = UsualRule(job.mode()),
-                                              .membership = job.membership(),
-                                              .codec = *codec,
-                                              .direction = use.direction});
+    const SupportAnswer answer =
+        FindSupport({.mode = job.mode(),
+                     .rule = RuleOf(job.mode(), job.optimizer().on(), job.optimizer().name()),
+                     .membership = job.membership(),
+                     .codec = *codec,
+                     .direction = use.direction});
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)

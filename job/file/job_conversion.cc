@@ -68,6 +68,7 @@ OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   to.weight_decay = from.weight_decay();
   to.clip_norm = from.clip_norm();
   to.clip_value = from.clip_value();
+  if (from.has_on()) to.on = from.on();
   return to;
 }
 
@@ -156,6 +157,14 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
   spec.membership = job.membership();
+  spec.staleness = job.staleness();
+  if (job.has_sync_every()) spec.sync_every = job.sync_every();
+  if (job.has_outer_optimizer()) spec.outer_optimizer = job.outer_optimizer();
+  if (spec.outer_optimizer == "average") spec.outer_lr = 1;
+  if (job.has_outer_lr()) spec.outer_lr = job.outer_lr();
+  if (job.has_outer_momentum()) spec.outer_momentum = job.outer_momentum();
+  spec.quorum = job.quorum();
+  spec.grace = absl::Seconds(job.grace());
   spec.average_buffers_every = job.average_buffers_every();
   spec.output = job.output();
   spec.scalars_every = job.scalars_every();

@@ -282,10 +282,10 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   announced_ = true;
   generation_ = kFirstGeneration;
   // Restored parameters are equal whatever the workers began with.
-  parameters_agree_ = restore_step_ > 0 ||
-                      std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
-                        return member.join.parameters_sha256 == members_[0].join.parameters_sha256;
-                      });
+  const bool equal = std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
+    return member.join.parameters_sha256 == members_[0].join.parameters_sha256;
+  });
+  parameters_agree_ = restore_step_ > 0 || (equal && !options_.shards_update);
   if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
   for (ShardSeat& seat : seats_) {
     seat.heard = now;

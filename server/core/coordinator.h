@@ -38,6 +38,7 @@ struct CoordinatorOptions {
   uint32_t world_size = 1;
   uint32_t shards = 1;
   LayoutParameters layout;
+  bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
   uint64_t window_bytes = 16 << 20;
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
@@ -401,6 +402,7 @@ class Coordinator {
   // Why a worker that begins with the newest checkpoint could not go on from there; empty: it
   // could.
   std::string WhyNoReexecution() const;
+  std::string WhyNoFirstStep() const;
   std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);

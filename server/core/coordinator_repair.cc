@@ -259,9 +259,7 @@ std::string Coordinator::WhoIsLost() const {
 
 std::string Coordinator::WhyNoShardReplay() const {
   const uint64_t first = book_.newest() + 1;
-  if (first == 1 && !parameters_agree_) {
-    return "there is no checkpoint yet, and the ranks began with different parameters";
-  }
+  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
   for (const Member& member : members_) {
     if (member.replay_from >= 1 && member.replay_from <= first) continue;
     return absl::StrCat(Describe(member), " keeps ",
@@ -270,11 +268,16 @@ std::string Coordinator::WhyNoShardReplay() const {
   return "";
 }
 
+// Step 0 cannot be gone through again.
+std::string Coordinator::WhyNoFirstStep() const {
+  return absl::StrCat("there is no checkpoint yet, and ",
+                      options_.shards_update ? "the shards had their parameters from rank 0"
+                                             : "the ranks began with different parameters");
+}
+
 std::string Coordinator::WhyNoReexecution() const {
   const uint64_t first = book_.newest() + 1;
-  if (first == 1 && !parameters_agree_) {
-    return "there is no checkpoint yet, and the ranks began with different parameters";
-  }
+  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
   for (const ShardSeat& seat : seats_) {
     const uint64_t from = seat.health.results_from;
     if (from >= 1 && from <= first) continue;

@@ -52,13 +52,14 @@ OpenBundle::~OpenBundle() {
   if (!sum_.empty()) pool_->GiveBack(std::move(sum_));
 }
 
-void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames,
-                       absl::Time now) {
+void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
+                       std::vector<std::string> frames, absl::Time now) {
   Arrival& arrival = arrivals_[rank];
   Check(!arrival.arrived, "a rank is admitted to a bundle once");
   arrival.arrived = true;
   arrival.skipped = frames.empty();
   arrival.checksum = checksum;
+  arrival.rate = rate;
   arrival.frames = std::move(frames);
   for (const std::string& frame : arrival.frames) arrival.bytes += frame.size();
   held_bytes_ += arrival.bytes;
@@ -66,6 +67,13 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, std::vector<std::string
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
   ++arrived_;
+}
+
+float OpenBundle::rate() const {
+  Check(n_ > 0, "somebody contributed");
+  return std::find_if(arrivals_.begin(), arrivals_.end(),
+                      [](const Arrival& arrival) { return arrival.arrived && !arrival.skipped; })
+      ->rate;
 }
 
 void OpenBundle::SumPrefix() {

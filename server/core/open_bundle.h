@@ -46,7 +46,9 @@ class OpenBundle {
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
   // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
-  void Admit(uint32_t rank, uint32_t checksum, std::vector<std::string> frames, absl::Time now);
+  // `rate` is that of the update that it is for.
+  void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
+             absl::Time now);
   // Sums the frames of the lowest ranks as far as they are there, if that is worth a pass over the
   // sum; once all are, that is left to MeanOf. Not while a bundle of an earlier step uses the same
   // aggregators.
@@ -62,6 +64,8 @@ class OpenBundle {
 
   // The rest is for a complete bundle.
   uint32_t n() const { return n_; }
+  // Of the lowest rank that contributed; n is not 0.
+  float rate() const;
   std::vector<Included> IncludedRanks(uint64_t step) const;
   // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
   // 0. Once each, in order; good until the next is asked for.
@@ -73,6 +77,7 @@ class OpenBundle {
     bool arrived = false;
     bool skipped = false;
     uint32_t checksum = 0;
+    float rate = 0;
     uint64_t unanswered = 0;
     uint64_t bytes = 0;               // Of the frames.
     std::vector<std::string> frames;  // Until they are summed.

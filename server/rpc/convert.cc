@@ -203,6 +203,9 @@ v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t ser
   reply.set_server_incarnation(server_incarnation);
   reply.set_checkpoint_step(answer.checkpoint_step);
   reply.set_term(answer.term);
+  reply.set_exact(answer.exact);
+  reply.set_staleness(answer.staleness);
+  reply.set_open_step(answer.open_step);
   return reply;
 }
 
@@ -242,7 +245,8 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                     .plan_id = request->plan_id(),
                     .base_version = request->base_version(),
                     .acked_step = request->acked_step(),
-                    .checkpoint_step = request->checkpoint_step()};
+                    .checkpoint_step = request->checkpoint_step(),
+                    .rate = request->rate()};
   if (request->generation() != 0) exchange.sender.generation = request->generation();
   for (v1::Contribution& contribution : *request->mutable_contributions()) {
     if (exchange.keys_only) {

@@ -62,6 +62,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .world_size = job.workers,
                          .shards = job.shards,
                          .layout = job.compression.layout,
+                         .shards_update = ShardOptimizer(job).has_value(),
                          .window_bytes = job.server.window_bytes,
                          .lease = job.server.lease,
                          .heartbeat = job.server.heartbeat,

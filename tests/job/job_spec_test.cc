@@ -223,7 +223,7 @@ TEST(Support, BuildsSyncWithFixedMembership) {
 TEST(Support, TellsNotYetFromImpossible) {
   EXPECT_EQ(Ask("sync", "average", "elastic", "int8").key, "membership");
   for (const absl::string_view mode : {"async", "ssp", "local_sgd"}) {
-    EXPECT_EQ(Ask(mode, UsualRule(mode), "fixed", "int8").support, Support::kNotYet);
+    EXPECT_EQ(Ask(mode, RuleOf(mode, "workers", "sgd"), "fixed", "int8").support, Support::kNotYet);
   }
   EXPECT_EQ(Ask("async", "average", "fixed", "int8").support, Support::kImpossible);
   EXPECT_EQ(Ask("sync", "adam", "fixed", "int8").support, Support::kNotYet);

@@ -69,7 +69,7 @@ TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
     std::vector<std::vector<float>> expected = {std::vector<float>(5000), std::vector<float>(3000)};
     OpenBundle bundle(counts, aggregators, 3, &pool);
     for (const uint32_t rank : {0u, 2u, 1u}) {
-      bundle.Admit(rank, 0, FramesOf(spec, 10 * rank, counts), absl::UnixEpoch());
+      bundle.Admit(rank, 0, /*rate=*/0, FramesOf(spec, 10 * rank, counts), absl::UnixEpoch());
       bundle.SumPrefix();
       if (rank == 0) {
         EXPECT_EQ(bundle.held_bytes() == 0, large);

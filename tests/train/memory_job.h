@@ -49,6 +49,11 @@ class MemoryJob::RankSession final : public Session {
   absl::StatusOr<StepResult> Wait() override;
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean) override;
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override;
+  // Plain descent, as a shard does it.
+  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
+    return ApplyScaled(tensor, -rate_, parameters);
+  }
+  void SetRate(float rate) override { rate_ = rate; }
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
     saved_[step_] = std::move(state);
     saved_files_ = std::move(files);
@@ -109,6 +114,7 @@ class MemoryJob::RankSession final : public Session {
   std::string non_finite_tensor_;
   absl::Status submit_failure_;
   uint64_t step_ = 0;
+  float rate_ = 0;
   uint64_t skips_ = 0;
   bool left_ = false;
 };

@@ -45,6 +45,7 @@ Pipeline::Pipeline(PipelineOptions options)
   shards_.resize(layout.bundles.size());
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard].flights.resize(layout.bundles[shard].size());
+    shards_[shard].versions.resize(layout.bundles[shard].size());
     bundles_ += layout.bundles[shard].size();
     for (const Bundle& bundle : layout.bundles[shard]) {
       trained_bundles_ += bundle.buffers ? 0 : 1;
@@ -217,6 +218,8 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   // One that goes through its steps anew may have heard of a name that is far ahead of it.
   const bool near = checkpoint_step_ >= step_ && checkpoint_step_ <= step_ + kNamedAhead;
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
+  exchange->base_version = shards_[shard].versions[bundle];
+  exchange->rate = rate_;
   kept_.Add(shard, exchange);
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;
@@ -392,7 +395,11 @@ void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) 
     kept->result_checksum = answer.record.result_checksum;
   }
   flight.record = std::move(answer.record);
+  flight.exact = answer.exact;
+  flight.staleness = answer.staleness;
+  flight.open_step = answer.open_step;
   flight.results = std::move(answer.results);
+  state.versions[answer.bundle] = answer.version;
   SendMore(shard, effects);
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
@@ -477,9 +484,13 @@ StepResult Pipeline::Result() const {
   result.first_skipped_tensor = first_skipped_tensor_;
   result.first_skipped_buffer = first_skipped_buffer_;
   result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
+  std::optional<uint64_t> open_step;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
-      const uint32_t n = shards_[shard].flights[bundle].record.n;
+      const Flight& flight = shards_[shard].flights[bundle];
+      const uint32_t n = flight.record.n;
+      open_step = std::min(open_step.value_or(flight.open_step), flight.open_step);
+      result.staleness = std::max(result.staleness, flight.staleness);
       if (options_.layout.bundles[shard][bundle].buffers) {
         result.buffers_averaged = result.buffers_averaged || n > 0;
         continue;
@@ -489,6 +500,7 @@ StepResult Pipeline::Result() const {
       ++result.bundles;
     }
   }
+  if (open_step.value_or(0) > step_ + 1) result.steps_behind = *open_step - (step_ + 1);
   return result;
 }
 
@@ -536,6 +548,22 @@ absl::Status Pipeline::AddMean(uint32_t tensor, float scale, absl::Span<float> v
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
     const Chunk& chunk = options_.layout.chunks[id];
     AddScaledValidFrames(ResultOf(id), scale, &scratch_, values.subspan(chunk.offset, chunk.count));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Pipeline::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) const {
+  absl::Status fits = CheckMean(tensor, parameters.size());
+  if (!fits.ok()) return fits;
+  if (tensor >= trained_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", options_.table[tensor].name, " has no updates"));
+  }
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    const absl::Span<float> part = parameters.subspan(chunk.offset, chunk.count);
+    if (shards_[chunk.shard].flights[chunk.bundle].exact) std::fill(part.begin(), part.end(), 0.0f);
+    AddValidFrames(ResultOf(id), part);
   }
   return absl::OkStatus();
 }

@@ -83,6 +83,8 @@ class Pipeline {
 
   explicit Pipeline(PipelineOptions options);
 
+  // Of the updates of all steps from the next on, where the shards do them.
+  void SetRate(float rate) { rate_ = rate; }
   // The step after the one before, which must be done.
   void StartStep();
   // The gradient, or a buffer's values, must stay as it is until the step is done.
@@ -133,6 +135,9 @@ class Pipeline {
   // values[i] += scale * mean[i], with that mean. Of sparse results only the elements that they
   // name are touched. INVALID_ARGUMENT: as above, or it is a buffer.
   absl::Status AddMean(uint32_t tensor, float scale, absl::Span<float> values);
+  // Brings parameters that are as the step before left them to what was published: adds it, or
+  // takes it in their place where it is the parameters themselves. INVALID_ARGUMENT: as of AddMean.
+  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) const;
   // What was published up to the last step and is in no task yet. It will be in none: whoever takes
   // it has it observed.
   std::vector<Published> TakePublished();
@@ -155,6 +160,9 @@ class Pipeline {
     std::shared_ptr<const Exchange> exchange;  // Until the result is there.
     uint32_t checksum = 0;                     // Of its frames.
     ClosingRecord record;
+    bool exact = false;  // As of ExchangeAnswer.
+    uint64_t staleness = 0;
+    uint64_t open_step = 0;
     std::vector<std::string> results;
     std::vector<std::string> published;  // Of the last step that had results, until it is encoded.
     bool taken = false;                  // What was published, by TakePublished.
@@ -171,7 +179,8 @@ class Pipeline {
     uint32_t bundle = 0;
   };
   struct ShardState {
-    std::vector<Flight> flights;  // By bundle.
+    std::vector<Flight> flights;     // By bundle.
+    std::vector<uint64_t> versions;  // By bundle, as of the last result; 0: none is known.
     uint32_t next_encoding = 0;
     uint32_t next_send = 0;  // None before it is to be sent, in the step that is being sent.
     uint64_t bytes_in_flight = 0;
@@ -221,6 +230,7 @@ class Pipeline {
   std::vector<uint32_t> position_;     // Of each chunk in its bundle.
   const uint32_t trained_;             // Tensors; those from here on are buffers.
   uint64_t next_step_;
+  float rate_ = 0;
   uint64_t step_ = 0;
   bool open_ = false;
   bool skipped_ = false;

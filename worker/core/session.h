@@ -50,6 +50,11 @@ struct StepResult {
   // One of this worker's that was not finite, so that it and others with it went without this
   // worker; empty: none.
   std::string first_skipped_buffer{};
+  // Steps after this one that closed without this worker, which was late: Skip them to catch up.
+  uint64_t steps_behind = 0;
+  // Of jobs that do not wait for each other: updates by others between the parameters that this
+  // contribution was made on and its own; the most of any bundle.
+  uint64_t staleness = 0;
 };
 
 // A file that goes into the checkpoint's folder beside the states, for people and other programs.
@@ -108,6 +113,9 @@ class Session {
   virtual absl::Status Submit(uint32_t tensor, const GradientView& gradient) = 0;
   // Takes part in the step with nothing: out of data. Instead of all Submits of the step.
   virtual absl::Status Skip() = 0;
+  // In a job whose shards do the updates: the rate of the next step's, and of all after it. Before
+  // that step's first Submit or Skip; 0 until it is called.
+  virtual void SetRate(float rate) = 0;
   // Until every bundle of the step is closed.
   virtual absl::StatusOr<StepResult> Wait() = 0;
   // Writes the mean of the gradients of `tensor` over what was included into `mean` (0 where n =
@@ -117,6 +125,11 @@ class Session {
   // descent is ApplyScaled(tensor, -rate, parameters). Of sparse results it touches only the
   // elements that they name, some times faster. Not for buffers.
   virtual absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) = 0;
+
+  // In a job whose shards do the updates: brings `parameters`, which are as this or
+  // AgreeOnParameters left them, to what was published. The same bits on all ranks that have seen
+  // the same. After Wait, once; not for buffers.
+  virtual absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) = 0;
 
   // After a step that said checkpoint_due: takes what the caller needs to go on from here, and
   // what the session has. Writes in the background; if that fails the coordinator is told and

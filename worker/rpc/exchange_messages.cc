@@ -95,6 +95,7 @@ grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
   head.set_acked_step(exchange->acked_step);
   head.set_checkpoint_step(exchange->checkpoint_step);
   head.set_generation(exchange->sender.generation);
+  head.set_rate(exchange->rate);
   MessageSlices message(head);
   for (const std::string& frame : exchange->frames) {
     message.AppendMessageOfBytes(v1::ExchangeRequest::kContributionsFieldNumber,
@@ -120,6 +121,9 @@ absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
   answer.message = message->message();
   answer.checkpoint_step = message->checkpoint_step();
   answer.term = message->term();
+  answer.exact = message->exact();
+  answer.staleness = message->staleness();
+  answer.open_step = message->open_step();
   return answer;
 }
 

@@ -270,6 +270,19 @@ absl::Status LiveSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<f
                  status.ok() ? pipeline_.AddMean(tensor, scale, values) : std::move(status));
 }
 
+absl::Status LiveSession::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  absl::Status status = MayApply();
+  return Applied(started,
+                 status.ok() ? pipeline_.ApplyUpdate(tensor, parameters) : std::move(status));
+}
+
+void LiveSession::SetRate(float rate) {
+  MutexLock lock(&mutex_);
+  pipeline_.SetRate(rate);
+}
+
 absl::Status LiveSession::MayApply() const {
   if (!status_.ok() || has_result_) return status_;
   return absl::FailedPreconditionError("Apply was called before Wait");

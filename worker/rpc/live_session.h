@@ -37,6 +37,8 @@ class LiveSession final : public ShardStream::Events {
   absl::StatusOr<StepResult> Wait();
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values);
+  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters);
+  void SetRate(float rate);
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Before the first step.
   absl::Status Restore(const SavedCompressor& uplink) { return encoder_.Restore(uplink); }

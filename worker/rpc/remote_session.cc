@@ -60,6 +60,12 @@ class RemoteSession final : public Session {
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values) override {
     return live_ == nullptr ? NotJoined() : live_->ApplyScaled(tensor, scale, values);
   }
+  absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) override {
+    return live_ == nullptr ? NotJoined() : live_->ApplyUpdate(tensor, parameters);
+  }
+  void SetRate(float rate) override {
+    if (live_ != nullptr) live_->SetRate(rate);
+  }
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) override {
     if (live_ == nullptr) return NotJoined();
     return live_->SaveCheckpoint(std::move(state), std::move(files));

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/core/shard.h"
+#include "server/core/sync_shard.h"
 
 namespace sluice {
 namespace {
@@ -32,12 +32,17 @@ absl::Status CheckSnapshot(const ShardSnapshot& snapshot, const ShardOptions& op
   if (snapshot.aggregators.size() != chunks) {
     return Mismatch("the number of chunks", snapshot.aggregators.size(), chunks);
   }
+  const size_t parameters = options.rule.has_value() ? chunks : 0;
+  if (snapshot.replica.size() != parameters) {
+    return Mismatch("the number of chunks whose parameters the shards keep (optimizer.on)",
+                    snapshot.replica.size(), parameters);
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-uint64_t Shard::NameCheckpoint(uint64_t minimum_step) {
+uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
   if (!due_.empty()) {
     asked_again_ = true;
     return DueCheckpoint();
@@ -50,7 +55,7 @@ uint64_t Shard::NameCheckpoint(uint64_t minimum_step) {
 // that all know the name before the next one, and say it in all their requests of that one at the
 // latest, to all shards. A shard that goes through steps again may find that workers have finished
 // the step with results of its predecessor: then it waits until they need its own.
-void Shard::AnnounceCheckpoint(Effects* out) {
+void SyncShard::AnnounceCheckpoint(Effects* out) {
   if (!due_.empty()) {
     if (options_.replay && asked_again_) out->emplace_back(CheckpointNamed{DueCheckpoint()});
     asked_again_ = false;
@@ -65,7 +70,7 @@ void Shard::AnnounceCheckpoint(Effects* out) {
 }
 
 // From a request that was checked.
-void Shard::LearnCheckpoint(uint64_t step, Effects* out) {
+void SyncShard::LearnCheckpoint(uint64_t step, Effects* out) {
   const auto at = std::lower_bound(due_.begin(), due_.end(), step);
   if (step == 0 || step < open_step_ || (at != due_.end() && *at == step)) return;
   due_.insert(at, step);
@@ -75,7 +80,7 @@ void Shard::LearnCheckpoint(uint64_t step, Effects* out) {
   out->emplace_back(CheckpointNamed{step});
 }
 
-std::shared_ptr<const ShardSnapshot> Shard::Snapshot() const {
+std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
   auto snapshot = std::make_shared<ShardSnapshot>();
   snapshot->job_uid = options_.job_uid;
   snapshot->term = options_.term;
@@ -86,10 +91,13 @@ std::shared_ptr<const ShardSnapshot> Shard::Snapshot() const {
   for (const std::unique_ptr<Aggregator>& aggregator : aggregators_) {
     snapshot->aggregators.push_back(SaveFields(aggregator->State()));
   }
+  if (replica_.has_value()) {
+    for (size_t i = 0; i < aggregators_.size(); ++i) snapshot->replica.push_back(replica_->Save(i));
+  }
   return snapshot;
 }
 
-absl::Status Shard::Restore(const ShardSnapshot& snapshot) {
+absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
   const auto refused = [&](const absl::Status& why) {
     return absl::InvalidArgumentError(absl::StrCat("shard ", options_.shard,
                                                    " cannot go on from the checkpoint after step ",
@@ -104,6 +112,12 @@ absl::Status Shard::Restore(const ShardSnapshot& snapshot) {
     const std::vector<StateField> fields = aggregators_[i]->State();
     const SavedState& saved = snapshot.aggregators[i];
     fits = RestoreFields(other_ranks ? WithoutSenders(saved, fields) : saved, fields);
+    if (!fits.ok()) {
+      return refused(absl::InvalidArgumentError(absl::StrCat("chunk ", i, ": ", fits.message())));
+    }
+  }
+  for (size_t i = 0; replica_.has_value() && i < aggregators_.size(); ++i) {
+    fits = replica_->Restore(i, snapshot.replica[i]);
     if (!fits.ok()) {
       return refused(absl::InvalidArgumentError(absl::StrCat("chunk ", i, ": ", fits.message())));
     }

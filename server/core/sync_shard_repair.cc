@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "server/core/shard.h"
+#include "server/core/sync_shard.h"
 
 namespace sluice {
 namespace {
@@ -27,7 +27,7 @@ std::string Place(const Exchange& exchange) {
 
 }  // namespace
 
-absl::Status Shard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
+absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   if (generation < generation_) {
     return absl::InvalidArgumentError(
         absl::StrCat("generation ", generation, " is older than the present ", generation_));
@@ -47,34 +47,34 @@ absl::Status Shard::SetMembership(uint32_t generation, std::vector<uint64_t> inc
   return absl::OkStatus();
 }
 
-void Shard::ReleaseResults(uint64_t durable_step) {
+void SyncShard::ReleaseResults(uint64_t durable_step) {
   released_step_ = std::max(released_step_, durable_step);
   ForgetResults();
 }
 
-void Shard::ForgetResults() {
+void SyncShard::ForgetResults() {
   uint64_t step = ranks_[0].acked;
   for (const RankState& rank : ranks_) step = std::min(step, rank.acked);
   if (options_.replay_bytes > 0) step = std::min(step, released_step_);
   if (step > 0) log_.ForgetUpTo(step);
 }
 
-uint64_t Shard::results_from() const {
+uint64_t SyncShard::results_from() const {
   return options_.replay_bytes > 0 ? log_.complete_from() : 0;
 }
 
-bool Shard::IsAhead(const Exchange& exchange) const {
+bool SyncShard::IsAhead(const Exchange& exchange) const {
   return options_.replay && exchange.bundle < bundles_.size() &&
          (exchange.step > StepAfter(open_step_) || exchange.acked_step >= open_step_);
 }
 
-bool Shard::HasArrived(const Exchange& exchange) const {
+bool SyncShard::HasArrived(const Exchange& exchange) const {
   if (IsClosed(exchange.step, exchange.bundle)) return true;
   const OpenBundle* const open = FindOpen(exchange.step, exchange.bundle);
   return open != nullptr && open->arrived(exchange.sender.rank);
 }
 
-void Shard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank)) {
     ++stats_.asked_for_payload;
@@ -91,7 +91,7 @@ void Shard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) 
   Answer(stream, exchange, Outcome::kPending, "", out);
 }
 
-void Shard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
   std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
   if (result == nullptr) {
     HandleForgotten(stream, exchange, out);
@@ -108,7 +108,7 @@ void Shard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out
   SendResult(stream, std::move(result), out);
 }
 
-void Shard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out) {
   // Before this process's time: a worker that has nothing unresolved asks whether anything is lost.
   if (options_.replay && exchange.step < options_.first_step) {
     ++stats_.asked_for_payload;
@@ -129,8 +129,8 @@ void Shard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* 
   Answer(stream, exchange, Outcome::kInvalid, std::move(why), out);
 }
 
-void Shard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had, uint32_t got,
-                             Effects* out) {
+void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had,
+                                 uint32_t got, Effects* out) {
   const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
                                              ", now ", absl::Hex(got, absl::kZeroPad8), ")");
   if (exchange.step > ranks_[exchange.sender.rank].inherited) {
@@ -151,7 +151,8 @@ void Shard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t
                out);
 }
 
-void Shard::GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out) {
+void SyncShard::GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why,
+                             Effects* out) {
   ++stats_.not_reproducible;
   Answer(stream, exchange, Outcome::kBusy, "", out);
   out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});

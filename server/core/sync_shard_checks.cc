@@ -1,7 +1,9 @@
 // What a shard refuses, and what it says then.
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "compress/frame.h"
-#include "server/core/shard.h"
+#include "server/core/sync_shard.h"
 
 namespace sluice {
 namespace {
@@ -18,7 +20,7 @@ absl::Status Invalid(const Exchange& exchange, absl::string_view what) {
 
 }  // namespace
 
-std::string Shard::FenceReason(const Sender& sender) const {
+std::string SyncShard::FenceReason(const Sender& sender) const {
   if (!ended_.empty()) return ended_;
   if (sender.job_uid != options_.job_uid) {
     return absl::StrCat("shard ", options_.shard, " serves job ", absl::Hex(options_.job_uid),
@@ -45,7 +47,7 @@ std::string Shard::FenceReason(const Sender& sender) const {
   return ranks_[sender.rank].fenced;
 }
 
-absl::Status Shard::CheckAddress(const Exchange& exchange) const {
+absl::Status SyncShard::CheckAddress(const Exchange& exchange) const {
   if (exchange.bundle >= bundles_.size()) {
     return Invalid(exchange,
                    absl::StrCat("shard ", options_.shard, " has ", bundles_.size(),
@@ -66,13 +68,16 @@ absl::Status Shard::CheckAddress(const Exchange& exchange) const {
   if (exchange.plan_id != 0) {
     return Invalid(exchange, absl::StrCat("compression plan ", exchange.plan_id, " is not known"));
   }
+  if (!std::isfinite(exchange.rate) || exchange.rate < 0) {
+    return Invalid(exchange, absl::StrCat("asks for an update at rate ", exchange.rate));
+  }
   return CheckCheckpointStep(exchange);
 }
 
 // Shard 0 names them, two steps ahead; so one that it has not named is of nobody. But shard 0 may
 // be another process than the one that named it, or have named another since that one was lost:
 // what can be one is believed, and a checkpoint that not all parties know of is given up.
-absl::Status Shard::CheckCheckpointStep(const Exchange& exchange) const {
+absl::Status SyncShard::CheckCheckpointStep(const Exchange& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
   if (options_.shard == 0 && !options_.replay) {
@@ -87,7 +92,7 @@ absl::Status Shard::CheckCheckpointStep(const Exchange& exchange) const {
                                         ", but none is named more than two steps ahead"));
 }
 
-absl::Status Shard::CheckPayload(const Exchange& exchange, bool repeats) const {
+absl::Status SyncShard::CheckPayload(const Exchange& exchange, bool repeats) const {
   if (exchange.skip) {
     if (!exchange.frames.empty()) return Invalid(exchange, "a skip carries frames");
     if (exchange.step == 0 && exchange.sender.rank == 0) {
@@ -110,7 +115,7 @@ absl::Status Shard::CheckPayload(const Exchange& exchange, bool repeats) const {
   return absl::OkStatus();
 }
 
-absl::Status Shard::CheckFrame(const Exchange& exchange, size_t position, bool repeats) const {
+absl::Status SyncShard::CheckFrame(const Exchange& exchange, size_t position, bool repeats) const {
   const absl::Span<const std::byte> frame = FrameBytes(exchange.frames[position]);
   const BundlePlan& plan = bundles_[exchange.bundle];
   absl::Status valid = exchange.step == 0 || repeats
@@ -127,7 +132,7 @@ absl::Status Shard::CheckFrame(const Exchange& exchange, size_t position, bool r
                                         chunk.offset + chunk.count - 1, "): ", valid.message()));
 }
 
-bool Shard::OverMemory(const Exchange& exchange) const {
+bool SyncShard::OverMemory(const Exchange& exchange) const {
   uint32_t lowest = 0;
   while (lowest < closed_.size() && closed_[lowest]) ++lowest;
   if (exchange.step == open_step_ && exchange.bundle == lowest) return false;

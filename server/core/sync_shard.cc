@@ -1,0 +1,524 @@
+#include "server/core/sync_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
+  std::vector<BundlePlan> bundles;
+  const std::vector<ChunkConfig> uplinks =
+      ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink);
+  const std::vector<ChunkConfig> downlinks =
+      ChunkConfigs(options.compression, options.table, options.layout, Direction::kDownlink);
+  std::optional<UpdateRule> rule;
+  if (options.rule.has_value()) {
+    absl::StatusOr<UpdateRule> made = UpdateRule::Create(*options.rule);
+    if (!made.ok()) return made.status();
+    rule = *std::move(made);
+  }
+  std::vector<std::unique_ptr<Aggregator>> aggregators;
+  std::vector<ChunkConfig> chunks;
+  std::vector<uint32_t> parameters;  // Elements of each chunk's, for the replica.
+  uint64_t elements = 0;
+  uint64_t trained = 0;
+  uint64_t aggregator_bytes = 0;
+  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
+    BundlePlan plan;
+    plan.buffers = bundle.buffers;
+    for (const uint32_t id : bundle.chunks) {
+      const Chunk& chunk = options.layout.chunks[id];
+      plan.counts.push_back(chunk.count);
+      plan.locals.push_back(static_cast<uint32_t>(chunks.size()));
+      plan.elements += chunk.count;
+      parameters.push_back(plan.buffers ? 0 : chunk.count);
+      chunks.push_back(downlinks[id]);
+      // What parameters and replica differ by is all that is owed.
+      if (rule.has_value() && !plan.buffers)
+        chunks.back().spec.compensator = {.id = CompensatorId::kNone};
+      aggregators.push_back(
+          MakeAggregator(uplinks[id], static_cast<uint32_t>(options.incarnations.size())));
+      plan.aggregators.push_back(aggregators.back().get());
+      aggregator_bytes += aggregators.back()->state_bytes();
+    }
+    elements += plan.elements;
+    if (!plan.buffers) trained += plan.elements;
+    bundles.push_back(std::move(plan));
+  }
+  // Sums of the open step, the downlink's residual or the replica, and what aggregators remember.
+  const uint64_t reserved = 2 * sizeof(float) * elements + aggregator_bytes +
+                            (rule.has_value() ? Replica::BytesPerElement(*rule) * trained : 0);
+  const uint64_t windows = options.incarnations.size() * options.window_bytes;
+  if (reserved + windows > options.max_memory) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "shard ", options.shard, " needs ", reserved + windows, " bytes: ", reserved, " for ",
+        elements, " elements and ", windows, " for the windows of ", options.incarnations.size(),
+        " ranks; server.max_memory is ", options.max_memory,
+        " (raise it, lower server.window_bytes, or use more shards)"));
+  }
+  if (options.replay_bytes > 0) {
+    options.log = {.bytes = std::min(options.replay_bytes, options.max_memory - reserved - windows),
+                   .steps = kNoStepLimit};
+  }
+  const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
+  auto shard = std::unique_ptr<SyncShard>(
+      new SyncShard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
+  shard->reserved_bytes_ = reserved;
+  shard->stats_.elements = trained;
+  if (rule.has_value()) shard->replica_.emplace(*std::move(rule), parameters);
+  if (restore != nullptr) {
+    const absl::Status restored = shard->Restore(*restore);
+    if (!restored.ok()) return restored;
+  }
+  return std::unique_ptr<Shard>(std::move(shard));
+}
+
+uint64_t SyncShard::ElementsOf(const std::vector<BundlePlan>& bundles) {
+  uint64_t elements = 0;
+  for (const BundlePlan& bundle : bundles) elements += bundle.elements;
+  return elements;
+}
+
+SyncShard::SyncShard(ShardOptions options, std::vector<BundlePlan> bundles,
+                     std::vector<std::unique_ptr<Aggregator>> aggregators,
+                     absl::Span<const ChunkConfig> downlink)
+    : options_(std::move(options)),
+      generation_(options_.generation),
+      incarnations_(options_.incarnations),
+      bundles_(std::move(bundles)),
+      ranks_(incarnations_.size()),
+      aggregators_(std::move(aggregators)),
+      downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+      log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
+      sums_(ElementsOf(bundles_)),
+      open_step_(options_.parameters_agree ? options_.first_step : 0),
+      closed_(bundles_.size()),
+      job_term_(options_.term) {
+  open_.bundles.resize(bundles_.size());
+  next_.bundles.resize(bundles_.size());
+}
+
+std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
+  Effects out;
+  std::string fenced = FenceReason(exchange.sender);
+  if (!fenced.empty()) {
+    ++stats_.refused_fenced;
+    Answer(stream, exchange, Outcome::kFenced, std::move(fenced), &out);
+    return out;
+  }
+  RankState& rank = ranks_[exchange.sender.rank];
+  rank.stream = std::max(rank.stream, stream);
+  furthest_step_ = std::max(furthest_step_, exchange.step);
+  if (IsAhead(exchange)) {
+    ++stats_.asked_for_payload;
+    Answer(stream, exchange, Outcome::kNeed, "", &out);
+    return out;
+  }
+  absl::Status valid = CheckAddress(exchange);
+  if (valid.ok() && !exchange.keys_only) valid = CheckPayload(exchange, HasArrived(exchange));
+  if (!valid.ok()) {
+    Refuse(stream, exchange, valid, &out);
+    return out;
+  }
+  // Before anything is admitted, which may close that very step.
+  LearnCheckpoint(exchange.checkpoint_step, &out);
+  rank.reached = std::max(rank.reached, exchange.step);
+  const uint64_t acked_step = exchange.acked_step;
+  if (IsClosed(exchange.step, exchange.bundle)) {
+    HandleClosed(stream, exchange, &out);
+  } else if (exchange.keys_only) {
+    HandleKeys(stream, exchange, &out);
+  } else {
+    Admit(stream, std::move(exchange), now, &out);
+  }
+  // After the answer: a sender may acknowledge a step and ask for it again in one breath.
+  if (acked_step > rank.acked) {
+    rank.acked = acked_step;
+    ForgetResults();
+  }
+  return out;
+}
+
+bool SyncShard::IsClosed(uint64_t step, uint32_t bundle) const {
+  return step < open_step_ || (step == open_step_ && closed_[bundle]);
+}
+
+uint64_t SyncShard::StepAfter(uint64_t step) const {
+  return step == 0 ? options_.first_step : step + 1;
+}
+
+OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
+  return (step == open_step_ ? open_ : next_).bundles[bundle].get();
+}
+
+void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out) {
+  const uint32_t rank = exchange.sender.rank;
+  const uint32_t checksum = BundleChecksum(exchange.frames);
+  OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
+  if (open != nullptr && open->arrived(rank)) {
+    if (open->checksum(rank) != checksum) {
+      RefuseOtherBytes(stream, exchange, open->checksum(rank), checksum, out);
+      return;
+    }
+    ++stats_.repeats;
+    Answer(stream, exchange, Outcome::kPending, "", out);
+    return;
+  }
+  if (OverMemory(exchange)) {
+    AnswerBusy(stream, exchange, now, out);
+    return;
+  }
+  BundlePlan& plan = bundles_[exchange.bundle];
+  if (open == nullptr) {
+    auto& slot = (exchange.step == open_step_ ? open_ : next_).bundles[exchange.bundle];
+    slot = std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
+                                        static_cast<uint32_t>(ranks_.size()), &sums_);
+    open = slot.get();
+  }
+  ++stats_.contributions;
+  if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
+  uint64_t bytes = 0;
+  for (const std::string& frame : exchange.frames) bytes += frame.size();
+  stats_.bytes_in += bytes;
+  if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
+  ranks_[rank].invalid_running = 0;
+  stats_.held_bytes -= open->held_bytes();
+  open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now);
+  // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
+  // one step at a time.
+  if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
+  stats_.held_bytes += open->held_bytes();
+  if (exchange.step == open_step_ && open->complete()) {
+    Close(exchange.bundle, out);
+    AdvanceSteps(out);
+  } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
+    ranks_[rank].unanswered += bytes;
+    open->SetUnanswered(rank, bytes);
+  } else {
+    ranks_[rank].answered = stream;
+    Answer(stream, exchange, Outcome::kPending, "", out);
+  }
+}
+
+// The first on a stream is answered, so that its sender learns which process it talks to; and so is
+// all that may have to be sent again.
+bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
+  return options_.unanswered_bytes > 0 && rank.answered == stream && !options_.replay &&
+         rank.unanswered + bytes <= options_.unanswered_bytes;
+}
+
+void SyncShard::Close(uint32_t bundle, Effects* out) {
+  AnnounceCheckpoint(out);
+  const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+  stats_.held_bytes -= open->held_bytes();
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    ranks_[rank].unanswered -= open->unanswered(rank);
+  }
+  std::shared_ptr<ExchangeAnswer> answer;
+  if (open_step_ == 0) {
+    answer = CloseWithRankZero(bundle, open.get());
+  } else if (replica_.has_value() && !bundles_[bundle].buffers) {
+    answer = CloseWithUpdate(bundle, open.get(), out);
+  } else {
+    answer = CloseWithMean(bundle, open.get(), out);
+  }
+  answer->outcome = Outcome::kResult;
+  answer->step = open_step_;
+  answer->bundle = bundle;
+  answer->record.term = options_.term;
+  answer->record.step = open_step_;
+  answer->record.bundle = bundle;
+  answer->record.generation = generation_;
+  answer->record.result_checksum = BundleChecksum(answer->results);
+  uint64_t& version = bundles_[bundle].version;
+  answer->base_version = version;
+  if (answer->record.n > 0) ++version;
+  answer->version = version;
+  answer->checkpoint_step = DueCheckpoint();
+
+  closed_[bundle] = true;
+  ++closed_count_;
+  ++stats_.bundles_closed;
+  if (answer->record.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
+  const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
+  stats_.wait_seconds += waited;
+  const auto bucket =
+      std::lower_bound(kWaitBoundsSeconds.begin(), kWaitBoundsSeconds.end(), waited);
+  ++stats_.wait_counts[static_cast<size_t>(bucket - kWaitBoundsSeconds.begin())];
+
+  // A rank may still ask for what it has sent something of.
+  uint64_t needed_from = open_step_;
+  for (const RankState& rank : ranks_) needed_from = std::min(needed_from, rank.reached);
+  log_.Add(answer, needed_from);
+  for (const RankState& rank : ranks_) {
+    if (rank.stream != 0) SendResult(rank.stream, answer, out);
+  }
+}
+
+std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithRankZero(uint32_t bundle, OpenBundle* open) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
+  // Its frames as they came: nothing is lost, not even the sign of a zero.
+  answer->results = open->TakeFrames(0);
+  const BundlePlan& plan = bundles_[bundle];
+  Check(answer->results.size() == plan.counts.size(), "rank 0 gave all its parameters");
+  if (!replica_.has_value() || plan.buffers) return answer;
+  for (size_t i = 0; i < plan.counts.size(); ++i) {
+    // As workers take them.
+    std::vector<float> values(plan.counts[i]);
+    AddValidFrames(FrameBytes(answer->results[i]), absl::MakeSpan(values));
+    replica_->Set(plan.locals[i], values);
+  }
+  return answer;
+}
+
+std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open,
+                                                         Effects* out) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
+  if (open->n() == 0) return answer;
+  const BundlePlan& plan = bundles_[bundle];
+  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const auto mean_of = [&](size_t chunk) {
+    const StageSpan summing(options_.stages, Stage::kSum);
+    return open->MeanOf(chunk);
+  };
+  const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
+  if (encoded.ok()) {
+    TakeFrames(bundle, answer.get());
+  } else {
+    LeaveOut(bundle, encoded.message(), answer.get(), out);
+  }
+  return answer;
+}
+
+// The mean of a whole bundle comes first: an update is done or not, and half of one cannot be taken
+// back.
+std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open,
+                                                           Effects* out) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
+  if (open->n() == 0) return answer;
+  const BundlePlan& plan = bundles_[bundle];
+  means_.clear();
+  absl::Status finite;
+  for (size_t i = 0; i < plan.counts.size(); ++i) {
+    const StageSpan summing(options_.stages, Stage::kSum);
+    const absl::Span<const float> mean = open->MeanOf(i);
+    if (finite.ok()) finite = downlink_.Check(plan.locals[i], mean);
+    means_.insert(means_.end(), mean.begin(), mean.end());
+  }
+  if (!finite.ok()) {
+    LeaveOut(bundle, finite.message(), answer.get(), out);
+    return answer;
+  }
+  answer->record.rate = open->rate();
+  absl::Span<const float> rest = means_;
+  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const auto owed_of = [&](size_t i) {
+    const StageSpan updating(options_.stages, Stage::kSum);
+    replica_->Update(plan.locals[i], answer->record.rate, rest.first(plan.counts[i]));
+    rest.remove_prefix(plan.counts[i]);
+    return replica_->Owed(plan.locals[i]);
+  };
+  const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, owed_of, &frames_);
+  if (!encoded.ok()) {
+    LeaveOut(bundle, encoded.message(), answer.get(), out);
+    out->push_back(
+        Alarm{absl::StrCat("training diverged: after step ", open_step_, " parameters on shard ",
+                           options_.shard, " are not finite (", encoded.message(),
+                           "); lower optimizer.lr, or go on from an earlier checkpoint")});
+    return answer;
+  }
+  TakeFrames(bundle, answer.get());
+  for (size_t i = 0; i < plan.locals.size(); ++i) {
+    replica_->Publish(plan.locals[i], FrameBytes(answer->results[i]));
+  }
+  return answer;
+}
+
+// What was encoded of a bundle becomes its results.
+void SyncShard::TakeFrames(uint32_t bundle, ExchangeAnswer* answer) {
+  const BundlePlan& plan = bundles_[bundle];
+  answer->results.reserve(frames_.size());
+  for (size_t i = 0; i < frames_.size(); ++i) {
+    std::vector<std::byte>& frame = frames_[i];
+    downlink_.Observe(plan.locals[i], frame);
+    plan.aggregators[i]->AppendShared(&frame);
+    answer->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+}
+
+// Finite contributions whose sum is not: as if all had skipped, so that every rank sees the same.
+void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer,
+                         Effects* out) {
+  for (Included& included : answer->record.included) included.skipped = true;
+  answer->record.n = 0;
+  ++stats_.overflowed_bundles;
+  out->push_back(Notice{absl::StrCat("step ", open_step_, ", bundle ", bundle,
+                                     ": the mean overflowed and was left out (", why, ")")});
+}
+
+void SyncShard::AdvanceSteps(Effects* out) {
+  while (closed_count_ == bundles_.size()) {
+    if (open_step_ > 0) downlink_.EndStep(open_step_);
+    stats_.highest_closed_step = open_step_;
+    if (!due_.empty() && due_.front() == open_step_) {
+      out->push_back(TakeSnapshot{Snapshot()});
+      due_.erase(due_.begin());
+    }
+    open_step_ = StepAfter(open_step_);
+    std::swap(open_, next_);
+    closed_.assign(closed_.size(), false);
+    closed_count_ = 0;
+    noticed_ = false;
+    for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+      OpenBundle* open = open_.bundles[bundle].get();
+      if (open == nullptr) continue;
+      stats_.held_bytes -= open->held_bytes();
+      open->SumPrefix();
+      stats_.held_bytes += open->held_bytes();
+      if (open->complete()) Close(bundle, out);
+    }
+  }
+}
+
+void SyncShard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome,
+                       std::string message, Effects* out) {
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->outcome = outcome;
+  answer->step = exchange.step;
+  answer->bundle = exchange.bundle;
+  if (outcome == Outcome::kNeed) {
+    answer->need_from = options_.replay ? open_step_ : exchange.step;
+  }
+  if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
+  // To senders of another run it says nothing.
+  if (outcome == Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
+    answer->term = job_term_;
+  }
+  answer->message = std::move(message);
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void SyncShard::AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now,
+                           Effects* out) {
+  ++stats_.refused_busy;
+  absl::Duration waited;
+  for (const std::unique_ptr<OpenBundle>& open : open_.bundles) {
+    if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
+  }
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->outcome = Outcome::kBusy;
+  answer->step = exchange.step;
+  answer->bundle = exchange.bundle;
+  answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
+      absl::ToInt64Milliseconds(waited / 8), options_.busy_retry_ms, options_.busy_retry_ms_max));
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void SyncShard::SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer,
+                           Effects* out) {
+  stats_.bytes_out += ResultBytes(*answer);
+  if (answer->record.n > 0) {
+    stats_.dense_bytes_out += sizeof(float) * bundles_[answer->bundle].elements;
+  }
+  out->push_back(Reply{stream, std::move(answer)});
+}
+
+void SyncShard::Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why,
+                       Effects* out) {
+  RankState& rank = ranks_[exchange.sender.rank];
+  const std::string message(why.message());
+  if (++rank.invalid_running < options_.invalid_limit) {
+    ++stats_.refused_invalid;
+    Answer(stream, exchange, Outcome::kInvalid, message, out);
+    return;
+  }
+  rank.fenced = absl::StrCat("rank ", exchange.sender.rank, " was refused ", rank.invalid_running,
+                             " times running and is shut out; last: ", message);
+  ++stats_.refused_fenced;
+  Answer(stream, exchange, Outcome::kFenced, rank.fenced, out);
+  out->push_back(Alarm{rank.fenced});
+}
+
+void SyncShard::StreamClosed(StreamId stream) {
+  for (RankState& rank : ranks_) {
+    if (rank.stream == stream) rank.stream = 0;
+  }
+}
+
+std::vector<ShardEffect> SyncShard::End(absl::string_view reason) {
+  Effects out;
+  if (!ended_.empty()) return out;
+  ended_ = reason.empty() ? "the job has ended" : std::string(reason);
+  for (const RankState& rank : ranks_) {
+    if (rank.stream == 0) continue;
+    Exchange last;
+    last.sender.job_uid = options_.job_uid;
+    last.step = open_step_;
+    Answer(rank.stream, last, Outcome::kFenced, ended_, &out);
+  }
+  return out;
+}
+
+std::vector<ShardEffect> SyncShard::Suspend(uint32_t term, absl::string_view reason) {
+  job_term_ = std::max(job_term_, term);
+  return End(reason.empty() ? "the job goes back to a checkpoint" : reason);
+}
+
+std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
+  Effects out;
+  if (noticed_ || !ended_.empty()) return out;
+  for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
+    const OpenBundle* open = open_.bundles[bundle].get();
+    if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
+    noticed_ = true;
+    out.push_back(Notice{absl::StrCat(
+        "step ", open_step_, ", bundle ", bundle, " has waited ",
+        absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
+        " for rank ", absl::StrJoin(open->MissingRanks(), ", "))});
+    break;
+  }
+  return out;
+}
+
+std::vector<std::shared_ptr<const ExchangeAnswer>> SyncShard::ResultsAfter(
+    uint64_t step, const std::vector<uint32_t>& bundles) const {
+  return log_.After(step, bundles);
+}
+
+ShardStats SyncShard::Stats() const {
+  ShardStats stats = stats_;
+  stats.open_step = open_step_;
+  stats.log_bytes = log_.bytes();
+  stats.log_limit = options_.log.bytes;
+  stats.log_results = log_.size();
+  stats.results_from = results_from();
+  return stats;
+}
+
+double SyncShard::ResidualEnergy() const {
+  return downlink_.ResidualEnergy() + (replica_.has_value() ? replica_->OwedEnergy() : 0);
+}
+
+absl::Span<const float> SyncShard::DownlinkResidual(uint32_t bundle, size_t position) const {
+  const uint32_t chunk = bundles_[bundle].locals[position];
+  if (replica_.has_value() && !bundles_[bundle].buffers) return replica_->Owed(chunk);
+  return downlink_.residual(chunk);
+}
+
+}  // namespace sluice
