@@ -1,6 +1,7 @@
 #include "server/core/checkpoint_book.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,10 @@ CheckpointBook::CheckpointBook(const CheckpointBookOptions& options, std::vector
     : options_(options),
       complete_(std::move(complete)),
       litter_(std::move(litter)),
-      over_(newest()) {}
+      over_(newest()),
+      ranks_(options.world_size) {
+  std::iota(ranks_.begin(), ranks_.end(), 0u);
+}
 
 void CheckpointBook::BeginTerm(uint32_t term) {
   if (under_way_ != 0) Abandon();
@@ -70,6 +74,13 @@ CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::T
   return all_there_ ? Progress::kComplete : Progress::kTaken;
 }
 
+bool CheckpointBook::Expect(std::vector<uint32_t> ranks) {
+  ranks_ = std::move(ranks);
+  if (all_there_ || parts_.empty() || !MissingParts().empty()) return false;
+  all_there_ = true;
+  return true;
+}
+
 void CheckpointBook::Withdraw(const std::string& name, absl::Time now) {
   if (all_there_ || parts_.erase(name) == 0) return;
   first_part_ = now;  // The patience is for the new one.
@@ -95,7 +106,7 @@ std::string CheckpointBook::MissingParts() const {
     std::string name = ShardPartName(shard, term_);
     if (!parts_.contains(name)) missing.push_back(std::move(name));
   }
-  for (uint32_t rank = 0; rank < options_.world_size; ++rank) {
+  for (const uint32_t rank : ranks_) {
     std::string name = WorkerPartName(rank, term_);
     if (!parts_.contains(name)) missing.push_back(std::move(name));
   }

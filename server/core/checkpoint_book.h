@@ -49,6 +49,10 @@ class CheckpointBook {
   void Asked(uint64_t minimum_step) { asked_minimum_ = minimum_step; }
   uint64_t asked_minimum() const { return asked_minimum_; }
   void Named(uint64_t step);
+  // The ranks whose parts make a checkpoint complete from now on; at first all of them. True: with
+  // that the one under way is, as after an Add that says kComplete.
+  bool Expect(std::vector<uint32_t> ranks);
+  const std::vector<uint32_t>& expected() const { return ranks_; }
   // Named or known by a part of it; 0: none.
   uint64_t under_way() const { return under_way_; }
 
@@ -88,6 +92,7 @@ class CheckpointBook {
   bool all_there_ = false;
   absl::Time first_part_ = absl::InfiniteFuture();
   std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
+  std::vector<uint32_t> ranks_;                  // Whose parts it takes.
 };
 
 }  // namespace sluice

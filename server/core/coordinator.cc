@@ -52,7 +52,8 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       last_tick_(now),
       members_(options_.world_size),
       seats_(options_.shards),
-      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints) {
+      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints),
+      begin_with_(options_.elastic.has_value() ? options_.elastic->start : options_.world_size) {
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
   for (const CheckpointManifest& manifest : options_.checkpoints) {
     manifests_.emplace(manifest.step, manifest);
@@ -94,7 +95,7 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
   for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
     const RunMember& from = record.members[rank];
     Member& member = members_[rank];
-    member.present = true;
+    member.present = from.incarnation != 0;
     member.heard = now;
     member.incarnation = from.incarnation;
     member.join.nonce = from.nonce;
@@ -122,6 +123,11 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     return;
   }
   Member& member = members_[join.rank];
+  if (!member.present && options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+    AwaitRank(&member, token, std::move(join), out);
+    AdmitLearners(now, out);
+    return;
+  }
   if (!member.present) {
     TakeRank(token, std::move(join), now, out);
     return;
@@ -174,8 +180,10 @@ uint64_t Coordinator::IncarnationOf(const WorkerJoin& join) const {
 void Coordinator::AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out) {
   const bool again = member->successor_token != 0 && member->successor.nonce == join.nonce;
   if (!again) member->successor_since = last_tick_;
-  RefuseSuccessor(
-      member, again ? absl::AbortedError("this Join was sent again") : HeldByAnother(*member), out);
+  RefuseSuccessor(member,
+                  again ? absl::AbortedError("this Join was sent again")
+                        : HeldByAnother(member->present ? member->join : member->successor),
+                  out);
   member->successor_token = token;
   member->successor = std::move(join);
 }
@@ -276,14 +284,16 @@ void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out)
 
 void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   const bool complete =
-      std::all_of(members_.begin(), members_.end(), [](const Member& m) { return m.present; }) &&
+      IsEnough(now) &&
       std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
   if (!complete || !gathering()) return;
   announced_ = true;
   generation_ = kFirstGeneration;
   // Restored parameters are equal whatever the workers began with.
-  const bool equal = std::all_of(members_.begin(), members_.end(), [this](const Member& member) {
-    return member.join.parameters_sha256 == members_[0].join.parameters_sha256;
+  const Member& first = *std::find_if(members_.begin(), members_.end(),
+                                      [](const Member& member) { return member.present; });
+  const bool equal = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return !member.present || member.join.parameters_sha256 == first.join.parameters_sha256;
   });
   parameters_agree_ = restore_step_ > 0 || (equal && !options_.shards_update);
   if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
@@ -324,16 +334,18 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   }
   phase_ = JobPhase::kRunning;
   for (Member& member : members_) {
+    if (!member.present) continue;
     member.heard = now;
     member.beaten = true;
     member.replay_from = restore_step_ + 1;
     if (member.token != 0) out->push_back(AnswerJoin{member.token, MakeGrant(member)});
     member.token = 0;
   }
-  out->push_back(Notice{absl::StrCat("all ", members_.size(), " workers and ", seats_.size(),
+  out->push_back(Notice{absl::StrCat("all ", Present(), " workers and ", seats_.size(),
                                      " shards are here; the job ", how)});
   if (!has_checkpoints()) return;
   NoteOtherWorldSize(out);
+  ExpectPresentRanks();
   furthest_step_ = restore_step_;
   knows_position_ = true;
   told_class_ = RecoveryClass::kReplay;
@@ -362,7 +374,8 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
                   .restore_step = restore_step,
                   .lease = options_.lease,
                   .heartbeat = options_.heartbeat,
-                  .server_incarnation = options_.server_incarnation};
+                  .server_incarnation = options_.server_incarnation,
+                  .learner = member.learner};
   for (const ShardSeat& seat : seats_) {
     grant.shards.push_back({.shard = seat.arrival.shard,
                             .address = seat.arrival.address,
@@ -411,14 +424,20 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   if (!found.ok()) return found.status();
   Member& member = **found;
   Hear(leave.last, &member, now, out);
+  if (!member.left && !leave.finished && options_.elastic.has_value() &&
+      phase_ == JobPhase::kRunning && Present() > options_.elastic->least) {
+    Remove({&member},
+           absl::StrCat("left: ", leave.reason.empty() ? "it gave no reason" : leave.reason), out);
+    return State();
+  }
   if (!member.left && !leave.finished) {
     Fail(absl::StrCat(Describe(member),
                       " gave up: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
          out);
   }
   member.left = true;
-  const bool all =
-      std::all_of(members_.begin(), members_.end(), [](const Member& other) { return other.left; });
+  const bool all = std::all_of(members_.begin(), members_.end(),
+                               [](const Member& other) { return other.left || !other.present; });
   if (all && phase_ == JobPhase::kRunning) {
     End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
   }
@@ -432,7 +451,7 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
   member->progress = heartbeat.progress;
   furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
   knows_position_ = true;
-  RefuseSuccessor(member, HeldByAnother(*member), out);
+  RefuseSuccessor(member, HeldByAnother(member->join), out);
   HearAgain(member, out);
   if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, out);
   StartReplays(now, out);
@@ -455,7 +474,7 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* o
   hash.told.insert(heartbeat.sender.rank);
   // A rank that goes through steps again tells those after the newest checkpoint again, which must
   // come out as they did before.
-  const bool over = hash.told.size() == members_.size();
+  const bool over = hash.told.size() >= Present();
   if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
   if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
 }
@@ -529,7 +548,7 @@ bool Coordinator::Drained() const {
   if (!ended()) return false;
   // With checkpoints, a worker that is not here now may be on its way back, and one that left asks
   // until it hears of the end.
-  const bool all_must_hear = has_checkpoints() && term_ > 0;
+  const bool all_must_hear = has_checkpoints() && term_ > 0 && !options_.elastic.has_value();
   return std::all_of(members_.begin(), members_.end(),
                      [this, all_must_hear](const Member& m) {
                        return m.told_end || (!m.present && !all_must_hear) ||

@@ -31,11 +31,18 @@ using JoinToken = uint64_t;        // Names one Join call that waits for its ans
 using ControlStreamId = uint64_t;  // Names one Attach stream of a shard; never 0.
 using CheckpointToken = uint64_t;  // Names one RequestCheckpoint call that waits; never 0.
 
+// Workers come and go while the job runs. Needs checkpoints and a replay_limit, for newcomers.
+struct ElasticMembership {
+  uint32_t start = 1;  // So many begin.
+  uint32_t least = 1;  // With fewer left the job waits for newcomers.
+};
+
 struct CoordinatorOptions {
   std::string job_name;
   uint64_t job_hash = 0;
   std::string software_version;
-  uint32_t world_size = 1;
+  uint32_t world_size = 1;  // Ranks; elastic: the most that there may be at a time.
+  std::optional<ElasticMembership> elastic{};  // None: all ranks, always.
   uint32_t shards = 1;
   LayoutParameters layout;
   bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
@@ -98,6 +105,8 @@ struct JoinGrant {
   absl::Duration lease;
   absl::Duration heartbeat;
   uint64_t server_incarnation = 0;
+  // It joins others who are further, with the parameters of the checkpoint and nothing owed.
+  bool learner = false;
 };
 
 struct ShardArrival {
@@ -153,7 +162,7 @@ struct StartShard {
   uint32_t restore_world_size = 0;
   CheckpointPart restore_part{};  // With store `shards`: the shard's own.
 };
-// Who holds the ranks, by rank, from now on.
+// Who holds the ranks, by rank, from now on; 0: nobody.
 struct SetMembers {
   uint32_t generation = 0;
   std::vector<uint64_t> incarnations{};
@@ -306,6 +315,7 @@ class Coordinator {
     uint64_t incarnation = 0;
     JoinToken token = 0;  // 0: no call waits.
     bool left = false;
+    bool learner = false;  // Came while others were further (elastic).
     bool told_end = false;
     absl::Time heard;
     MemberProgress progress;
@@ -340,6 +350,7 @@ class Coordinator {
   // Of replay_from and results_from that nobody told yet.
   static constexpr uint64_t kEverything = 1;
   static constexpr int kSilentHeartbeats = 3;  // Of a worker that may be replaced.
+  static constexpr uint64_t kAtOnce = 1;       // As least step of a checkpoint.
 
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
@@ -351,7 +362,7 @@ class Coordinator {
   void GoOnInTerm(const RunRecord& record, absl::Time now);
   uint64_t IncarnationOf(const WorkerJoin& join) const;
   absl::Status CheckJoin(const WorkerJoin& join) const;
-  absl::Status HeldByAnother(const Member& member) const;
+  absl::Status HeldByAnother(const WorkerJoin& holder) const;
   absl::Status CheckArrival(const ShardArrival& arrival) const;
   absl::Status CheckSeatIsFree(const ShardArrival& arrival) const;
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
@@ -378,10 +389,22 @@ class Coordinator {
   void CheckLeases(absl::Time now, Effects* out);
   bool IsSilent(const Member& member, absl::Time now) const;
   void End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code, Effects* out);
-  std::string Describe(const Member& member) const;
+  std::string Describe(const Member& member) const { return Describe(member.join); }
+  std::string Describe(const WorkerJoin& join) const;
   std::string Describe(const ShardSeat& seat) const;
   std::string WhoIsMissing() const;
   std::string WhoIsLost() const;
+  uint32_t Present() const;
+
+  // coordinator_elastic.cc
+  bool IsEnough(absl::Time now) const;
+  void RemoveTheLost(absl::Time now, Effects* out);
+  void Remove(const std::vector<Member*>& members, absl::string_view why, Effects* out);
+  void AdmitLearners(absl::Time now, Effects* out);
+  std::string WhyNoLearners() const;
+  void ExpectPresentRanks();
+  std::string Vacate(const std::vector<Member*>& members);
+  void AnnounceMembers(Effects* out);
 
   // coordinator_repair.cc
   bool Started(const ShardSeat& seat) const { return seat.acknowledged >= start_sequence_; }
@@ -414,6 +437,7 @@ class Coordinator {
   void ForgetMembers();
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
+  void WriteManifest(uint64_t step, Effects* out);
   void AbandonCheckpoint(absl::string_view why, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
@@ -462,6 +486,8 @@ class Coordinator {
   std::string last_rollback_;
   uint32_t repairs_ = 0;
   std::string last_repair_;
+  uint32_t begin_with_ = 0;    // Elastic: so many are waited for.
+  uint64_t lost_workers_ = 0;  // Elastic: removed, with what they owed.
   RecoveryClass told_class_ = RecoveryClass::kNone;
   uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
   // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.

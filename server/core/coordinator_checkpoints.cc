@@ -11,7 +11,6 @@ namespace sluice {
 namespace {
 
 constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
-constexpr uint64_t kAtOnce = 1;       // As least step of a checkpoint.
 // For parts of a checkpoint that nobody vouches for any more, once everybody is past its step.
 constexpr int kForgottenLeases = 6;
 
@@ -63,6 +62,7 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   // Heartbeats lag behind: a checkpoint may be further than what they told.
   const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
   term_ += 1;
+  if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
   announced_ = false;
   generation_ = 0;
   members_sequence_ = 0;
@@ -174,27 +174,30 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
     case CheckpointBook::Progress::kFailed:
       AbandonCheckpoint(absl::StrCat(from, ": ", part.error), out);
       break;
-    case CheckpointBook::Progress::kComplete: {
-      CheckpointManifest manifest{.job_name = options_.job_name,
-                                  .job_hash = options_.job_hash,
-                                  .job_uid = options_.job_uid,
-                                  .term = term_,
-                                  .step = part.step,
-                                  .world_size = options_.world_size,
-                                  .shards = options_.shards,
-                                  .table_hash = HashTensorTable(table_),
-                                  .layout = options_.layout,
-                                  .software_version = options_.software_version,
-                                  .at_shards = options_.checkpoints_at_shards,
-                                  .parts = book_.parts()};
-      manifests_.insert_or_assign(part.step, manifest);
-      out->push_back(WriteCheckpoint{std::move(manifest)});
+    case CheckpointBook::Progress::kComplete:
+      WriteManifest(part.step, out);
       break;
-    }
     case CheckpointBook::Progress::kIgnored:
     case CheckpointBook::Progress::kTaken:
       break;
   }
+}
+
+void Coordinator::WriteManifest(uint64_t step, Effects* out) {
+  CheckpointManifest manifest{.job_name = options_.job_name,
+                              .job_hash = options_.job_hash,
+                              .job_uid = options_.job_uid,
+                              .term = term_,
+                              .step = step,
+                              .world_size = options_.world_size,
+                              .shards = options_.shards,
+                              .table_hash = HashTensorTable(table_),
+                              .layout = options_.layout,
+                              .software_version = options_.software_version,
+                              .at_shards = options_.checkpoints_at_shards,
+                              .parts = book_.parts()};
+  manifests_.insert_or_assign(step, manifest);
+  out->push_back(WriteCheckpoint{std::move(manifest)});
 }
 
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
@@ -216,11 +219,12 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   AnswerRequests(step, out);
   for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
   for (auto hash = hashes_.begin(); hash != hashes_.end();) {
-    const bool over = hash->first <= step && hash->second.told.size() == members_.size();
+    const bool over = hash->first <= step && hash->second.told.size() >= Present();
     hash = over ? hashes_.erase(hash) : std::next(hash);
   }
   AskForNextCheckpoint(out);
   StartReplays(now, out);
+  if (options_.elastic.has_value()) AdmitLearners(now, out);
 }
 
 // Needs no acknowledgement: it says so again when the shard attaches.
@@ -272,7 +276,9 @@ void Coordinator::AddRestoreParts(JoinGrant* grant) const {
   if (manifest == nullptr) return;
   grant->restore_world_size = manifest->world_size;
   if (!manifest->at_shards) return;
-  const bool own_only = manifest->world_size == options_.world_size;
+  // A learner goes on with any rank's parameters.
+  const bool own_only =
+      manifest->world_size == options_.world_size && !options_.elastic.has_value();
   std::map<std::string, const CheckpointPart*> parts;
   for (const CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
@@ -309,6 +315,7 @@ void Coordinator::NoteOtherWorldSize(Effects* out) const {
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || seat->arrival.shard != 0 || phase_ != JobPhase::kRunning) return;
+  if (book_.under_way() == 0) ExpectPresentRanks();
   book_.Named(step);
   named_step_ = step;
 }
@@ -330,7 +337,7 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
       std::all_of(seats_.begin(), seats_.end(),
                   [step](const ShardSeat& s) { return s.health.highest_closed_step >= step; }) &&
       std::all_of(members_.begin(), members_.end(),
-                  [step](const Member& m) { return m.progress.step >= step; });
+                  [step](const Member& m) { return !m.present || m.progress.step >= step; });
   passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
   if (!forgotten || now - passed_since_ < kForgottenLeases * options_.lease) return;
   AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",

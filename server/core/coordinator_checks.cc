@@ -1,4 +1,6 @@
 // What a coordinator refuses, how it names its members, and what it shows of them.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/core/coordinator.h"
@@ -75,7 +77,7 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
   const Member& member = members_[join.rank];
   const bool held = member.present && member.join.nonce != join.nonce;
   const bool may_wait = has_checkpoints() && (announced_ || phase_ == JobPhase::kRecovering);
-  if (held && !may_wait) return HeldByAnother(member);
+  if (held && !may_wait) return HeldByAnother(member.join);
   const absl::Status table = ValidateTensorTable(join.table);
   if (!table.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
@@ -95,9 +97,9 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
   return absl::OkStatus();
 }
 
-absl::Status Coordinator::HeldByAnother(const Member& member) const {
+absl::Status Coordinator::HeldByAnother(const WorkerJoin& holder) const {
   return absl::AlreadyExistsError(
-      absl::StrCat(Describe(member), " holds the rank already; give this worker another --rank",
+      absl::StrCat(Describe(holder), " holds the rank already; give this worker another --rank",
                    announced_ && !has_checkpoints()
                        ? " (a worker that was started again cannot come back into a running job)"
                        : ""));
@@ -152,14 +154,18 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sende
   return &members_[sender.rank];
 }
 
-std::string Coordinator::Describe(const Member& member) const {
-  return absl::StrCat("rank ", member.join.rank, " (host ", member.join.host, ", pid ",
-                      member.join.pid, ")");
+std::string Coordinator::Describe(const WorkerJoin& join) const {
+  return absl::StrCat("rank ", join.rank, " (host ", join.host, ", pid ", join.pid, ")");
 }
 
 std::string Coordinator::Describe(const ShardSeat& seat) const {
   return absl::StrCat("shard ", seat.arrival.shard, seat.arrival.address.empty() ? "" : " (",
                       seat.arrival.address, seat.arrival.address.empty() ? "" : ")");
+}
+
+uint32_t Coordinator::Present() const {
+  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(),
+                                             [](const Member& member) { return member.present; }));
 }
 
 std::string Coordinator::WhoIsMissing() const {
@@ -172,7 +178,13 @@ std::string Coordinator::WhoIsMissing() const {
     if (seats_[shard].stream == 0) shards.push_back(shard);
   }
   std::vector<std::string> missing;
-  if (!ranks.empty()) missing.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+  if (options_.elastic.has_value()) {
+    if (Present() < begin_with_) {
+      missing.push_back(absl::StrCat(begin_with_ - Present(), " of ", begin_with_, " workers"));
+    }
+  } else if (!ranks.empty()) {
+    missing.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+  }
   if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
   return absl::StrJoin(missing, " and ");
 }
@@ -192,7 +204,8 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .rollbacks = rollbacks_,
                    .last_rollback = last_rollback_,
                    .repairs = repairs_,
-                   .last_repair = last_repair_};
+                   .last_repair = last_repair_,
+                   .lost_workers = lost_workers_};
   status.recovery_class = Recovery(&status.recovery_reason);
   if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {

@@ -53,7 +53,8 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   }
   if (ended()) return;
   if (gathering()) {
-    CheckWaiting(now, out);
+    StartWhenComplete(now, out);  // Elastic: fewer may do after a while.
+    if (gathering()) CheckWaiting(now, out);
   } else {
     CheckLeases(now, out);
   }
@@ -101,7 +102,8 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
   }
   for (const Member& member : members_) {
     if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
-    if (!member.left && now - member.heard >= options_.lease) lost.push_back(Describe(member));
+    if (member.present && !member.left && now - member.heard >= options_.lease)
+      lost.push_back(Describe(member));
   }
   if (lost.empty()) return;
   if (!has_checkpoints()) lost.resize(1);
@@ -124,7 +126,9 @@ bool Coordinator::IsSilent(const Member& member, absl::Time now) const {
 
 // Newcomers whose predecessors are gone.
 void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
-  if (phase_ == JobPhase::kRunning && repairs_losses()) {
+  if (phase_ == JobPhase::kRunning && options_.elastic.has_value()) {
+    AdmitLearners(now, out);
+  } else if (phase_ == JobPhase::kRunning && repairs_losses()) {
     ReplaceWorkers(now, out);
   } else if (phase_ == JobPhase::kRunning) {
     for (const Member& member : members_) {

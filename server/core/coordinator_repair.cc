@@ -189,6 +189,7 @@ void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
 
 // A lease that is over is no reason to go back as long as the others can bring back who was lost.
 void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
+  if (options_.elastic.has_value()) RemoveTheLost(now, out);
   std::vector<std::string> lost;
   bool shard_lost = false;
   bool worker_lost = false;
@@ -204,6 +205,7 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
     seat.stream = 0;
   }
   for (Member& member : members_) {
+    if (!member.present) continue;
     if (member.token != 0) member.heard = now;  // Its call waits for our answer.
     too_long = too_long || (member.lost && now - member.heard >= options_.wait_limit);
     if (member.lost || member.left || now - member.heard < options_.lease) continue;
@@ -258,6 +260,9 @@ std::string Coordinator::WhoIsLost() const {
 }
 
 std::string Coordinator::WhyNoShardReplay() const {
+  if (options_.elastic.has_value()) {
+    return "who was in which step cannot be gone through again (membership elastic)";
+  }
   const uint64_t first = book_.newest() + 1;
   if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
   for (const Member& member : members_) {

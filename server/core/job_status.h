@@ -82,6 +82,7 @@ struct JobStatus {
   std::string recovery_reason{};  // Why it is not kReplay although the job asks for it; else empty.
   uint32_t repairs = 0;       // Processes brought back by replay since this coordinator started.
   std::string last_repair{};  // For a person.
+  uint64_t lost_workers = 0;  // Elastic: removed since this coordinator started.
 };
 
 }  // namespace sluice

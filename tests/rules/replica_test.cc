@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "compress/codec_spec.h"
 #include "compress/compressor.h"
+#include "compress/frame.h"
 
 namespace sluice {
 namespace {

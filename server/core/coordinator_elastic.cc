@@ -1,0 +1,135 @@
+// Workers that come and go while a job runs: who is removed, who is let in, and what the job begins
+// with. docs/protocol.md, "Elastic membership".
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/core/coordinator.h"
+
+namespace sluice {
+namespace {
+
+// After a rollback the members of before are waited for so long; then fewer do.
+constexpr int kGatheringLeases = 2;
+
+}  // namespace
+
+bool Coordinator::IsEnough(absl::Time now) const {
+  const uint32_t present = Present();
+  if (present >= begin_with_) return true;
+  return options_.elastic.has_value() && phase_ == JobPhase::kRecovering &&
+         present >= options_.elastic->least &&
+         now - waiting_since_ >= kGatheringLeases * options_.lease;
+}
+
+// As long as enough are left the others go on without those who were not heard of for a lease.
+void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
+  std::vector<Member*> lost;
+  for (Member& member : members_) {
+    if (member.token != 0) member.heard = now;  // Its call waits for our answer.
+    if (!member.present || member.left || now - member.heard < options_.lease) continue;
+    lost.push_back(&member);
+  }
+  if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
+  Remove(lost,
+         absl::StrCat("was not heard of for ", absl::FormatDuration(options_.lease),
+                      " (server.lease)"),
+         out);
+}
+
+void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view why, Effects* out) {
+  const std::string names = Vacate(members);
+  out->push_back(Notice{absl::StrCat(names, " ", why, "; the job goes on with ", Present(),
+                                     " workers, without what it still owed"),
+                        /*warning=*/true});
+  AnnounceMembers(out);
+}
+
+// Their names. A newcomer that waits for one of the ranks goes on waiting.
+std::string Coordinator::Vacate(const std::vector<Member*>& members) {
+  std::vector<std::string> names;
+  for (Member* const member : members) {
+    names.push_back(Describe(*member));
+    Member vacant;
+    vacant.join.rank = member->join.rank;
+    vacant.successor_token = member->successor_token;
+    vacant.successor = std::move(member->successor);
+    vacant.successor_since = member->successor_since;
+    *member = std::move(vacant);
+  }
+  lost_workers_ += members.size();
+  return absl::StrJoin(names, " and ");
+}
+
+// On disk first.
+void Coordinator::AnnounceMembers(Effects* out) {
+  generation_ += 1;
+  members_sequence_ = ++sequence_;
+  out->insert(out->begin(), PersistRun{Record(/*finished=*/false)});
+  for (const ShardSeat& seat : seats_) TellMembers(seat, out);
+  // What was under way may be complete without those who are gone.
+  std::vector<uint32_t> ranks = book_.expected();
+  std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });
+  if (book_.Expect(std::move(ranks))) WriteManifest(book_.under_way(), out);
+}
+
+// Newcomers: of ranks that nobody holds, or whose holders are silent. They take the parameters of
+// the newest checkpoint, go through what came after it by its results, and are members of a step
+// once they are in time for it.
+void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
+  if (phase_ != JobPhase::kRunning || book_.being_written()) return;
+  std::vector<Member*> due;
+  std::vector<Member*> silent;
+  for (Member& member : members_) {
+    if (member.successor_token == 0 || (member.present && !IsSilent(member, now))) continue;
+    due.push_back(&member);
+    if (member.present) silent.push_back(&member);
+  }
+  if (due.empty()) return;
+  if (!WhyNoLearners().empty()) {
+    // The next checkpoint is what they can begin with.
+    if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
+    return;
+  }
+  if (!silent.empty()) {
+    out->push_back(Notice{absl::StrCat(Vacate(silent), " is replaced; what it still owed is lost"),
+                          /*warning=*/true});
+  }
+  std::vector<std::string> names;
+  for (Member* const member : due) {
+    Member learner;
+    learner.present = true;
+    learner.learner = true;
+    learner.heard = now;
+    learner.token = member->successor_token;
+    learner.incarnation = IncarnationOf(member->successor);
+    learner.join = std::move(member->successor);
+    learner.join.table.clear();
+    *member = std::move(learner);
+    names.push_back(Describe(*member));
+  }
+  out->push_back(
+      Notice{absl::StrCat(absl::StrJoin(names, " and "), " joins with the checkpoint after step ",
+                          book_.newest(), "; the job goes on with ", Present(), " workers")});
+  AnnounceMembers(out);
+}
+
+// Why nobody can begin with the newest checkpoint and go through what came after it; empty: one
+// can.
+std::string Coordinator::WhyNoLearners() const {
+  if (book_.newest() == 0) return "there is no checkpoint yet";
+  return WhyNoReexecution();
+}
+
+// Learners that are here when a checkpoint is named come past its step, too.
+void Coordinator::ExpectPresentRanks() {
+  if (!options_.elastic.has_value()) return;
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (members_[rank].present) ranks.push_back(rank);
+  }
+  (void)book_.Expect(std::move(ranks));  // No part of it is there yet, or it waits for a shard's.
+}
+
+}  // namespace sluice
