@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "compress/codec_table.h"
 #include "compress/frame.h"
@@ -115,6 +116,17 @@ std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& t
     return std::make_unique<CarelessEncoder>(bug, table, layout, compression, rank);
   }
   return std::make_unique<HonestEncoder>(table, layout, compression, rank);
+}
+
+void PlantInReplica(SurvivalBug bug, ShardSnapshot* snapshot) {
+  for (SavedState& chunk : snapshot->replica) {
+    if (bug == SurvivalBug::kOwedNotRestored) chunk["parameters"] = chunk["published"];
+    if (bug == SurvivalBug::kUpdatesNotCounted) chunk["updates"] = {0, 0};
+    if (bug != SurvivalBug::kSlotsNotRestored) continue;
+    for (auto& [name, values] : chunk) {
+      if (absl::StartsWith(name, "slot-")) std::fill(values.begin(), values.end(), 0.0f);
+    }
+  }
 }
 
 void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {

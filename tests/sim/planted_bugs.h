@@ -7,6 +7,7 @@
 
 #include "compress/compressor.h"
 #include "job/exchange.h"
+#include "job/snapshot.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"
@@ -27,6 +28,9 @@ class SimEncoder {
 std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& table,
                                            const Layout& layout, const CompressionSpec& compression,
                                            uint32_t rank);
+
+// What a shard with the bug would read of its part of a checkpoint.
+void PlantInReplica(SurvivalBug bug, ShardSnapshot* snapshot);
 
 // What a shard with the bug would answer: it sums what arrived, as it arrived.
 class AnswerForger {

@@ -64,20 +64,29 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
   }
+  std::vector<ChunkConfig> downlink =
+      ChunkConfigs(compression, table, layout, Direction::kDownlink);
+  if (options.rule.has_value()) {
+    std::vector<uint32_t> counts;
+    for (const Chunk& chunk : layout.chunks) counts.push_back(chunk.count);
+    // What it owes is all that is kept of what an encoding leaves out.
+    for (ChunkConfig& chunk : downlink) chunk.spec.compensator = {.id = CompensatorId::kNone};
+    replica_.emplace(*UpdateRule::Create(*options.rule), counts);
+  }
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
-    downlinks_.emplace_back(
-        ChunkConfigs(compression, table, layout, Direction::kDownlink),
-        Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+    downlinks_.emplace_back(downlink, Compressor::Options{.seed = compression.seed,
+                                                          .sender = Compressor::kShardSender});
   }
   for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
     aggregators_.push_back(MakeAggregator(chunk, options.ranks));
   }
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
-  for (uint64_t step = options.parameters_agree ? 1 : 0; step <= options.steps; ++step) {
+  for (uint64_t step = HasStepZero(options) ? 0 : 1; step <= options.steps; ++step) {
     RunStep(step);
   }
   CheckBalances();
+  CheckReplica();
 }
 
 void Reference::RunStep(uint64_t step) {
@@ -85,33 +94,42 @@ void Reference::RunStep(uint64_t step) {
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     values_.push_back(SimValues(options_, table_, rank, step));
   }
-  std::vector<std::vector<float>> means;
-  for (const TensorInfo& tensor : table_) means.emplace_back(tensor.elements());
+  means_.clear();
+  for (const TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
   for (uint32_t shard = 0; shard < layout_.bundles.size(); ++shard) {
     for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
       const std::vector<EncodedBundle> sent = EncodeBundles(step, shard, bundle);
       const Frames result = Close(step, shard, bundle, sent);
       const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
-      for (size_t i = 0; i < result.size(); ++i) {
-        const Chunk& chunk = layout_.chunks[chunks[i]];
-        const std::vector<float> mean = Decode(result[i], chunk.count);
-        std::copy(mean.begin(), mean.end(), means[chunk.tensor].begin() + chunk.offset);
-        if (step == 0) continue;
-        CheckPlainSum(step, chunks[i], sent, mean);
-        Totals& totals = downlink_totals_[chunks[i]];
-        totals.got.resize(chunk.count);
-        for (size_t j = 0; j < mean.size(); ++j) totals.got[j] += mean[j];
-      }
+      for (size_t i = 0; i < result.size(); ++i) TakeResult(step, chunks[i], result[i], sent);
       for (uint32_t rank = 0; rank < options_.ranks && step > 0 && !result.empty(); ++rank) {
         published_[{rank, shard, bundle}] = result;
       }
     }
     if (step > 0) downlinks_[shard].EndStep(step);
   }
+  if (replica_.has_value() && step > 0) return;
   for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
-    ApplyMean(step, means[tensor], absl::MakeSpan(parameters_[tensor]),
+    ApplyMean(step, means_[tensor], absl::MakeSpan(parameters_[tensor]),
               absl::MakeSpan(momentum_[tensor]));
   }
+}
+
+void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
+                           const std::vector<EncodedBundle>& sent) {
+  const Chunk& chunk = layout_.chunks[id];
+  const std::vector<float> decoded = Decode(frame, chunk.count);
+  std::copy(decoded.begin(), decoded.end(), means_[chunk.tensor].begin() + chunk.offset);
+  if (step == 0) {
+    if (replica_.has_value()) replica_->Set(id, decoded);
+    return;
+  }
+  Totals& totals = downlink_totals_[id];
+  totals.got.resize(chunk.count);
+  for (size_t j = 0; j < decoded.size(); ++j) totals.got[j] += decoded[j];
+  if (!replica_.has_value()) return CheckPlainSum(step, id, sent, decoded);
+  float* const parameters = parameters_[chunk.tensor].data() + chunk.offset;
+  for (size_t j = 0; j < decoded.size(); ++j) parameters[j] += decoded[j];
 }
 
 std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shard,
@@ -189,6 +207,7 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
   if (step == 0) {
     frames = sent[0].frames;
   } else if (closed.n > 0) {
+    if (replica_.has_value()) closed.rate = SimRate(step);
     frames = EncodeMean(step, chunks, closed.n, &sums);
   }
   closed.result_checksum = BundleChecksum(frames);
@@ -201,11 +220,16 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
   for (size_t i = 0; i < chunks.size(); ++i) {
     std::vector<float>& sum = (*sums)[i];
     aggregators_[chunks[i]]->Close(n, absl::MakeSpan(sum));
-    Totals& totals = downlink_totals_[chunks[i]];
-    totals.wanted.resize(sum.size());
-    for (size_t j = 0; j < sum.size(); ++j) {
-      totals.wanted[j] += sum[j];
-      totals.magnitude = std::max(totals.magnitude, std::abs(double{sum[j]}));
+    if (replica_.has_value()) {
+      const absl::Span<const float> owed = Update(step, chunks[i], sum);
+      sum.assign(owed.begin(), owed.end());
+    } else {
+      Totals& totals = downlink_totals_[chunks[i]];
+      totals.wanted.resize(sum.size());
+      for (size_t j = 0; j < sum.size(); ++j) {
+        totals.wanted[j] += sum[j];
+        totals.magnitude = std::max(totals.magnitude, std::abs(double{sum[j]}));
+      }
     }
     means.push_back(sum);
   }
@@ -217,8 +241,23 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
     downlink.Observe(chunks[i], encoded[i]);
     aggregators_[chunks[i]]->AppendShared(&encoded[i]);
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
+    if (replica_.has_value()) replica_->Publish(chunks[i], FrameBytes(frames.back()));
   }
   return frames;
+}
+
+absl::Span<const float> Reference::Update(uint64_t step, uint32_t chunk,
+                                          absl::Span<const float> mean) {
+  const absl::Span<const float> parameters = replica_->parameters(chunk);
+  Totals& totals = downlink_totals_[chunk];
+  totals.wanted.resize(mean.size());
+  for (size_t j = 0; j < mean.size(); ++j) totals.wanted[j] -= parameters[j];
+  replica_->Update(chunk, SimRate(step), mean);
+  for (size_t j = 0; j < mean.size(); ++j) {
+    totals.wanted[j] += parameters[j];
+    totals.magnitude = std::max(totals.magnitude, std::abs(double{parameters[j]}));
+  }
+  return replica_->Owed(chunk);
 }
 
 // Without compression the mean is the plain sum in rank order, divided once.
@@ -248,10 +287,22 @@ void Reference::CheckBalances() {
                    UplinkResidual(at.first, at.second));
     }
   }
-  if (!Balances(options_.compression.downlink)) return;
+  if (!replica_.has_value() && !Balances(options_.compression.downlink)) return;
   for (const auto& [chunk, totals] : downlink_totals_) {
     CheckBalance(absl::StrCat("shard, chunk ", chunk, ": published"), totals,
                  DownlinkResidual(chunk));
+  }
+}
+
+// What the workers have is what the shards believe them to have.
+void Reference::CheckReplica() {
+  for (uint32_t id = 0; id < layout_.chunks.size() && replica_.has_value(); ++id) {
+    const Chunk& chunk = layout_.chunks[id];
+    const auto has =
+        absl::MakeConstSpan(parameters_[chunk.tensor]).subspan(chunk.offset, chunk.count);
+    if (has == replica_->published(id)) continue;
+    violations_.push_back(
+        absl::StrCat("reference: chunk ", id, " of the workers is not that of ", "the shards"));
   }
 }
 

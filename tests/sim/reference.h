@@ -1,11 +1,13 @@
-// Reference: the one way in which a job of mode `sync` can go, computed step by step without
-// messages, processes or faults; what every shard and worker does is held against it. It proves
-// for itself that no gradient is lost: what was sent and the residuals add up to the gradients.
+// Reference: the one way in which a job of mode `sync` can go, with updates on the workers or on
+// the shards, computed step by step without messages, processes or faults; what every shard and
+// worker does is held against it. It proves for itself that no gradient is lost: what was sent and
+// the residuals add up to the gradients.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "compress/compressor.h"
 #include "job/exchange.h"
 #include "job/layout.h"
+#include "server/rules/replica.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"
 
@@ -30,6 +33,7 @@ struct BundleKey {
 struct ReferenceBundle {
   std::vector<Included> included;  // By rank.
   uint32_t n = 0;
+  float rate = 0;
   uint32_t result_checksum = 0;
 };
 
@@ -44,6 +48,7 @@ class Reference {
     return encoders_[rank].compressor().residual(chunk);
   }
   absl::Span<const float> DownlinkResidual(uint32_t chunk) const {
+    if (replica_.has_value()) return replica_->Owed(chunk);
     return downlinks_[layout_.chunks[chunk].shard].residual(chunk);
   }
   const std::vector<std::string>& violations() const { return violations_; }
@@ -70,18 +75,25 @@ class Reference {
   void CheckBalance(const std::string& whose, const Totals& totals,
                     absl::Span<const float> residual);
   void CheckBalances();
+  void CheckReplica();
+  void TakeResult(uint64_t step, uint32_t chunk, const std::string& frame,
+                  const std::vector<EncodedBundle>& sent);
+  // Gives what is to be published of a chunk whose mean this is.
+  absl::Span<const float> Update(uint64_t step, uint32_t chunk, absl::Span<const float> mean);
 
   const SurvivalOptions options_;
   const TensorTable& table_;
   const Layout& layout_;
   std::vector<BundleEncoder> encoders_;                   // By rank.
   std::vector<Compressor> downlinks_;                     // By shard: thresholds are its own.
+  std::optional<Replica> replica_;                        // With a rule; by chunk.
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
   std::vector<std::vector<std::vector<float>>> values_;   // Of the step, by rank and tensor.
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Frames> published_;  // Not yet observed, by
                                                                           // rank, shard, bundle.
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> momentum_;
+  std::vector<std::vector<float>> means_;  // Of the step, by tensor.
   std::map<BundleKey, ReferenceBundle> bundles_;
   std::map<std::pair<uint32_t, uint32_t>, Totals> uplink_totals_;  // By rank and chunk.
   std::map<uint32_t, Totals> downlink_totals_;                     // By chunk.

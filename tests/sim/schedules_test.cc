@@ -147,5 +147,50 @@ INSTANTIATE_TEST_SUITE_P(
             true}),
     [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
 
+// The parameters are on the shards, with an optimizer that remembers. Before the first checkpoint
+// they are lost with a shard, and so is where a worker began.
+void OnShards(SurvivalOptions* options) {
+  options->rule = OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .on = "shards"};
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    UpdatesOnShards, ScheduleTest,
+    testing::Values(
+        Schedule{"Nothing", {}, Rollback::kNever, false, false, OnShards},
+        Schedule{
+            "WorkerKilled", {Fault::kKillWorker}, Rollback::kWhenNeeded, false, true, OnShards},
+        Schedule{"ShardKilled", {Fault::kKillShard}, Rollback::kWhenNeeded, true, false, OnShards},
+        Schedule{"CoordinatorKilled",
+                 {Fault::kKillCoordinator},
+                 Rollback::kWhenNeeded,
+                 true,
+                 false,
+                 OnShards},
+        Schedule{"WorkerAndShardKilledTogether",
+                 {Fault::kKillWorkerAndShard},
+                 Rollback::kWhenNeeded,
+                 true,
+                 true,
+                 OnShards},
+        Schedule{"PowerCutTwice",
+                 {Fault::kPowerCut, Fault::kPowerCut},
+                 Rollback::kInSome,
+                 false,
+                 false,
+                 OnShards},
+        Schedule{"NewestSnapshotCorrupt",
+                 {Fault::kDamage, Fault::kPowerCut},
+                 Rollback::kInSome,
+                 false,
+                 false,
+                 OnShards},
+        Schedule{"TwoInstancesOfOneShard",
+                 {Fault::kTwoInstances},
+                 Rollback::kWhenNeeded,
+                 true,
+                 false,
+                 OnShards}),
+    [](const testing::TestParamInfo<Schedule>& c) { return std::string(c.param.name); });
+
 }  // namespace
 }  // namespace sluice

@@ -24,6 +24,14 @@ inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t st
   return CounterRandom(options.data_seed, 1, rank, step).Uniform() < options.skip_share;
 }
 
+// Of updates on the shards.
+inline float SimRate(uint64_t step) { return 0.1f / static_cast<float>(1 + step % 3); }
+
+// Whether there is a step 0, which brings the shards, or ranks that differ, rank 0's parameters.
+inline bool HasStepZero(const SurvivalOptions& options) {
+  return !options.parameters_agree || options.rule.has_value();
+}
+
 // Step 0: parameters, else gradients.
 inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
                                                  const TensorTable& table, uint32_t rank,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,12 @@ enum class SurvivalBug {
   kTermNotPersisted,         // A rollback is announced before it is on disk.
   kRestoresOlderCheckpoint,  // The one before the newest, though that is good.
   kLeavesWithoutWaiting,     // A worker is gone when it has finished, whatever the others do.
+  // Of updates on the shards.
+  kSlotsNotRestored,     // The optimizer of a restored shard begins with nothing.
+  kOwedNotRestored,      // A restored shard takes what it has published for its parameters.
+  kUpdatesNotCounted,    // Nor goes the count of updates on.
+  kRateOfTheStepBefore,  // A worker sends it with its work.
+  kUpdateAppliedToMean,  // A worker takes the update in place of its parameters.
   // Of replay and re-execution.
   kMemberNotPersisted,        // A worker that takes a rank is announced before it is on disk.
   kResultsLetGoTooEarly,      // A shard forgets results that a checkpoint does not cover yet.
@@ -96,6 +103,8 @@ struct SurvivalOptions {
   uint64_t checkpoint_every = 3;              // 0: none; then a lost process would end the job.
   uint64_t replay_limit = uint64_t{1} << 30;  // Bytes; 0: every loss is a rollback.
   CompressionSpec compression;
+  // What the shards do with the mean; none: they publish it.
+  std::optional<OptimizerSpec> rule{};
   uint64_t window_bytes = uint64_t{16} << 20;
   bool tight_memory = false;  // So that shards answer BUSY.
   bool parameters_agree = true;

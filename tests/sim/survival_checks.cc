@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {
@@ -35,6 +36,7 @@ void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
   if (disk_.record.has_value() && answer.record.term < disk_.record->term) return;
   const ReferenceBundle& wanted = reference_.bundle({answer.step, shard, answer.bundle});
   if (answer.record.included == wanted.included && answer.record.n == wanted.n &&
+      answer.record.rate == wanted.rate &&
       answer.record.result_checksum == wanted.result_checksum) {
     return;
   }
@@ -99,7 +101,7 @@ void SurvivalRun::CheckGrant(const JoinGrant& grant) {
 // The term rises only where what is kept cannot bring back what was lost.
 void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   ++report_.rollbacks;
-  const bool agreement_lost = !options_.parameters_agree && disk_.manifests.empty();
+  const bool agreement_lost = HasStepZero(options_) && disk_.manifests.empty();
   const bool announced = disk_.record->generation > 0;
   // One that nobody was heard of for a lease is as good as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";

@@ -34,6 +34,27 @@ std::string ToString(Fault fault) {
   return std::string(kNames[static_cast<size_t>(fault)]);
 }
 
+namespace {
+
+// One in three jobs has its updates on the shards.
+std::optional<OptimizerSpec> RandomRule(uint64_t seed, const CodecSpec& uplink) {
+  static constexpr absl::string_view kRules[] = {"sgd", "adam", "adamw", "rmsprop"};
+  CounterRandom random(seed, 23);
+  if (random.Below(3) != 0) return std::nullopt;
+  OptimizerSpec rule;
+  rule.on = "shards";
+  rule.momentum = random.Below(2) == 0 ? 0.0 : 0.5;
+  rule.nesterov = rule.momentum > 0 && random.Below(2) == 0;
+  rule.weight_decay = random.Below(2) == 0 ? 0.0 : 0.01;
+  // The support table has no other for /dgc.
+  if (uplink.compensator.id != CompensatorId::kDgc) {
+    rule.name = std::string(kRules[random.Below(std::size(kRules))]);
+  }
+  return rule;
+}
+
+}  // namespace
+
 SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   static constexpr absl::string_view kSpecs[] = {"none",
                                                  "fp16",
@@ -63,6 +84,7 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.compression.layout = {.chunk_elements = 128u << random.Below(3),
                                 .bundle_elements = 128u << random.Below(3)};
   options.parameters_agree = random.Below(4) != 0;
+  options.rule = RandomRule(seed, options.compression.uplink);
   options.skip_share = random.Below(2) == 0 ? 0.0 : 0.2;
   options.nan_share = random.Below(2) == 0 ? 0.0 : 0.1;
   options.window_bytes =
@@ -100,6 +122,7 @@ std::string Describe(const SurvivalOptions& options) {
       options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
+      options.rule.has_value() ? absl::StrCat(", ", options.rule->name, " on the shards") : "",
       options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }
 

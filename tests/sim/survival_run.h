@@ -217,6 +217,7 @@ class SurvivalRun {
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
   void FinishStep(uint32_t rank);
+  void ApplyTensor(SimRank* rank, uint32_t tensor);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
   void TellWorkerPart(uint32_t rank, const Sender& sender, CheckpointPart part);
   WorkerHeartbeat Compose(uint32_t rank) const;

@@ -29,6 +29,7 @@ void SurvivalRun::StartCoordinator() {
   options.world_size = options_.ranks;
   options.shards = options_.shards;
   options.layout = options_.compression.layout;
+  options.shards_update = options_.rule.has_value();
   options.window_bytes = options_.window_bytes;
   options.lease = Of(kLeaseBeats * kHeartbeat);
   options.heartbeat = Of(kHeartbeat);
@@ -327,6 +328,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.table = start.table;
   options.layout = layout_;
   options.compression = options_.compression;
+  options.rule = options_.rule;
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;
@@ -365,7 +367,9 @@ absl::StatusOr<std::shared_ptr<const ShardSnapshot>> SurvivalRun::ReadShardSnaps
   }
   if (HasBug(SurvivalBug::kSurvivorKeepsItsState) && survived && server->last_owed != nullptr) {
     snapshot->downlink = server->last_owed->downlink;
+    snapshot->replica = server->last_owed->replica;
   }
+  PlantInReplica(options_.bug, &*snapshot);
   return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
 }
 
@@ -379,6 +383,8 @@ uint64_t SurvivalRun::MaxMemory(uint32_t shard, const Layout& layout) const {
     for (const uint32_t chunk : bundle.chunks) {
       bytes += MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
     }
+    if (!options_.rule.has_value()) continue;
+    bytes += Replica::BytesPerElement(*UpdateRule::Create(*options_.rule)) * bundle.elements;
   }
   return bytes;
 }
@@ -430,6 +436,7 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
   auto snapshot = std::make_shared<ShardSnapshot>(*take.snapshot);
   if (HasBug(SurvivalBug::kStaleSnapshot) && server.last_owed != nullptr) {
     snapshot->downlink = server.last_owed->downlink;
+    snapshot->replica = server.last_owed->replica;
   }
   server.last_owed = take.snapshot;
   At(static_cast<Micros>(random_.Below(kWriteMax)), process,

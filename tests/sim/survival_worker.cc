@@ -1,4 +1,5 @@
 // The workers of a simulated job: what a session and a training loop do, as thinly as they do it.
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -365,9 +366,11 @@ void SurvivalRun::BeginStep(uint32_t index) {
     rank.state = SimRank::State::kLeaving;
     return Leave(index);
   }
+  const uint64_t step = rank.pipeline->next_step();
+  const bool old_rate = HasBug(SurvivalBug::kRateOfTheStepBefore) && step > 0;
+  if (options_.rule.has_value()) rank.pipeline->SetRate(SimRate(old_rate ? step - 1 : step));
   rank.pipeline->StartStep();
   rank.tasks.clear();
-  const uint64_t step = rank.pipeline->step();
   const uint64_t cursor = HasBug(SurvivalBug::kCursorNotRestored) ? step - rank.restored : step;
   rank.values = step == 0 ? rank.parameters : SimValues(options_, table_, index, cursor);
   const auto other = other_bytes_.find(index);
@@ -417,12 +420,7 @@ void SurvivalRun::FinishStep(uint32_t index) {
   if (rank.state != SimRank::State::kTraining) return;
   const uint64_t step = rank.pipeline->step();
   const std::string before = TrainerState(rank);
-  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    std::vector<float> mean(table_[tensor].elements());
-    Check(rank.pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
-    ApplyMean(step, mean, absl::MakeSpan(rank.parameters[tensor]),
-              absl::MakeSpan(rank.momentum[tensor]));
-  }
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) ApplyTensor(&rank, tensor);
   rank.step = step;
   if (step > 0 && step % kHashEvery == 0) {
     rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
@@ -431,6 +429,21 @@ void SurvivalRun::FinishStep(uint32_t index) {
     SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));
   }
   InSession(index, Delay(), [this, index] { BeginStep(index); });
+}
+
+void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
+  const uint64_t step = rank->pipeline->step();
+  const absl::Span<float> parameters = absl::MakeSpan(rank->parameters[tensor]);
+  if (options_.rule.has_value() && step > 0) {
+    if (HasBug(SurvivalBug::kUpdateAppliedToMean)) {
+      std::fill(parameters.begin(), parameters.end(), 0.0f);
+    }
+    Check(rank->pipeline->ApplyUpdate(tensor, parameters).ok(), "a done step has an update");
+    return;
+  }
+  std::vector<float> mean(table_[tensor].elements());
+  Check(rank->pipeline->DecodeMean(tensor, absl::MakeSpan(mean)).ok(), "a done step decodes");
+  ApplyMean(step, mean, parameters, absl::MakeSpan(rank->momentum[tensor]));
 }
 
 void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
@@ -585,11 +598,16 @@ void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard, const ExchangeAnswe
   SimRank& rank = ranks_[index];
   for (size_t i = 0; i < answer.results.size(); ++i) {
     const Chunk& chunk = layout_.chunks[chunks[i]];
+    const absl::Span<float> parameters =
+        absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count);
     std::vector<float> mean(chunk.count);
     Check(DecodeAddFrames(FrameBytes(answer.results[i]), absl::MakeSpan(mean)).ok(),
           "results decode");
-    ApplyMean(answer.step, mean,
-              absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count),
+    if (options_.rule.has_value()) {
+      for (size_t j = 0; j < mean.size(); ++j) parameters[j] += mean[j];
+      continue;
+    }
+    ApplyMean(answer.step, mean, parameters,
               absl::MakeSpan(rank.momentum[chunk.tensor]).subspan(chunk.offset, chunk.count));
   }
 }
