@@ -2,6 +2,7 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -31,7 +32,8 @@ constexpr int kExitSignal = 128;  // Plus the signal's number, as shells do.
 constexpr char kFooter[] = R"(
 Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
 128 + N stopped by signal N (130 Ctrl-C, 143 SIGTERM): the whole job is told and ends, in a job with
-checkpoints after a last one or 10 s; a second signal ends this process at once.
+checkpoints after a last one or 10 s; a second signal ends this process at once. With --supervised a
+signal ends this process alone, also with 128 + N, or 0 if the job had finished.
 
 A job of two shards on one host:
   sluice-server --job job.yaml
@@ -49,6 +51,7 @@ struct Flags {
   TransportOptions transport;
   bool allow_anonymous = false;
   bool reflection = false;
+  bool supervised = false;
   bool quiet = false;
 };
 
@@ -90,6 +93,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                 "Let whoever reaches --listen join, though it is not loopback and there is neither "
                 "--token-file nor --tls-ca");
   app->add_flag("--reflection", flags->reflection, "Let gRPC clients list the services");
+  app->add_flag("--supervised", flags->supervised,
+                "Something such as Kubernetes starts this process again whenever it ends: in a job "
+                "with checkpoints a signal ends the process, not the job, and when the job has "
+                "finished the process stays, to be asked, until it is stopped");
   app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
 }
 
@@ -108,12 +115,13 @@ uint64_t RandomBits() {
   return uint64_t{device()} << 32 | device();
 }
 
-HttpView ViewOf(const ServerOptions& options, const Server& server) {
+// `finished`: a shard that was started again after the end has no part of the job, nor will it.
+HttpView ViewOf(const ServerOptions& options, const Server& server, bool finished) {
   return {.job_name = options.job.name,
           .software_version = options.software_version,
           .shard = options.shard,
           .shards = options.job.shards,
-          .ready = server.ready(),
+          .ready = server.ready() || finished,
           .metrics_enabled = options.job.metrics_enabled,
           .stats = server.Stats(),
           .residual_energy = server.ResidualEnergy(),
@@ -136,8 +144,17 @@ std::vector<HttpOptions> HttpPorts(const Flags& flags) {
   return ports;
 }
 
-// Until the job has ended or a signal came and was dealt with.
-int RunUntilEnd(Server* server, const sigset_t& signals, const Logger& logger) {
+// Until a signal comes: others may still ask how the job ended.
+int StayFinished(const sigset_t& signals, const Logger& logger) {
+  logger.Info("the job has finished; this process stays until it is stopped");
+  int signal_number = 0;
+  (void)sigwait(&signals, &signal_number);
+  return kExitFinished;
+}
+
+// Until the job has ended or a signal came and was dealt with. Tells `finished` of a good end.
+int RunUntilEnd(Server* server, const sigset_t& signals, const Logger& logger,
+                std::atomic<bool>* finished) {
   int signal_number = 0;
   for (;;) {
     const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
@@ -152,6 +169,7 @@ int RunUntilEnd(Server* server, const sigset_t& signals, const Logger& logger) {
     const std::optional<absl::Status> outcome = server->Outcome();
     if (!outcome.has_value()) continue;
     if (signal_number != 0) return kExitSignal + signal_number;
+    *finished = outcome->ok();
     if (outcome->ok()) return kExitFinished;
     logger.Error(outcome->message());
     return kExitFailed;
@@ -194,6 +212,7 @@ int Run(Flags flags) {
       .transport = *transport,
       .allow_anonymous = flags.allow_anonymous,
       .reflection = flags.reflection,
+      .supervised = flags.supervised,
       .log_lowest = lowest,
       .software_version = SLUICE_VERSION,
       .job_uid = RandomBits(),
@@ -204,7 +223,8 @@ int Run(Flags flags) {
     logger.Error(server.status().message());
     return absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitFailed;
   }
-  const auto view = [&options, &server] { return ViewOf(options, **server); };
+  std::atomic<bool> finished = false;
+  const auto view = [&] { return ViewOf(options, **server, finished); };
   std::vector<std::unique_ptr<HttpServer>> http;
   for (const HttpOptions& ask : HttpPorts(flags)) {
     absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(ask, view);
@@ -217,7 +237,8 @@ int Run(Flags flags) {
         ask.health_only ? "health: " : "status page: ", ask.tls_cert.empty() ? "http" : "https",
         "://", ask.listen.substr(0, ask.listen.rfind(':')), ":", http.back()->port(), "/");
   }
-  return RunUntilEnd(server->get(), signals, logger);
+  const int code = RunUntilEnd(server->get(), signals, logger, &finished);
+  return finished && flags.supervised ? StayFinished(signals, logger) : code;
 }
 
 }  // namespace

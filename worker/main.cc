@@ -56,6 +56,7 @@ struct Flags {
   std::optional<uint32_t> rank;
   std::string report;
   std::string threads;
+  bool supervised = false;
   bool quiet = false;
   TransportOptions transport;
 };
@@ -81,6 +82,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "had. auto: the cores it may use, divided by LOCAL_WORLD_SIZE if that is set "
                   "(default: 1 if the job has several workers, else LibTorch's choice)")
       ->type_name("N|auto");
+  app->add_flag(
+      "--supervised", flags->supervised,
+      "Something such as Kubernetes starts this process again: in a job with checkpoints a "
+      "signal ends the process at once and not the job, which waits for this rank's next");
   app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
   AddTransportFlags(app, &flags->transport);
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
@@ -214,6 +219,10 @@ int Run(const Flags& flags) {
   };
   SignalWatch watch(
       [&](int signal) {
+        if (flags.supervised && spec->checkpoint.enabled()) {
+          logger.Info("stopped by signal ", signal, "; the job waits for this rank's next process");
+          std::_Exit(kExitBySignal + signal);
+        }
         logger.Info("stopping: signal ", signal);
         stop = true;
         session.Abandon("stopped by a signal");

@@ -115,8 +115,8 @@ absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
   const bool same_process =
       seat.known && seat.arrival.server_incarnation == arrival.server_incarnation;
   if (same_process) return absl::OkStatus();  // It is told the end, too.
-  const bool was_finished = options_.run.has_value() && options_.run->finished;
-  if (was_finished) return absl::OkStatus();  // And so is one that lost the coordinator before.
+  // And so is one that lost the coordinator before, or was started again after the end.
+  if (phase_ == JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
   const absl::Status same =
       CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
   if (!same.ok()) return same;

@@ -84,12 +84,11 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
 // A checkpoint that a server which is to stop waits for. Shared with the call that asks for it,
 // which may outlive the server.
 struct LastCheckpoint {
-  explicit LastCheckpoint(Logger log) : logger(std::move(log)) {}
+  // `advice`: to whoever reads that it is complete.
+  LastCheckpoint(Logger log, absl::string_view words) : logger(std::move(log)), advice(words) {}
   void Answer(const absl::StatusOr<uint64_t>& step) {
     if (step.ok()) {
-      logger.Info("the checkpoint after step ", *step,
-                  " is complete; start the job again with "
-                  "--resume to go on from there");
+      logger.Info("the checkpoint after step ", *step, " is complete", advice);
     } else {
       logger.Warning("no new checkpoint: ", step.status().message());
     }
@@ -97,6 +96,7 @@ struct LastCheckpoint {
   }
 
   const Logger logger;
+  const absl::string_view advice;
   std::atomic<bool> answered = false;
   grpc::ClientContext context;  // Of a coordinator elsewhere, and so are the rest.
   v1::RequestCheckpointRequest request;
@@ -168,6 +168,8 @@ class GrpcServer final : public Server {
   }
 
  private:
+  // The job goes on without this process until another takes its place.
+  bool has_successor() const { return options_.supervised && options_.job.checkpoint.enabled(); }
   void StartAgent();
   void StopNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Alarmed(const std::string& text) {
@@ -287,8 +289,11 @@ std::optional<absl::Status> GrpcServer::Outcome() {
   }
   const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
   const absl::Duration patience = had_finished_ ? options_.finished_patience : kEndPatience;
-  if (!done && clock_->Now() - *ending_since_ < patience) return std::nullopt;
-  if (had_finished_ && !coordinator_->AnyToldEnd()) return RunFolder::FinishedRun(options_.job);
+  const bool leaving = has_successor() && !end.ended;
+  if (!done && !leaving && clock_->Now() - *ending_since_ < patience) return std::nullopt;
+  if (had_finished_ && !options_.supervised && !coordinator_->AnyToldEnd()) {
+    return RunFolder::FinishedRun(options_.job);
+  }
   if (end.ended && end.phase == JobPhase::kFinished) return absl::OkStatus();
   return absl::AbortedError(end.ended ? end.reason : stop_reason_);
 }
@@ -302,7 +307,8 @@ void GrpcServer::Stop(absl::string_view reason) {
     return;
   }
   stop_at_ = clock_->Now() + kCheckpointPatience;
-  last_checkpoint_ = std::make_shared<LastCheckpoint>(logger_);
+  last_checkpoint_ = std::make_shared<LastCheckpoint>(
+      logger_, has_successor() ? "" : "; start the job again with --resume to go on from there");
   if (coordinator_ == nullptr) {
     RequestFrom(options_.transport->Dial(options_.coordinator), last_checkpoint_);
     return;
@@ -315,6 +321,7 @@ void GrpcServer::Stop(absl::string_view reason) {
 void GrpcServer::StopNow() {
   ending_since_ = clock_->Now();
   server_->GetHealthCheckService()->SetServingStatus(false);
+  if (has_successor()) return;
   if (coordinator_ != nullptr) {
     coordinator_->Fail(absl::StrCat("shard 0 (", address_, "): ", stop_reason_));
   } else {

@@ -28,6 +28,9 @@ struct ServerOptions {
   // Others than this host may connect without showing anything of themselves.
   bool allow_anonymous = false;
   bool reflection = false;
+  // Somebody starts this process again whenever it ends: in a job with checkpoints Stop ends the
+  // process and not the job, and a finished run that was not told of is no error.
+  bool supervised = false;
   LogLevel log_lowest = LogLevel::kInfo;  // What is below it is not logged.
   size_t message_bytes_max = 64 << 20;    // A larger request ends its stream.
   std::string software_version{};
@@ -54,7 +57,8 @@ class Server {
   // and shards know it, or had a few seconds to.
   virtual std::optional<absl::Status> Outcome() = 0;
   // Ends the job with `reason`, on all processes; then Outcome follows. In a job with checkpoints
-  // it asks for a last one before and waits for it a few seconds.
+  // it asks for a last one before and waits for it a few seconds; if it is supervised, that is all,
+  // and the job waits for this shard's next process.
   virtual void Stop(absl::string_view reason) = 0;
 
   virtual bool ready() const = 0;  // The shard has its part of the job.

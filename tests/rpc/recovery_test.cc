@@ -54,6 +54,7 @@ class RecoveryTest : public ::testing::Test {
                           .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
                           .advertise = "",
                           .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                          .supervised = supervised_,
                           .software_version = "1",
                           .job_uid = 77,
                           .server_incarnation = ++incarnation_,
@@ -167,6 +168,7 @@ class RecoveryTest : public ::testing::Test {
   uint64_t incarnation_ = 0;
   uint64_t nonce_ = 0;
   absl::Duration finished_patience_ = absl::Seconds(10);
+  bool supervised_ = false;
   uint64_t checkpoint_step_ = 0;
   uint64_t next_ = 1;  // Step, after ExchangeUntilCheckpoint.
   std::vector<std::unique_ptr<Server>> servers_;
@@ -442,6 +444,56 @@ TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsRefused) {
   while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
   EXPECT_THAT(std::string(servers_[0]->Outcome()->message()),
               HasSubstr("holds a finished run of job test"));
+}
+
+TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsWellForASupervisedServer) {
+  supervised_ = true;
+  StartServers();
+  JoinAll();
+  ExchangeStep(1);
+  LeaveUntilFinished();
+  servers_[1].reset();
+  servers_[0].reset();
+  finished_patience_ = absl::Milliseconds(200);
+  for (uint32_t shard = 0; shard < kShards; ++shard) {
+    ASSERT_TRUE(StartServer(shard).ok());
+    while (!servers_[shard]->Outcome().has_value()) std::this_thread::yield();
+    EXPECT_TRUE(servers_[shard]->Outcome()->ok()) << *servers_[shard]->Outcome();
+  }
+}
+
+TEST_F(ExactRecoveryTest, AShardThatIsStartedAgainAfterTheEndIsToldOfIt) {
+  StartServers();
+  JoinAll();
+  ExchangeStep(1);
+  LeaveUntilFinished();
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  while (!servers_[1]->Outcome().has_value()) std::this_thread::yield();
+  EXPECT_TRUE(servers_[1]->Outcome()->ok()) << *servers_[1]->Outcome();
+}
+
+TEST_F(ExactRecoveryTest, TheJobOutlivesSupervisedServersThatAreStopped) {
+  supervised_ = true;
+  StartServers();
+  JoinAll();
+  ExchangeStep(1);
+  servers_[1]->Stop("was stopped by a test");
+  std::optional<absl::Status> outcome;
+  uint64_t step = 1;
+  while (!outcome.has_value()) {
+    ExchangeStep(++step);  // Up to the last checkpoint, which the server waits for.
+    outcome = servers_[1]->Outcome();
+  }
+  EXPECT_THAT(std::string(outcome->message()), HasSubstr("was stopped by a test"));
+  EXPECT_GT(Newest(), 0u);
+  EXPECT_EQ(workers_[0]->Beat().phase(), v1::JOB_PHASE_RUNNING);
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  AwaitReady(1);
+  SendAgain(1, Newest() + 1, step);
+  EXPECT_EQ(workers_[0]->Beat().phase(), v1::JOB_PHASE_RUNNING);
+  LeaveUntilFinished();
 }
 
 }  // namespace
