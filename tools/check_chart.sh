@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Checks helm/sluice without a cluster: lint, a matrix of values, the rendered objects against the schemas of the oldest and the
+# newest supported Kubernetes, helm-unittest, and that its README tells all values.
+# usage: tools/check_chart.sh [--fix]     --fix writes the README
+set -euo pipefail
+cd "$(dirname "$0")/.."
+fix=${1:-}
+scripts/chart-tools.sh
+tools=.deps/chart
+helm=$tools/bin/helm
+chart=helm/sluice
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+say() { printf 'check_chart: %s\n' "$*"; }
+
+docs() { $tools/bin/helm-docs --chart-search-root "$chart" --log-level warning "$@"; }
+if [ "$fix" = --fix ]; then docs; fi
+docs --dry-run >"$work/README.md"
+diff -u "$chart/README.md" "$work/README.md" || { say "$chart/README.md is not of these values: tools/check_chart.sh --fix" >&2; exit 1; }
+! grep -nE '^\| [^|]+ \| [^|]+ \| [^|]+ \|  \|$' "$chart/README.md" || { say "values without a description" >&2; exit 1; }
+
+# Values that are checked: each file alone, and the least one with each of these.
+sets=(
+  server.replicaCount=2,worker.replicaCount=3
+  worker.enabled=false
+  server.persistence.enabled=false
+  tls.enabled=true,tls.existingSecret=certificate
+  tls.enabled=true,tls.certManager.issuerRef.name=ca
+  auth.existingSecret=token,auth.allowAnonymous=false
+  worker.persistence.enabled=true
+  worker.persistence.enabled=true,job.checkpoint.store=path
+  worker.shm.sizeLimit=1Gi,worker.runtimeClassName=nvidia
+  worker.kind=JobSet
+  worker.restartOnUpgrade=true
+  networkPolicy.enabled=false,podDisruptionBudget.enabled=false,serviceAccount.create=false
+  metrics.podMonitor.enabled=true
+)
+render() {  # render NAME ARGUMENTS...: twice, since nothing in it may be drawn by lot
+  local name=$1
+  shift
+  $helm template demo "$chart" --namespace demo "$@" >"$work/$name.yaml"
+  $helm template demo "$chart" --namespace demo "$@" | cmp - "$work/$name.yaml"
+}
+for values in "$chart"/ci/*-values.yaml; do
+  $helm lint --strict --quiet "$chart" --values "$values"
+  render "$(basename "$values" .yaml)" --values "$values"
+done
+for i in "${!sets[@]}"; do
+  render "set-$i" --values "$chart/ci/minimal-values.yaml" --set "${sets[$i]}"
+done
+rendered=("$work"/*.yaml)
+say "${#rendered[@]} sets of values render, each twice the same"
+
+for version in 1.29.14 1.34.4; do
+  $tools/bin/kubeconform -strict -summary -schema-location "$tools/schemas/$version/{{.ResourceKind}}{{.KindSuffix}}.json" \
+    -schema-location "$tools/schemas/crds/{{.ResourceKind}}{{.KindSuffix}}.json" "${rendered[@]}" |
+    sed "s/^/check_chart: Kubernetes $version: /"
+done
+
+# In a folder of its own, since it may write snapshots.
+$tools/bin/helm-unittest --strict "$chart"
+say "well"
