@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes the images of deploy/docker/Dockerfile with buildah, on a base made by mmdebstrap: without a registry and without an
+# engine. Debian 12, root. Writes OCI archives, which `ctr images import`, `podman load` and `skopeo` read.
+#
+# usage: deploy/docker/build.sh [--programs BUILD_FOLDER] OUT
+#   --programs build/release   take the programs that are built there and .deps/libtorch, instead of compiling them in an image
+# BASE=image      another base, such as docker.io/library/debian:12.11-slim where a registry can be reached
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+programs_from=
+if [ "${1:-}" = --programs ]; then programs_from=$2; shift 2; fi
+out=${1:?$(sed -n '5,7s/^# //p' "$0")}
+mkdir -p "$out"
+version=$(sed -n 's/^project(sluice VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+export BUILDAH_ISOLATION=chroot
+storage=(--storage-driver overlay)
+
+say() { printf 'images: %s\n' "$*"; }
+for tool in buildah mmdebstrap; do
+  command -v $tool >/dev/null || { say "$tool is missing: apt-get install buildah mmdebstrap" >&2; exit 1; }
+done
+b() { buildah "${storage[@]}" "$@"; }
+
+from_tar() {  # from_tar IMAGE TAR: an image of one layer
+  local container
+  container=$(b from scratch)
+  b add --quiet "$container" "$2" / >/dev/null
+  b commit --quiet "$container" "$1" >/dev/null
+  b rm "$container" >/dev/null
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+if [ -z "${BASE:-}" ]; then
+  BASE=localhost/debian:bookworm
+  if ! b inspect --type image "$BASE" >/dev/null 2>&1; then
+    say "making $BASE"
+    mmdebstrap --quiet --variant=minbase bookworm "$work/base.tar" \
+      "deb http://deb.debian.org/debian bookworm main" "deb http://deb.debian.org/debian bookworm-updates main" \
+      "deb http://deb.debian.org/debian-security bookworm-security main"
+    from_tar "$BASE" "$work/base.tar"
+  fi
+fi
+
+programs=localhost/sluice-programs:$version
+if [ -n "$programs_from" ]; then
+  say "programs of $programs_from"
+  mkdir -p "$work/root/programs/bin" "$work/root/programs/lib"
+  for program in sluice sluice-server sluice-worker; do
+    strip -o "$work/root/programs/bin/$program" "$programs_from/bin/$program"
+  done
+  cp .deps/libtorch/lib/libtorch_cpu.so .deps/libtorch/lib/libc10.so .deps/libtorch/lib/libgomp.so.1 \
+    .deps/libtorch/lib/libcudart.so.13 .deps/libtorch/lib/libcupti.so.13 "$work/root/programs/lib/"
+  tar -C "$work/root" -cf "$work/programs.tar" programs
+  rm -rf "$work/root"
+  from_tar "$programs" "$work/programs.tar"
+else
+  say "compiling: half an hour on two cores"
+  b bud --quiet --pull-never --layers --target build --build-arg BASE="$BASE" -t "$programs" -f deploy/docker/Dockerfile . >/dev/null
+fi
+
+for image in sluice-server sluice-worker; do
+  say "$image"
+  b bud --quiet --pull-never --layers --target $image --build-arg BASE="$BASE" --build-arg PROGRAMS="$programs" \
+    --build-arg VERSION="$version" --build-arg REVISION="$revision" -t localhost/$image:"$version" -f deploy/docker/Dockerfile . >/dev/null
+  rm -f "$out/$image.tar"
+  b push --quiet localhost/$image:"$version" oci-archive:"$out/$image.tar:localhost/$image:$version"
+done
+ls -l --block-size=M "$out"/sluice-*.tar

@@ -1,0 +1,69 @@
+{{/* The job file: what the values say, with what follows from the rest of the release filled in. */}}
+{{- define "sluice.job" -}}
+{{- $job := deepCopy .Values.job -}}
+{{- $workers := .Values.worker.replicaCount -}}
+{{- $shards := .Values.server.replicaCount -}}
+{{- if and (hasKey $job "workers") (ne (int $job.workers) (int $workers)) -}}
+{{- fail (printf "job.workers is %v and worker.replicaCount %v: leave job.workers out, or make them equal" $job.workers $workers) -}}
+{{- end -}}
+{{- if and (hasKey $job "shards") (ne (int $job.shards) (int $shards)) -}}
+{{- fail (printf "job.shards is %v and server.replicaCount %v: leave job.shards out, or make them equal" $job.shards $shards) -}}
+{{- end -}}
+{{- $_ := set $job "name" (default (include "sluice.fullname" .) $job.name) -}}
+{{- $_ := set $job "workers" $workers -}}
+{{- $_ := set $job "shards" $shards -}}
+{{- $checkpoint := default dict $job.checkpoint -}}
+{{- $_ := set $checkpoint "store" (default "shards" $checkpoint.store) -}}
+{{- if eq $checkpoint.store "path" -}}
+{{- if not (and .Values.worker.persistence.enabled (has "ReadWriteMany" .Values.worker.persistence.accessModes)) -}}
+{{- fail "job.checkpoint.store is path: servers and workers then need one folder, so set worker.persistence.enabled with accessModes [ReadWriteMany], or leave store out (shards: each server keeps its part)" -}}
+{{- end -}}
+{{- $_ := set $checkpoint "dir" (default (printf "%s/checkpoints" .Values.worker.persistence.mountPath) $checkpoint.dir) -}}
+{{- else -}}
+{{- if ne (default "/var/lib/sluice" $checkpoint.dir) "/var/lib/sluice" -}}
+{{- fail (printf "job.checkpoint.dir is %s: the servers' volumes are at /var/lib/sluice, so leave it out" $checkpoint.dir) -}}
+{{- end -}}
+{{- $_ := set $checkpoint "dir" "/var/lib/sluice" -}}
+{{- end -}}
+{{- $_ := set $job "checkpoint" $checkpoint -}}
+{{- if and .Values.worker.persistence.enabled (not (hasKey $job "output")) -}}
+{{- $_ := set $job "output" (printf "%s/result" .Values.worker.persistence.mountPath) -}}
+{{- end -}}
+{{/* Images are pulled, volumes bound, nodes replaced: that takes longer than on machines that are there. */}}
+{{- $_ := set $job "server" (mergeOverwrite (dict "join_timeout" "30m" "connect_timeout" "5m" "wait_limit" "1h") (default dict $job.server)) -}}
+{{- toYaml $job -}}
+{{- end -}}
+
+{{- define "sluice.check" -}}
+{{- if and .Values.job .Values.existingJobConfigMap -}}
+{{- fail "job and existingJobConfigMap are both set: give one of them" -}}
+{{- end -}}
+{{- if not (or .Values.job .Values.existingJobConfigMap) -}}
+{{- fail "no job: set job (the job file as a map, docs/job-file.md) or existingJobConfigMap" -}}
+{{- end -}}
+{{- if .Values.tls.enabled -}}
+{{- if and .Values.tls.existingSecret .Values.tls.certManager.issuerRef -}}
+{{- fail "tls.existingSecret and tls.certManager.issuerRef are both set: give one of them" -}}
+{{- end -}}
+{{- if not (or .Values.tls.existingSecret .Values.tls.certManager.issuerRef) -}}
+{{- fail "tls.enabled needs tls.existingSecret (with tls.crt, tls.key, ca.crt) or tls.certManager.issuerRef" -}}
+{{- end -}}
+{{- end -}}
+{{- if not (or .Values.tls.enabled .Values.auth.existingSecret .Values.auth.allowAnonymous) -}}
+{{- fail "nothing says who may join: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}
+{{- end -}}
+{{- with .Values.worker -}}
+{{- if and .enabled .persistence.enabled (gt (int .replicaCount) 1) (not (has "ReadWriteMany" .persistence.accessModes)) -}}
+{{- fail (printf "worker.persistence.accessModes is %v and worker.replicaCount %v: a volume of several workers must be ReadWriteMany" .persistence.accessModes .replicaCount) -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.server.persistence.enabled (not .Values.server.persistence.size) -}}
+{{- fail "server.persistence.enabled needs server.persistence.size" -}}
+{{- end -}}
+{{- if and .Values.metrics.prometheusRule.enabled (not (.Files.Glob "rules/*.yaml")) -}}
+{{- fail "metrics.prometheusRule.enabled: this version of the chart has no rules yet" -}}
+{{- end -}}
+{{- if and .Values.metrics.dashboards.enabled (not (.Files.Glob "dashboards/*.json")) -}}
+{{- fail "metrics.dashboards.enabled: this version of the chart has no dashboards yet" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,210 @@
+#!/usr/bin/env bash
+# The chart on a real cluster, in a namespace that enforces the `restricted` Pod Security profile and has a ResourceQuota, with TLS and
+# token: trains Fashion-MNIST with 2 shards and 3 workers, undisturbed and while pods are deleted, a node is drained, the release is
+# upgraded and rolled back; both must end with the same parameters.
+#
+# usage: tests/e2e/kubernetes.sh IMAGES      IMAGES: folder that deploy/docker/build.sh wrote
+# The cluster is one of these:
+#   KUBECONFIG=...       any; LOAD="kind load image-archive" is what is called with each image's archive
+#   CLUSTER=PROGRAM      a program with the commands `up`, `exec COMMAND...` and `load ARCHIVE...`
+# STEPS=2000             length of the training, if the cluster is fast
+set -euo pipefail
+images=$(cd "${1:?$(sed -n '6s/^# //p' "$0")}" && pwd)
+cd "$(dirname "$0")/../.."
+
+say() { printf 'kubernetes: %6.1f s: %s\n' "$(($(date +%s%N) / 100000000 - started))e-1" "$*"; }
+started=$(($(date +%s%N) / 100000000))
+if [ -n "${CLUSTER:-}" ]; then
+  "$CLUSTER" up >/dev/null
+  on=("$CLUSTER" exec)
+  load=("$CLUSTER" load)
+elif [ -n "${KUBECONFIG:-}" ]; then
+  on=()
+  read -ra load <<<"${LOAD:?how images get into that cluster, such as LOAD=\"kind load image-archive\"}"
+else
+  echo "kubernetes: neither KUBECONFIG nor CLUSTER is set: skipped"; exit 77
+fi
+
+version=$(sed -n 's/^project(sluice VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+chart=helm/sluice
+ns=sluice-e2e
+steps=${STEPS:-2000}
+work=$(mktemp -d)
+k() { "${on[@]}" kubectl --namespace $ns "$@"; }
+h() { "${on[@]}" helm --namespace $ns "$@"; }
+fail() {
+  say "FAILED: $*"
+  k get pods,jobs,pvc -o wide || true
+  k get events --sort-by=.lastTimestamp | tail -n 30 || true
+  for pod in $(k get pods -o name); do echo "--- $pod"; k logs --all-containers --prefix --tail=25 "$pod" || true; done
+  exit 1
+}
+clean_up() {
+  "${on[@]}" kubectl uncordon --all >/dev/null 2>&1 || true
+  [ -n "${KEEP:-}" ] || "${on[@]}" kubectl delete namespace $ns --wait=false >/dev/null 2>&1 || true
+  rm -rf "$work"
+}
+trap clean_up EXIT
+trap 'fail "line $LINENO"' ERR
+
+"${load[@]}" "$images"/sluice-server.tar "$images"/sluice-worker.tar "$images"/sluice-next.tar "$images"/sluice-fashion.tar
+say "images are there"
+
+"${on[@]}" kubectl delete namespace $ns --ignore-not-found --timeout=120s >/dev/null
+k create namespace $ns >/dev/null
+k label namespace $ns pod-security.kubernetes.io/enforce=restricted >/dev/null
+k create quota quota --hard=requests.cpu=8,requests.memory=12Gi,limits.memory=24Gi,pods=30 >/dev/null
+
+# One CA; one certificate for each release, of the names under which its servers are dialled.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=test CA" -keyout "$work/ca.key" -out "$work/ca.pem" 2>/dev/null
+secrets() {  # secrets RELEASE
+  openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$work/tls.key" -out "$work/tls.csr" 2>/dev/null
+  echo "subjectAltName = DNS:*.$1-sluice-server.$ns.svc" >"$work/tls.ext"
+  openssl x509 -req -in "$work/tls.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key" -CAcreateserial -days 2 -extfile "$work/tls.ext" -out "$work/tls.pem" 2>/dev/null
+  k create secret generic "$1-tls" --from-file=tls.crt="$work/tls.pem" --from-file=tls.key="$work/tls.key" --from-file=ca.crt="$work/ca.pem" >/dev/null
+  k create secret generic "$1-token" --from-literal=token="$(openssl rand -hex 32)" >/dev/null
+}
+
+cat >"$work/values.yaml" <<YAML
+server:
+  replicaCount: 2
+  image: {repository: localhost/sluice-server, tag: "$version"}
+  resources: {requests: {cpu: 50m, memory: 64Mi}, limits: {memory: 1Gi}}
+  persistence: {size: 1Gi}
+worker:
+  replicaCount: 3
+  image: {repository: localhost/sluice-fashion, tag: "$version"}
+  resources: {requests: {cpu: 50m, memory: 256Mi}, limits: {memory: 2Gi}}
+tls: {enabled: true}
+tests: {resources: {requests: {cpu: 50m, memory: 256Mi}, limits: {memory: 2Gi}}}
+job:
+  name: fashion
+  model: {name: simple_cnn}
+  data:
+    format: idx
+    path: /data
+    train_images: train-images-idx3-ubyte.gz
+    train_labels: train-labels-idx1-ubyte.gz
+    test_images: t10k-images-idx3-ubyte.gz
+    test_labels: t10k-labels-idx1-ubyte.gz
+    limit: 6000
+    test_limit: 500
+  batch_size_per_worker: 8
+  steps: $steps
+  optimizer: {lr: 0.1, momentum: 0.5, clip_norm: 1}
+  compression: {uplink: "topk:5%+int4", downlink: int8}
+  checkpoint: {every: 100}
+  server: {lease: 5s, heartbeat: 500ms}
+YAML
+install() {  # install RELEASE ARGUMENTS...
+  local release=$1
+  shift
+  secrets "$release"
+  h install "$release" $chart --values "$work/values.yaml" --set tls.existingSecret="$release-tls",auth.existingSecret="$release-token" "$@" >"$work/notes"
+}
+ready() { k wait --for=condition=Ready --timeout=180s pod -l "app.kubernetes.io/instance=$1,app.kubernetes.io/component=server" >/dev/null; }
+complete() { k wait --for=condition=Complete --timeout=900s "job/$1-sluice-worker" >/dev/null; }
+hashes() { k logs -l "app.kubernetes.io/instance=$1,app.kubernetes.io/component=worker" --tail=-1 | sed -n "s/.*parameters' sha256 //p" | sort -u; }
+metric() {  # metric RELEASE SHARD NAME
+  k get --raw "/api/v1/namespaces/$ns/pods/https:$1-sluice-server-$2:7071/proxy/metrics" | sed -n "s/^$3\({[^}]*}\)\{0,1\} //p" | head -n 1
+}
+await() {  # await SECONDS WHAT COMMAND...
+  local end=$((SECONDS + $1)) what=$2
+  shift 2
+  until "$@"; do [ $SECONDS -lt $end ] || fail "waited in vain: $what"; sleep 0.5; done
+}
+past_step() { local step; step=$(metric "$1" 0 sluice_step || true); [ "${step%.*}" -ge "$2" ] 2>/dev/null; }
+
+# What is wrong with a job is said by the pod, before anything waits.
+install bad --set job.compression.uplink=topq:1%
+reason() { k get pod bad-sluice-server-0 -o jsonpath='{.status.initContainerStatuses[0].lastState.terminated.message}' | grep -q topq; }
+await 60 "the reason why a job is refused" reason
+h uninstall bad --wait >/dev/null
+say "an unknown codec is refused by name"
+
+install calm
+ready calm
+complete calm
+calm=$(hashes calm)
+[ "$(wc -w <<<"$calm")" = 1 ] || fail "the workers of an undisturbed run ended with other parameters: $calm"
+say "undisturbed: $calm"
+ticks() { k exec "calm-sluice-server-$1" -c server -- cat /proc/1/stat | awk '{print $14 + $15}'; }
+for shard in 0 1; do
+  before=$(ticks $shard); sleep 10; after=$(ticks $shard)
+  [ $((after - before)) -le 10 ] || fail "shard $shard takes $((after - before)) hundredths of a second in 10 s when all is done"
+done
+[ "$(k get job calm-sluice-worker -o jsonpath='{.status.succeeded}')" = 3 ] || fail "not all workers succeeded"
+k delete pod calm-sluice-server-1 --wait >/dev/null
+await 60 "a shard that is started after the end is ready" k wait --for=condition=Ready --timeout=1s pod/calm-sluice-server-1
+h test calm --logs >"$work/test.log" 2>&1 || fail "helm test: $(tail -n 20 "$work/test.log")"
+say "at the end shards are idle, come back, and helm test passes"
+h uninstall calm --wait >/dev/null
+
+install rough
+ready rough
+job_before=$(k get job rough-sluice-worker -o jsonpath='{.metadata.uid} {.metadata.generation}')
+await 120 "the first checkpoint" past_step rough 100
+k delete pod rough-sluice-server-1 >/dev/null
+ready rough
+say "a deleted shard is back at step $(metric rough 0 sluice_step)"
+k delete "$(k get pod -l app.kubernetes.io/instance=rough,batch.kubernetes.io/job-completion-index=0 -o name)" >/dev/null
+k delete pod rough-sluice-server-0 --grace-period=0 --force >/dev/null 2>&1
+await 60 "shard 0 is another" k wait --for=condition=Ready --timeout=1s pod/rough-sluice-server-0
+ready rough
+say "a deleted worker and a killed coordinator are back at step $(metric rough 0 sluice_step)"
+
+node=$(k get pod rough-sluice-server-1 -o jsonpath='{.spec.nodeName}')
+k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,apps.kubernetes.io/pod-index=1 --timeout=90s >/dev/null 2>&1
+k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,batch.kubernetes.io/job-completion-index=2 --timeout=90s >/dev/null 2>&1
+k uncordon "$node" >/dev/null
+ready rough
+say "evicted by a drain, back at step $(metric rough 0 sluice_step)"
+
+h upgrade rough $chart --values "$work/values.yaml" --set tls.existingSecret=rough-tls,auth.existingSecret=rough-token \
+  --set server.image.tag="$version-next",server.resources.requests.cpu=60m,worker.image.tag=other --wait --timeout 180s >/dev/null
+[ "$(k get pod -l app.kubernetes.io/instance=rough,app.kubernetes.io/component=server -o jsonpath='{.items[*].spec.containers[0].image}')" = \
+  "localhost/sluice-server:$version-next localhost/sluice-server:$version-next" ] || fail "the upgrade did not reach the shards"
+[ "$job_before" = "$(k get job rough-sluice-worker -o jsonpath='{.metadata.uid} {.metadata.generation}')" ] || fail "the upgrade touched the workers' Job"
+say "upgraded one shard after the other, at step $(metric rough 0 sluice_step)"
+if h upgrade rough $chart --reuse-values --set job.optimizer.lr=0.2 >"$work/refused" 2>&1; then fail "another job under running workers was not refused"; fi
+grep -q "job.optimizer cannot change while the job runs" "$work/refused" || fail "the refusal says: $(cat "$work/refused")"
+h rollback rough 1 --wait --timeout 180s >/dev/null
+say "rolled back, at step $(metric rough 0 sluice_step)"
+[ "$(metric rough 0 sluice_rollbacks_total)" = 0 ] || say "the job went back to a checkpoint $(metric rough 0 sluice_rollbacks_total) times"
+[ -z "$(k get job rough-sluice-worker -o jsonpath='{.status.completionTime}')" ] || fail "the run had ended before all of that: raise STEPS"
+complete rough
+rough=$(hashes rough)
+[ "$rough" = "$calm" ] || fail "disturbed: $rough, undisturbed: $calm"
+say "disturbed: the same parameters"
+h uninstall rough --wait >/dev/null
+gone() { [ -z "$(k get all,configmaps,pvc,pdb,networkpolicies,serviceaccounts -l app.kubernetes.io/instance=rough -o name)" ]; }
+await 60 "nothing is left of an uninstalled release" gone
+say "uninstalled, nothing is left"
+
+install hand --set worker.enabled=false,worker.replicaCount=2,job.steps=200
+for rank in 0 1; do k apply -f - >/dev/null <<YAML
+apiVersion: v1
+kind: Pod
+metadata: {name: hand-$rank, labels: {app.kubernetes.io/name: sluice, app.kubernetes.io/instance: hand, app.kubernetes.io/component: worker}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {runAsNonRoot: true, runAsUser: 10001, fsGroup: 10001, seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: worker
+      image: localhost/sluice-fashion:$version
+      args: [--job=/job/job.yaml, --coordinator=hand-sluice-server-0.hand-sluice-server.$ns.svc:7070, --rank=$rank, --supervised,
+             --token-file=/auth/token, --tls-cert=/tls/tls.crt, --tls-key=/tls/tls.key, --tls-ca=/tls/ca.crt]
+      securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+      resources: {requests: {cpu: 50m, memory: 256Mi}, limits: {memory: 2Gi}}
+      volumeMounts: [{name: job, mountPath: /job}, {name: auth, mountPath: /auth}, {name: tls, mountPath: /tls}]
+  volumes:
+    - {name: job, configMap: {name: hand-sluice-job}}
+    - {name: auth, secret: {secretName: hand-token, defaultMode: 0440}}
+    - {name: tls, secret: {secretName: hand-tls, defaultMode: 0440}}
+YAML
+done
+for rank in 0 1; do k wait --for=jsonpath='{.status.phase}'=Succeeded --timeout=300s "pod/hand-$rank" >/dev/null; done
+h uninstall hand --wait >/dev/null
+say "workers started by hand have trained"
+say "all well"
