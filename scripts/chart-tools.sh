@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the chart is checked with into .deps/chart/: helm, helm-unittest, kubeconform, helm-docs as Go programs of pinned
 # versions, and the schemas of Kubernetes and of the custom resources that the chart may make. Needs Go.
-# Idempotent; the first time takes minutes.
+# Needs PyYAML, too (python3-yaml). Idempotent; the first time takes minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

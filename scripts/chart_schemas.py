@@ -21,7 +21,7 @@ def strict(node, definitions, open_names=()):
         return [strict(item, definitions, open_names) for item in node]
     if not isinstance(node, dict):
         return node
-    if "$ref" in node:
+    if isinstance(node.get("$ref"), str):  # JSONSchemaProps has a field of that name, too.
         name = node["$ref"].removeprefix(PREFIX)
         if name in open_names:  # JSONSchemaProps holds itself.
             return {}

@@ -46,6 +46,14 @@ TEST_F(CoordinatorTest, ARepeatedJoinIsOneMember) {
   EXPECT_EQ(answers_.at(6)->incarnation, incarnation);
 }
 
+TEST_F(CoordinatorTest, RefusesAShardOfAnotherVersion) {
+  ShardArrival other = ArrivalOf(1);
+  other.software_version = "2";
+  Attach(12, other);
+  EXPECT_THAT(std::string(refusals_.at(12).message()),
+              HasSubstr("shard 1 (h:7071) is version 2, the coordinator 1; use one build"));
+}
+
 TEST_F(CoordinatorTest, RefusesWhoDoesNotFit) {
   Join(1, JoinOf(0));
   WorkerJoin other = JoinOf(1);

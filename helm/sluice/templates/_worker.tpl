@@ -16,7 +16,7 @@ podFailurePolicy:
   rules:
     # A drained or lost node is nobody's fault.
     - action: Ignore
-      onPodConditions: [{type: DisruptionTarget}]
+      onPodConditions: [{type: DisruptionTarget, status: "True"}]
     # Wrong flags or job file: starting again would not help.
     - action: FailJob
       onExitCodes: {containerName: worker, operator: In, values: [2]}
