@@ -50,6 +50,7 @@ Json OrNull(const std::optional<double>& value) {
 Json FactsJson(const RunFacts& facts, bool ok) {
   Json json = {{"ok", ok},
                {"job", facts.job_name},
+               {"mode", facts.mode},
                {"workers", facts.workers},
                {"shards", facts.shards},
                {"seed", facts.seed},
@@ -117,6 +118,9 @@ absl::StatusOr<WorkerReport> ParseWorkerReport(absl::string_view text) {
   }
   report.exchanged_steps = static_cast<uint64_t>(
       GetOptional(json, "exchanged_steps").value_or(static_cast<double>(report.steps)));
+  report.rounds = static_cast<uint64_t>(
+      GetOptional(json, "rounds").value_or(static_cast<double>(report.steps)));
+  report.staleness = GetOptional(json, "staleness");
   report.train_loss = GetOptional(json, "train_loss");
   report.skipped = static_cast<uint64_t>(GetOptional(json, "skipped").value_or(0));
   report.samples_per_second = GetOptional(json, "samples_per_second").value_or(0);
@@ -145,17 +149,18 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
   RunReport report;
   report.facts = facts;
   report.steps = first.steps;
+  report.rounds = first.rounds;
   report.parameters = first.parameters;
   report.parameters_sha256 = first.parameters_sha256;
   report.train_loss = 0;
-  double up = 0, down = 0, steps = 0;
+  double up = 0, down = 0, exchanged = 0;
   for (const WorkerReport& worker : workers) {
     if (worker.steps != first.steps || worker.parameters != first.parameters) {
       return absl::InvalidArgumentError(absl::StrCat(
           "worker ", worker.rank, " reports ", worker.steps, " steps of ", worker.parameters,
           " parameters, worker ", first.rank, " ", first.steps, " of ", first.parameters));
     }
-    if (worker.parameters_sha256 != first.parameters_sha256) {
+    if (facts.ranks_agree && worker.parameters_sha256 != first.parameters_sha256) {
       return absl::DataLossError(absl::StrCat(
           "the workers end with different parameters: worker ", first.rank, " with sha256 ",
           first.parameters_sha256, ", worker ", worker.rank, " with ", worker.parameters_sha256,
@@ -163,7 +168,11 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     }
     up += static_cast<double>(worker.bytes_up);
     down += static_cast<double>(worker.bytes_down);
-    steps += static_cast<double>(worker.exchanged_steps);
+    exchanged += static_cast<double>(worker.exchanged_steps);
+    if (worker.staleness.has_value()) {
+      report.staleness =
+          report.staleness.value_or(0) + *worker.staleness / static_cast<double>(workers.size());
+    }
     if (!worker.train_loss.has_value()) {
       report.train_loss.reset();
     } else if (report.train_loss.has_value()) {
@@ -179,7 +188,9 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
     if (worker.best.has_value()) report.best = worker.best;
     if (worker.judged_by_loss) report.judged_by_loss = true;
   }
-  if (steps > 0) {
+  if (exchanged > 0 && report.rounds > 0) {
+    const double steps =
+        exchanged * static_cast<double>(report.steps) / static_cast<double>(report.rounds);
     report.bytes_up = up / steps;
     report.bytes_down = down / steps;
   }
@@ -192,6 +203,8 @@ absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
 std::string ReportJson(const RunReport& report) {
   Json json = FactsJson(report.facts, true);
   json["steps"] = report.steps;
+  json["rounds"] = report.rounds;
+  json["staleness"] = OrNull(report.staleness);
   json["parameters"] = report.parameters;
   json["test_accuracy"] = OrNull(report.test_accuracy);
   json["test_loss"] = OrNull(report.test_loss);
@@ -224,8 +237,9 @@ std::string ReportSummary(const RunReport& report) {
   const RunFacts& facts = report.facts;
   std::string text = absl::StrCat(
       facts.job_name, facts.dense ? " (dense)" : "", " finished in ",
-      FormatElapsed(absl::Seconds(facts.wall_seconds)), ": ", report.steps, " steps, ",
-      facts.workers, " workers, ", facts.shards, " shards, seed ", facts.seed,
+      FormatElapsed(absl::Seconds(facts.wall_seconds)), ": ", report.steps, " steps",
+      report.rounds == report.steps ? "" : absl::StrCat(" in ", report.rounds, " rounds"), ", ",
+      facts.mode, ", ", facts.workers, " workers, ", facts.shards, " shards, seed ", facts.seed,
       facts.link_rate.empty() ? "" : absl::StrCat(", links of ", facts.link_rate), "\n");
   if (report.test_accuracy.has_value()) {
     absl::StrAppend(&text,
@@ -243,6 +257,10 @@ std::string ReportSummary(const RunReport& report) {
                   TrafficLine("down", report.bytes_down, report.ratio_down));
   absl::StrAppendFormat(&text, "  %-14s %.1f ms p50, %.1f ms p95; %.0f samples/s\n", "step",
                         report.step_ms_p50, report.step_ms_p95, report.samples_per_second);
+  if (report.staleness.has_value()) {
+    absl::StrAppendFormat(&text, "  %-14s %.2f updates by others, on average\n", "staleness",
+                          *report.staleness);
+  }
   if (report.skipped > 0) {
     absl::StrAppendFormat(&text,
                           "  %-14s in %d steps a gradient was not finite and was held back\n",
@@ -252,8 +270,9 @@ std::string ReportSummary(const RunReport& report) {
       (!facts.survival->restarts.empty() || facts.survival->rollbacks > 0)) {
     absl::StrAppend(&text, SurvivalLine(*facts.survival));
   }
-  absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, equal on all workers", "parameters",
-                        report.parameters, report.parameters_sha256.substr(0, 16));
+  absl::StrAppendFormat(&text, "  %-14s %d, sha256 %s, %s", "parameters", report.parameters,
+                        report.parameters_sha256.substr(0, 16),
+                        facts.ranks_agree ? "equal on all workers" : "of worker 0");
   return text;
 }
 

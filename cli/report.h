@@ -25,12 +25,14 @@ struct WorkerReport {
   uint32_t rank = 0;
   uint64_t steps = 0;
   uint64_t parameters = 0;       // Elements of the model.
-  uint64_t exchanged_steps = 0;  // Since its last session began: what the bytes are of.
+  uint64_t rounds = 0;           // As many as steps, but in local_sgd.
+  uint64_t exchanged_steps = 0;  // Rounds since its last session began: what the bytes are of.
   uint64_t bytes_up = 0;         // Serialized messages.
   uint64_t bytes_down = 0;
   double wall_seconds = 0;
   double samples_per_second = 0;
   uint64_t skipped = 0;  // Steps in which it held something back: a gradient was not finite.
+  std::optional<double> staleness;   // Mean, of jobs whose workers do not wait for each other.
   std::optional<double> train_loss;  // None if it is not a number.
   double step_ms_p50 = 0;
   double step_ms_p95 = 0;
@@ -54,6 +56,8 @@ struct SurvivalFacts {
 // What the launcher knows.
 struct RunFacts {
   std::string job_name;
+  std::string mode = "sync";
+  bool ranks_agree = true;  // In that mode, on their parameters.
   uint32_t workers = 0;
   uint32_t shards = 0;
   uint64_t seed = 0;
@@ -68,10 +72,12 @@ struct RunFacts {
 struct RunReport {
   RunFacts facts;
   uint64_t steps = 0;
+  uint64_t rounds = 0;
   uint64_t parameters = 0;
   double train_seconds = 0;          // The longest of a worker.
   std::optional<double> train_loss;  // Mean over workers; none if one has none.
   uint64_t skipped = 0;              // Sum.
+  std::optional<double> staleness;   // Mean over workers.
   double samples_per_second = 0;     // Sum.
   std::optional<double> test_accuracy;
   std::optional<double> test_loss;
@@ -83,11 +89,11 @@ struct RunReport {
   double ratio_down = 0;
   double step_ms_p50 = 0;  // Of the slowest worker.
   double step_ms_p95 = 0;
-  std::string parameters_sha256;
+  std::string parameters_sha256;  // Where workers end with different ones, of the first's.
 };
 
-// DATA_LOSS if the workers do not end with the same parameters; INVALID_ARGUMENT if they do not
-// report one run.
+// DATA_LOSS if the workers do not end with the same parameters, and should; INVALID_ARGUMENT if
+// they do not report one run.
 absl::StatusOr<RunReport> CombineReports(const RunFacts& facts,
                                          absl::Span<const WorkerReport> workers);
 

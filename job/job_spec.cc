@@ -147,6 +147,12 @@ bool SendsWeights(const JobSpec& spec) {
   return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.on == "workers";
 }
 
+uint64_t StepsPerExchange(const JobSpec& spec) {
+  return spec.mode == "local_sgd" ? spec.sync_every : 1;
+}
+
+bool RanksAgree(const JobSpec& spec) { return spec.mode == "sync" || spec.mode == "local_sgd"; }
+
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction) {
   if (tensor.role == TensorRole::kBuffer) return {};

@@ -167,6 +167,12 @@ std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec);
 // Whether workers do steps of their own and send how far these have brought them.
 bool SendsWeights(const JobSpec& spec);
 
+// Steps of each worker from one exchange to the next: what is one step to shards and sessions.
+uint64_t StepsPerExchange(const JobSpec& spec);
+
+// Whether all ranks have the same parameters after each exchange.
+bool RanksAgree(const JobSpec& spec);
+
 // The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
 // that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than
 // that, else the direction's codec.

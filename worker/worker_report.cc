@@ -26,6 +26,7 @@ std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& r
       {"rank", rank},
       {"exit", 0},
       {"steps", report.steps},
+      {"rounds", report.rounds},
       {"skipped", report.skipped},
       {"parameters", report.parameters},
       {"parameters_sha256", report.parameters_sha256},
@@ -45,6 +46,7 @@ std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& r
     json["test_accuracy"] = *report.test_accuracy;
     json["judged_by"] = MeasureOf(spec.data) == TestMeasure::kLoss ? "loss" : "accuracy";
   }
+  if (report.staleness.has_value()) json["staleness"] = *report.staleness;
   if (report.test_loss.has_value()) json["test_loss"] = *report.test_loss;
   if (report.best.has_value()) {
     json["best_step"] = report.best->step;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -215,6 +216,14 @@ void Completer::CheckModelTakesData(const std::string& model, const std::string&
 void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer) {
   if (optimizer.nesterov() && optimizer.momentum() == 0) {
     Fail(JoinPath(path, "nesterov"), "needs a momentum above 0");
+  }
+  if (optimizer.on() != "shards") return;
+  for (const auto& [key, limit] : {std::pair("clip_norm", optimizer.clip_norm()),
+                                   std::pair("clip_value", optimizer.clip_value())}) {
+    if (limit == 0) continue;
+    Fail(JoinPath(path, key),
+         "cuts the mean gradient, which no worker has when the optimizer is on the shards; remove "
+         "it, or use on: workers");
   }
 }
 

@@ -449,7 +449,7 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
                        Effects* out) {
   member->heard = now;
   member->progress = heartbeat.progress;
-  furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
+  furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
   knows_position_ = true;
   RefuseSuccessor(member, HeldByAnother(member->join), out);
   HearAgain(member, out);
@@ -502,7 +502,7 @@ bool Coordinator::OfEarlierTerm(const Sender& sender) const {
 }
 
 JobState Coordinator::StateForEarlierTerm(const WorkerHeartbeat& heartbeat) {
-  furthest_step_ = std::max(furthest_step_, heartbeat.progress.step);
+  furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
   return StateFor(&members_[heartbeat.sender.rank]);
 }
 

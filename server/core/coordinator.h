@@ -46,6 +46,8 @@ struct CoordinatorOptions {
   uint32_t shards = 1;
   LayoutParameters layout;
   bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
+  // What workers tell of their progress counts their own steps, of which an exchange has so many.
+  uint64_t steps_per_exchange = 1;
   uint64_t window_bytes = 16 << 20;
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
@@ -371,6 +373,10 @@ class Coordinator {
   // A worker of a term that is over; told the term.
   bool OfEarlierTerm(const Sender& sender) const;
   JobState StateForEarlierTerm(const WorkerHeartbeat& heartbeat);
+  // The last step, as shards count, that a worker tells of; of a shorter last one the step before.
+  uint64_t ExchangedStep(const MemberProgress& progress) const {
+    return progress.step / options_.steps_per_exchange;
+  }
   ShardSeat* FindSeat(ControlStreamId stream);
   void TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out);
   void AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out);

@@ -337,7 +337,7 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
       std::all_of(seats_.begin(), seats_.end(),
                   [step](const ShardSeat& s) { return s.health.highest_closed_step >= step; }) &&
       std::all_of(members_.begin(), members_.end(),
-                  [step](const Member& m) { return !m.present || m.progress.step >= step; });
+                  [&](const Member& m) { return !m.present || ExchangedStep(m.progress) >= step; });
   passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
   if (!forgotten || now - passed_since_ < kForgottenLeases * options_.lease) return;
   AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",

@@ -63,6 +63,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .shards = job.shards,
                          .layout = job.compression.layout,
                          .shards_update = ShardOptimizer(job).has_value(),
+                         .steps_per_exchange = StepsPerExchange(job),
                          .window_bytes = job.server.window_bytes,
                          .lease = job.server.lease,
                          .heartbeat = job.server.heartbeat,

@@ -140,17 +140,22 @@ class Run:
         self.output.close()
 
 
+def parameters_of_undisturbed(*arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http", "off", "--json", str(report), "--set",
+                        f"steps={STEPS}", *arguments], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
+        return json.loads(report.read_text())["parameters_sha256"]
+
+
 class Survival(unittest.TestCase):
     maxDiff = None
+    exchanges = STEPS  # What shards count.
 
     @classmethod
     def setUpClass(cls):
         print(f"SLUICE_SURVIVAL_SEED={SEED}", flush=True)
-        with tempfile.TemporaryDirectory() as folder:
-            report = pathlib.Path(folder) / "report.json"
-            subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http", "off", "--json", str(report), "--set",
-                            f"steps={STEPS}"], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
-            cls.expected = json.loads(report.read_text())["parameters_sha256"]
+        cls.expected = parameters_of_undisturbed()
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -186,7 +191,7 @@ class Survival(unittest.TestCase):
 
     def wait_for_random_moment(self, run):
         """Anywhere in training but its end, which must not come first. Shards report every 200 ms."""
-        step = self.random.randrange(1, STEPS * 6 // 10)
+        step = self.random.randrange(1, self.exchanges * 6 // 10)
         run.wait_until_step(step)
         time.sleep(self.random.uniform(0, 0.2))
         return step
@@ -234,6 +239,21 @@ class Survival(unittest.TestCase):
     def test_killed_workers(self):
         # Back to a checkpoint, or, if the second is missed only after the first was replaced, two repairs in place.
         self.kill_and_finish("worker 0", "worker 1", repaired=None)
+
+    def test_optimizer_on_shards(self):
+        self.kill_one_after_the_other("--set", "optimizer.on=shards")
+
+    def test_local_steps(self):
+        self.exchanges = STEPS // 5
+        self.kill_one_after_the_other("--set", "mode=local_sgd", "--set", "sync_every=5")
+
+    def kill_one_after_the_other(self, *arguments):
+        """In a job changed so."""
+        self.expected = parameters_of_undisturbed(*arguments)
+        for victim in ["shard 1", self.random.choice(["worker 0", "worker 1"])]:
+            with tempfile.TemporaryDirectory() as folder:
+                self.folder = pathlib.Path(folder)
+                self.kill_and_finish(victim, repaired=None, arguments=arguments)
 
     def test_nothing_is_kept(self):
         self.kill_and_finish(self.random.choice(NAMES), repaired=False, arguments=["--set", "checkpoint.replay_limit=0"])

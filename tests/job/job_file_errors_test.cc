@@ -78,7 +78,7 @@ TEST(JobFileErrors, KeysAreGivenOnce) {
 }
 
 TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
-  for (const char* mode : {"async", "ssp", "local_sgd"}) {
+  for (const char* mode : {"async", "ssp"}) {
     EXPECT_THAT(ProblemOf(absl::StrCat("mode: ", mode, "\n")),
                 HasSubstr(absl::StrCat("job.yaml:7:1: mode: ", mode, " is not built yet")));
   }
@@ -126,6 +126,12 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
   EXPECT_THAT(Problem(Load(kLeastJob, {"model={name: char_gpt, heads: 6}"})),
               HasSubstr("model.width: must be a multiple of model.heads, 6; found 128"));
   EXPECT_THAT(Problem(Load(kLeastJob, {"optimizer.nesterov=true"})), HasSubstr("momentum above 0"));
+  for (const char* clip : {"clip_norm", "clip_value"}) {
+    EXPECT_THAT(
+        Problem(Load(kLeastJob, {"optimizer.on=shards", absl::StrCat("optimizer.", clip, "=1")})),
+        HasSubstr(
+            absl::StrCat("optimizer.", clip, ": cuts the mean gradient, which no worker has")));
+  }
   EXPECT_THAT(ProblemOf("server: {lease: 1s}\n"), HasSubstr("at most half of server.lease"));
   EXPECT_THAT(ProblemOf("server: {http_port: 7070}\n"), HasSubstr("is server.port, 7070, too"));
   EXPECT_THAT(ProblemOf("compression: {overrides: [{tensors: a}]}\n"), HasSubstr("needs uplink"));

@@ -141,6 +141,28 @@ TEST_F(CoordinatorTest, AJobWithoutCheckpointsHasNoneToAskFor) {
   EXPECT_FALSE(coordinator_.Status(now_).has_checkpoints);
 }
 
+class LocalStepsRollbackTest : public RollbackTest {
+ protected:
+  LocalStepsRollbackTest() : RollbackTest(Options()) {}
+
+  static CoordinatorOptions Options() {
+    CoordinatorOptions options = WithCheckpoints(ExampleOptions());
+    options.steps_per_exchange = 20;
+    return options;
+  }
+};
+
+// Workers tell of their own steps; checkpoints and shards count exchanges.
+TEST_F(LocalStepsRollbackTest, OwnStepsAreNotTakenForExchanges) {
+  StartJob();
+  CompleteCheckpoint(100);
+  WorkerHeartbeat far = BeatOf(0);
+  far.progress.step = 2810;
+  ASSERT_TRUE(Beat(far).ok());
+  PassWithout(1, absl::Seconds(11));
+  EXPECT_THAT(warnings_.back(), HasSubstr("from step 140 to step 100: 40 steps are lost"));
+}
+
 TEST_F(RollbackTest, ALostWorkerBringsAllBackToTheCheckpoint) {
   StartJob();
   CompleteCheckpoint(100);

@@ -133,6 +133,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
     for (uint32_t tensor = trained; tensor < table_.size(); ++tensor) means_[tensor].clear();
   }
   result.checkpoint_due = checkpoint_every_ > 0 && step_ % checkpoint_every_ == 0;
+  if (step_ == late_step_) result.steps_behind = steps_behind_;
   if (!non_finite_tensor_.empty()) {
     result.bundles_skipped_here = 1;
     result.first_skipped_tensor = non_finite_tensor_;

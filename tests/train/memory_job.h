@@ -92,6 +92,11 @@ class MemoryJob::RankSession final : public Session {
   }
   uint64_t skips() const { return skips_; }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
+  // After `step` the others have closed so many more.
+  void PretendLate(uint64_t step, uint64_t steps_behind) {
+    late_step_ = step;
+    steps_behind_ = steps_behind;
+  }
   void FailNextSubmit(absl::Status status) { submit_failure_ = std::move(status); }
 
  private:
@@ -116,6 +121,8 @@ class MemoryJob::RankSession final : public Session {
   uint64_t step_ = 0;
   float rate_ = 0;
   uint64_t skips_ = 0;
+  uint64_t late_step_ = 0;
+  uint64_t steps_behind_ = 0;
   bool left_ = false;
 };
 

@@ -97,12 +97,14 @@ absl::StatusOr<JoinInfo> DataParallel::Join() {
     std::vector<at::Tensor> tensors = parameters_.masters;
     tensors.insert(tensors.end(), buffers_.tensors.begin(), buffers_.tensors.end());
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
-    if (!info.ok() || info->parameters_agree) return info;
-    std::vector<absl::Span<float>> spans;
-    spans.reserve(tensors.size());
-    for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
-    if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
-    CopyMastersToModule();
+    if (!info.ok()) return info;
+    if (!info->parameters_agree) {
+      std::vector<absl::Span<float>> spans;
+      spans.reserve(tensors.size());
+      for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
+      if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
+    }
+    ParametersRestored();
     return info;
   });
 }
@@ -113,8 +115,9 @@ void DataParallel::OnGradient(uint32_t tensor) {
   Slot& slot = slots_[tensor];
   ++slot.passes;
   if (slot.passes < options_.accumulation_steps) return;
-  if (options_.atomic_step && slot.passes == options_.accumulation_steps) return;
-  if (slot.submitted || options_.atomic_step) {
+  const bool stays = options_.atomic_step || options_.sends_weights;
+  if (stays && slot.passes == options_.accumulation_steps) return;
+  if (slot.submitted || stays) {
     failure_ = absl::FailedPreconditionError(
         absl::StrCat("backward reached parameter ", parameters_.table[tensor].name, " ",
                      slot.passes, " times before Synchronize, but accumulation_steps is ",
@@ -210,19 +213,35 @@ absl::Status DataParallel::ApplyBuffers() {
   return absl::OkStatus();
 }
 
+absl::Status DataParallel::TakeMean(uint32_t tensor) {
+  absl::StatusOr<at::Tensor> gradient =
+      LayGradient(parameters_.masters[tensor], parameters_.table[tensor]);
+  if (!gradient.ok()) return gradient.status();
+  // The optimizer does not know of the module's own, so nobody else would.
+  const at::Tensor own = parameters_.tensors[tensor].grad();
+  if (HasMaster(tensor) && own.defined()) own.zero_();
+  return session_->Apply(tensor, StorageSpan(*gradient));
+}
+
+absl::Status DataParallel::TakeUpdate(uint32_t tensor) {
+  // No optimizer is there to do it.
+  const at::Tensor own = parameters_.tensors[tensor].grad();
+  if (own.defined()) own.zero_();
+  const at::Tensor& master = parameters_.masters[tensor];
+  if (!options_.sends_weights) return session_->ApplyUpdate(tensor, StorageSpan(master));
+  const at::NoGradGuard no_grad;
+  absl::Status status = session_->ApplyUpdate(tensor, StorageSpan(published_[tensor]));
+  if (status.ok()) master.copy_(published_[tensor]);
+  return status;
+}
+
 absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   absl::StatusOr<StepResult> result = session_->Wait();
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
   for (uint32_t i = 0; i < slots_.size(); ++i) {
-    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
-    if (!gradient.ok()) return gradient.status();
-    if (absl::Status status = session_->Apply(i, StorageSpan(*gradient)); !status.ok()) {
-      return status;
-    }
-    // The optimizer does not know of the module's own, so nobody else would.
-    const at::Tensor own = parameters_.tensors[i].grad();
-    if (HasMaster(i) && own.defined()) own.zero_();
+    absl::Status status = options_.shards_update ? TakeUpdate(i) : TakeMean(i);
+    if (!status.ok()) return status;
     slots_[i] = Slot{};
   }
   if (result->buffers_averaged) {
@@ -233,15 +252,56 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
 
 absl::StatusOr<StepResult> DataParallel::Synchronize() {
   return TorchStatus("while synchronizing gradients", [&]() -> absl::StatusOr<StepResult> {
-    if (absl::Status status = FindOverflow(); !status.ok()) return status;
-    if (!overflowed_.empty()) {
-      if (absl::Status status = session_->Skip(); !status.ok()) return status;
-      return WaitAndApply();
-    }
-    if (absl::Status status = SubmitRest(); !status.ok()) return status;
-    if (absl::Status status = SubmitBuffers(); !status.ok()) return status;
+    absl::Status status = options_.sends_weights ? SubmitMoved() : SubmitGradients();
+    if (!status.ok()) return status;
     return WaitAndApply();
   });
+}
+
+absl::Status DataParallel::SubmitGradients() {
+  if (absl::Status status = FindOverflow(); !status.ok()) return status;
+  if (!overflowed_.empty()) return session_->Skip();
+  if (absl::Status status = SubmitRest(); !status.ok()) return status;
+  return SubmitBuffers();
+}
+
+// The movement takes the place of the parameters, which come anew with the update.
+absl::Status DataParallel::SubmitMoved() {
+  const at::NoGradGuard no_grad;
+  for (uint32_t i = static_cast<uint32_t>(published_.size()); i-- > 0;) {
+    parameters_.masters[i].neg_().add_(published_[i]);
+    absl::Status status = session_->Submit(i, StorageView(parameters_.masters[i], 1));
+    if (!status.ok()) return status;
+  }
+  return SubmitBuffers();
+}
+
+absl::Status DataParallel::TakeGradients() {
+  return TorchStatus("while taking gradients", [&] { return TakeOwnGradients(); });
+}
+
+absl::Status DataParallel::TakeOwnGradients() {
+  MutexLock lock(&mutex_);
+  overflowed_.clear();
+  const absl::StatusOr<uint32_t> passes = PassesLocked();
+  if (!passes.ok()) return passes.status();
+  const auto scale = static_cast<float>(double{gradient_scale_} / *passes);
+  const at::NoGradGuard no_grad;
+  for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
+    if (absl::Status status = LaySlotLocked(i); !status.ok()) return status;
+    at::Tensor gradient = slots_[i].gradient;
+    if (HasMaster(i)) {
+      absl::StatusOr<at::Tensor> own = LayGradient(parameters_.masters[i], parameters_.table[i]);
+      if (!own.ok()) return own.status();
+      own->copy_(gradient);
+      gradient.zero_();
+      gradient = *std::move(own);
+    }
+    if (scale != 1) gradient.mul_(scale);
+    if (!IsFinite(StorageView(gradient, 1))) overflowed_ = parameters_.table[i].name;
+    slots_[i] = Slot{};
+  }
+  return absl::OkStatus();
 }
 
 void DataParallel::ScaleGradients(float factor) {
@@ -253,6 +313,26 @@ void DataParallel::CopyMastersToModule() {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < parameters_.tensors.size(); ++i) {
     if (HasMaster(i)) parameters_.tensors[i].copy_(parameters_.masters[i]);
+  }
+}
+
+void DataParallel::ParametersRestored() {
+  CopyMastersToModule();
+  if (!options_.sends_weights) return;
+  published_.clear();
+  for (const at::Tensor& master : parameters_.masters) {
+    published_.push_back(master.detach().clone());
+  }
+}
+
+void DataParallel::SwapPublished() {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < published_.size(); ++i) {
+    // In place: hooks and the optimizer hold on to the parameters.
+    const at::Tensor here = parameters_.masters[i].detach();
+    const at::Tensor before = here.clone();
+    here.copy_(published_[i]);
+    published_[i].copy_(before);
   }
 }
 
@@ -271,7 +351,8 @@ NamedTensors DataParallel::StateDict(const torch::nn::Module& module) const {
 
 absl::StatusOr<StepResult> DataParallel::Skip() {
   return TorchStatus("while skipping a step", [&]() -> absl::StatusOr<StepResult> {
-    overflowed_.clear();
+    // What TakeGradients found stays.
+    if (!options_.sends_weights) overflowed_.clear();
     {
       MutexLock lock(&mutex_);
       if (!failure_.ok()) return failure_;

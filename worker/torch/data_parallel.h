@@ -46,6 +46,13 @@ struct DataParallelOptions {
   // Nothing leaves before Synchronize, which first looks at all gradients: if one is not finite,
   // this rank skips the step as a whole (see overflowed).
   bool atomic_step = false;
+  // The job's shards do the updates (job/job_spec.h, ShardOptimizer): Synchronize and Skip bring
+  // parameters() to what these have published, and leave no gradient. Nobody else changes
+  // parameters() then; the rate goes by way of Session::SetRate.
+  bool shards_update = false;
+  // With shards_update: an optimizer here does steps of its own, after TakeGradients, and
+  // Synchronize sends how far these have brought parameters() since the exchange before.
+  bool sends_weights = false;
 };
 
 // Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
@@ -71,17 +78,29 @@ class DataParallel {
   absl::StatusOr<StepResult> Synchronize();
 
   // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
+  // With sends_weights, what parameters() have moved is dropped.
   absl::StatusOr<StepResult> Skip();
+
+  // With sends_weights, after a step's backward passes: puts this rank's own gradient, the mean
+  // over the passes, into every .grad of parameters(). If it is not finite, overflowed() names a
+  // parameter, and no optimizer should take it. Errors: those of Synchronize that are not the
+  // session's.
+  absl::Status TakeGradients();
 
   // What gradients are multiplied by on their way out, in float32, from the next step on: 1 / loss
   // scale.
   void ScaleGradients(float factor);
-  // With atomic_step: the parameter for whose gradient the last Synchronize skipped the step;
-  // empty: it did not.
+  // With atomic_step: the parameter for whose gradient the last Synchronize skipped the step; with
+  // sends_weights, one for which the last TakeGradients found it. Empty: none.
   const std::string& overflowed() const { return overflowed_; }
 
   // Rounds masters into the parameters that they stand for; does nothing where there are none.
   void CopyMastersToModule();
+  // To be called once parameters() have been set to those of a checkpoint, which all ranks have.
+  void ParametersRestored();
+  // With sends_weights: exchanges parameters() and what the last exchange made of them, and the
+  // second time all is as it was. Does nothing else.
+  void SwapPublished();
 
   // 32 bytes, as the session takes it. Without buffers, which differ between ranks.
   std::string ParametersSha256() const { return Sha256(parameters_.masters); }
@@ -117,6 +136,11 @@ class DataParallel {
     return static_cast<uint32_t>(parameters_.tensors.size() + i);
   }
   absl::StatusOr<StepResult> WaitAndApply();
+  absl::Status SubmitGradients();
+  absl::Status SubmitMoved();
+  absl::Status TakeOwnGradients();
+  absl::Status TakeMean(uint32_t tensor);
+  absl::Status TakeUpdate(uint32_t tensor);
   bool HasMaster(size_t i) const { return !parameters_.masters[i].is_same(parameters_.tensors[i]); }
 
   const TrainableParameters parameters_;
@@ -124,6 +148,8 @@ class DataParallel {
   const TensorTable table_;
   Session* const session_;
   const DataParallelOptions options_;
+  // With sends_weights: the parameters that all ranks had after the last exchange.
+  std::vector<at::Tensor> published_;
   size_t hooks_installed_ = 0;
   std::string overflowed_;
 

@@ -52,13 +52,17 @@ absl::Status Learner::Prepare(Session* session) {
       DataParallel::Create(*model_, session,
                            {.accumulation_steps = spec_.gradient_accumulation_steps,
                             .master_values = ConvertParameters(model_.get(), type_),
-                            .atomic_step = scaled});
+                            .atomic_step = scaled,
+                            .shards_update = ShardOptimizer(spec_).has_value(),
+                            .sends_weights = SendsWeights(spec_)});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
-  absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
-      MakeOptimizer(spec_.optimizer, parallel_->parameters());
-  if (!optimizer.ok()) return optimizer.status();
-  optimizer_ = *std::move(optimizer);
+  if (spec_.optimizer.on == "workers") {
+    absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> optimizer =
+        MakeOptimizer(spec_.optimizer, parallel_->parameters());
+    if (!optimizer.ok()) return optimizer.status();
+    optimizer_ = *std::move(optimizer);
+  }
   if (spec_.ema_decay > 0) ema_.emplace(spec_.ema_decay, parallel_->parameters());
   return absl::OkStatus();
 }
@@ -70,36 +74,72 @@ absl::StatusOr<JoinInfo> Learner::Join() {
   return info;
 }
 
-absl::StatusOr<LearnerStep> Learner::Step(uint64_t step, BatchStream* batches,
-                                          uint64_t step_of_deal, double rate) {
+absl::StatusOr<LearnerStep> Learner::Step(const StepPlan& plan, BatchStream* batches) {
   LearnerStep done;
-  const absl::StatusOr<StepResult> result = RunPasses(batches, step_of_deal, &done);
-  if (!result.ok()) return result.status();
-  if (absl::Status status = WatchForNonFinite(step, done.loss, *result); !status.ok()) {
-    return status;
-  }
-  if (done.had_samples && loss_scale_.has_value()) UpdateLossScale(step);
-  if (!IsEmpty(*result)) Update(rate);
-  done.checkpoint_due = result->checkpoint_due;
+  absl::Status status = plan.closed ? DropBatches(batches, plan.step_of_deal)
+                                    : RunPasses(batches, plan.step_of_deal, &done);
+  if (status.ok() && SendsWeights(spec_) && done.had_samples) status = OwnStep(plan, done.loss);
+  if (status.ok() && plan.exchanges) status = Exchange(plan, &done);
+  if (!status.ok()) return status;
   return done;
+}
+
+absl::Status Learner::DropBatches(BatchStream* batches, uint64_t step_of_deal) {
+  for (uint32_t pass = 0; pass < spec_.gradient_accumulation_steps; ++pass) {
+    if (batches->SamplesOf(step_of_deal, pass) == 0) break;
+    if (absl::Status status = batches->Next().status(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Learner::OwnStep(const StepPlan& plan, double loss) {
+  if (absl::Status status = parallel_->TakeGradients(); !status.ok()) return status;
+  const bool overflowed = !parallel_->overflowed().empty();
+  if (overflowed) {
+    if (absl::Status status = CountOverflow(plan.step, loss); !status.ok()) return status;
+  } else {
+    Optimize(plan.rate);
+    parallel_->CopyMastersToModule();
+    moved_ = true;
+  }
+  if (loss_scale_.has_value()) UpdateLossScale(plan.step);
+  return absl::OkStatus();
+}
+
+absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
+  const bool has_part = SendsWeights(spec_) ? moved_ : done->had_samples;
+  moved_ = false;
+  const absl::StatusOr<StepResult> result = has_part ? parallel_->Synchronize() : parallel_->Skip();
+  if (!result.ok()) return result.status();
+  absl::Status status = WatchForNonFinite(plan.step, done->loss, *result);
+  if (!status.ok()) return status;
+  if (!SendsWeights(spec_) && done->had_samples && loss_scale_.has_value()) {
+    UpdateLossScale(plan.step);
+  }
+  if (!IsEmpty(*result)) {
+    if (optimizer_ != nullptr && !SendsWeights(spec_)) Optimize(plan.rate);
+    if (ema_.has_value()) ema_->Update();
+  }
+  parallel_->CopyMastersToModule();
+  done->checkpoint_due = result->checkpoint_due;
+  done->steps_behind = result->steps_behind;
+  done->staleness = result->staleness;
+  return absl::OkStatus();
 }
 
 bool Learner::IsEmpty(const StepResult& result) const {
   return loss_scale_.has_value() && result.n_max == 0;
 }
 
-void Learner::Update(double rate) {
+void Learner::Optimize(double rate) {
   ClipGradients(spec_.optimizer, parallel_->parameters());
   SetLearningRate(optimizer_.get(), rate);
   optimizer_->step();
-  parallel_->CopyMastersToModule();
-  if (ema_.has_value()) ema_->Update();
 }
 
-// Forward and backward on this rank's batches of the step, then the mean over all ranks into .grad.
-absl::StatusOr<StepResult> Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal,
-                                              LearnerStep* done) {
-  optimizer_->zero_grad(/*set_to_none=*/false);
+// Forward and backward on this rank's batches of the step.
+absl::Status Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done) {
+  if (optimizer_ != nullptr) optimizer_->zero_grad(/*set_to_none=*/false);
   const auto smoothing =
       torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(spec_.label_smoothing);
   const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1;
@@ -118,10 +158,9 @@ absl::StatusOr<StepResult> Learner::RunPasses(BatchStream* batches, uint64_t ste
     loss += pass_loss.item<double>();
     done->samples += samples;
   }
-  if (passes == 0) return parallel_->Skip();
-  done->had_samples = true;
-  done->loss = loss / passes;
-  return parallel_->Synchronize();
+  done->had_samples = passes > 0;
+  if (passes > 0) done->loss = loss / passes;
+  return absl::OkStatus();
 }
 
 absl::Status Learner::WatchForNonFinite(uint64_t step, double loss, const StepResult& result) {
@@ -130,11 +169,8 @@ absl::Status Learner::WatchForNonFinite(uint64_t step, double loss, const StepRe
                     " is not finite on this worker; it and those that travel with it become the "
                     "mean of the other workers'");
   }
-  const std::string& overflowed = parallel_->overflowed();
-  if (!overflowed.empty()) {
-    ++skipped_;
-    // A smaller scale is the remedy, as long as there is one.
-    return loss_scale_->at_least() ? CountNonFinite(step, loss, overflowed) : absl::OkStatus();
+  if (!parallel_->overflowed().empty()) {
+    return SendsWeights(spec_) ? absl::OkStatus() : CountOverflow(step, loss);
   }
   if (result.bundles_skipped_here == 0) {
     skipped_in_a_row_ = 0;
@@ -149,6 +185,20 @@ absl::Status Learner::WatchForNonFinite(uint64_t step, double loss, const StepRe
                     "clip gradients (optimizer.clip_norm)");
   }
   return CountNonFinite(step, loss, result.first_skipped_tensor);
+}
+
+// The gradient overflowed, and this worker has no part in the step.
+absl::Status Learner::CountOverflow(uint64_t step, double loss) {
+  const std::string& overflowed = parallel_->overflowed();
+  ++skipped_;
+  // A smaller scale is the remedy, as long as there is one.
+  if (loss_scale_.has_value() && !loss_scale_->at_least()) return absl::OkStatus();
+  if (!loss_scale_.has_value() && skipped_in_a_row_ == 0) {
+    logger_.Warning("step ", step, ": the gradient of ", overflowed, " is not finite (loss ", loss,
+                    "), so this worker leaves the step out; if that goes on, lower the learning "
+                    "rate or clip gradients (optimizer.clip_norm)");
+  }
+  return CountNonFinite(step, loss, overflowed);
 }
 
 absl::Status Learner::CountNonFinite(uint64_t step, double loss, const std::string& tensor) {
@@ -169,16 +219,19 @@ void Learner::UpdateLossScale(uint64_t step) {
                   "); small ones are lost now: use precision bf16, or lower optimizer.lr");
 }
 
-void Learner::SwapAverage() {
-  if (!ema_.has_value()) return;
-  ema_->Swap();
+void Learner::SwapTested() {
+  if (ema_.has_value()) {
+    ema_->Swap();
+  } else {
+    parallel_->SwapPublished();
+  }
   parallel_->CopyMastersToModule();
 }
 
 absl::StatusOr<Evaluation> Learner::Test(const Dataset& data, const std::atomic<bool>* stop) {
-  SwapAverage();
+  SwapTested();
   absl::StatusOr<Evaluation> evaluation = Evaluate(model_.get(), data, stop, type_);
-  SwapAverage();
+  SwapTested();
   return evaluation;
 }
 
@@ -197,16 +250,16 @@ std::string Learner::SaveState(TrainingCursor cursor) {
 
 absl::Status Learner::RestoreState(absl::string_view bytes, TrainingCursor* cursor) {
   absl::Status status = RestoreTrainingState(bytes, Trained(), cursor);
-  parallel_->CopyMastersToModule();
+  parallel_->ParametersRestored();
   skipped_ = cursor->skipped;
   skipped_in_a_row_ = cursor->skipped_in_a_row;
   return status;
 }
 
 std::string Learner::FormatParameters(absl::string_view note) {
-  SwapAverage();
+  SwapTested();
   std::string bytes = sluice::FormatParameters(parallel_->StateDict(*model_), note);
-  SwapAverage();
+  SwapTested();
   return bytes;
 }
 

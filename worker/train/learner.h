@@ -24,12 +24,25 @@
 
 namespace sluice {
 
+// What a step is to do.
+struct StepPlan {
+  uint64_t step = 0;          // Of the job.
+  uint64_t step_of_deal = 0;  // Of the batches.
+  double rate = 0;            // Of the optimizer that is here.
+  bool exchanges = true;      // With the other workers, at its end.
+  // The others have closed the step already: its batches are dropped, nothing is computed.
+  bool closed = false;
+};
+
 // What one step did here.
 struct LearnerStep {
   bool had_samples = false;  // False: this rank was out of data, and the step is the others'.
   double loss = 0;           // Mean over the step's passes.
   uint64_t samples = 0;
+  // Of the exchange at its end.
   bool checkpoint_due = false;
+  uint64_t steps_behind = 0;
+  uint64_t staleness = 0;
 };
 
 // Used from the thread that trains. What LibTorch throws leaves it.
@@ -42,11 +55,11 @@ class Learner {
 
   absl::StatusOr<JoinInfo> Join();
 
-  // Step `step` of the job, step `step_of_deal` of `batches`: forward and backward on this rank's
-  // batches, the mean over all ranks, and an update at `rate`. OUT_OF_RANGE: gradients were not
-  // finite for too many steps in a row.
-  absl::StatusOr<LearnerStep> Step(uint64_t step, BatchStream* batches, uint64_t step_of_deal,
-                                   double rate);
+  // Forward and backward on this rank's batches, and an update: of the mean over all ranks, by the
+  // optimizer here or by the shards; or, where workers send changes of weights, by the optimizer
+  // here of this rank's own gradient, and now and then an exchange. OUT_OF_RANGE: gradients were
+  // not finite for too many steps in a row.
+  absl::StatusOr<LearnerStep> Step(const StepPlan& plan, BatchStream* batches);
 
   // As evaluation.h says; of the average, where the job has one.
   absl::StatusOr<Evaluation> Test(const Dataset& data, const std::atomic<bool>* stop);
@@ -65,16 +78,21 @@ class Learner {
  private:
   Learner(const JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
   absl::Status Prepare(Session* session);
-  absl::StatusOr<StepResult> RunPasses(BatchStream* batches, uint64_t step_of_deal,
-                                       LearnerStep* done);
+  absl::Status RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done);
+  absl::Status DropBatches(BatchStream* batches, uint64_t step_of_deal);
+  absl::Status OwnStep(const StepPlan& plan, double loss);
+  absl::Status Exchange(const StepPlan& plan, LearnerStep* done);
   absl::Status WatchForNonFinite(uint64_t step, double loss, const StepResult& result);
+  absl::Status CountOverflow(uint64_t step, double loss);
   absl::Status CountNonFinite(uint64_t step, double loss, const std::string& tensor);
   void UpdateLossScale(uint64_t step);
   // Nobody had a gradient for anything: all of them overflowed. The same on all ranks.
   bool IsEmpty(const StepResult& result) const;
-  void Update(double rate);
-  // Puts the average in the parameters' place, and the second time back.
-  void SwapAverage();
+  // The optimizer's step.
+  void Optimize(double rate);
+  // Puts what is tested and kept in the parameters' place, and the second time back: the average,
+  // or within a round what the last exchange made.
+  void SwapTested();
   TrainedState Trained();
 
   const JobSpec& spec_;
@@ -82,9 +100,10 @@ class Learner {
   at::ScalarType type_ = at::kFloat;  // That the model computes in.
   std::shared_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
-  std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::optional<LossScale> loss_scale_;  // With fp16.
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;  // None: the shards have it.
+  std::optional<LossScale> loss_scale_;                 // With fp16.
   bool warned_of_scale_ = false;
+  bool moved_ = false;      // Where weights are sent: a step was done since the last exchange.
   std::optional<Ema> ema_;  // With ema_decay.
   // Steps of which this rank held a bundle back: a gradient was not finite.
   uint64_t skipped_ = 0;

@@ -41,10 +41,14 @@ struct TrainOptions {
 
 struct TrainReport {
   uint64_t steps = 0;    // Since the job's start, as are those below that say nothing else.
+  uint64_t rounds = 0;   // Exchanges: as many as steps, but fewer in local_sgd.
   uint64_t skipped = 0;  // Steps of which this rank held a bundle back: a gradient was not finite.
   uint64_t parameters = 0;  // Elements that were trained.
   double wall_seconds =
       0;  // From this run's first step to the end of its last; evaluations between them included.
+  // Mean over this run's exchanges of the most updates by others that one of this rank's missed; of
+  // jobs whose workers do not wait for each other.
+  std::optional<double> staleness;
   double train_loss = 0;  // This rank's mean over the last epoch, or what it saw of it.
   std::optional<double>
       test_accuracy;  // 0 to 1, after the last step; of rank 0, if the job has test data.

@@ -58,7 +58,8 @@ void TrainingResults::Start(absl::Time now, uint64_t total_steps, uint64_t param
   time_left_.Start(now);
   if (!writes_scalars_) return;
   scalars_ = std::make_unique<ScalarLog>(spec_.output, step_, absl::Now(), &logger_);
-  row_.traffic = session_.traffic();
+  row_traffic_ = session_.traffic();
+  row_traffic_step_ = step_;
 }
 
 double TrainingResults::WallSeconds(absl::Time now) const {
@@ -72,6 +73,7 @@ void TrainingResults::CountStep(const FinishedStep& step) {
   last_learning_rate_ = step.learning_rate;
   begins_epoch_ = step.begins_epoch;
   breaks_left_ = step.breaks_left;
+  if (step.staleness.has_value()) staleness_.Add(static_cast<double>(*step.staleness));
   if (step.loss.has_value()) {
     last_loss_ = *step.loss;
     epoch_loss_.Add(last_loss_);
@@ -95,7 +97,6 @@ void TrainingResults::EndStep(absl::Duration took, absl::Time now) {
 
 ScalarRow TrainingResults::TakeRow(absl::Time now) {
   ScalarRow row{.step = step_, .epoch = epoch_, .wall_seconds = WallSeconds(now)};
-  const TrafficCounters traffic = session_.traffic();
   if (row_.steps > 0) {
     if (row_.loss.count > 0) row.loss = row_.loss.value();
     row.learning_rate = last_learning_rate_;
@@ -103,23 +104,25 @@ ScalarRow TrainingResults::TakeRow(absl::Time now) {
     if (row_.seconds > 0) {
       row.samples_per_second = static_cast<double>(row_.samples) / row_.seconds;
     }
-    AddTraffic(traffic, &row);
+    AddTraffic(&row);
   }
   row_ = RowSums();
-  row_.traffic = traffic;
   return row;
 }
 
-void TrainingResults::AddTraffic(const TrafficCounters& traffic, ScalarRow* row) const {
-  const TrafficCounters& before = row_.traffic;
+void TrainingResults::AddTraffic(ScalarRow* row) {
+  const TrafficCounters traffic = session_.traffic();
+  const TrafficCounters before = row_traffic_;
   if (traffic.steps == before.steps) return;
-  const auto steps = static_cast<double>(traffic.steps - before.steps);
+  const auto steps = static_cast<double>(step_ - row_traffic_step_);
   const double dense = static_cast<double>(parameters_) * sizeof(float);
   row->bytes_up = static_cast<double>(traffic.bytes_up - before.bytes_up) / steps;
   row->bytes_down = static_cast<double>(traffic.bytes_down - before.bytes_down) / steps;
   if (*row->bytes_up > 0) row->ratio_up = dense / *row->bytes_up;
   if (*row->bytes_down > 0) row->ratio_down = dense / *row->bytes_down;
   row->exposed_seconds = (traffic.exposed_seconds - before.exposed_seconds) / steps;
+  row_traffic_ = traffic;
+  row_traffic_step_ = step_;
 }
 
 bool TrainingResults::IsBest(const BestTest& test) const {
@@ -160,7 +163,7 @@ void TrainingResults::Report(absl::Time now, std::optional<absl::Duration> time_
                                  step_, total_steps_, progress.loss, progress.samples_per_second,
                                  progress.step_ms_p50, InWords(time_left)));
   }
-  report_loss_ = LossMean{};
+  report_loss_ = Mean{};
   samples_at_report_ = samples_;
   last_report_ = now;
 }
@@ -178,6 +181,7 @@ TrainReport TrainingResults::Finish(absl::Time now) {
     report.test_loss = evaluation_->loss;
   }
   report.best = best_;
+  if (!RanksAgree(spec_) && staleness_.count > 0) report.staleness = staleness_.value();
   report.step_ms_p50 = step_times_.PercentileMs(50);
   report.step_ms_p95 = step_times_.PercentileMs(95);
   if (report.wall_seconds > 0) {

@@ -22,8 +22,9 @@ namespace sluice {
 // A step as results see it.
 struct FinishedStep {
   uint64_t step = 0;
-  uint64_t samples = 0;          // Of this rank.
-  std::optional<double> loss{};  // None: this rank was out of data.
+  uint64_t samples = 0;                 // Of this rank.
+  std::optional<double> loss{};         // None: this rank was out of data.
+  std::optional<uint64_t> staleness{};  // None: no exchange.
   double learning_rate = 0;
   bool begins_epoch = false;
   uint64_t breaks_left = 0;  // Ends of epochs that are to come, the last one's included.
@@ -47,7 +48,7 @@ class TrainingResults {
   // Of `total_steps` the first of this run comes next. The model has so many `parameters`.
   void Start(absl::Time now, uint64_t total_steps, uint64_t parameters);
   // A pass over the data begins; not for one that goes on.
-  void BeginEpoch() { epoch_loss_ = LossMean{}; }
+  void BeginEpoch() { epoch_loss_ = Mean{}; }
   void EndEpoch(uint64_t epochs_finished) { epoch_ = epochs_finished; }
   // Each step is counted once it is applied, so that a checkpoint of it has it, and ended when all
   // is done that belongs to it; then it may be reported and logged.
@@ -65,13 +66,13 @@ class TrainingResults {
   TrainReport Finish(absl::Time now);
 
  private:
-  // A mean of losses, added up as they come.
-  struct LossMean {
+  // A mean, added up as values come.
+  struct Mean {
     double sum = 0;
     uint64_t count = 0;
 
-    void Add(double loss) {
-      sum += loss;
+    void Add(double value) {
+      sum += value;
       ++count;
     }
     double value() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
@@ -79,17 +80,16 @@ class TrainingResults {
 
   // Sums over the steps since the last row of scalars.
   struct RowSums {
-    LossMean loss;
+    Mean loss;
     uint64_t steps = 0;
     uint64_t samples = 0;
     double seconds = 0;
-    TrafficCounters traffic{};  // At its beginning.
   };
 
   void Report(absl::Time now, std::optional<absl::Duration> time_left);
   double WallSeconds(absl::Time now) const;
   ScalarRow TakeRow(absl::Time now);
-  void AddTraffic(const TrafficCounters& traffic, ScalarRow* row) const;
+  void AddTraffic(ScalarRow* row);
 
   const JobSpec& spec_;
   const bool writes_scalars_;
@@ -108,8 +108,9 @@ class TrainingResults {
   double last_learning_rate_ = 0;
   bool begins_epoch_ = false;  // Of the last step.
   uint64_t breaks_left_ = 0;
-  LossMean epoch_loss_;
-  LossMean report_loss_;  // Since the last report.
+  Mean epoch_loss_;
+  Mean report_loss_;  // Since the last report.
+  Mean staleness_;
   StepTimes step_times_;
   TimeLeft time_left_;
   double wall_seconds_before_ = 0;  // This run.
@@ -124,6 +125,9 @@ class TrainingResults {
   uint64_t parameters_ = 0;
   std::unique_ptr<ScalarLog> scalars_;  // None: no rows.
   RowSums row_;
+  // After the last row that had an exchange, and which step's that was.
+  TrafficCounters row_traffic_;
+  uint64_t row_traffic_step_ = 0;
 };
 
 }  // namespace sluice

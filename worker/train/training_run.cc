@@ -14,7 +14,7 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kCompareParametersEvery = 500;  // Steps.
+constexpr uint64_t kCompareParametersEvery = 500;  // Rounds.
 
 }  // namespace
 
@@ -88,7 +88,9 @@ void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
 absl::Status TrainingRun::Join() {
   const absl::StatusOr<JoinInfo> info = learner_->Join();
   if (!info.ok()) return info.status();
-  if (!info->parameters_agree) {
+  if (!info->parameters_agree && ShardOptimizer(spec_).has_value()) {
+    logger_.Info("the shards have their parameters from rank 0, and do the updates");
+  } else if (!info->parameters_agree) {
     logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
   }
   joined_ = *info;
@@ -105,9 +107,9 @@ absl::Status TrainingRun::Restore() {
   epoch_ = cursor.epoch;
   RestoreDeal(cursor);
   total_steps_ = TotalSteps();
-  if (cursor.step != joined_.restored_step || cursor.step > total_steps_) {
+  if (rounds_.After(cursor.step) != joined_.restored_step || cursor.step > total_steps_) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint after step ", joined_.restored_step,
+        absl::StrCat("the checkpoint after exchange ", joined_.restored_step,
                      " holds training as it was after step ", cursor.step, " of ", total_steps_,
                      " in all: was the job made shorter since?"));
   }
@@ -154,26 +156,56 @@ absl::Status TrainingRun::Train() {
 
 absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal) {
   const absl::Time begin = clock_.Now();
-  const double rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_);
-  const absl::StatusOr<LearnerStep> done = learner_->Step(step_ + 1, batches, step_of_deal, rate);
+  const StepPlan plan{
+      .step = step_ + 1,
+      .step_of_deal = step_of_deal,
+      .rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_),
+      .exchanges = rounds_.EndsWith(step_ + 1, total_steps_),
+      .closed = steps_behind_ > 0};
+  if (ShardOptimizer(spec_).has_value()) {
+    session_->SetRate(static_cast<float>(ShardRate(plan.rate)));
+  }
+  const absl::StatusOr<LearnerStep> done = learner_->Step(plan, batches);
   if (!done.ok()) return done.status();
   ++step_;
+  FallBehind(plan, *done);
   FinishedStep finished{.step = step_,
                         .samples = done->samples,
-                        .learning_rate = rate,
+                        .learning_rate = plan.rate,
                         .begins_epoch = step_of_deal == 0,
                         .breaks_left = BreaksLeft()};
   if (done->had_samples) finished.loss = done->loss;
+  if (plan.exchanges) finished.staleness = done->staleness;
   results_.CountStep(finished);
   if (done->checkpoint_due) {
     if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
   }
-  if (step_ % kCompareParametersEvery == 0 && step_ != total_steps_) {
-    session_->ReportParameters(step_, learner_->ParametersSha256());
+  if (plan.exchanges && rounds_.After(step_) % kCompareParametersEvery == 0 &&
+      step_ != total_steps_) {
+    ReportParameters(learner_->ParametersSha256());
   }
   const absl::Time now = clock_.Now();
   results_.EndStep(now - begin, now);
   return absl::OkStatus();
+}
+
+double TrainingRun::ShardRate(double rate) const {
+  if (!SendsWeights(spec_)) return rate;
+  return spec_.mode == "local_sgd" ? spec_.outer_lr : 1;
+}
+
+void TrainingRun::FallBehind(const StepPlan& plan, const LearnerStep& done) {
+  if (plan.closed) --steps_behind_;
+  steps_behind_ = std::max(steps_behind_, done.steps_behind);
+  if (done.steps_behind == 0 || told_behind_) return;
+  told_behind_ = true;
+  logger_.Warning("step ", step_, ": this worker was late, and ", done.steps_behind,
+                  " steps have closed without it; it leaves them out, with their samples, and so "
+                  "whenever it is late again");
+}
+
+void TrainingRun::ReportParameters(const std::string& sha256) {
+  if (RanksAgree(spec_)) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
 absl::Status TrainingRun::EvaluateNow() {
@@ -226,7 +258,7 @@ void TrainingRun::KeepIfBest(const Evaluation& evaluation) {
 
 absl::StatusOr<TrainReport> TrainingRun::Finish() {
   const std::string sha256 = learner_->ParametersSha256();
-  session_->ReportParameters(step_, sha256);
+  ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   if (rank_ == 0 && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
@@ -239,6 +271,7 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
     }
   }
   TrainReport report = results_.Finish(clock_.Now());
+  report.rounds = rounds_.After(step_);
   report.skipped = learner_->skipped();
   report.parameters = learner_->parameters();
   report.parameters_sha256 = absl::BytesToHexString(sha256);

@@ -15,6 +15,7 @@
 #include "worker/data/dataset.h"
 #include "worker/data/source/shard_sampler.h"
 #include "worker/train/learner.h"
+#include "worker/train/rounds.h"
 #include "worker/train/train.h"
 #include "worker/train/training_results.h"
 #include "worker/train/training_state.h"
@@ -35,6 +36,7 @@ class TrainingRun {
         session_(session),
         options_(options),
         logger_(logger),
+        rounds_(spec),
         results_(&spec, rank, &options, session, &logger) {}
 
   absl::Status Prepare();
@@ -51,6 +53,10 @@ class TrainingRun {
   void RestoreDeal(const TrainingCursor& cursor);
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
+  // Of the shards' update after a step that has `rate` by the schedule.
+  double ShardRate(double rate) const;
+  void FallBehind(const StepPlan& plan, const LearnerStep& done);
+  void ReportParameters(const std::string& sha256);
   absl::Status SaveCheckpoint();
   absl::Status EvaluateNow();
   uint64_t BreaksLeft() const;
@@ -65,6 +71,7 @@ class TrainingRun {
   const TrainOptions& options_;
   const Logger& logger_;
   const SteadyClock clock_;
+  const Rounds rounds_;
 
   std::shared_ptr<const TrainingData> data_;
   JoinInfo joined_;
@@ -78,6 +85,9 @@ class TrainingRun {
   // Where the deal of this epoch began: finished steps, and cards of the deck.
   uint64_t deal_step_ = 0;
   uint64_t deal_offset_ = 0;
+  // The next ones that the others have closed without this rank.
+  uint64_t steps_behind_ = 0;
+  bool told_behind_ = false;
 };
 
 }  // namespace sluice

@@ -148,6 +148,21 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   return absl::OkStatus();
 }
 
+absl::Status RestoreOptimizer(const c10::impl::GenericDict& state,
+                              torch::optim::Optimizer* optimizer) {
+  if (optimizer == nullptr) return absl::OkStatus();
+  if (!state.contains("optimizer")) {
+    return absl::InvalidArgumentError(
+        "the saved training state has no optimizer, which ran on the shards: go on with "
+        "optimizer.on shards");
+  }
+  const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
+  torch::serialize::InputArchive archive;
+  archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes());
+  optimizer->load(archive);
+  return absl::OkStatus();
+}
+
 absl::Status RestoreLossScale(const c10::impl::GenericDict& saved, LossScale* scale) {
   if (scale == nullptr || !saved.contains("loss_scale")) return absl::OkStatus();
   const double value = saved.at("loss_scale").toDouble();
@@ -188,7 +203,9 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
   c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
   state.insert("version", kVersion);
   state.insert("model", model);
-  state.insert("optimizer", BytesTensor(SaveOptimizer(*trained.optimizer)));
+  if (trained.optimizer != nullptr) {
+    state.insert("optimizer", BytesTensor(SaveOptimizer(*trained.optimizer)));
+  }
   state.insert("random", RandomState());
   state.insert("integers", Integers(cursor));
   state.insert("fractions", Fractions(cursor));
@@ -221,11 +238,8 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   }
   if (status.ok()) status = RestoreLossScale(state, trained.loss_scale);
   if (status.ok()) status = RestoreEma(state, trained.ema);
+  if (status.ok()) status = RestoreOptimizer(state, trained.optimizer);
   if (!status.ok()) return status;
-  const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
-  torch::serialize::InputArchive archive;
-  archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes());
-  trained.optimizer->load(archive);
   SetRandomState(state.at("random").toTensor());
   return absl::OkStatus();
 }

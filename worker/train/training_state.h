@@ -44,10 +44,10 @@ struct TrainingCursor {
 
 // What trains, and is saved and restored in place.
 struct TrainedState {
-  NamedTensors model;  // Parameters and buffers.
-  torch::optim::Optimizer* optimizer = nullptr;
-  LossScale* loss_scale = nullptr;  // Null: the job has none.
-  Ema* ema = nullptr;               // Null: the job has none.
+  NamedTensors model;                            // Parameters and buffers.
+  torch::optim::Optimizer* optimizer = nullptr;  // Null: the job's is on the shards.
+  LossScale* loss_scale = nullptr;               // Null: the job has none.
+  Ema* ema = nullptr;                            // Null: the job has none.
 };
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor);
