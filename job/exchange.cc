@@ -20,4 +20,14 @@ uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   return crc;
 }
 
+uint32_t BundleChecksum(const Exchange& exchange) {
+  if (!exchange.keys_only) return BundleChecksum(exchange.frames);
+  uint32_t crc = 0;
+  for (const uint32_t checksum : exchange.checksums) {
+    crc = ExtendCrc32c(
+        crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
+  }
+  return crc;
+}
+
 }  // namespace sluice

@@ -98,5 +98,7 @@ struct ExchangeAnswer {
 // CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no
 // frames; a frame too short to have a checksum counts as 0. A chunk may have several frames.
 uint32_t BundleChecksum(const std::vector<std::string>& frames);
+// The same of what an exchange brings, or names by its frames' checksums.
+uint32_t BundleChecksum(const Exchange& exchange);
 
 }  // namespace sluice

@@ -16,66 +16,16 @@ constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
-  std::vector<BundlePlan> bundles;
-  const std::vector<ChunkConfig> uplinks =
-      ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink);
-  const std::vector<ChunkConfig> downlinks =
-      ChunkConfigs(options.compression, options.table, options.layout, Direction::kDownlink);
-  std::optional<UpdateRule> rule;
-  if (options.rule.has_value()) {
-    absl::StatusOr<UpdateRule> made = UpdateRule::Create(*options.rule);
-    if (!made.ok()) return made.status();
-    rule = *std::move(made);
-  }
-  std::vector<std::unique_ptr<Aggregator>> aggregators;
-  std::vector<ChunkConfig> chunks;
-  std::vector<uint32_t> parameters;  // Elements of each chunk's, for the replica.
-  uint64_t elements = 0;
-  uint64_t trained = 0;
-  uint64_t aggregator_bytes = 0;
-  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
-    BundlePlan plan;
-    plan.buffers = bundle.buffers;
-    for (const uint32_t id : bundle.chunks) {
-      const Chunk& chunk = options.layout.chunks[id];
-      plan.counts.push_back(chunk.count);
-      plan.locals.push_back(static_cast<uint32_t>(chunks.size()));
-      plan.elements += chunk.count;
-      parameters.push_back(plan.buffers ? 0 : chunk.count);
-      chunks.push_back(downlinks[id]);
-      // What parameters and replica differ by is all that is owed.
-      if (rule.has_value() && !plan.buffers)
-        chunks.back().spec.compensator = {.id = CompensatorId::kNone};
-      aggregators.push_back(
-          MakeAggregator(uplinks[id], static_cast<uint32_t>(options.incarnations.size())));
-      plan.aggregators.push_back(aggregators.back().get());
-      aggregator_bytes += aggregators.back()->state_bytes();
-    }
-    elements += plan.elements;
-    if (!plan.buffers) trained += plan.elements;
-    bundles.push_back(std::move(plan));
-  }
-  // Sums of the open step, the downlink's residual or the replica, and what aggregators remember.
-  const uint64_t reserved = 2 * sizeof(float) * elements + aggregator_bytes +
-                            (rule.has_value() ? Replica::BytesPerElement(*rule) * trained : 0);
-  const uint64_t windows = options.incarnations.size() * options.window_bytes;
-  if (reserved + windows > options.max_memory) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "shard ", options.shard, " needs ", reserved + windows, " bytes: ", reserved, " for ",
-        elements, " elements and ", windows, " for the windows of ", options.incarnations.size(),
-        " ranks; server.max_memory is ", options.max_memory,
-        " (raise it, lower server.window_bytes, or use more shards)"));
-  }
+  absl::StatusOr<ShardPlan> plan = PlanShard(options);
+  if (!plan.ok()) return plan.status();
+  const absl::Status room = CheckMemory(options, *plan);
+  if (!room.ok()) return room;
   if (options.replay_bytes > 0) {
-    options.log = {.bytes = std::min(options.replay_bytes, options.max_memory - reserved - windows),
-                   .steps = kNoStepLimit};
+    const uint64_t left = options.max_memory - plan->reserved_bytes - WindowBytes(options);
+    options.log = {.bytes = std::min(options.replay_bytes, left), .steps = kNoStepLimit};
   }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
-  auto shard = std::unique_ptr<SyncShard>(
-      new SyncShard(std::move(options), std::move(bundles), std::move(aggregators), chunks));
-  shard->reserved_bytes_ = reserved;
-  shard->stats_.elements = trained;
-  if (rule.has_value()) shard->replica_.emplace(*std::move(rule), parameters);
+  auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
@@ -89,45 +39,40 @@ uint64_t SyncShard::ElementsOf(const std::vector<BundlePlan>& bundles) {
   return elements;
 }
 
-SyncShard::SyncShard(ShardOptions options, std::vector<BundlePlan> bundles,
-                     std::vector<std::unique_ptr<Aggregator>> aggregators,
-                     absl::Span<const ChunkConfig> downlink)
+SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
     : options_(std::move(options)),
-      generation_(options_.generation),
-      incarnations_(options_.incarnations),
-      bundles_(std::move(bundles)),
-      ranks_(incarnations_.size()),
-      aggregators_(std::move(aggregators)),
-      downlink_(downlink, {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+      reserved_bytes_(plan.reserved_bytes),
+      gate_(&options_, &stats_),
+      bundles_(std::move(plan.bundles)),
+      ranks_(options_.incarnations.size()),
+      aggregators_(std::move(plan.aggregators)),
+      downlink_(plan.downlink,
+                {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+      replica_(std::move(plan.replica)),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
       sums_(ElementsOf(bundles_)),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
-      closed_(bundles_.size()),
-      job_term_(options_.term) {
+      closed_(bundles_.size()) {
+  stats_.elements = plan.trained;
   open_.bundles.resize(bundles_.size());
   next_.bundles.resize(bundles_.size());
 }
 
 std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
   Effects out;
-  std::string fenced = FenceReason(exchange.sender);
-  if (!fenced.empty()) {
-    ++stats_.refused_fenced;
-    Answer(stream, exchange, Outcome::kFenced, std::move(fenced), &out);
-    return out;
-  }
+  if (!gate_.Pass(stream, exchange, &out)) return out;
   RankState& rank = ranks_[exchange.sender.rank];
-  rank.stream = std::max(rank.stream, stream);
   furthest_step_ = std::max(furthest_step_, exchange.step);
   if (IsAhead(exchange)) {
-    ++stats_.asked_for_payload;
-    Answer(stream, exchange, Outcome::kNeed, "", &out);
+    gate_.AskFor(stream, exchange, NeededFrom(exchange), &out);
     return out;
   }
   absl::Status valid = CheckAddress(exchange);
-  if (valid.ok() && !exchange.keys_only) valid = CheckPayload(exchange, HasArrived(exchange));
+  if (valid.ok() && !exchange.keys_only) {
+    valid = CheckPayload(options_, bundles_[exchange.bundle], exchange, HasArrived(exchange));
+  }
   if (!valid.ok()) {
-    Refuse(stream, exchange, valid, &out);
+    gate_.Refuse(stream, exchange, valid, &out);
     return out;
   }
   // Before anything is admitted, which may close that very step.
@@ -171,7 +116,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
       return;
     }
     ++stats_.repeats;
-    Answer(stream, exchange, Outcome::kPending, "", out);
+    gate_.Answer(stream, exchange, Outcome::kPending, "", out);
     return;
   }
   if (OverMemory(exchange)) {
@@ -191,7 +136,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
   for (const std::string& frame : exchange.frames) bytes += frame.size();
   stats_.bytes_in += bytes;
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
-  ranks_[rank].invalid_running = 0;
+  gate_.Accept(rank);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
@@ -206,7 +151,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
     open->SetUnanswered(rank, bytes);
   } else {
     ranks_[rank].answered = stream;
-    Answer(stream, exchange, Outcome::kPending, "", out);
+    gate_.Answer(stream, exchange, Outcome::kPending, "", out);
   }
 }
 
@@ -238,7 +183,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   answer->record.term = options_.term;
   answer->record.step = open_step_;
   answer->record.bundle = bundle;
-  answer->record.generation = generation_;
+  answer->record.generation = gate_.generation();
   answer->record.result_checksum = BundleChecksum(answer->results);
   uint64_t& version = bundles_[bundle].version;
   answer->base_version = version;
@@ -260,8 +205,8 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   uint64_t needed_from = open_step_;
   for (const RankState& rank : ranks_) needed_from = std::min(needed_from, rank.reached);
   log_.Add(answer, needed_from);
-  for (const RankState& rank : ranks_) {
-    if (rank.stream != 0) SendResult(rank.stream, answer, out);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (gate_.stream(rank) != 0) SendResult(gate_.stream(rank), answer, out);
   }
 }
 
@@ -396,22 +341,8 @@ void SyncShard::AdvanceSteps(Effects* out) {
   }
 }
 
-void SyncShard::Answer(StreamId stream, const Exchange& exchange, Outcome outcome,
-                       std::string message, Effects* out) {
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = outcome;
-  answer->step = exchange.step;
-  answer->bundle = exchange.bundle;
-  if (outcome == Outcome::kNeed) {
-    answer->need_from = options_.replay ? open_step_ : exchange.step;
-  }
-  if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
-  // To senders of another run it says nothing.
-  if (outcome == Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
-    answer->term = job_term_;
-  }
-  answer->message = std::move(message);
-  out->push_back(Reply{stream, std::move(answer)});
+uint64_t SyncShard::NeededFrom(const Exchange& exchange) const {
+  return options_.replay ? open_step_ : exchange.step;
 }
 
 void SyncShard::AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now,
@@ -439,50 +370,9 @@ void SyncShard::SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer
   out->push_back(Reply{stream, std::move(answer)});
 }
 
-void SyncShard::Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why,
-                       Effects* out) {
-  RankState& rank = ranks_[exchange.sender.rank];
-  const std::string message(why.message());
-  if (++rank.invalid_running < options_.invalid_limit) {
-    ++stats_.refused_invalid;
-    Answer(stream, exchange, Outcome::kInvalid, message, out);
-    return;
-  }
-  rank.fenced = absl::StrCat("rank ", exchange.sender.rank, " was refused ", rank.invalid_running,
-                             " times running and is shut out; last: ", message);
-  ++stats_.refused_fenced;
-  Answer(stream, exchange, Outcome::kFenced, rank.fenced, out);
-  out->push_back(Alarm{rank.fenced});
-}
-
-void SyncShard::StreamClosed(StreamId stream) {
-  for (RankState& rank : ranks_) {
-    if (rank.stream == stream) rank.stream = 0;
-  }
-}
-
-std::vector<ShardEffect> SyncShard::End(absl::string_view reason) {
-  Effects out;
-  if (!ended_.empty()) return out;
-  ended_ = reason.empty() ? "the job has ended" : std::string(reason);
-  for (const RankState& rank : ranks_) {
-    if (rank.stream == 0) continue;
-    Exchange last;
-    last.sender.job_uid = options_.job_uid;
-    last.step = open_step_;
-    Answer(rank.stream, last, Outcome::kFenced, ended_, &out);
-  }
-  return out;
-}
-
-std::vector<ShardEffect> SyncShard::Suspend(uint32_t term, absl::string_view reason) {
-  job_term_ = std::max(job_term_, term);
-  return End(reason.empty() ? "the job goes back to a checkpoint" : reason);
-}
-
 std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   Effects out;
-  if (noticed_ || !ended_.empty()) return out;
+  if (noticed_ || gate_.ended()) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     const OpenBundle* open = open_.bundles[bundle].get();
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;

@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "compress/aggregator.h"
 #include "compress/compressor.h"
 #include "server/core/open_bundle.h"
 #include "server/core/shard.h"
+#include "server/core/shard_gate.h"
+#include "server/core/shard_plan.h"
 #include "server/rules/replica.h"
 
 namespace sluice {
@@ -20,17 +21,21 @@ class SyncShard final : public Shard {
   static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
 
   std::vector<ShardEffect> Handle(StreamId stream, Exchange exchange, absl::Time now) override;
-  void StreamClosed(StreamId stream) override;
+  void StreamClosed(StreamId stream) override { gate_.StreamClosed(stream); }
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) override;
   void ReleaseResults(uint64_t durable_step) override;
   uint64_t results_from() const override;
-  std::vector<ShardEffect> End(absl::string_view reason) override;
-  std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason) override;
+  std::vector<ShardEffect> End(absl::string_view reason) override {
+    return gate_.End(reason, open_step_);
+  }
+  std::vector<ShardEffect> Suspend(uint32_t term, absl::string_view reason) override {
+    return gate_.Suspend(term, reason, open_step_);
+  }
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
   std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
       uint64_t step, const std::vector<uint32_t>& bundles) const override;
-  std::string FenceReason(const Sender& sender) const override;
+  std::string FenceReason(const Sender& sender) const override { return gate_.FenceReason(sender); }
   ShardStats Stats() const override;
   double ResidualEnergy() const override;
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
@@ -39,23 +44,12 @@ class SyncShard final : public Shard {
   const ShardOptions& options() const override { return options_; }
 
  private:
-  struct BundlePlan {
-    std::vector<uint32_t> counts;          // Elements of each chunk.
-    std::vector<uint32_t> locals;          // Each chunk's index in downlink_ and aggregators_.
-    std::vector<Aggregator*> aggregators;  // One per chunk.
-    uint64_t elements = 0;
-    uint64_t version = 0;
-    bool buffers = false;  // Most steps have nothing for it.
-  };
   struct RankState {
-    StreamId stream = 0;      // Where its results go; 0: nowhere now.
     StreamId answered = 0;    // The last stream that something was answered on.
     uint64_t unanswered = 0;  // Bytes; see ShardOptions.
     uint64_t acked = 0;       // By its present holder.
     uint64_t reached = 0;     // The highest step that its present holder sent something of.
     uint64_t inherited = 0;   // Up to this step an earlier holder may have contributed.
-    uint32_t invalid_running = 0;
-    std::string fenced;  // Why; empty: it is not.
   };
   struct OpenStep {
     std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null: nothing arrived yet, or closed.
@@ -70,18 +64,12 @@ class SyncShard final : public Shard {
   absl::Status Restore(const ShardSnapshot& snapshot);
   std::shared_ptr<const ShardSnapshot> Snapshot() const;
 
-  SyncShard(ShardOptions options, std::vector<BundlePlan> bundles,
-            std::vector<std::unique_ptr<Aggregator>> aggregators,
-            absl::Span<const ChunkConfig> downlink);
+  SyncShard(ShardOptions options, ShardPlan plan);
 
   static uint64_t ElementsOf(const std::vector<BundlePlan>& bundles);
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
   absl::Status CheckCheckpointStep(const Exchange& exchange) const;
-  // `repeats`: something came before, so that aggregators have moved on and only what the frames
-  // say of themselves can be checked.
-  absl::Status CheckPayload(const Exchange& exchange, bool repeats) const;
-  absl::Status CheckFrame(const Exchange& exchange, size_t position, bool repeats) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
   bool HasArrived(const Exchange& exchange) const;
   // The sender is at a step that this shard, which goes through the steps again, has not reached.
@@ -104,18 +92,16 @@ class SyncShard final : public Shard {
   void ForgetResults();
   bool OverMemory(const Exchange& exchange) const;
   void AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out);
-  void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
-              Effects* out);
   void SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer, Effects* out);
-  // INVALID; after invalid_limit of them running, FENCED and an alarm.
-  void Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why, Effects* out);
+  // Where the sender of a NEED is to begin.
+  uint64_t NeededFrom(const Exchange& exchange) const;
   OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
   uint64_t StepAfter(uint64_t step) const;
 
   const ShardOptions options_;
   uint64_t reserved_bytes_ = 0;  // For sums and residuals.
-  uint32_t generation_;
-  std::vector<uint64_t> incarnations_;
+  ShardStats stats_;
+  ShardGate gate_;
   std::vector<BundlePlan> bundles_;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
@@ -124,7 +110,6 @@ class SyncShard final : public Shard {
   std::vector<float> means_;                    // Of the bundle that is updated.
   std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.
   ResultLog log_;
-  ShardStats stats_;
   SumPool sums_;  // Outlives the bundles that have some of it.
 
   uint64_t open_step_;        // The lowest with a bundle that is not closed.
@@ -133,8 +118,6 @@ class SyncShard final : public Shard {
   std::vector<bool> closed_;  // By bundle, in open_step_.
   size_t closed_count_ = 0;
   bool noticed_ = false;            // Tick has spoken about open_step_.
-  std::string ended_;               // Why; empty while it runs.
-  uint32_t job_term_;               // Above options_.term once it is suspended.
   uint64_t wanted_checkpoint_ = 0;  // Asked for and not named yet; 0: none.
   bool asked_again_ = false;        // While one was due; whoever asked may not know.
   // Steps that a checkpoint is due after, ascending. One, but for when shards and workers were lost

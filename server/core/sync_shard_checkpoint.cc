@@ -6,42 +6,6 @@
 #include "server/core/sync_shard.h"
 
 namespace sluice {
-namespace {
-
-absl::Status Mismatch(absl::string_view what, uint64_t saved, uint64_t here) {
-  return absl::InvalidArgumentError(absl::StrCat(what, " was ", saved, " and is now ", here));
-}
-
-// What of a snapshot must be the same, besides what its state says itself.
-absl::Status CheckSnapshot(const ShardSnapshot& snapshot, const ShardOptions& options,
-                           size_t bundles, size_t chunks) {
-  if (snapshot.job_uid != options.job_uid) {
-    return absl::InvalidArgumentError(absl::StrCat("it is of run ", absl::Hex(snapshot.job_uid),
-                                                   ", this is run ", absl::Hex(options.job_uid)));
-  }
-  if (snapshot.term > options.term) return Mismatch("the term", snapshot.term, options.term);
-  if (snapshot.shard != options.shard) {
-    return Mismatch("the shard", snapshot.shard, options.shard);
-  }
-  if (snapshot.step + 1 != options.first_step) {
-    return Mismatch("the step after it", snapshot.step + 1, options.first_step);
-  }
-  if (snapshot.versions.size() != bundles) {
-    return Mismatch("the number of bundles", snapshot.versions.size(), bundles);
-  }
-  if (snapshot.aggregators.size() != chunks) {
-    return Mismatch("the number of chunks", snapshot.aggregators.size(), chunks);
-  }
-  const size_t parameters = options.rule.has_value() ? chunks : 0;
-  if (snapshot.replica.size() != parameters) {
-    return Mismatch("the number of chunks whose parameters the shards keep (optimizer.on)",
-                    snapshot.replica.size(), parameters);
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
 uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
   if (!due_.empty()) {
     asked_again_ = true;
@@ -81,47 +45,16 @@ void SyncShard::LearnCheckpoint(uint64_t step, Effects* out) {
 }
 
 std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
-  auto snapshot = std::make_shared<ShardSnapshot>();
-  snapshot->job_uid = options_.job_uid;
-  snapshot->term = options_.term;
+  std::shared_ptr<ShardSnapshot> snapshot = SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
-  snapshot->shard = options_.shard;
   for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
-  snapshot->downlink = downlink_.Save();
-  for (const std::unique_ptr<Aggregator>& aggregator : aggregators_) {
-    snapshot->aggregators.push_back(SaveFields(aggregator->State()));
-  }
-  if (replica_.has_value()) {
-    for (size_t i = 0; i < aggregators_.size(); ++i) snapshot->replica.push_back(replica_->Save(i));
-  }
   return snapshot;
 }
 
 absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
-  const auto refused = [&](const absl::Status& why) {
-    return absl::InvalidArgumentError(absl::StrCat("shard ", options_.shard,
-                                                   " cannot go on from the checkpoint after step ",
-                                                   snapshot.step, ": ", why.message()));
-  };
-  absl::Status fits = CheckSnapshot(snapshot, options_, bundles_.size(), aggregators_.size());
-  if (fits.ok()) fits = downlink_.Restore(snapshot.downlink);
-  if (!fits.ok()) return refused(fits);
-  const bool other_ranks =
-      options_.restored_ranks != 0 && options_.restored_ranks != options_.incarnations.size();
-  for (size_t i = 0; i < aggregators_.size(); ++i) {
-    const std::vector<StateField> fields = aggregators_[i]->State();
-    const SavedState& saved = snapshot.aggregators[i];
-    fits = RestoreFields(other_ranks ? WithoutSenders(saved, fields) : saved, fields);
-    if (!fits.ok()) {
-      return refused(absl::InvalidArgumentError(absl::StrCat("chunk ", i, ": ", fits.message())));
-    }
-  }
-  for (size_t i = 0; replica_.has_value() && i < aggregators_.size(); ++i) {
-    fits = replica_->Restore(i, snapshot.replica[i]);
-    if (!fits.ok()) {
-      return refused(absl::InvalidArgumentError(absl::StrCat("chunk ", i, ": ", fits.message())));
-    }
-  }
+  const absl::Status fits =
+      RestoreParts(snapshot, options_, bundles_.size(), &downlink_, aggregators_, &replica_);
+  if (!fits.ok()) return CannotGoOn(options_, snapshot, fits);
   for (size_t i = 0; i < bundles_.size(); ++i) bundles_[i].version = snapshot.versions[i];
   stats_.highest_closed_step = snapshot.step;
   return absl::OkStatus();

@@ -4,46 +4,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/bytes.h"
-#include "base/crc32c.h"
 #include "server/core/sync_shard.h"
 
 namespace sluice {
-namespace {
-
-// As BundleChecksum, from checksums that came alone.
-uint32_t ChecksumOfChecksums(const std::vector<uint32_t>& checksums) {
-  std::vector<std::byte> bytes;
-  ByteWriter writer(&bytes);
-  for (const uint32_t checksum : checksums) writer.Write(checksum);
-  return Crc32c(bytes);
-}
-
-// "rank 2, step 12, bundle 0": where a request belongs.
-std::string Place(const Exchange& exchange) {
-  return absl::StrCat("rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ",
-                      exchange.bundle);
-}
-
-}  // namespace
-
 absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
-  if (generation < generation_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("generation ", generation, " is older than the present ", generation_));
-  }
-  if (incarnations.size() != ranks_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a membership of ", incarnations.size(),
-                                                   " ranks for a job of ", ranks_.size()));
-  }
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (incarnations[rank] == incarnations_[rank]) continue;
+  const absl::StatusOr<std::vector<uint32_t>> replaced =
+      gate_.SetMembership(generation, std::move(incarnations));
+  if (!replaced.ok()) return replaced.status();
+  for (const uint32_t rank : *replaced) {
     // It has no result yet, and no stream.
     ranks_[rank] = RankState();
     ranks_[rank].inherited = StepAfter(open_step_);
   }
-  generation_ = generation;
-  incarnations_ = std::move(incarnations);
   return absl::OkStatus();
 }
 
@@ -77,18 +49,17 @@ bool SyncShard::HasArrived(const Exchange& exchange) const {
 void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank)) {
-    ++stats_.asked_for_payload;
-    Answer(stream, exchange, Outcome::kNeed, "", out);
+    gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
   const uint32_t had = open->checksum(exchange.sender.rank);
-  const uint32_t got = ChecksumOfChecksums(exchange.checksums);
+  const uint32_t got = BundleChecksum(exchange);
   if (!exchange.checksums.empty() && got != had) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
   ++stats_.repeats;
-  Answer(stream, exchange, Outcome::kPending, "", out);
+  gate_.Answer(stream, exchange, Outcome::kPending, "", out);
 }
 
 void SyncShard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
@@ -98,8 +69,7 @@ void SyncShard::HandleClosed(StreamId stream, const Exchange& exchange, Effects*
     return;
   }
   const uint32_t had = result->record.included[exchange.sender.rank].checksum;
-  const uint32_t got = exchange.keys_only ? ChecksumOfChecksums(exchange.checksums)
-                                          : BundleChecksum(exchange.frames);
+  const uint32_t got = BundleChecksum(exchange);
   if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
@@ -111,13 +81,12 @@ void SyncShard::HandleClosed(StreamId stream, const Exchange& exchange, Effects*
 void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out) {
   // Before this process's time: a worker that has nothing unresolved asks whether anything is lost.
   if (options_.replay && exchange.step < options_.first_step) {
-    ++stats_.asked_for_payload;
-    Answer(stream, exchange, Outcome::kNeed, "", out);
+    gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
   const RankState& rank = ranks_[exchange.sender.rank];
-  std::string why = absl::StrCat(Place(exchange), ": is over and its result no longer kept; step ",
-                                 open_step_, " is open");
+  std::string why = absl::StrCat(
+      PlaceOf(exchange), ": is over and its result no longer kept; step ", open_step_, " is open");
   if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
                     " on; raise checkpoint.replay_limit, or lower checkpoint.every");
@@ -126,7 +95,7 @@ void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effec
   }
   // A late repeat of something long applied: not held against the rank.
   ++stats_.refused_invalid;
-  Answer(stream, exchange, Outcome::kInvalid, std::move(why), out);
+  gate_.Answer(stream, exchange, Outcome::kInvalid, std::move(why), out);
 }
 
 void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had,
@@ -134,15 +103,15 @@ void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint
   const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
                                              ", now ", absl::Hex(got, absl::kZeroPad8), ")");
   if (exchange.step > ranks_[exchange.sender.rank].inherited) {
-    Refuse(stream, exchange,
-           absl::InvalidArgumentError(absl::StrCat(Place(exchange),
-                                                   ": was sent before with other bytes ", checksums,
-                                                   "; a retry must repeat the bytes")),
-           out);
+    gate_.Refuse(stream, exchange,
+                 absl::InvalidArgumentError(
+                     absl::StrCat(PlaceOf(exchange), ": was sent before with other bytes ",
+                                  checksums, "; a retry must repeat the bytes")),
+                 out);
     return;
   }
   GiveUpReplay(stream, exchange,
-               absl::StrCat(Place(exchange),
+               absl::StrCat(PlaceOf(exchange),
                             ": the worker that holds the rank now sent other "
                             "bytes than the one before it ",
                             checksums,
@@ -154,7 +123,7 @@ void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint
 void SyncShard::GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why,
                              Effects* out) {
   ++stats_.not_reproducible;
-  Answer(stream, exchange, Outcome::kBusy, "", out);
+  gate_.Answer(stream, exchange, Outcome::kBusy, "", out);
   out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});
 }
 
