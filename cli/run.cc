@@ -355,7 +355,7 @@ RunFacts JobRun::Facts() const {
   RunFacts facts;
   facts.job_name = setup_.spec.name;
   facts.mode = setup_.spec.mode;
-  facts.ranks_agree = RanksAgree(setup_.spec);
+  facts.ranks_agree = InLockstep(setup_.spec.mode);
   facts.workers = setup_.spec.workers;
   facts.shards = setup_.spec.shards;
   facts.seed = setup_.spec.seed;

@@ -1,6 +1,7 @@
 #include "job/job_spec.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
 
 namespace sluice {
@@ -96,19 +97,24 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   return "";
 }
 
-// Empty if the optimizer's momentum and the codecs go together.
+// Empty if the optimizer's momentum goes together with codecs and mode.
 std::string MomentumWarning(const JobSpec& spec) {
   const OptimizerSpec& optimizer = spec.optimizer;
   const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
   const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
   if (momentum <= kMomentumMax) return "";
-  std::string delaying;
-  int count = 0;
+  std::vector<std::string> delaying_parts;
+  // Others' updates come between the parameters of a gradient and its own.
+  if (!InLockstep(spec.mode) && spec.workers > 1) {
+    delaying_parts.push_back(absl::StrCat("mode ", spec.mode));
+  }
   for (const CodecUse& use : CodecsOf(spec.compression)) {
     if (!DelaysGradients(use.codec)) continue;
-    absl::StrAppend(&delaying, count++ > 0 ? " and " : "", use.where, " ", ToString(use.codec));
+    delaying_parts.push_back(absl::StrCat(use.where, " ", ToString(use.codec)));
   }
+  const size_t count = delaying_parts.size();
   if (count == 0) return "";
+  std::string delaying = absl::StrJoin(delaying_parts, " and ");
   absl::StrAppend(&delaying, count == 1 ? " delays" : " delay", " gradients and ",
                   adam ? "beta1 " : "momentum ", momentum, " amplifies delay: use ");
   // Adam divides by what beta1 sums up, so its rate stays; the others step lr / (1 - momentum).
@@ -151,7 +157,11 @@ uint64_t StepsPerExchange(const JobSpec& spec) {
   return spec.mode == "local_sgd" ? spec.sync_every : 1;
 }
 
-bool RanksAgree(const JobSpec& spec) { return spec.mode == "sync" || spec.mode == "local_sgd"; }
+std::string WhyNoReplay(const JobSpec& spec) {
+  if (InLockstep(spec.mode)) return "";
+  return absl::StrCat("in mode ", spec.mode,
+                      " the order of updates does not follow from what workers and shards keep");
+}
 
 CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
                         Direction direction) {

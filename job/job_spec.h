@@ -141,7 +141,8 @@ struct JobSpec {
   uint64_t seed = 0;
   CompressionSpec compression;
   std::string membership = "fixed";
-  uint32_t staleness = 0;  // ssp
+  uint32_t staleness = 0;           // ssp
+  bool staleness_aware_lr = false;  // async, ssp
   // local_sgd
   uint64_t sync_every = 1;
   std::string outer_optimizer = "nesterov";  // Or average.
@@ -170,8 +171,9 @@ bool SendsWeights(const JobSpec& spec);
 // Steps of each worker from one exchange to the next: what is one step to shards and sessions.
 uint64_t StepsPerExchange(const JobSpec& spec);
 
-// Whether all ranks have the same parameters after each exchange.
-bool RanksAgree(const JobSpec& spec);
+// Why losses in a job with checkpoints take all of it back to one, whatever is kept to repair them
+// in place; empty if they do not.
+std::string WhyNoReplay(const JobSpec& spec);
 
 // The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
 // that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than

@@ -13,19 +13,21 @@ constexpr absl::string_view kNeedsServerRule =
     "a step of async or ssp closes at every contribution, so there is no mean for the workers' "
     "optimizers to apply; it needs a rule on the shards";
 
+constexpr absl::string_view kElasticNotYet = "elastic is not built yet; use fixed";
+
 constexpr ModeRow kModeRows[] = {
     {"sync", "average", "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", "elastic", Support::kNotYet, "membership",
-     "elastic is not built yet; use fixed"},
+    {"sync", "average", "elastic", Support::kNotYet, "membership", kElasticNotYet},
     {"sync", "", "fixed", Support::kBuilt, "", ""},
-    {"sync", "", "elastic", Support::kNotYet, "membership", "elastic is not built yet; use fixed"},
+    {"sync", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
     {"async", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
     {"ssp", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
-    {"async", "", "", Support::kNotYet, "mode", "async is not built yet; use sync"},
-    {"ssp", "", "", Support::kNotYet, "mode", "ssp is not built yet; use sync"},
+    {"async", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
+    {"async", "", "fixed", Support::kBuilt, "", ""},
+    {"ssp", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
+    {"ssp", "", "fixed", Support::kBuilt, "", ""},
     {"local_sgd", "outer", "fixed", Support::kBuilt, "", ""},
-    {"local_sgd", "outer", "elastic", Support::kNotYet, "membership",
-     "elastic is not built yet; use fixed"},
+    {"local_sgd", "outer", "elastic", Support::kNotYet, "membership", kElasticNotYet},
     {"local_sgd", "", "", Support::kImpossible, "optimizer.on",
      "in local_sgd workers do steps of their own with the optimizer; the shards' is "
      "outer_optimizer"},
@@ -49,7 +51,6 @@ const ModeRow& FindModeRow(const SupportQuery& query) {
   return kNoModeRow;
 }
 
-bool Waits(absl::string_view mode) { return mode == "sync" || mode == "local_sgd"; }
 bool SendsWeights(absl::string_view mode, absl::string_view rule) {
   return mode == "local_sgd" || rule == "accumulate";
 }
@@ -61,6 +62,11 @@ constexpr absl::string_view kVoteHasNoSize =
     "a vote has no size; changes of weights need one (local_sgd, accumulate)";
 constexpr absl::string_view kDifferencesNeedSteps =
     "the receiver adds up all workers' differences step by step; async and ssp have no such steps";
+constexpr absl::string_view kExponentsNeedSteps =
+    "all workers take their exponents from the last step's mean; async and ssp have no such steps";
+constexpr absl::string_view kMemoryNeedsSteps =
+    "its receiver remembers what each worker sent; after a rollback in async or ssp a worker says "
+    "other things, which the shards have as repeats";
 constexpr absl::string_view kMomentumTwice =
     "the shards' rule has a momentum of its own, which would act twice";
 constexpr absl::string_view kWeightsNoMomentum =
@@ -69,8 +75,12 @@ constexpr absl::string_view kWeightsNoMomentum =
 absl::string_view ModeRefusal(const CodecSpec& codec, absl::string_view mode,
                               absl::string_view rule) {
   if (FindCodec(codec.codec).aggregation == Aggregation::kVote) {
-    if (!Waits(mode)) return kVoteNeedsMany;
+    if (!InLockstep(mode)) return kVoteNeedsMany;
     if (SendsWeights(mode, rule)) return kVoteHasNoSize;
+  }
+  if (!InLockstep(mode) && codec.codec == CodecId::kIntSum) return kExponentsNeedSteps;
+  if (!InLockstep(mode) && FindCodec(codec.codec).aggregation == Aggregation::kPerSender) {
+    return kMemoryNeedsSteps;
   }
   switch (codec.compensator.id) {
     case CompensatorId::kErrorFeedback:
@@ -78,7 +88,7 @@ absl::string_view ModeRefusal(const CodecSpec& codec, absl::string_view mode,
       break;
     case CompensatorId::kEf21:
     case CompensatorId::kDiana:
-      if (!Waits(mode)) return kDifferencesNeedSteps;
+      if (!InLockstep(mode)) return kDifferencesNeedSteps;
       break;
     case CompensatorId::kDgc:
       if (SendsWeights(mode, rule)) return kWeightsNoMomentum;
@@ -167,7 +177,9 @@ std::string ModeRefusals(Footnotes* notes) {
   std::string text = "Codecs and compensators that do not go with every mode and rule: `signsgd` (";
   // One by one: arguments of a call are evaluated in any order, and so would the notes be numbered.
   absl::StrAppend(&text, notes->Number(kVoteNeedsMany), ", ");
-  absl::StrAppend(&text, notes->Number(kVoteHasNoSize), "), `/ef21` and `/diana` (");
+  absl::StrAppend(&text, notes->Number(kVoteHasNoSize), "), `intsum` (");
+  absl::StrAppend(&text, notes->Number(kExponentsNeedSteps), "), `lsh` (");
+  absl::StrAppend(&text, notes->Number(kMemoryNeedsSteps), "), `/ef21` and `/diana` (");
   absl::StrAppend(&text, notes->Number(kDifferencesNeedSteps), "), `/dgc` (");
   absl::StrAppend(&text, notes->Number(kMomentumTwice), ", ");
   absl::StrAppend(&text, notes->Number(kWeightsNoMomentum));
@@ -175,6 +187,8 @@ std::string ModeRefusals(Footnotes* notes) {
 }
 
 }  // namespace
+
+bool InLockstep(absl::string_view mode) { return mode == "sync" || mode == "local_sgd"; }
 
 absl::string_view RuleOf(absl::string_view mode, absl::string_view on,
                          absl::string_view optimizer) {

@@ -14,6 +14,9 @@ namespace sluice {
 
 enum class Direction { kUplink, kDownlink };
 
+// Whether the workers of a job in this mode take every step together; else each has its own pace.
+bool InLockstep(absl::string_view mode);
+
 // What the shards of a job do with what workers send: `average` (publish the mean), `accumulate`
 // (add changes of weights up), `outer` (an optimizer over changes of weights), or the optimizer
 // that the job has `on` the shards. `on`: workers or shards.

@@ -248,6 +248,10 @@ void Completer::CheckMode(const v1::JobSpec& job) {
       Fail(key.name, absl::StrCat("missing; mode ", key.mode, " needs it"));
     }
   }
+  if (job.has_staleness_aware_lr() && InLockstep(job.mode())) {
+    Fail("staleness_aware_lr", absl::StrCat("belongs to modes async and ssp, and this job's is ",
+                                            job.mode(), "; remove it"));
+  }
   if (job.mode() == "local_sgd" && !nesterov && job.has_outer_momentum()) {
     Fail("outer_momentum", "average has no momentum; remove it, or use outer_optimizer nesterov");
   }

@@ -158,6 +158,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.compression.seed = job.seed();
   spec.membership = job.membership();
   spec.staleness = job.staleness();
+  spec.staleness_aware_lr = job.staleness_aware_lr();
   if (job.has_sync_every()) spec.sync_every = job.sync_every();
   if (job.has_outer_optimizer()) spec.outer_optimizer = job.outer_optimizer();
   if (spec.outer_optimizer == "average") spec.outer_lr = 1;

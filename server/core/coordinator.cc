@@ -33,7 +33,7 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
           .keep = options.checkpoint_keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.wait_limit};
+          .patience = options.in_lockstep ? options.wait_limit : absl::InfiniteDuration()};
 }
 
 std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {

@@ -59,7 +59,10 @@ struct CoordinatorOptions {
   uint32_t checkpoint_keep = 2;
   bool checkpoints_at_shards = false;             // Store `shards`.
   absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
-  uint64_t replay_limit = 0;  // Of the job's checkpoints; 0: every loss is a rollback.
+  uint64_t replay_limit = 0;    // Of the job's checkpoints; 0: every loss is a rollback.
+  std::string why_no_replay{};  // Where that is not for the limit's sake; for people.
+  // False: ranks come to the step of a checkpoint at any time apart.
+  bool in_lockstep = true;
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
   // 0, else in the next one. One that has finished is over: its workers, who may not have heard of

@@ -303,7 +303,10 @@ std::string Coordinator::NotAllSince(uint64_t from, uint64_t first, absl::string
 RecoveryClass Coordinator::Recovery(std::string* reason) const {
   reason->clear();
   if (!has_checkpoints()) return RecoveryClass::kNone;
-  if (!repairs_losses()) return RecoveryClass::kRollback;
+  if (!repairs_losses()) {
+    *reason = options_.why_no_replay;
+    return RecoveryClass::kRollback;
+  }
   if (phase_ != JobPhase::kRunning) {
     *reason = absl::StrCat("the job is ", ToString(phase_));
     return RecoveryClass::kRollback;

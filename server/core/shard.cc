@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/async_shard.h"
 #include "server/core/sync_shard.h"
 
 namespace sluice {
@@ -36,8 +37,11 @@ absl::Status CheckOptions(const ShardOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
-  if (options.mode == "sync" || options.mode == "local_sgd") {
+  if (InLockstep(options.mode)) {
     return SyncShard::Create(std::move(options));
+  }
+  if (options.mode == "async" || options.mode == "ssp") {
+    return AsyncShard::Create(std::move(options));
   }
   return absl::UnimplementedError(absl::StrCat("no shard runs mode ", options.mode));
 }

@@ -35,6 +35,7 @@ struct ShardOptions {
   std::string mode =
       "sync";              // As of the job; what is not sync or local_sgd closes nothing together.
   uint32_t staleness = 0;  // ssp
+  bool staleness_aware_lr = false;  // async, ssp: a rate is divided by 1 + the staleness.
   // The update of the parameters that it keeps (ShardOptimizer); none: it keeps none and publishes
   // means. With one, step 0 always brings the parameters.
   std::optional<OptimizerSpec> rule{};

@@ -11,6 +11,9 @@ namespace sluice {
 inline constexpr std::array<double, 12> kWaitBoundsSeconds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
                                                               1,     3,     10,   30,   100, 300};
 
+// Likewise of ShardStats::staleness_counts, in updates.
+inline constexpr std::array<double, 11> kStalenessBounds = {0, 1, 2, 3, 5, 8, 13, 21, 34, 100, 300};
+
 struct ShardStats {
   // Of frames that were admitted, and of result frames once per rank they were sent to; what the
   // same would have been in dense fp32 beside it. Step 0 is included.
@@ -40,7 +43,15 @@ struct ShardStats {
   uint64_t results_from = 0;  // As Shard::results_from.
   uint64_t elements = 0;      // Of the job's parameters that live here.
 
-  // First to last arrival of a bundle that closed.
+  // Of jobs whose workers do not wait for each other: how stale contributions were, what was
+  // published, and results that brought parameters themselves.
+  std::array<uint64_t, kStalenessBounds.size() + 1> staleness_counts{};
+  uint64_t staleness_total = 0;
+  uint64_t publications = 0;
+  uint64_t exact_results = 0;
+
+  // First to last arrival of a bundle that closed; where every contribution closes by itself, from
+  // its arrival to its result.
   std::array<uint64_t, kWaitBoundsSeconds.size() + 1> wait_counts{};
   double wait_seconds = 0;
 };

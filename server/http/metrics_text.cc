@@ -4,6 +4,7 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -81,20 +82,43 @@ void AddSteps(const ShardStats& stats, Families* out) {
              static_cast<double>(stats.highest_closed_step));
 }
 
+template <size_t kBounds>
+void FillHistogram(const std::array<uint64_t, kBounds + 1>& counts,
+                   const std::array<double, kBounds>& bounds, double sum,
+                   prometheus::ClientMetric::Histogram* histogram) {
+  uint64_t count = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    count += counts[i];
+    const double bound = i < kBounds ? bounds[i] : std::numeric_limits<double>::infinity();
+    histogram->bucket.push_back({.cumulative_count = count, .upper_bound = bound});
+  }
+  histogram->sample_count = count;
+  histogram->sample_sum = sum;
+}
+
 void AddWaiting(const ShardStats& stats, Families* out) {
   out->Start("sluice_aggregation_wait_seconds",
-             "From a bundle's first contribution to its last, of bundles that closed.",
+             "From a bundle's first contribution to its last, of bundles that closed; in async and "
+             "ssp from a contribution to its result.",
              prometheus::MetricType::Histogram);
-  prometheus::ClientMetric::Histogram& histogram = out->AddSample().histogram;
-  uint64_t count = 0;
-  for (size_t i = 0; i < stats.wait_counts.size(); ++i) {
-    count += stats.wait_counts[i];
-    const double bound = i < kWaitBoundsSeconds.size() ? kWaitBoundsSeconds[i]
-                                                       : std::numeric_limits<double>::infinity();
-    histogram.bucket.push_back({.cumulative_count = count, .upper_bound = bound});
-  }
-  histogram.sample_count = count;
-  histogram.sample_sum = stats.wait_seconds;
+  FillHistogram(stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds,
+                &out->AddSample().histogram);
+}
+
+// Of modes in which workers do not wait for each other.
+void AddStaleness(const ShardStats& stats, Families* out) {
+  out->Start("sluice_staleness_steps",
+             "Updates of a bundle between the parameters that a contribution was made on and its "
+             "own.",
+             prometheus::MetricType::Histogram);
+  FillHistogram(stats.staleness_counts, kStalenessBounds,
+                static_cast<double>(stats.staleness_total), &out->AddSample().histogram);
+  out->Counter("sluice_publications_total", "Times that a bundle's updates were published.",
+               stats.publications);
+  out->Counter("sluice_exact_results_total",
+               "Results that brought parameters themselves: fewer bytes than what led there, or "
+               "that is no longer kept.",
+               stats.exact_results);
 }
 
 void AddStages(const StageSeconds& seconds, Families* out) {
@@ -170,6 +194,7 @@ std::string MetricsText(const HttpView& view) {
   AddTraffic(view.stats, &out);
   AddSteps(view.stats, &out);
   AddWaiting(view.stats, &out);
+  if (view.stats.publications > 0) AddStaleness(view.stats, &out);
   AddStages(view.stages, &out);
   out.Gauge("sluice_downlink_residual_energy",
             "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);

@@ -75,7 +75,9 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.checkpoint_keep = job.checkpoint.keep;
   out.checkpoints_at_shards = job.checkpoint.at_shards();
   out.wait_limit = job.server.wait_limit;
-  out.replay_limit = job.checkpoint.replay_limit;
+  out.why_no_replay = WhyNoReplay(job);
+  out.in_lockstep = InLockstep(job.mode);
+  out.replay_limit = out.why_no_replay.empty() ? job.checkpoint.replay_limit : 0;
   out.run = folder->run();
   out.checkpoints = folder->checkpoints();
   out.damaged_checkpoints = folder->damaged();

@@ -91,12 +91,14 @@ absl::Status ShardHost::Start(const StartShard& start) {
 ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
                                   std::shared_ptr<const ShardSnapshot> snapshot) {
   const CheckpointSpec& checkpoint = options_.job.checkpoint;
+  const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
   return {.shard = options_.shard,
           .table = start.table,
           .layout = std::move(layout),
           .compression = options_.job.compression,
           .mode = options_.job.mode,
           .staleness = options_.job.staleness,
+          .staleness_aware_lr = options_.job.staleness_aware_lr,
           .rule = ShardOptimizer(options_.job),
           .job_uid = start.job_uid,
           .term = start.term,
@@ -108,7 +110,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .window_bytes = start.window_bytes,
           .max_memory = options_.job.server.max_memory,
           .log = {},
-          .replay_bytes = checkpoint.enabled() ? checkpoint.replay_limit : 0,
+          .replay_bytes = replays ? checkpoint.replay_limit : 0,
           .replay = start.replay,
           .unanswered_bytes = start.window_bytes / 4,
           .restore = std::move(snapshot),
@@ -129,7 +131,8 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                                            " again from what the workers kept")
                             : "");
   const CheckpointSpec& checkpoint = options_.job.checkpoint;
-  if (checkpoint.enabled() && stats.log_limit < checkpoint.replay_limit) {
+  const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
+  if (replays && stats.log_limit < checkpoint.replay_limit) {
     logger_.Warning("keeps ", stats.log_limit, " bytes of results for workers that are started ",
                     "again, not checkpoint.replay_limit (", checkpoint.replay_limit,
                     "): server.max_memory leaves no more; raise that, or lower replay_limit");

@@ -29,7 +29,7 @@ TEST(BundleChecksum, DependsOnOrderAndContent) {
   const std::string a = FrameOf({1}), b = FrameOf({2});
   EXPECT_NE(BundleChecksum({a, b}), BundleChecksum({b, a}));
   EXPECT_NE(BundleChecksum({a}), BundleChecksum({a, a}));
-  EXPECT_EQ(BundleChecksum({}), 0u);
+  EXPECT_EQ(BundleChecksum(std::vector<std::string>()), 0u);
 }
 
 TEST(BundleChecksum, TakesAnyBytes) {

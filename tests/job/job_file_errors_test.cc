@@ -78,11 +78,18 @@ TEST(JobFileErrors, KeysAreGivenOnce) {
 }
 
 TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
-  for (const char* mode : {"async", "ssp"}) {
-    EXPECT_THAT(ProblemOf(absl::StrCat("mode: ", mode, "\n")),
-                HasSubstr(absl::StrCat("job.yaml:7:1: mode: ", mode, " is not built yet")));
-  }
   EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("elastic is not built yet"));
+}
+
+TEST(JobFileErrors, ModesThatDoNotWait) {
+  EXPECT_EQ(ProblemOf("mode: async\nstaleness_aware_lr: true\n"), "");
+  EXPECT_EQ(ProblemOf("mode: ssp\nstaleness: 2\n"), "");
+  EXPECT_THAT(ProblemOf("mode: ssp\n"), HasSubstr("staleness: missing; mode ssp needs it"));
+  EXPECT_THAT(ProblemOf("mode: async\nstaleness: 2\n"), HasSubstr("belongs to mode ssp"));
+  EXPECT_THAT(ProblemOf("staleness_aware_lr: true\n"),
+              HasSubstr("staleness_aware_lr: belongs to modes async and ssp"));
+  EXPECT_THAT(ProblemOf("mode: async\ncompression: {uplink: 'intsum:4'}\n"),
+              HasSubstr("all workers take their exponents from the last step's mean"));
 }
 
 TEST(JobFileErrors, DevicesAreNamedOrNumbered) {

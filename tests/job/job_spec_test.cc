@@ -226,13 +226,46 @@ TEST(Support, TellsNotYetFromImpossible) {
   EXPECT_EQ(Ask("local_sgd", "outer", "elastic", "int8").key, "membership");
   EXPECT_EQ(Ask("local_sgd", RuleOf("local_sgd", "shards", "sgd"), "fixed", "int8").key,
             "optimizer.on");
-  for (const absl::string_view mode : {"async", "ssp"}) {
-    EXPECT_EQ(Ask(mode, RuleOf(mode, "workers", "sgd"), "fixed", "int8").support, Support::kNotYet);
-  }
   EXPECT_EQ(Ask("async", "average", "fixed", "int8").support, Support::kImpossible);
   EXPECT_EQ(Ask("sync", "adam", "fixed", "int8").support, Support::kBuilt);
   EXPECT_EQ(Ask("sync", "adam", "elastic", "int8").key, "membership");
   EXPECT_EQ(Ask("lockstep", "average", "fixed", "int8").support, Support::kImpossible);
+}
+
+TEST(Support, BuildsAsyncAndSspWithRulesOnTheShards) {
+  for (const absl::string_view mode : {"async", "ssp"}) {
+    for (const absl::string_view on : {"workers", "shards"}) {
+      const absl::string_view rule = RuleOf(mode, on, "adam");
+      EXPECT_EQ(Ask(mode, rule, "fixed", "topk:1%+int4").support, Support::kBuilt);
+      EXPECT_EQ(Ask(mode, rule, "elastic", "int8").key, "membership");
+      for (const absl::string_view codec : {"signsgd", "intsum:4", "lsh", "int8:sr/diana"}) {
+        EXPECT_EQ(Ask(mode, rule, "fixed", codec).support, Support::kImpossible) << codec;
+      }
+    }
+    EXPECT_EQ(Ask(mode, "sgd", "fixed", "topk:1%/dgc").support, Support::kBuilt);
+  }
+}
+
+TEST(JobWarnings, SayThatMomentumAmplifiesStaleness) {
+  JobSpec spec;
+  spec.mode = "async";
+  spec.workers = 4;
+  spec.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  EXPECT_THAT(JobWarnings(spec),
+              ElementsAre("mode async delays gradients and momentum 0.9 amplifies delay: use "
+                          "momentum 0.5 and lr 0.5 instead of lr 0.1"));
+  spec.compression.uplink = Spec("topk:1%");
+  EXPECT_THAT(JobWarnings(spec),
+              ElementsAre(HasSubstr("mode async and uplink topk:1% delay gradients")));
+  spec.optimizer.momentum = 0.5;
+  EXPECT_THAT(JobWarnings(spec), IsEmpty());
+}
+
+TEST(JobSpec, RepairsNoLossInPlaceWhereWorkersDoNotWait) {
+  JobSpec spec;
+  EXPECT_EQ(WhyNoReplay(spec), "");
+  spec.mode = "ssp";
+  EXPECT_THAT(WhyNoReplay(spec), HasSubstr("in mode ssp the order of updates"));
 }
 
 TEST(Support, GivesAReasonForEveryRefusal) {

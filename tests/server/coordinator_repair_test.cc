@@ -437,6 +437,8 @@ TEST_F(RepairTest, WithoutAReplayLimitALossIsARollback) {
   EXPECT_EQ(plain.Status(now_).recovery_class, RecoveryClass::kRollback);
   EXPECT_EQ(plain.Status(now_).recovery_reason, "");
   EXPECT_EQ(Coordinator(ExampleOptions(), now_).Status(now_).recovery_class, RecoveryClass::kNone);
+  options.why_no_replay = "in mode async nobody knows";
+  EXPECT_EQ(Coordinator(options, now_).Status(now_).recovery_reason, "in mode async nobody knows");
 }
 
 }  // namespace

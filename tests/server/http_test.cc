@@ -58,6 +58,23 @@ std::string Get(int port, const std::string& path) {
   return response;
 }
 
+TEST(MetricsText, TellsStalenessWhereWorkersDoNotWait) {
+  HttpView view = ExampleView();
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("staleness")));
+  view.stats.publications = 7;
+  view.stats.exact_results = 2;
+  view.stats.staleness_counts[0] = 3;
+  view.stats.staleness_counts[2] = 1;
+  view.stats.staleness_total = 2;
+  const std::string text = MetricsText(view);
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("sluice_staleness_steps_count" + labels + "} 4"));
+  EXPECT_THAT(text, HasSubstr("sluice_staleness_steps_sum" + labels + "} 2"));
+  EXPECT_THAT(text, HasSubstr("sluice_staleness_steps_bucket" + labels + ",le=\"1\"} 3"));
+  EXPECT_THAT(text, HasSubstr("sluice_publications_total" + labels + "} 7"));
+  EXPECT_THAT(text, HasSubstr("sluice_exact_results_total" + labels + "} 2"));
+}
+
 TEST(MetricsText, NamesCarryJobAndShard) {
   const std::string text = MetricsText(ExampleView());
   EXPECT_THAT(

@@ -484,7 +484,7 @@ TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
     skip.skip = true;
     ExchangeAnswer answer = ResultOf(skip);
     answer.results.clear();
-    answer.record.result_checksum = BundleChecksum({});
+    answer.record.result_checksum = BundleChecksum(std::vector<std::string>());
     pipeline_->Answer(0, answer, &effects_);
   }
   ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();

@@ -78,7 +78,8 @@ void Pipeline::StartStep() {
       const bool taken = flight.taken;
       flight = Flight();
       // What step 0 published are parameters.
-      if (!taken && (step_ != options_.first_step || options_.parameters_agree)) {
+      const bool parameters = step_ == options_.first_step && !options_.parameters_agree;
+      if (!taken && !parameters && options_.lockstep) {
         flight.published = std::move(published);
       }
       flight.chunks_missing =
@@ -95,6 +96,7 @@ void Pipeline::StartStep() {
 // next, and the name after it comes no sooner than all ranks have begun its step.
 bool Pipeline::AreBuffersDue(uint64_t step) const {
   if (trained_ == options_.table.size()) return false;
+  if (!options_.lockstep) return step == 0;
   return step % options_.average_buffers_every == 0 || step == checkpoint_step_;
 }
 
@@ -412,7 +414,11 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
   if (!record.ok()) return record;
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
   const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
-  if (answer.results.size() != wanted) {
+  if (!options_.lockstep) {
+    const absl::Status steps =
+        CheckSteps(shards_[shard].versions[answer.bundle], chunks.size(), answer);
+    if (!steps.ok()) return steps;
+  } else if (answer.results.size() != wanted) {
     return absl::InvalidArgumentError(
         absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));
   }
@@ -431,6 +437,24 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
   if (checksum == answer.record.result_checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat("its frames have checksum %08x, its record says %08x",
                                              checksum, answer.record.result_checksum));
+}
+
+// Where workers do not go in step: whether it leads on from this worker's version.
+absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
+                                  const ExchangeAnswer& answer) const {
+  const size_t found = answer.results.size();
+  if (found != chunks && (found > 0 || answer.exact)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has ", found, " frames, wanted ", chunks, answer.exact ? "" : " or none"));
+  }
+  const bool leads_on = found == 0     ? answer.version == own_version
+                        : answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
+                                       : answer.base_version == own_version && own_version > 0 &&
+                                             answer.version > own_version;
+  if (leads_on) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(
+      "it leads from version ", answer.base_version, " to ", answer.version,
+      answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
 }
 
 absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const {
@@ -500,7 +524,11 @@ StepResult Pipeline::Result() const {
       ++result.bundles;
     }
   }
-  if (open_step.value_or(0) > step_ + 1) result.steps_behind = *open_step - (step_ + 1);
+  // At their own pace nobody is late: after a rollback the shards may have the steps of all
+  // already.
+  if (options_.lockstep && open_step.value_or(0) > step_ + 1) {
+    result.steps_behind = *open_step - (step_ + 1);
+  }
   return result;
 }
 
@@ -572,7 +600,7 @@ std::vector<Published> Pipeline::TakePublished() {
   Check(!open_ && !encoding_, "results are whole when the step is done");
   std::vector<Published> taken;
   // What step 0 published are parameters.
-  if (step_ == 0) return taken;
+  if (step_ == 0 || !options_.lockstep) return taken;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {
       Flight& flight = shards_[shard].flights[bundle];

@@ -35,6 +35,10 @@ struct PipelineOptions {
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
+  // False: every worker has its own pace. A result is what brings this one's parameters to the
+  // newest that there are: nothing, frames of several publications, or the parameters themselves.
+  // Buffers are exchanged in step 0 alone, and codecs observe nothing.
+  bool lockstep = true;
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
@@ -222,6 +226,7 @@ class Pipeline {
   absl::Status CheckResult(uint32_t shard, const Flight& flight,
                            const ExchangeAnswer& answer) const;
   absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
+  absl::Status CheckSteps(uint64_t own_version, size_t chunks, const ExchangeAnswer& answer) const;
   absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
   void Fail(absl::Status status, Effects* effects);
 

@@ -21,7 +21,11 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   options.first_step = membership.first_step;
   options.parameters_agree = membership.parameters_agree;
   options.window_bytes = membership.window_bytes;
-  if (session.checkpoint.enabled()) options.replay_bytes = session.checkpoint.replay_limit;
+  options.lockstep = session.lockstep;
+  // In what order shards took what was sent before is in nobody's memory but theirs.
+  if (session.checkpoint.enabled() && session.lockstep) {
+    options.replay_bytes = session.checkpoint.replay_limit;
+  }
   options.average_buffers_every = session.average_buffers_every;
   return options;
 }
@@ -340,6 +344,8 @@ void LiveSession::Report(const Progress& progress) {
 }
 
 void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
+  // Ranks that have done the same step have seen different versions.
+  if (!options_.lockstep) return;
   {
     MutexLock lock(&mutex_);
     hash_step_ = step;

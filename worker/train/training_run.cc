@@ -205,7 +205,7 @@ void TrainingRun::FallBehind(const StepPlan& plan, const LearnerStep& done) {
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {
-  if (RanksAgree(spec_)) session_->ReportParameters(rounds_.After(step_), sha256);
+  if (InLockstep(spec_.mode)) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
 absl::Status TrainingRun::EvaluateNow() {
