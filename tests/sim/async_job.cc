@@ -1,0 +1,593 @@
+#include "tests/sim/async_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "server/core/async_shard.h"
+#include "tests/sim/async_mirror.h"
+#include "worker/core/bundle_encoder.h"
+#include "worker/core/pipeline.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kJobUid = 7;
+constexpr uint64_t kEventsMax = 2'000'000;
+
+TensorTable AsyncTable() {
+  return {{.name = "conv", .shape = {6, 9}, .strides = {}},
+          {.name = "fc1", .shape = {24, 25}, .strides = {}},
+          {.name = "fc2", .shape = {10, 31}, .strides = {}},
+          {.name = "norm", .shape = {12}, .strides = {}, .role = TensorRole::kBuffer}};
+}
+
+std::vector<std::byte> BytesOf(const std::string& text) {
+  const absl::Span<const std::byte> bytes = FrameBytes(text);
+  return {bytes.begin(), bytes.end()};
+}
+
+class AsyncJob {
+ public:
+  explicit AsyncJob(const AsyncOptions& options)
+      : options_(options),
+        random_(options.seed, 99),
+        table_(AsyncTable()),
+        layout_(*BuildLayout(table_, options.shards, options.compression.layout,
+                             WholeRows(options.compression, table_))) {}
+
+  AsyncReport Run();
+
+ private:
+  struct Worker {
+    std::unique_ptr<Pipeline> pipeline;
+    std::unique_ptr<BundleEncoder> encoder;
+    std::vector<std::vector<float>> values;  // By tensor: what is handed over.
+    std::vector<std::vector<float>> parameters;
+    uint64_t done = 0;
+    bool finished = false;
+    std::vector<uint64_t> streams;  // By shard; a broken one has another number.
+    double pace = 1;
+  };
+  struct WorkerSave {
+    SavedCompressor uplink;
+    std::vector<std::vector<float>> parameters;
+  };
+  struct Checkpoint {
+    std::vector<std::shared_ptr<const ShardSnapshot>> shards;
+    std::vector<AsyncMirror> mirrors;
+    std::vector<std::optional<WorkerSave>> workers;
+  };
+  struct Event {
+    double at = 0;
+    uint64_t number = 0;  // Of two at the same time the first that was made comes first.
+    uint32_t term = 0;
+    std::function<void()> act;
+    bool operator<(const Event& other) const {
+      return std::tie(other.at, other.number) < std::tie(at, number);
+    }
+  };
+
+  void After(double delay, std::function<void()> act) {
+    events_.push({now_ + delay, ++events_made_, term_, std::move(act)});
+  }
+  bool Chance(double share) { return random_.Uniform() < share; }
+  void Violated(std::string text) { report_.violations.push_back(std::move(text)); }
+
+  void BeginTerm(uint64_t restore_step);
+  void MakeShard(uint32_t shard, uint64_t restore_step);
+  void MakeWorker(uint32_t rank, uint64_t restore_step);
+  std::shared_ptr<const ShardSnapshot> Forged(const ShardSnapshot& snapshot) const;
+  void StartStep(uint32_t rank);
+  std::vector<std::vector<float>> Gradients(uint32_t rank, uint64_t step);
+  void Encode(uint32_t rank);
+  void CarryOut(uint32_t rank, const Pipeline::Effects& effects);
+  void FinishStep(uint32_t rank);
+  void Save(uint32_t rank, uint64_t step);
+  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
+  void Break(uint32_t rank, uint32_t shard);
+  void Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const Exchange& exchange);
+  void Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
+               const std::vector<ShardEffect>& effects);
+  void Answer(uint32_t rank, uint32_t shard, uint64_t stream, const ExchangeAnswer& answer);
+  void CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer);
+  ExchangeAnswer ForgedAnswer(uint32_t rank, const ExchangeAnswer& answer) const;
+  void CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange);
+  void RollBack();
+  uint64_t LastStep() const { return options_.steps + options_.quiet_steps; }
+  bool Finished() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const Worker& w) { return w.finished; });
+  }
+
+  const AsyncOptions options_;
+  CounterRandom random_;
+  const TensorTable table_;
+  const Layout layout_;
+  AsyncReport report_;
+  double now_ = 0;
+  uint64_t events_made_ = 0;
+  uint32_t term_ = 0;
+  uint64_t next_stream_ = 0;
+  std::priority_queue<Event> events_;
+  std::vector<Worker> workers_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<AsyncMirror> mirrors_;
+  std::map<uint64_t, Checkpoint> checkpoints_;  // By step; of this term, or complete.
+  std::set<uint64_t> named_;                    // In this term.
+};
+
+void AsyncJob::BeginTerm(uint64_t restore_step) {
+  named_.clear();
+  shards_.clear();
+  shards_.resize(options_.shards);
+  mirrors_.resize(options_.shards);
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) MakeShard(shard, restore_step);
+  workers_.clear();
+  workers_.resize(options_.ranks);
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) MakeWorker(rank, restore_step);
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    After(random_.Uniform(), [this, rank] { StartStep(rank); });
+  }
+}
+
+void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
+  ShardOptions options;
+  options.shard = shard;
+  options.table = table_;
+  options.layout = layout_;
+  options.compression = options_.compression;
+  options.mode = options_.mode;
+  options.staleness = options_.staleness + (options_.bug == AsyncBug::kBoundTooFar ? 1 : 0);
+  options.staleness_aware_lr = options_.staleness_aware_lr;
+  options.rule = options_.rule;
+  options.job_uid = kJobUid;
+  options.term = term_;
+  options.incarnations.assign(options_.ranks, term_ + 1);
+  options.first_step = restore_step + 1;
+  options.parameters_agree = restore_step > 0;
+  if (restore_step > 0) {
+    const Checkpoint& from = checkpoints_.at(restore_step);
+    options.restore = Forged(*from.shards[shard]);
+    mirrors_[shard] = from.mirrors[shard];
+  } else {
+    mirrors_[shard] = AsyncMirror({.table = table_,
+                                   .layout = layout_,
+                                   .shard = shard,
+                                   .ranks = options_.ranks,
+                                   .rule = options_.rule,
+                                   .staleness_aware_lr = options_.staleness_aware_lr});
+  }
+  absl::StatusOr<std::unique_ptr<Shard>> made = Shard::Create(std::move(options));
+  Check(made.ok(), made.status().message());
+  shards_[shard] = *std::move(made);
+  mirrors_[shard].BeginTerm();
+}
+
+std::shared_ptr<const ShardSnapshot> AsyncJob::Forged(const ShardSnapshot& snapshot) const {
+  auto forged = std::make_shared<ShardSnapshot>(snapshot);
+  if (options_.bug == AsyncBug::kClocksNotRestored) {
+    for (uint64_t& clock : forged->clocks) clock = snapshot.step;
+  }
+  if (options_.bug == AsyncBug::kPublishedNotRestored) {
+    for (SavedState& chunk : forged->replica) {
+      if (chunk.contains("published")) chunk["published"] = chunk["parameters"];
+    }
+  }
+  return forged;
+}
+
+void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
+  Worker& worker = workers_[rank];
+  worker.encoder = std::make_unique<BundleEncoder>(table_, layout_, options_.compression, rank);
+  PipelineOptions options;
+  options.table = table_;
+  options.layout = layout_;
+  options.sender = {.job_uid = kJobUid, .term = term_, .rank = rank, .incarnation = term_ + 1};
+  options.world_size = options_.ranks;
+  options.first_step = restore_step + 1;
+  options.parameters_agree = restore_step > 0;
+  options.lockstep = false;
+  options.window_bytes = 512;
+  worker.pipeline = std::make_unique<Pipeline>(std::move(options));
+  worker.pipeline->SetRate(0.125f);
+  worker.done = restore_step;
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    worker.streams.push_back(++next_stream_);
+  }
+  worker.pace = rank == 0 ? options_.slowest : 1;
+  for (const TensorInfo& tensor : table_) worker.parameters.emplace_back(tensor.elements());
+  if (restore_step == 0) return;
+  const WorkerSave& saved = *checkpoints_.at(restore_step).workers[rank];
+  worker.parameters = saved.parameters;
+  const absl::Status restored = worker.encoder->Restore(saved.uplink);
+  Check(restored.ok(), restored.message());
+}
+
+// Other values in each term: training that goes back takes another way.
+std::vector<std::vector<float>> AsyncJob::Gradients(uint32_t rank, uint64_t step) {
+  std::vector<std::vector<float>> values;
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    CounterRandom random(options_.seed, 1000 * uint64_t{term_} + tensor, rank, step);
+    std::vector<float>& of = values.emplace_back(table_[tensor].elements());
+    if (step > options_.steps) continue;
+    for (float& x : of) {
+      x = static_cast<float>((random.Uniform() - 0.5) * std::exp2(random.Below(6)));
+    }
+  }
+  CounterRandom random(options_.seed, 5000 + term_, rank, step);
+  if (step > 0 && random.Uniform() < options_.nan_share) {
+    values[random.Below(3)][0] = std::numeric_limits<float>::quiet_NaN();
+  }
+  return values;
+}
+
+void AsyncJob::StartStep(uint32_t rank) {
+  Worker& worker = workers_[rank];
+  Pipeline::Effects effects;
+  worker.pipeline->StartStep();
+  const uint64_t step = worker.pipeline->step();
+  const bool skips = step == 0 ? rank != 0
+                               : CounterRandom(options_.seed, 6000 + term_, rank, step).Uniform() <
+                                     options_.skip_share;
+  if (skips) {
+    Check(worker.pipeline->SkipStep(&effects).ok(), "a step may be skipped");
+    CarryOut(rank, effects);
+    return;
+  }
+  worker.values = Gradients(rank, step);
+  if (step == 0) worker.parameters = worker.values;
+  for (uint32_t tensor = static_cast<uint32_t>(table_.size()); tensor-- > 0;) {
+    if (table_[tensor].role == TensorRole::kBuffer && step > 0) {
+      if (worker.pipeline->BuffersDue(true)) Violated("buffers are due");
+      continue;
+    }
+    Check(worker.pipeline->TensorReady(tensor, worker.values[tensor]).ok(), "a tensor is taken");
+  }
+  Encode(rank);
+}
+
+void AsyncJob::Encode(uint32_t rank) {
+  Worker& worker = workers_[rank];
+  Pipeline::Effects effects;
+  while (std::optional<EncodeTask> task = worker.pipeline->NextEncoding()) {
+    if (!task->published.empty()) Violated("something was to be observed");
+    worker.pipeline->Encoded(worker.encoder->Encode(*task), &effects);
+  }
+  CarryOut(rank, effects);
+}
+
+void AsyncJob::CarryOut(uint32_t rank, const Pipeline::Effects& effects) {
+  for (const PipelineEffect& effect : effects) {
+    if (const auto* send = std::get_if<SendExchange>(&effect)) {
+      CheckBase(rank, send->shard, *send->exchange);
+      Send(rank, send->shard, send->exchange);
+    } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
+      After(0.05, [this, rank, shard = retry->shard] {
+        Pipeline::Effects more;
+        workers_[rank].pipeline->RetryDue(shard, &more);
+        CarryOut(rank, more);
+      });
+    } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
+      Violated(absl::StrCat("rank ", rank, " failed: ", failed->status.message()));
+    } else if (std::holds_alternative<StepDone>(effect)) {
+      FinishStep(rank);
+    }
+  }
+}
+
+void AsyncJob::FinishStep(uint32_t rank) {
+  Worker& worker = workers_[rank];
+  const StepResult result = worker.pipeline->Result();
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    const absl::Span<float> parameters = absl::MakeSpan(worker.parameters[tensor]);
+    if (result.step == 0) {
+      Check(worker.pipeline->DecodeMean(tensor, parameters).ok(), "parameters are there");
+    } else if (table_[tensor].role != TensorRole::kBuffer) {
+      Check(worker.pipeline->ApplyUpdate(tensor, parameters).ok(), "an update is there");
+    }
+  }
+  if (result.steps_behind > 0) Violated("a worker is told to catch up");
+  worker.done = result.step;
+  if (result.checkpoint_due) Save(rank, result.step);
+  if (result.step >= LastStep()) {
+    worker.finished = true;
+    return;
+  }
+  After(worker.pace * (0.5 + random_.Uniform()) + (Chance(0.02) ? 20 : 0),
+        [this, rank] { StartStep(rank); });
+}
+
+void AsyncJob::Save(uint32_t rank, uint64_t step) {
+  if (!named_.contains(step)) Violated(absl::StrCat("nobody named a checkpoint after ", step));
+  Checkpoint& checkpoint = checkpoints_[step];
+  checkpoint.workers.resize(options_.ranks);
+  checkpoint.workers[rank] = {workers_[rank].encoder->Save(), workers_[rank].parameters};
+  if (!workers_[rank].pipeline->TakePublished().empty()) Violated("something was to be observed");
+}
+
+void AsyncJob::Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+  const uint64_t stream = workers_[rank].streams[shard];
+  if (Chance(options_.break_share)) {
+    Break(rank, shard);
+    return;
+  }
+  const double delay = shard == 1 ? 0.3 : 0.1;
+  After(delay, [this, rank, shard, stream, exchange] { Arrive(rank, shard, stream, *exchange); });
+  if (Chance(options_.duplicate_share)) {
+    After(delay, [this, rank, shard, stream, exchange] { Arrive(rank, shard, stream, *exchange); });
+  }
+}
+
+// Whatever is on its way over the old stream is lost, both ways.
+void AsyncJob::Break(uint32_t rank, uint32_t shard) {
+  ++report_.breaks;
+  const uint64_t old = std::exchange(workers_[rank].streams[shard], ++next_stream_);
+  After(0.2 * random_.Uniform(), [this, shard, old] { shards_[shard]->StreamClosed(old); });
+  After(0.1 + random_.Uniform(), [this, rank, shard] {
+    Pipeline::Effects effects;
+    workers_[rank].pipeline->StreamReset(shard, &effects);
+    CarryOut(rank, effects);
+  });
+}
+
+void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const Exchange& exchange) {
+  if (workers_[rank].streams[shard] != stream) return;
+  AsyncMirror& mirror = mirrors_[shard];
+  if (options_.bug == AsyncBug::kContributionLost && !exchange.skip && exchange.step == 5 &&
+      mirror.IsNew(exchange)) {
+    ExchangeAnswer answer;
+    answer.step = exchange.step;
+    answer.bundle = exchange.bundle;
+    answer.record.step = exchange.step;
+    answer.record.bundle = exchange.bundle;
+    answer.record.term = term_;
+    answer.record.n = 1;
+    answer.record.included = {{rank, exchange.step, BundleChecksum(exchange), false}};
+    answer.base_version = answer.version = exchange.base_version;
+    Answer(rank, shard, stream, answer);
+    return;
+  }
+  Exchange taken = exchange;
+  if (options_.bug == AsyncBug::kRepeatCountsAgain && !mirror.IsNew(exchange)) ++taken.step;
+  const auto effects = shards_[shard]->Handle(stream, taken, absl::UnixEpoch());
+  const auto& core = static_cast<const AsyncShard&>(*shards_[shard]);
+  const std::string wrong = mirror.Took(exchange, core);
+  if (!wrong.empty()) Violated(wrong);
+  report_.updates = std::max(report_.updates, mirror.updates());
+  Deliver(shard, exchange, rank, effects);
+  const ShardStats stats = shards_[shard]->Stats();
+  if (stats.log_bytes > stats.log_limit) Violated("a log is over its limit");
+}
+
+void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
+                       const std::vector<ShardEffect>& effects) {
+  for (const ShardEffect& effect : effects) {
+    if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+      named_.insert(named->step);
+    } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+      Checkpoint& checkpoint = checkpoints_[taken->snapshot->step];
+      checkpoint.shards.resize(options_.shards);
+      checkpoint.mirrors.resize(options_.shards);
+      checkpoint.shards[shard] = taken->snapshot;
+      checkpoint.mirrors[shard] = mirrors_[shard];
+      const std::string wrong = mirrors_[shard].CheckClocks(taken->snapshot->clocks);
+      if (!wrong.empty()) Violated(wrong);
+    } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
+      Violated(absl::StrCat("an alarm: ", alarm->text));
+    }
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr) continue;
+    if (reply->answer->outcome == Outcome::kPending) ++report_.waits;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      if (workers_[rank].streams[shard] != reply->stream) continue;
+      if (reply->answer->outcome == Outcome::kResult) CheckResult(shard, rank, *reply->answer);
+      if (options_.bug == AsyncBug::kWaitingForgotten && rank != sender && request.step > 0)
+        continue;
+      const ExchangeAnswer answer = ForgedAnswer(rank, *reply->answer);
+      if (Chance(options_.break_share)) {
+        Break(rank, shard);
+        continue;
+      }
+      for (int copies = Chance(options_.duplicate_share) ? 2 : 1; copies > 0; --copies) {
+        After(0.1, [this, rank, shard, stream = reply->stream, answer] {
+          Answer(rank, shard, stream, answer);
+        });
+      }
+    }
+  }
+}
+
+ExchangeAnswer AsyncJob::ForgedAnswer(uint32_t rank, const ExchangeAnswer& answer) const {
+  ExchangeAnswer forged = answer;
+  if (options_.bug == AsyncBug::kNameWithheld && rank == 1 &&
+      answer.checkpoint_step > answer.step) {
+    forged.checkpoint_step = 0;
+  }
+  const bool several =
+      options_.bug == AsyncBug::kPublicationLost || options_.bug == AsyncBug::kPublicationsMerged;
+  if (!several || answer.exact || answer.results.empty()) return forged;
+  for (std::string& chunk : forged.results) {
+    const std::vector<std::byte> bytes = BytesOf(chunk);
+    absl::Span<const std::byte> rest = bytes;
+    const absl::Span<const std::byte> first = TakeFrame(&rest);
+    if (rest.empty()) continue;
+    if (options_.bug == AsyncBug::kPublicationLost) {
+      chunk.erase(0, first.size());
+      continue;
+    }
+    std::vector<float> sum(ReadFrameHeader(first)->count);
+    AddValidFrames(bytes, absl::MakeSpan(sum));
+    std::vector<std::byte> merged;
+    const std::unique_ptr<Codec> exact = MakeCodec({.codec = CodecId::kNone});
+    Check(EncodeFrame(*exact, {.gradient = sum, .residual = {}}, &merged).ok(), "sums are finite");
+    chunk.assign(reinterpret_cast<const char*>(merged.data()), merged.size());
+  }
+  forged.record.result_checksum = BundleChecksum(forged.results);
+  return forged;
+}
+
+void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer) {
+  if (answer.exact) ++report_.exact_results;
+  report_.staleness_max = std::max(report_.staleness_max, answer.staleness);
+  ExchangeAnswer told = answer;
+  if (options_.bug == AsyncBug::kStalenessForgotten) told.staleness = 0;
+  const std::string wrong = mirrors_[shard].CheckResult(rank, told);
+  if (!wrong.empty()) Violated(wrong);
+  if (options_.mode != "ssp" || answer.step == 0) return;
+  const uint64_t least = mirrors_[shard].LeastClock(answer.bundle);
+  if (least + options_.staleness < answer.step) {
+    Violated(absl::StrCat("too far ahead: rank ", rank, " is let past step ", answer.step,
+                          ", and the slowest is at ", least));
+  }
+}
+
+void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
+                      const ExchangeAnswer& answer) {
+  if (workers_[rank].streams[shard] != stream) return;
+  Pipeline::Effects effects;
+  workers_[rank].pipeline->Answer(shard, answer, &effects);
+  CarryOut(rank, effects);
+}
+
+// Parameters that a contribution says it was made on are those of that version.
+void AsyncJob::CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+  if (exchange.base_version == 0 || exchange.step == 0) return;
+  const Bundle& bundle = layout_.bundles[shard][exchange.bundle];
+  std::vector<float> have;
+  for (const uint32_t id : bundle.chunks) {
+    const Chunk& chunk = layout_.chunks[id];
+    const auto from =
+        workers_[rank].parameters[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
+    have.insert(have.end(), from, from + chunk.count);
+  }
+  const std::string wrong =
+      mirrors_[shard].CheckHeld(rank, exchange.bundle, exchange.base_version, have);
+  if (!wrong.empty()) Violated(wrong);
+}
+
+void AsyncJob::RollBack() {
+  ++report_.rollbacks;
+  ++term_;
+  uint64_t newest = 0;
+  for (const auto& [step, checkpoint] : checkpoints_) {
+    const bool shards = checkpoint.shards.size() == options_.shards &&
+                        std::all_of(checkpoint.shards.begin(), checkpoint.shards.end(),
+                                    [](const auto& s) { return s != nullptr; });
+    const bool workers =
+        checkpoint.workers.size() == options_.ranks &&
+        std::all_of(checkpoint.workers.begin(), checkpoint.workers.end(),
+                    [](const std::optional<WorkerSave>& w) { return w.has_value(); });
+    if (shards && workers) newest = step;
+  }
+  std::erase_if(checkpoints_, [newest](const auto& entry) { return entry.first != newest; });
+  BeginTerm(newest);
+}
+
+AsyncReport AsyncJob::Run() {
+  BeginTerm(0);
+  const double length = static_cast<double>(options_.steps) * (options_.slowest + 0.5);
+  for (uint32_t i = 0; i < options_.checkpoints; ++i) {
+    events_.push({length * random_.Uniform(), ++events_made_, ~uint32_t{0},
+                  [this] { shards_[0]->NameCheckpoint(1); }});
+  }
+  for (uint32_t i = 0; i < options_.rollbacks; ++i) {
+    events_.push(
+        {length * random_.Uniform(), ++events_made_, ~uint32_t{0}, [this] { RollBack(); }});
+  }
+  uint64_t events = 0;
+  while (!events_.empty() && report_.violations.empty()) {
+    const Event event = events_.top();
+    events_.pop();
+    now_ = event.at;
+    if (event.term == ~uint32_t{0} ? !Finished() : event.term == term_) event.act();
+    if (++events > kEventsMax) Violated("it never ends");
+  }
+  if (!report_.violations.empty()) return report_;
+  if (!Finished()) Violated("stuck: nothing is on its way, and not all have finished");
+  for (const uint64_t step : named_) {
+    if (step > LastStep()) continue;
+    const Checkpoint& checkpoint = checkpoints_[step];
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      if (rank < checkpoint.workers.size() && checkpoint.workers[rank].has_value()) continue;
+      Violated(absl::StrCat("the checkpoint after step ", step, " lacks rank ", rank));
+    }
+    for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+      if (shard < checkpoint.shards.size() && checkpoint.shards[shard] != nullptr) continue;
+      Violated(absl::StrCat("the checkpoint after step ", step, " lacks shard ", shard));
+    }
+    ++report_.checkpoints;
+  }
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    report_.owed += shard->ResidualEnergy();
+    report_.publications += shard->Stats().publications;
+    report_.repeats += shard->Stats().repeats;
+  }
+  for (const Worker& worker : workers_)
+    report_.owed += worker.encoder->compressor().ResidualEnergy();
+  return report_;
+}
+
+}  // namespace
+
+AsyncOptions RandomAsyncOptions(uint64_t seed) {
+  CounterRandom random(seed, 17);
+  const auto one_of = [&random](auto... values) {
+    const std::common_type_t<decltype(values)...> list[] = {values...};
+    return list[random.Below(sizeof...(values))];
+  };
+  AsyncOptions options;
+  options.seed = seed;
+  options.ranks = 1 + static_cast<uint32_t>(random.Below(5));
+  options.shards = 1 + static_cast<uint32_t>(random.Below(2));
+  if (random.Below(2) == 0) {
+    options.mode = "ssp";
+    options.staleness = static_cast<uint32_t>(random.Below(4));
+  }
+  options.staleness_aware_lr = random.Below(4) == 0;
+  options.rule.name = one_of("sgd", "sgd", "adam", "rmsprop");
+  options.rule.momentum = options.rule.name == "sgd" ? one_of(0.0, 0.5) : 0;
+  options.compression.uplink = *ParseCodecSpec(
+      one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "randomk:20%", "eden:2",
+             "powersgd:2", "ternary:0.5", "sign", "qsgd:4", "onebit"));
+  options.compression.downlink = *ParseCodecSpec(
+      one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "ternary:0.5"));
+  options.compression.min_elements = random.Below(2) == 0 ? 0 : 64;
+  options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
+  options.compression.seed = seed;
+  options.steps = 5 + random.Below(25);
+  options.skip_share = one_of(0.0, 0.0, 0.1);
+  options.nan_share = one_of(0.0, 0.0, 0.05);
+  options.break_share = one_of(0.0, 0.01, 0.05);
+  options.duplicate_share = one_of(0.0, 0.05);
+  options.checkpoints = static_cast<uint32_t>(random.Below(4));
+  options.rollbacks = static_cast<uint32_t>(random.Below(3));
+  options.slowest = one_of(1.0, 1.0, 4.0, 12.0);
+  return options;
+}
+
+std::string Describe(const AsyncOptions& options) {
+  return absl::StrCat(options.mode, " ", options.staleness, ", ", options.ranks, " ranks, ",
+                      options.shards, " shards, ", options.rule.name, " ", options.rule.momentum,
+                      ", uplink ", ToString(options.compression.uplink), ", downlink ",
+                      ToString(options.compression.downlink), ", ", options.steps,
+                      " steps, breaks ", options.break_share, ", ", options.checkpoints,
+                      " checkpoints, ", options.rollbacks, " rollbacks");
+}
+
+AsyncReport RunAsyncJob(const AsyncOptions& options) { return AsyncJob(options).Run(); }
+
+}  // namespace sluice

@@ -1,0 +1,185 @@
+#include "tests/sim/async_mirror.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compress/frame.h"
+
+namespace sluice {
+namespace {
+
+bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+std::string PlaceIn(uint32_t rank, uint64_t step, uint32_t bundle) {
+  return absl::StrCat("rank ", rank, ", step ", step, ", bundle ", bundle);
+}
+
+std::vector<float> Decoded(const Exchange& exchange, const std::vector<uint32_t>& counts) {
+  std::vector<float> all;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    std::vector<float> chunk(counts[i]);
+    const absl::Status decoded =
+        DecodeAddFrame(FrameBytes(exchange.frames.at(i)), absl::MakeSpan(chunk));
+    Check(decoded.ok(), decoded.message());
+    all.insert(all.end(), chunk.begin(), chunk.end());
+  }
+  return all;
+}
+
+}  // namespace
+
+AsyncMirror::AsyncMirror(Options options) : options_(std::move(options)) {
+  uint32_t locals = 0;
+  for (const Bundle& bundle : options_.layout.bundles[options_.shard]) {
+    BundleMirror& mirror = bundles_.emplace_back();
+    mirror.buffers = bundle.buffers;
+    mirror.first_local = locals;
+    locals += static_cast<uint32_t>(bundle.chunks.size());
+    for (const uint32_t id : bundle.chunks) {
+      mirror.counts.push_back(options_.layout.chunks[id].count);
+    }
+    mirror.next.assign(options_.ranks, 0);
+  }
+}
+
+void AsyncMirror::BeginTerm() {
+  for (BundleMirror& bundle : bundles_) {
+    if (bundle.versions.empty()) continue;
+    bundle.versions.erase(bundle.versions.begin(), std::prev(bundle.versions.end()));
+    bundle.oldest = bundle.versions.begin()->first;
+  }
+}
+
+bool AsyncMirror::IsNew(const Exchange& exchange) const {
+  return exchange.step == bundles_[exchange.bundle].next[exchange.sender.rank];
+}
+
+void AsyncMirror::Begin(const Exchange& exchange, BundleMirror* bundle) const {
+  bundle->parameters = Decoded(exchange, bundle->counts);
+  bundle->slots.assign(UpdateRule::Create(options_.rule)->slots(),
+                       std::vector<float>(bundle->parameters.size()));
+  bundle->versions[1] = {bundle->parameters, 0};
+}
+
+void AsyncMirror::Update(const Exchange& exchange, BundleMirror* bundle) const {
+  const uint64_t base = exchange.base_version == 0 ? bundle->oldest : exchange.base_version;
+  const auto made_on = bundle->versions.find(base);
+  // A version that never was is told by CheckHeld.
+  const uint64_t before = made_on == bundle->versions.end() ? 0 : made_on->second.updates;
+  Entry entry{.rank = exchange.sender.rank,
+              .step = exchange.step,
+              .checksum = BundleChecksum(exchange.frames),
+              .rate = exchange.rate,
+              .staleness = bundle->updates.size() - before};
+  if (options_.staleness_aware_lr) entry.rate /= static_cast<float>(1 + entry.staleness);
+  bundle->updates.push_back(entry);
+  const std::vector<float> gradient = Decoded(exchange, bundle->counts);
+  std::vector<absl::Span<float>> slots(bundle->slots.begin(), bundle->slots.end());
+  UpdateRule::Create(options_.rule)
+      ->Apply(bundle->updates.size(), entry.rate, gradient, absl::MakeSpan(bundle->parameters),
+              slots);
+}
+
+std::string AsyncMirror::Took(const Exchange& exchange, const AsyncShard& shard) {
+  BundleMirror& bundle = bundles_[exchange.bundle];
+  const std::string place = PlaceIn(exchange.sender.rank, exchange.step, exchange.bundle);
+  if (IsNew(exchange)) {
+    ++bundle.next[exchange.sender.rank];
+    if (exchange.step == 0) {
+      if (!exchange.skip) Begin(exchange, &bundle);
+    } else if (!exchange.skip) {
+      Update(exchange, &bundle);
+    }
+  }
+  if (bundle.buffers || bundle.parameters.empty()) return "";
+  const uint64_t made = shard.replica().updates(bundle.first_local);
+  if (made > bundle.updates.size()) return absl::StrCat(place, ": was counted again");
+  if (made < bundle.updates.size()) return absl::StrCat(place, ": was lost");
+  const uint64_t version = shard.version(exchange.bundle);
+  std::vector<float> published;
+  for (size_t i = 0; i < bundle.counts.size(); ++i) {
+    const auto part = shard.replica().published(bundle.first_local + i);
+    published.insert(published.end(), part.begin(), part.end());
+  }
+  if (version > bundle.versions.rbegin()->first) {
+    if (version != made + 1) return absl::StrCat(place, ": version ", version, " is misnumbered");
+    bundle.versions[version] = {published, made};
+  }
+  if (!SameBits(published, bundle.versions.rbegin()->second.values)) {
+    return absl::StrCat(place, ": what is published is not version ", version);
+  }
+  const std::string wrong = Compare(bundle, shard);
+  return wrong.empty() ? wrong : absl::StrCat(place, ": ", wrong);
+}
+
+std::string AsyncMirror::Compare(const BundleMirror& bundle, const AsyncShard& shard) const {
+  absl::Span<const float> rest = bundle.parameters;
+  for (size_t i = 0; i < bundle.counts.size(); ++i) {
+    if (!SameBits(shard.replica().parameters(bundle.first_local + i),
+                  rest.first(bundle.counts[i]))) {
+      return absl::StrCat("other parameters after ", bundle.updates.size(), " updates");
+    }
+    rest.remove_prefix(bundle.counts[i]);
+  }
+  return "";
+}
+
+std::string AsyncMirror::CheckResult(uint32_t rank, const ExchangeAnswer& answer) const {
+  const BundleMirror& bundle = bundles_[answer.bundle];
+  const std::string place = PlaceIn(rank, answer.step, answer.bundle);
+  if (answer.record.included.size() != 1 || answer.record.included[0].rank != rank) {
+    return absl::StrCat(place, ": a record of others");
+  }
+  const Included& included = answer.record.included[0];
+  if (included.skipped != (answer.record.n == 0)) return absl::StrCat(place, ": a wrong count");
+  if (!bundle.buffers && !bundle.versions.contains(answer.version)) {
+    return absl::StrCat(place, ": told of version ", answer.version, ", which never was");
+  }
+  if (answer.step == 0 || answer.record.n == 0) return "";
+  const uint64_t base = answer.base_version == 0 ? bundle.oldest : answer.base_version;
+  const uint64_t at = bundle.versions.at(base).updates + answer.staleness;
+  if (at < bundle.updates.size()) {
+    const Entry& entry = bundle.updates[at];
+    if (entry.rank == rank && entry.step == answer.step && entry.checksum == included.checksum &&
+        entry.rate == answer.record.rate && entry.staleness == answer.staleness) {
+      return "";
+    }
+  }
+  return absl::StrCat(place, ": is said to be update ", at, " with staleness ", answer.staleness,
+                      ", which is another's");
+}
+
+std::string AsyncMirror::CheckHeld(uint32_t rank, uint32_t bundle, uint64_t version,
+                                   const std::vector<float>& values) const {
+  const auto found = bundles_[bundle].versions.find(version);
+  if (found != bundles_[bundle].versions.end() && SameBits(found->second.values, values)) return "";
+  return absl::StrCat("rank ", rank, " does not hold version ", version, " of bundle ", bundle);
+}
+
+std::string AsyncMirror::CheckClocks(const std::vector<uint64_t>& clocks) const {
+  std::vector<uint64_t> wanted;
+  for (const BundleMirror& bundle : bundles_) {
+    for (const uint64_t next : bundle.next) wanted.push_back(next - 1);
+  }
+  return clocks == wanted ? "" : "a snapshot has other clocks";
+}
+
+uint64_t AsyncMirror::LeastClock(uint32_t bundle) const {
+  const std::vector<uint64_t>& next = bundles_[bundle].next;
+  const uint64_t least = *std::min_element(next.begin(), next.end());
+  return least == 0 ? 0 : least - 1;
+}
+
+uint64_t AsyncMirror::updates() const {
+  uint64_t updates = 0;
+  for (const BundleMirror& bundle : bundles_) updates += bundle.updates.size();
+  return updates;
+}
+
+}  // namespace sluice
