@@ -69,7 +69,10 @@ class SupervisedTest(unittest.TestCase):
     def result(self):
         """The parameters' hash of workers that have ended well."""
         for rank in (0, 1):
-            self.assertEqual(self.processes["worker", rank].wait(LIMIT), 0, self.logs())
+            try:
+                self.assertEqual(self.processes["worker", rank].wait(LIMIT), 0, self.logs())
+            except subprocess.TimeoutExpired:
+                self.fail(f"worker {rank} has not ended in {LIMIT} s\n{self.logs()}")
         return set(re.findall(r"parameters' sha256 ([0-9a-f]{64})", self.logs()))
 
     def test_stopped_processes_come_back_and_the_end_is_kept(self):
