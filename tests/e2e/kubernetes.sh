@@ -102,7 +102,6 @@ install() {  # install RELEASE ARGUMENTS...
   secrets "$release"
   h install "$release" $chart --values "$work/values.yaml" --set tls.existingSecret="$release-tls",auth.existingSecret="$release-token" "$@" >"$work/notes"
 }
-ready() { k wait --for=condition=Ready --timeout=180s pod -l "app.kubernetes.io/instance=$1,app.kubernetes.io/component=server" >/dev/null; }
 complete() { k wait --for=condition=Complete --timeout=900s "job/$1-sluice-worker" >/dev/null; }
 hashes() { k logs -l "app.kubernetes.io/instance=$1,app.kubernetes.io/component=worker" --tail=-1 | sed -n "s/.*parameters' sha256 //p" | sort -u; }
 metric() {  # metric RELEASE SHARD NAME
@@ -113,6 +112,8 @@ await() {  # await SECONDS WHAT COMMAND...
   shift 2
   until "$@"; do [ $SECONDS -lt $end ] || fail "waited in vain: $what"; sleep 0.5; done
 }
+both_ready() { k wait --for=condition=Ready --timeout=2s "pod/$1-sluice-server-0" "pod/$1-sluice-server-1" >/dev/null 2>&1; }
+ready() { await 240 "both shards of $1 are ready" both_ready "$1"; }
 past_step() { local step; step=$(metric "$1" 0 sluice_step || true); [ "${step%.*}" -ge "$2" ] 2>/dev/null; }
 
 # What is wrong with a job is said by the pod, before anything waits.
@@ -135,7 +136,7 @@ for shard in 0 1; do
 done
 [ "$(k get job calm-sluice-worker -o jsonpath='{.status.succeeded}')" = 3 ] || fail "not all workers succeeded"
 k delete pod calm-sluice-server-1 --wait >/dev/null
-await 60 "a shard that is started after the end is ready" k wait --for=condition=Ready --timeout=1s pod/calm-sluice-server-1
+ready calm
 h test calm --logs >"$work/test.log" 2>&1 || fail "helm test: $(tail -n 20 "$work/test.log")"
 say "at the end shards are idle, come back, and helm test passes"
 h uninstall calm --wait >/dev/null
@@ -149,13 +150,12 @@ ready rough
 say "a deleted shard is back at step $(metric rough 0 sluice_step)"
 k delete "$(k get pod -l app.kubernetes.io/instance=rough,batch.kubernetes.io/job-completion-index=0 -o name)" >/dev/null
 k delete pod rough-sluice-server-0 --grace-period=0 --force >/dev/null 2>&1
-await 60 "shard 0 is another" k wait --for=condition=Ready --timeout=1s pod/rough-sluice-server-0
 ready rough
 say "a deleted worker and a killed coordinator are back at step $(metric rough 0 sluice_step)"
 
 node=$(k get pod rough-sluice-server-1 -o jsonpath='{.spec.nodeName}')
-k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,apps.kubernetes.io/pod-index=1 --timeout=90s >/dev/null 2>&1
-k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,batch.kubernetes.io/job-completion-index=2 --timeout=90s >/dev/null 2>&1
+k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,apps.kubernetes.io/pod-index=1 --delete-emptydir-data --timeout=90s >/dev/null
+k drain "$node" --pod-selector=app.kubernetes.io/instance=rough,batch.kubernetes.io/job-completion-index=2 --delete-emptydir-data --timeout=90s >/dev/null
 k uncordon "$node" >/dev/null
 ready rough
 say "evicted by a drain, back at step $(metric rough 0 sluice_step)"

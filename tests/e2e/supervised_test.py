@@ -19,7 +19,7 @@ from processes import wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
 
 
 def free_port():
