@@ -100,8 +100,11 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
 // Empty if the optimizer's momentum goes together with codecs and mode.
 std::string MomentumWarning(const JobSpec& spec) {
   const OptimizerSpec& optimizer = spec.optimizer;
-  const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
-  const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
+  // Of local steps nothing is delayed but what they sum up to.
+  const bool outer = spec.mode == "local_sgd";
+  const bool adam = !outer && (optimizer.name == "adam" || optimizer.name == "adamw");
+  const double outer_momentum = spec.outer_optimizer == "nesterov" ? spec.outer_momentum : 0;
+  const double momentum = outer ? outer_momentum : adam ? optimizer.beta1 : optimizer.momentum;
   if (momentum <= kMomentumMax) return "";
   std::vector<std::string> delaying_parts;
   // Others' updates come between the parameters of a gradient and its own.
@@ -115,8 +118,13 @@ std::string MomentumWarning(const JobSpec& spec) {
   const size_t count = delaying_parts.size();
   if (count == 0) return "";
   std::string delaying = absl::StrJoin(delaying_parts, " and ");
-  absl::StrAppend(&delaying, count == 1 ? " delays" : " delay", " gradients and ",
+  absl::StrAppend(&delaying, count == 1 ? " delays" : " delay",
+                  outer ? " changes of weights and outer_" : " gradients and ",
                   adam ? "beta1 " : "momentum ", momentum, " amplifies delay: use ");
+  if (outer) {
+    return absl::StrCat(delaying, "outer_momentum ", kMomentumMax,
+                        " and outer_lr 1, or outer_optimizer average");
+  }
   // Adam divides by what beta1 sums up, so its rate stays; the others step lr / (1 - momentum).
   if (adam) {
     return absl::StrCat(delaying, "beta1 ", kMomentumMax, " and keep lr ", optimizer.lr);

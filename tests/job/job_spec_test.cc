@@ -110,6 +110,16 @@ TEST(JobWarnings, ComputesTheRateThatGoesWithLessMomentum) {
               ElementsAre(HasSubstr("momentum 0.5 and lr 0.04 instead of lr 0.02")));
 }
 
+TEST(JobWarnings, OfLocalStepsTheOuterMomentumCounts) {
+  JobSpec job = Job("sgd", 0.1, 0.9);
+  job.mode = "local_sgd";
+  EXPECT_THAT(JobWarnings(job),
+              ElementsAre(HasSubstr("delays changes of weights and outer_momentum 0.9 amplifies "
+                                    "delay: use outer_momentum 0.5 and outer_lr 1, or")));
+  job.outer_optimizer = "average";
+  EXPECT_THAT(JobWarnings(job), IsEmpty());
+}
+
 TEST(JobWarnings, KeepsTheRateOfAdam) {
   EXPECT_THAT(JobWarnings(Job("adamw", 0.001, 0)),
               ElementsAre(HasSubstr("beta1 0.9 amplifies delay: use beta1 0.5 and keep lr 0.001")));

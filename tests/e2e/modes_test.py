@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Real processes in every mode: where the optimizer runs changes nothing but roundings, and all modes learn.
+
+usage: modes_test.py FOLDER_OF_PROGRAMS [unittest arguments]
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "cells.yaml")
+BIN = pathlib.Path()
+LIMIT = 120  # Seconds for one run.
+STEPS = 100
+GUESSING = 2.30  # ln 10.
+
+
+def train(*changes):
+    """The report of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "report.json"
+        command = [str(BIN / "sluice"), "run", JOB, "--quiet", "--http", "off", "--threads", "1", "--json", str(report),
+                   "--log-dir", folder]
+        for change in [f"steps={STEPS}", *changes]:
+            command += ["--set", change]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        if done.returncode != 0:
+            raise AssertionError(f"{changes}: {done.stdout}{done.stderr}")
+        return json.loads(report.read_text())
+
+
+class Modes(unittest.TestCase):
+    def test_optimizer_on_shards(self):
+        for optimizer in ("{name: sgd, lr: 0.05}", "{name: sgd, lr: 0.05, momentum: 0.9, nesterov: true}",
+                          "{name: adam, lr: 0.001}"):
+            with self.subTest(optimizer):
+                changes = [f"optimizer={optimizer}", "lr_schedule={name: cosine}"]
+                here = train(*changes)
+                there, again = (train(*changes, "optimizer.on=shards") for _ in range(2))
+                self.assertEqual(there["parameters_sha256"], again["parameters_sha256"])
+                for loss in ("train_loss", "test_loss"):
+                    self.assertAlmostEqual(there[loss], here[loss], delta=1e-3)
+                self.assertLess(there["test_loss"], 0.5 * GUESSING)
+
+    def test_local_steps(self):
+        for outer in ("average", "nesterov"):
+            with self.subTest(outer):
+                changes = ["mode=local_sgd", "sync_every=15", f"outer_optimizer={outer}"]
+                first, again = train(*changes), train(*changes)
+                self.assertEqual(first["parameters_sha256"], again["parameters_sha256"])
+                self.assertEqual((first["mode"], first["steps"], first["rounds"]), ("local_sgd", STEPS, 7))
+                self.assertGreater(first["ratio_up"], 14)
+                self.assertIsNone(first["staleness"])
+                self.assertLess(first["test_loss"], 0.5 * GUESSING)
+
+    def test_without_waiting(self):
+        for mode in (["mode=async"], ["mode=ssp", "staleness=1"]):
+            for on in ("shards", "workers"):
+                with self.subTest(f"{mode} {on}"):
+                    report = train(*mode, f"optimizer.on={on}", "compression.uplink=topk:5%+int4",
+                                   "compression.downlink=int8")
+                    self.assertEqual((report["steps"], report["rounds"]), (STEPS, STEPS))
+                    self.assertGreaterEqual(report["staleness"], 0)
+                    self.assertLess(report["test_loss"], 0.5 * GUESSING)
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()
