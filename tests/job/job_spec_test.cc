@@ -252,7 +252,7 @@ TEST(Support, BuildsAsyncAndSspWithRulesOnTheShards) {
         EXPECT_EQ(Ask(mode, rule, "fixed", codec).support, Support::kImpossible) << codec;
       }
     }
-    EXPECT_EQ(Ask(mode, "sgd", "fixed", "topk:1%/dgc").support, Support::kBuilt);
+    EXPECT_EQ(Ask(mode, "sgd", "fixed", "topk:1%/dgc:0.9").support, Support::kBuilt);
   }
 }
 
