@@ -432,5 +432,25 @@ TEST_F(ReplayTest, WithoutABufferAReplacedShardIsNoMatter) {
   EXPECT_TRUE(effects_.empty());
 }
 
+// It was asked again after a stream broke, and has begun anew since it answered the first time.
+TEST_F(ReplayTest, WhatAnswersAQuestionTheSecondTimeChangesNothing) {
+  Make();
+  FinishSteps(3);
+  StartWhole();
+  effects_.clear();
+  pipeline_->ShardReplaced(0, &effects_);
+  pipeline_->StreamReset(0, &effects_);
+  ASSERT_THAT(TakeNames(), ElementsAre("7/0?", "7/0?"));
+  Answer(Outcome::kNeed, 7, 0, /*need_from=*/4);
+  EXPECT_THAT(TakeNames(), ElementsAre("4/0", "4/1"));
+  for (const Outcome outcome : {Outcome::kBusy, Outcome::kInvalid, Outcome::kPending}) {
+    Answer(outcome, 7, 0);
+    EXPECT_TRUE(pipeline_->status().ok()) << pipeline_->status();
+    EXPECT_THAT(effects_, IsEmpty());
+  }
+  Answer(Outcome::kInvalid, 8, 0);
+  EXPECT_FALSE(pipeline_->status().ok()) << "that was never asked";
+}
+
 }  // namespace
 }  // namespace sluice

@@ -325,6 +325,8 @@ void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
     // Results go to whoever holds the rank, also of what the holder before had sent.
     if (sent || answer.outcome == Outcome::kResult) return;
+    // A question that was asked twice, and answered.
+    if (answer.step <= state.asked_step && !state.replay.asking) return;
     return Fail(state.replay.asking ? CannotAsk(shard, answer) : NotSent(shard, answer), effects);
   }
   switch (answer.outcome) {

@@ -191,6 +191,7 @@ class Pipeline {
     bool paused = false;  // Until RetryDue.
     Replay replay;
     std::optional<SentBundle> last_sent;  // The furthest; what is sent again does not count.
+    uint64_t asked_step = 0;              // The furthest of AskWhatIsLost.
   };
 
   bool AreBuffersDue(uint64_t step) const;
@@ -212,7 +213,7 @@ class Pipeline {
   void Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects);
 
   // pipeline_replay.cc.
-  void AskWhatIsLost(uint32_t shard, Effects* effects) const;
+  void AskWhatIsLost(uint32_t shard, Effects* effects);
   void AskForLastSent(uint32_t shard, Effects* effects) const;
   absl::Status CannotAsk(uint32_t shard, const ExchangeAnswer& answer) const;
   // True: the shard lacks earlier steps, or it says so of something sent long ago.

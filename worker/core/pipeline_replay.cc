@@ -46,8 +46,10 @@ void Pipeline::ShardReplaced(uint32_t shard, Effects* effects) {
 
 // With the keys of a step that no shard can be at yet, whose answer names the step that it is at.
 // Those of something that was sent would not do: it may have arrived again before all else.
-void Pipeline::AskWhatIsLost(uint32_t shard, Effects* effects) const {
-  effects->push_back(SendExchange{shard, KeysOf(options_.sender, step_ + kBeyondAllSteps, 0)});
+void Pipeline::AskWhatIsLost(uint32_t shard, Effects* effects) {
+  const uint64_t step = step_ + kBeyondAllSteps;
+  shards_[shard].asked_step = step;
+  effects->push_back(SendExchange{shard, KeysOf(options_.sender, step, 0)});
 }
 
 void Pipeline::AskForLastSent(uint32_t shard, Effects* effects) const {
