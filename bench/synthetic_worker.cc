@@ -1,6 +1,6 @@
 // synthetic_worker: a worker of a real job that computes nothing: fixed gradients over any number
 // of parameters, plain descent, a state of any size. What is left of a step is Sluice's part of it.
-// For bench/survival.py, which kills it.
+// For bench/survival.py, which kills it, and bench/quorum.py, which slows it.
 //
 // On stdout, with the monotonic clock in seconds:
 //   joined STEP TIME      the step it goes on from
@@ -121,8 +121,19 @@ class Trainer {
     --turn_;
     return true;
   }
+  // In slices: a process that stands still computes nothing meanwhile.
+  void Compute() const {
+    for (double left = flags_.compute_ms; left > 0; left -= 1) {
+      absl::SleepFor(absl::Milliseconds(std::min(left, 1.0)));
+    }
+  }
   absl::Status Step(Session* session) {
-    if (flags_.compute_ms > 0) absl::SleepFor(absl::Milliseconds(flags_.compute_ms));
+    if (behind_ > 0) {
+      --behind_;
+      if (absl::Status skipped = session->Skip(); !skipped.ok()) return skipped;
+      return Finish(session);
+    }
+    Compute();
     uint64_t begin = parameters_.size();
     for (size_t tensor = table_.size(); tensor-- > 0;) {
       const uint64_t count = table_[tensor].elements();
@@ -131,9 +142,13 @@ class Trainer {
           session->Submit(static_cast<uint32_t>(tensor), {gradient_.data() + begin, count});
       if (!given.ok()) return given;
     }
+    return Finish(session);
+  }
+  absl::Status Finish(Session* session) {
     const absl::StatusOr<StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
-    begin = 0;
+    behind_ = std::max(behind_, result->steps_behind);
+    uint64_t begin = 0;
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
       const uint64_t count = table_[tensor].elements();
       const absl::Status applied = session->ApplyScaled(
@@ -155,6 +170,7 @@ class Trainer {
   const std::vector<float> gradient_;
   std::vector<float> parameters_;
   uint64_t turn_ = 0;
+  uint64_t behind_ = 0;  // Steps that closed without this worker and are to be skipped.
 };
 
 int Run(const Flags& flags) {

@@ -166,6 +166,9 @@ uint64_t StepsPerExchange(const JobSpec& spec) {
 }
 
 std::string WhyNoReplay(const JobSpec& spec) {
+  if (spec.quorum > 0) {
+    return "with a quorum, who was in a step does not follow from what workers and shards keep";
+  }
   if (InLockstep(spec.mode)) return "";
   return absl::StrCat("in mode ", spec.mode,
                       " the order of updates does not follow from what workers and shards keep");

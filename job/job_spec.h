@@ -109,6 +109,7 @@ struct CheckpointSpec {
 struct ServerSpec {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
+  absl::Duration stall_limit{};  // 0: none.
   absl::Duration join_timeout = absl::Seconds(60);
   absl::Duration connect_timeout = absl::Seconds(20);
   // With checkpoints: for whoever was lost to come back.

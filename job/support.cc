@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
+#include "compress/difference.h"
 
 namespace sluice {
 namespace {
@@ -98,6 +99,17 @@ absl::string_view ModeRefusal(const CodecSpec& codec, absl::string_view mode,
   return "";
 }
 
+constexpr absl::string_view kQuorumBreaksMemory =
+    "with a `quorum` a step may go without a worker, and another have two of its contributions; "
+    "the "
+    "receiver remembers each worker's from step to step";
+
+absl::string_view QuorumRefusal(const CodecSpec& codec) {
+  const bool remembers = FindCodec(codec.codec).aggregation == Aggregation::kPerSender ||
+                         HasMemory(codec.compensator.id);
+  return remembers ? kQuorumBreaksMemory : "";
+}
+
 // Numbers sentences in the order in which they are first asked for.
 class Footnotes {
  public:
@@ -183,6 +195,8 @@ std::string ModeRefusals(Footnotes* notes) {
   absl::StrAppend(&text, notes->Number(kDifferencesNeedSteps), "), `/dgc` (");
   absl::StrAppend(&text, notes->Number(kMomentumTwice), ", ");
   absl::StrAppend(&text, notes->Number(kWeightsNoMomentum));
+  absl::StrAppend(&text, "), `/ef21`, `/diana` and `lsh` (");
+  absl::StrAppend(&text, notes->Number(kQuorumBreaksMemory));
   return text + "). `/dgc`, `/ef21` and `/diana` are for the uplink.\n";
 }
 
@@ -205,7 +219,8 @@ SupportAnswer FindSupport(const SupportQuery& query) {
   for (const absl::string_view refusal :
        {CompensatorRefusal(query.codec.codec, query.codec.options, query.codec.compensator.id),
         query.direction == Direction::kDownlink ? DownlinkRefusal(query.codec) : "",
-        ModeRefusal(query.codec, query.mode, query.rule)}) {
+        ModeRefusal(query.codec, query.mode, query.rule),
+        query.quorum ? QuorumRefusal(query.codec) : ""}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
   return {};

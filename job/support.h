@@ -28,6 +28,7 @@ struct SupportQuery {
   absl::string_view membership;
   CodecSpec codec;
   Direction direction = Direction::kUplink;
+  bool quorum = false;  // Steps close without those who are late.
 };
 
 enum class Support { kBuilt, kNotYet, kImpossible };

@@ -317,7 +317,8 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
                      .rule = RuleOf(job.mode(), job.optimizer().on(), job.optimizer().name()),
                      .membership = job.membership(),
                      .codec = *codec,
-                     .direction = use.direction});
+                     .direction = use.direction,
+                     .quorum = job.quorum() > 0});
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)

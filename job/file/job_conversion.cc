@@ -128,6 +128,7 @@ ServerSpec Convert(const v1::ServerSpec& from) {
   to.window_bytes = from.window_bytes();
   to.max_memory = from.max_memory();
   to.wait_limit = absl::Seconds(from.wait_limit());
+  to.stall_limit = absl::Seconds(from.stall_limit());
   to.port = static_cast<uint16_t>(from.port());
   to.http_port = static_cast<uint16_t>(from.http_port());
   return to;
@@ -170,6 +171,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.output = job.output();
   spec.scalars_every = job.scalars_every();
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
+  if (!WhyNoReplay(spec).empty()) spec.checkpoint.replay_limit = 0;
   spec.server = Convert(job.server());
   spec.metrics_enabled = job.metrics().enabled();
   spec.hash = HashJob(job);

@@ -447,6 +447,10 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
 
 void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
                        Effects* out) {
+  const bool stalls = options_.stall_limit > absl::ZeroDuration() && phase_ == JobPhase::kRunning &&
+                      !member->left && heartbeat.since_progress >= options_.stall_limit;
+  member->stalled = stalls ? heartbeat.since_progress : absl::ZeroDuration();
+  if (stalls) return;
   member->heard = now;
   member->progress = heartbeat.progress;
   furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));

@@ -51,6 +51,8 @@ struct CoordinatorOptions {
   uint64_t window_bytes = 16 << 20;
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
+  // Heartbeats of a worker that has done nothing for so long do not renew its lease; 0: they do.
+  absl::Duration stall_limit{};
   absl::Duration join_timeout = absl::Seconds(60);
   uint64_t job_uid = 0;  // Random per run.
   uint64_t server_incarnation = 0;
@@ -138,6 +140,7 @@ struct ShardHealthReport {
 struct WorkerHeartbeat {
   Sender sender;
   MemberProgress progress;
+  absl::Duration since_progress{};    // Time that it waited for others is not counted.
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
@@ -323,6 +326,7 @@ class Coordinator {
     bool learner = false;  // Came while others were further (elastic).
     bool told_end = false;
     absl::Time heard;
+    absl::Duration stalled{};  // So long, by its last heartbeat, if that is beyond the limit.
     MemberProgress progress;
     uint64_t replay_from = kEverything;  // As it said last.
     // Another worker that wants the rank; waits for what becomes of this one.
@@ -435,6 +439,10 @@ class Coordinator {
   // could.
   std::string WhyNoReexecution() const;
   std::string WhyNoFirstStep() const;
+  // How those are lost that are: silent, or alive without doing anything.
+  std::string HowLost(const std::vector<std::string>& silent,
+                      const std::vector<std::string>& stalled) const;
+  std::string Stalled(const Member& member) const;
   std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);

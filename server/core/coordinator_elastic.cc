@@ -32,9 +32,12 @@ void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
     lost.push_back(&member);
   }
   if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
+  const bool stalled = lost[0]->stalled > absl::ZeroDuration();
   Remove(lost,
-         absl::StrCat("was not heard of for ", absl::FormatDuration(options_.lease),
-                      " (server.lease)"),
+         stalled ? absl::StrCat("lives, but has done nothing for ",
+                                absl::FormatDuration(lost[0]->stalled), " (server.stall_limit)")
+                 : absl::StrCat("was not heard of for ", absl::FormatDuration(options_.lease),
+                                " (server.lease)"),
          out);
 }
 

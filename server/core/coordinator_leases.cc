@@ -92,6 +92,7 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
     return;
   }
   std::vector<std::string> lost;
+  std::vector<std::string> stalled;
   for (ShardSeat& seat : seats_) {
     if (now - seat.heard < options_.lease) continue;
     lost.push_back(Describe(seat));
@@ -102,18 +103,42 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
   }
   for (const Member& member : members_) {
     if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
-    if (member.present && !member.left && now - member.heard >= options_.lease)
+    if (!member.present || member.left || now - member.heard < options_.lease) continue;
+    if (member.stalled > absl::ZeroDuration()) {
+      stalled.push_back(Stalled(member));
+    } else {
       lost.push_back(Describe(member));
+    }
   }
-  if (lost.empty()) return;
-  if (!has_checkpoints()) lost.resize(1);
-  const std::string text = absl::StrCat(absl::StrJoin(lost, " and "), " was not heard of for ",
-                                        absl::FormatDuration(options_.lease), " (server.lease)");
+  if (lost.empty() && stalled.empty()) return;
+  // The first is enough; the rest may be its doing.
+  if (!has_checkpoints() && !lost.empty()) {
+    lost.resize(1);
+    stalled.clear();
+  }
+  const std::string text = HowLost(lost, stalled);
   if (has_checkpoints()) {
     RollBack(text, now, out);
   } else {
     Fail(absl::StrCat(text, "; the job cannot go on without it"), out);
   }
+}
+
+std::string Coordinator::Stalled(const Member& member) const {
+  return absl::StrCat(Describe(member), " lives, but has done nothing for ",
+                      absl::FormatDuration(absl::Floor(member.stalled, absl::Milliseconds(100))),
+                      " (server.stall_limit)");
+}
+
+std::string Coordinator::HowLost(const std::vector<std::string>& silent,
+                                 const std::vector<std::string>& stalled) const {
+  std::vector<std::string> parts = stalled;
+  if (!silent.empty()) {
+    parts.insert(parts.begin(),
+                 absl::StrCat(absl::StrJoin(silent, " and "), " was not heard of for ",
+                              absl::FormatDuration(options_.lease), " (server.lease)"));
+  }
+  return absl::StrJoin(parts, ", and ");
 }
 
 // It may be replaced by another that wants its rank.

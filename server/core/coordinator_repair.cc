@@ -191,6 +191,7 @@ void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
 void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
   if (options_.elastic.has_value()) RemoveTheLost(now, out);
   std::vector<std::string> lost;
+  std::vector<std::string> stalled;
   bool shard_lost = false;
   bool worker_lost = false;
   bool too_long = false;
@@ -209,7 +210,11 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
     if (member.token != 0) member.heard = now;  // Its call waits for our answer.
     too_long = too_long || (member.lost && now - member.heard >= options_.wait_limit);
     if (member.lost || member.left || now - member.heard < options_.lease) continue;
-    lost.push_back(Describe(member));
+    if (member.stalled > absl::ZeroDuration()) {
+      stalled.push_back(Stalled(member));
+    } else {
+      lost.push_back(Describe(member));
+    }
     member.lost = worker_lost = true;
   }
   if (too_long) {
@@ -220,12 +225,11 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
         absl::StatusCode::kDeadlineExceeded, out);
     return;
   }
-  if (lost.empty()) return;
+  if (lost.empty() && stalled.empty()) return;
   std::string why_not;
   if (shard_lost) why_not = WhyNoShardReplay();
   if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
-  const std::string text = absl::StrCat(absl::StrJoin(lost, " and "), " was not heard of for ",
-                                        absl::FormatDuration(options_.lease), " (server.lease)");
+  const std::string text = HowLost(lost, stalled);
   if (why_not.empty()) {
     out->push_back(Notice{
         absl::StrCat(text, "; the others wait up to ", absl::FormatDuration(options_.wait_limit),

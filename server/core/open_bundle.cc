@@ -41,9 +41,10 @@ size_t SumPool::spare_elements() const {
 }
 
 OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
-                       uint32_t world_size, SumPool* pool)
+                       uint32_t world_size, uint32_t quorum, SumPool* pool)
     : counts_(counts),
       aggregators_(aggregators),
+      quorum_(quorum),
       pool_(pool),
       elements_(std::accumulate(counts.begin(), counts.end(), size_t{0})),
       arrivals_(world_size) {}
@@ -66,20 +67,43 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   n_ += arrival.skipped ? 0 : 1;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
-  ++arrived_;
+  if (++arrived_ == quorum_) quorum_at_ = now;
+}
+
+void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
+                           std::vector<std::string> frames) {
+  std::vector<Late>& of_rank = late_[rank];
+  Check(!arrivals_[rank].arrived && (of_rank.empty() || of_rank.back().origin_step < origin_step),
+        "late work comes first, and in order");
+  Late& late = of_rank.emplace_back();
+  late = {.origin_step = origin_step,
+          .checksum = checksum,
+          .rate = rate,
+          .bytes = 0,
+          .frames = std::move(frames)};
+  for (const std::string& frame : late.frames) late.bytes += frame.size();
+  held_bytes_ += late.bytes;
+  ++n_;
+}
+
+absl::Span<const OpenBundle::Late> OpenBundle::LateOf(size_t rank) const {
+  const auto late = late_.find(static_cast<uint32_t>(rank));
+  return late == late_.end() ? absl::Span<const Late>() : late->second;
 }
 
 float OpenBundle::rate() const {
   Check(n_ > 0, "somebody contributed");
-  return std::find_if(arrivals_.begin(), arrivals_.end(),
-                      [](const Arrival& arrival) { return arrival.arrived && !arrival.skipped; })
-      ->rate;
+  const auto first = std::find_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& arrival) {
+    return arrival.arrived && !arrival.skipped;
+  });
+  return first == arrivals_.end() ? late_.begin()->second.front().rate : first->rate;
 }
 
 void OpenBundle::SumPrefix() {
   if (complete()) return;
   for (; there_ < arrivals_.size() && arrivals_[there_].arrived; ++there_) {
     waiting_bytes_ += arrivals_[there_].bytes;
+    for (const Late& late : LateOf(there_)) waiting_bytes_ += late.bytes;
   }
   if (waiting_bytes_ == 0 || waiting_bytes_ < sizeof(float) * elements_ / kWorthAPass) return;
   if (sum_.empty()) sum_ = pool_->Take(elements_);
@@ -88,7 +112,12 @@ void OpenBundle::SumPrefix() {
     SumRanks(chunk, there_, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
     at += counts_[chunk];
   }
-  for (; summed_ < there_; ++summed_) arrivals_[summed_].frames = {};
+  for (; summed_ < there_; ++summed_) {
+    arrivals_[summed_].frames = {};
+    const auto late = late_.find(static_cast<uint32_t>(summed_));
+    if (late == late_.end()) continue;
+    for (Late& of_rank : late->second) of_rank.frames = {};
+  }
   begun_ = true;
   held_bytes_ -= waiting_bytes_;
   waiting_bytes_ = 0;
@@ -98,16 +127,19 @@ void OpenBundle::SumPrefix() {
 void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
   frames_.clear();
-  for (size_t rank = summed_; rank < last; ++rank) {
-    if (arrivals_[rank].skipped) continue;
-    frames_.push_back({.sender = static_cast<uint32_t>(rank),
-                       .frame = FrameBytes(arrivals_[rank].frames[chunk])});
+  for (auto rank = static_cast<uint32_t>(summed_); rank < last; ++rank) {
+    for (const Late& late : LateOf(rank)) {
+      frames_.push_back({.sender = rank, .frame = FrameBytes(late.frames[chunk])});
+    }
+    const Arrival& arrival = arrivals_[rank];
+    if (!arrival.arrived || arrival.skipped) continue;
+    frames_.push_back({.sender = rank, .frame = FrameBytes(arrival.frames[chunk])});
   }
   if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
 }
 
 absl::Span<const float> OpenBundle::MeanOf(size_t chunk) {
-  Check(complete() && n_ > 0, "a mean needs all ranks and one contribution");
+  Check(n_ > 0, "a mean needs one contribution");
   // Where no sum was begun all chunks use the same memory, one after the other.
   if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
   const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
@@ -127,8 +159,15 @@ std::vector<uint32_t> OpenBundle::MissingRanks() const {
 
 std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
   std::vector<Included> included;
-  included.reserve(arrivals_.size());
+  included.reserve(arrived_ + late_.size());
   for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
+    for (const Late& late : LateOf(rank)) {
+      included.push_back({.rank = rank,
+                          .origin_step = late.origin_step,
+                          .checksum = late.checksum,
+                          .skipped = false});
+    }
+    if (!arrivals_[rank].arrived) continue;
     included.push_back({.rank = rank,
                         .origin_step = step,
                         .checksum = arrivals_[rank].checksum,

@@ -1,11 +1,13 @@
-// OpenBundle: the contributions to one bundle of one step until it closes, and their sum.
-// Frames are summed in rank order. Small ones, of sparse codecs, wait as they are: once all are
-// there, each chunk's are summed while its sum is in a cache. Large ones of the lowest ranks that
-// are all there are summed as they arrive and let go.
+// OpenBundle: the contributions to one bundle of one step until it closes, and their sum. In a job
+// with a quorum it may close without some ranks, and have work of earlier steps, which came too
+// late for these. Frames are summed in (rank, step) order. Small ones, of sparse codecs, wait as
+// they are: once all are there, each chunk's are summed while its sum is in a cache. Large ones of
+// the lowest ranks that are all there are summed as they arrive and let go.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -36,9 +38,10 @@ class SumPool {
 
 class OpenBundle {
  public:
-  // Elements and aggregator of each chunk; all must outlive this.
+  // Elements and aggregator of each chunk; all must outlive this. `quorum`: how many ranks
+  // quorum_at waits for; 0: it waits for ever.
   OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
-             uint32_t world_size, SumPool* pool);
+             uint32_t world_size, uint32_t quorum, SumPool* pool);
   ~OpenBundle();
   OpenBundle(const OpenBundle&) = delete;
   OpenBundle& operator=(const OpenBundle&) = delete;
@@ -49,6 +52,9 @@ class OpenBundle {
   // `rate` is that of the update that it is for.
   void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
              absl::Time now);
+  // Work of an earlier step: frames, not a skip. Before the rank's Admit, and in order of steps.
+  void AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
+                 std::vector<std::string> frames);
   // Sums the frames of the lowest ranks as far as they are there, if that is worth a pass over the
   // sum; once all are, that is left to MeanOf. Not while a bundle of an earlier step uses the same
   // aggregators.
@@ -58,13 +64,16 @@ class OpenBundle {
   void SetUnanswered(uint32_t rank, uint64_t bytes) { arrivals_[rank].unanswered = bytes; }
   uint64_t unanswered(uint32_t rank) const { return arrivals_[rank].unanswered; }
   uint64_t held_bytes() const { return held_bytes_; }
+  // Of the rank with which the quorum was there; the infinite future before. This, and the next
+  // two, are about the step's own work.
+  absl::Time quorum_at() const { return quorum_at_; }
   absl::Time first_arrival() const { return first_arrival_; }
   absl::Time last_arrival() const { return last_arrival_; }
   std::vector<uint32_t> MissingRanks() const;
 
-  // The rest is for a complete bundle.
+  // The rest is for a bundle that closes: nothing is admitted any more.
   uint32_t n() const { return n_; }
-  // Of the lowest rank that contributed; n is not 0.
+  // Of the lowest rank that contributed to the step itself, if one did; n is not 0.
   float rate() const;
   std::vector<Included> IncludedRanks(uint64_t step) const;
   // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
@@ -82,13 +91,23 @@ class OpenBundle {
     uint64_t bytes = 0;               // Of the frames.
     std::vector<std::string> frames;  // Until they are summed.
   };
+  struct Late {  // One piece of a rank's late work.
+    uint64_t origin_step = 0;
+    uint32_t checksum = 0;
+    float rate = 0;
+    uint64_t bytes = 0;
+    std::vector<std::string> frames;
+  };
+  absl::Span<const Late> LateOf(size_t rank) const;
   void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
 
   const absl::Span<const uint32_t> counts_;
   const absl::Span<Aggregator* const> aggregators_;
+  const uint32_t quorum_;
   SumPool* const pool_;
   const size_t elements_;
   std::vector<Arrival> arrivals_;  // By rank.
+  std::map<uint32_t, std::vector<Late>> late_;  // By rank.
   size_t arrived_ = 0;
   size_t summed_ = 0;           // Ranks below it are summed.
   size_t there_ = 0;            // Ranks below it have arrived.
@@ -102,6 +121,7 @@ class OpenBundle {
   uint64_t held_bytes_ = 0;
   absl::Time first_arrival_ = absl::InfiniteFuture();
   absl::Time last_arrival_ = absl::InfinitePast();
+  absl::Time quorum_at_ = absl::InfiniteFuture();
 };
 
 }  // namespace sluice

@@ -35,6 +35,8 @@ class ResultLog {
   // From this step on everything that was added is here. At least `first_step`.
   uint64_t complete_from() const { return complete_from_; }
   uint64_t bytes() const { return bytes_; }
+  // At a limit: of what comes now, older results are let go, or kept beyond it for who needs them.
+  bool full() const { return bytes_ >= limits_.bytes || size_ >= limits_.steps * results_.size(); }
   uint64_t size() const { return size_; }
 
  private:

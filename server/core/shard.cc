@@ -26,6 +26,15 @@ absl::Status CheckOptions(const ShardOptions& options) {
     return absl::InvalidArgumentError(
         "a shard that does the updates needs step 0, which brings it the parameters");
   }
+  if (options.quorum > options.incarnations.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a quorum of ", options.quorum, " of ",
+                                                   options.incarnations.size(), " ranks"));
+  }
+  if (options.quorum > 0 && (options.replay || options.replay_bytes > 0)) {
+    return absl::InvalidArgumentError(
+        "a shard that closes steps without some ranks cannot go through them again: who was "
+        "included does not follow from what the workers kept");
+  }
   if (options.replay && !options.parameters_agree) {
     return absl::InvalidArgumentError(
         "a shard cannot go through the parameter agreement again: the job has to begin anew");

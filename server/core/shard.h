@@ -46,8 +46,14 @@ struct ShardOptions {
   std::vector<uint64_t> incarnations;  // Of each rank's worker; as many as the world has ranks.
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
-  uint64_t window_bytes = 16 << 20;         // Credits of each worker.
-  uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
+  // Of mode sync: a bundle closes without the others when so many ranks are there, and `grace` is
+  // over since the last of them came; 0: never. Goes with neither replay nor replay_bytes: who was
+  // included does not follow from what the workers kept.
+  uint32_t quorum = 0;
+  absl::Duration grace{};
+  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; in these buffers wait for all.
+  uint64_t window_bytes = 16 << 20;                       // Credits of each worker.
+  uint64_t max_memory = uint64_t{8} << 30;                // See Create and Handle.
   ResultLogLimits log;
   // Of results that all ranks have, kept until ReleaseResults for workers that are started again
   // and go through those steps anew; 0: they are forgotten. In place of log's limits. No more than
@@ -139,8 +145,10 @@ class Shard {
   // nothing. With ShardOptions::replay it waits, and the step rises, until this shard is where the
   // workers are.
   virtual uint64_t NameCheckpoint(uint64_t minimum_step) = 0;
-  // Says who is late, once per step.
+  // Says who is late, once per step, and does what has become due.
   virtual std::vector<ShardEffect> Tick(absl::Time now) = 0;
+  // When the next Tick has something to do that should not wait. Any call may change it.
+  virtual absl::Time tick_due() const { return absl::InfiniteFuture(); }
 
   // What is logged after `step`, in (bundle, step) order; `bundles` empty: all.
   virtual std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(

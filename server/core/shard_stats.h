@@ -28,6 +28,8 @@ struct ShardStats {
   uint64_t bundles_closed = 0;
   uint64_t empty_bundles = 0;       // Of those: closed with n = 0; of buffers none are counted.
   uint64_t overflowed_bundles = 0;  // Of those: the mean was not finite.
+  uint64_t quorum_bundles = 0;      // Of those: closed without some rank.
+  uint64_t late_contributions = 0;  // That such a bundle went without, and a later one took.
   uint64_t refused_invalid = 0;
   uint64_t refused_fenced = 0;
   uint64_t refused_busy = 0;

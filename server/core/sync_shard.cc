@@ -18,11 +18,19 @@ constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
 absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   absl::StatusOr<ShardPlan> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
+  if (options.quorum > 0) {
+    plan->reserved_bytes +=
+        sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
+  }
   const absl::Status room = CheckMemory(options, *plan);
   if (!room.ok()) return room;
   if (options.replay_bytes > 0) {
     const uint64_t left = options.max_memory - plan->reserved_bytes - WindowBytes(options);
     options.log = {.bytes = std::min(options.replay_bytes, left), .steps = kNoStepLimit};
+  }
+  if (options.quorum > 0) {
+    options.log.bytes = std::min(
+        options.log.bytes, options.max_memory - plan->reserved_bytes - WindowBytes(options));
   }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
@@ -56,10 +64,14 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
   stats_.elements = plan.trained;
   open_.bundles.resize(bundles_.size());
   next_.bundles.resize(bundles_.size());
+  if (options_.quorum > 0) {
+    admitted_.assign(bundles_.size(), std::vector<Admitted>(ranks_.size()));
+  }
 }
 
 std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
   Effects out;
+  now_ = std::max(now_, now);
   if (!gate_.Pass(stream, exchange, &out)) return out;
   RankState& rank = ranks_[exchange.sender.rank];
   furthest_step_ = std::max(furthest_step_, exchange.step);
@@ -80,7 +92,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, a
   rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (IsClosed(exchange.step, exchange.bundle)) {
-    HandleClosed(stream, exchange, &out);
+    HandleClosed(stream, std::move(exchange), &out);
   } else if (exchange.keys_only) {
     HandleKeys(stream, exchange, &out);
   } else {
@@ -123,27 +135,19 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
     AnswerBusy(stream, exchange, now, out);
     return;
   }
-  BundlePlan& plan = bundles_[exchange.bundle];
-  if (open == nullptr) {
-    auto& slot = (exchange.step == open_step_ ? open_ : next_).bundles[exchange.bundle];
-    slot = std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
-                                        static_cast<uint32_t>(ranks_.size()), &sums_);
-    open = slot.get();
-  }
-  ++stats_.contributions;
-  if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
+  open = FindOrOpen(exchange.step, exchange.bundle);
+  CountIn(exchange);
+  if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
   uint64_t bytes = 0;
   for (const std::string& frame : exchange.frames) bytes += frame.size();
-  stats_.bytes_in += bytes;
-  if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
-  gate_.Accept(rank);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
   // one step at a time.
   if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
-  if (exchange.step == open_step_ && open->complete()) {
+  if (exchange.step == open_step_) NoteQuorum(exchange.bundle);
+  if (exchange.step == open_step_ && IsDue(exchange.bundle)) {
     Close(exchange.bundle, out);
     AdvanceSteps(out);
   } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
@@ -153,6 +157,27 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
     ranks_[rank].answered = stream;
     gate_.Answer(stream, exchange, Outcome::kPending, "", out);
   }
+}
+
+OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
+  std::unique_ptr<OpenBundle>& open = (step == open_step_ ? open_ : next_).bundles[bundle];
+  if (open == nullptr) {
+    const BundlePlan& plan = bundles_[bundle];
+    open =
+        std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
+                                     static_cast<uint32_t>(ranks_.size()), options_.quorum, &sums_);
+  }
+  return open.get();
+}
+
+// Of one that is admitted.
+void SyncShard::CountIn(const Exchange& exchange) {
+  const BundlePlan& plan = bundles_[exchange.bundle];
+  ++stats_.contributions;
+  if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
+  for (const std::string& frame : exchange.frames) stats_.bytes_in += frame.size();
+  if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
+  gate_.Accept(exchange.sender.rank);
 }
 
 // The first on a stream is answered, so that its sender learns which process it talks to; and so is
@@ -165,6 +190,7 @@ bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64
 void SyncShard::Close(uint32_t bundle, Effects* out) {
   AnnounceCheckpoint(out);
   const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+  quorums_.erase({open->quorum_at(), bundle});
   stats_.held_bytes -= open->held_bytes();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank].unanswered -= open->unanswered(rank);
@@ -190,10 +216,12 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   if (answer->record.n > 0) ++version;
   answer->version = version;
   answer->checkpoint_step = DueCheckpoint();
+  answer->open_step = open_step_;
 
   closed_[bundle] = true;
   ++closed_count_;
   ++stats_.bundles_closed;
+  if (!open->complete()) ++stats_.quorum_bundles;
   if (answer->record.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
   const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
   stats_.wait_seconds += waited;
@@ -205,8 +233,10 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   uint64_t needed_from = open_step_;
   for (const RankState& rank : ranks_) needed_from = std::min(needed_from, rank.reached);
   log_.Add(answer, needed_from);
+  // Whoever is not there yet is answered when its work is: what it has sent may be lost on the way.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (gate_.stream(rank) != 0) SendResult(gate_.stream(rank), answer, out);
+    if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
+    SendResult(gate_.stream(rank), answer, out);
   }
 }
 
@@ -336,7 +366,8 @@ void SyncShard::AdvanceSteps(Effects* out) {
       stats_.held_bytes -= open->held_bytes();
       open->SumPrefix();
       stats_.held_bytes += open->held_bytes();
-      if (open->complete()) Close(bundle, out);
+      NoteQuorum(bundle);
+      if (IsDue(bundle)) Close(bundle, out);
     }
   }
 }
@@ -372,7 +403,10 @@ void SyncShard::SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer
 
 std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   Effects out;
-  if (noticed_ || gate_.ended()) return out;
+  now_ = std::max(now_, now);
+  if (gate_.ended()) return out;
+  if (tick_due() <= now_) CloseDue(&out);
+  if (noticed_) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     const OpenBundle* open = open_.bundles[bundle].get();
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;

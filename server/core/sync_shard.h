@@ -1,10 +1,13 @@
-// SyncShard: a shard of a job in which every step waits for all ranks: mode `sync`, membership
-// `fixed`.
+// SyncShard: a shard of a job in which every step waits for all ranks, or for a quorum of them:
+// mode `sync`, membership `fixed`. Work that comes after its bundle closed without it joins the
+// oldest open step of the bundle.
 #pragma once
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compress/compressor.h"
@@ -33,6 +36,7 @@ class SyncShard final : public Shard {
   }
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
+  absl::Time tick_due() const override;
   std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
       uint64_t step, const std::vector<uint32_t>& bundles) const override;
   std::string FenceReason(const Sender& sender) const override { return gate_.FenceReason(sender); }
@@ -53,6 +57,12 @@ class SyncShard final : public Shard {
   };
   struct OpenStep {
     std::vector<std::unique_ptr<OpenBundle>> bundles;  // Null: nothing arrived yet, or closed.
+  };
+  // With a quorum: the last of a rank's work of a bundle that was admitted. What it sends of
+  // earlier steps are repeats.
+  struct Admitted {
+    uint64_t step = 0;
+    uint32_t checksum = 0;
   };
   using Effects = std::vector<ShardEffect>;
 
@@ -75,11 +85,21 @@ class SyncShard final : public Shard {
   // The sender is at a step that this shard, which goes through the steps again, has not reached.
   bool IsAhead(const Exchange& exchange) const;
   void HandleKeys(StreamId stream, const Exchange& exchange, Effects* out);
-  void HandleClosed(StreamId stream, const Exchange& exchange, Effects* out);
+  void HandleClosed(StreamId stream, Exchange exchange, Effects* out);
   void HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out);
   void RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had, uint32_t got,
                         Effects* out);
   void GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
+  // sync_shard_quorum.cc.
+  bool MayCloseEarly() const;
+  bool WaitsForAll(uint32_t bundle) const;
+  bool IsDue(uint32_t bundle) const;
+  void NoteQuorum(uint32_t bundle);
+  void CloseDue(Effects* out);
+  void HandleLate(StreamId stream, Exchange exchange, const ExchangeAnswer& result, Effects* out);
+  void TakeLate(Exchange exchange, uint32_t checksum);
+  OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
+  void CountIn(const Exchange& exchange);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
@@ -123,8 +143,13 @@ class SyncShard final : public Shard {
   // Steps that a checkpoint is due after, ascending. One, but for when shards and workers were lost
   // together with what they knew of a name, and another was given.
   std::vector<uint64_t> due_;
-  uint64_t furthest_step_ = 0;  // Of all requests, also of those that came too early.
-  uint64_t released_step_ = 0;  // As ReleaseResults was told.
+  // With a quorum, by bundle and rank.
+  std::vector<std::vector<Admitted>> admitted_;
+  // Bundles of the open step whose quorum is there, and since when.
+  std::set<std::pair<absl::Time, uint32_t>> quorums_;
+  absl::Time now_ = absl::InfinitePast();  // The latest that it was told.
+  uint64_t furthest_step_ = 0;             // Of all requests, also of those that came too early.
+  uint64_t released_step_ = 0;             // As ReleaseResults was told.
 };
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "server/core/sync_shard.h"
 
 namespace sluice {
+
 absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   const absl::StatusOr<std::vector<uint32_t>> replaced =
       gate_.SetMembership(generation, std::move(incarnations));
@@ -41,6 +42,10 @@ bool SyncShard::IsAhead(const Exchange& exchange) const {
 }
 
 bool SyncShard::HasArrived(const Exchange& exchange) const {
+  if (options_.quorum > 0 &&
+      exchange.step > admitted_[exchange.bundle][exchange.sender.rank].step) {
+    return false;
+  }
   if (IsClosed(exchange.step, exchange.bundle)) return true;
   const OpenBundle* const open = FindOpen(exchange.step, exchange.bundle);
   return open != nullptr && open->arrived(exchange.sender.rank);
@@ -62,13 +67,21 @@ void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* o
   gate_.Answer(stream, exchange, Outcome::kPending, "", out);
 }
 
-void SyncShard::HandleClosed(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
   std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
   if (result == nullptr) {
     HandleForgotten(stream, exchange, out);
     return;
   }
-  const uint32_t had = result->record.included[exchange.sender.rank].checksum;
+  const std::vector<Included>& included = result->record.included;
+  const auto own = std::find_if(included.begin(), included.end(), [&](const Included& of) {
+    return of.rank == exchange.sender.rank && of.origin_step == exchange.step;
+  });
+  if (own == included.end()) {
+    HandleLate(stream, std::move(exchange), *result, out);
+    return;
+  }
+  const uint32_t had = own->checksum;
   const uint32_t got = BundleChecksum(exchange);
   if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
     RefuseOtherBytes(stream, exchange, had, got, out);

@@ -72,6 +72,13 @@ void AddSteps(const ShardStats& stats, Families* out) {
              prometheus::MetricType::Counter);
   out->AddCounter({{"reason", "skipped"}}, stats.empty_bundles - stats.overflowed_bundles);
   out->AddCounter({{"reason", "overflow"}}, stats.overflowed_bundles);
+  out->Counter("sluice_quorum_bundles_total",
+               "Bundles that closed without some worker (jobs with a quorum).",
+               stats.quorum_bundles);
+  out->Counter("sluice_late_contributions_total",
+               "Contributions that came after their bundle had closed without them, and are in a "
+               "later step (jobs with a quorum).",
+               stats.late_contributions);
   out->Start("sluice_refused_total", "Requests that were not admitted, by answer.",
              prometheus::MetricType::Counter);
   out->AddCounter({{"reason", "invalid"}}, stats.refused_invalid);

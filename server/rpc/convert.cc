@@ -336,12 +336,18 @@ std::vector<CheckpointPart> PartsFromProto(
 
 }  // namespace
 
+// Whatever is no time is none.
+absl::Duration DurationFromSeconds(double seconds) {
+  return seconds > 0 ? absl::Seconds(seconds) : absl::ZeroDuration();
+}
+
 absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& request) {
   const absl::Status hash =
       CheckParametersHash(request.parameters_hash_step(), request.parameters_sha256());
   if (!hash.ok()) return hash;
   return WorkerHeartbeat{.sender = SenderFromProto(request.sender()),
                          .progress = ProgressFromProto(request.progress()),
+                         .since_progress = DurationFromSeconds(request.seconds_since_progress()),
                          .parameters_hash_step = request.parameters_hash_step(),
                          .parameters_sha256 = request.parameters_sha256(),
                          .replay_from = request.replay_from(),

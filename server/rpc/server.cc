@@ -67,6 +67,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .window_bytes = job.server.window_bytes,
                          .lease = job.server.lease,
                          .heartbeat = job.server.heartbeat,
+                         .stall_limit = job.server.stall_limit,
                          .join_timeout = job.server.join_timeout,
                          .job_uid = options.job_uid,
                          .server_incarnation = options.server_incarnation};

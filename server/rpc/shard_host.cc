@@ -1,5 +1,6 @@
 #include "server/rpc/shard_host.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kNotStartedRetryMs = 100;
+constexpr absl::Duration kIdle = absl::Seconds(1);  // Of the ticker; it is woken when it is needed.
 
 }  // namespace
 
@@ -22,6 +24,7 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       clock_(clock),
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread) {
+  if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
@@ -31,6 +34,14 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
 }
 
 ShardHost::~ShardHost() {
+  if (ticker_.joinable()) {
+    {
+      MutexLock lock(&mutex_);
+      stopping_ = true;
+      tick_sooner_.SignalAll();
+    }
+    ticker_.join();
+  }
   // All streams are gone; gRPC's own locks, which said so, are hidden from the thread sanitizer.
   MutexLock lock(&mutex_);
   shard_.reset();
@@ -107,6 +118,9 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .incarnations = start.incarnations,
           .first_step = start.first_step,
           .parameters_agree = start.parameters_agree,
+          .quorum = options_.job.quorum,
+          .grace = options_.job.grace,
+          .average_buffers_every = options_.job.average_buffers_every,
           .window_bytes = start.window_bytes,
           .max_memory = options_.job.server.max_memory,
           .log = {},
@@ -291,6 +305,20 @@ void ShardHost::Tick() {
   if (shard_ != nullptr) Deliver(shard_->Tick(clock_->Now()));
 }
 
+// Ticks when the core asks for it: the time of others' heartbeats is too long for a grace.
+void ShardHost::RunTicks() {
+  MutexLock lock(&mutex_);
+  while (!stopping_) {
+    const absl::Time now = clock_->Now();
+    next_tick_ = shard_ == nullptr ? absl::InfiniteFuture() : shard_->tick_due();
+    if (next_tick_ <= now) {
+      Deliver(shard_->Tick(now));
+    } else {
+      tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
+    }
+  }
+}
+
 StreamId ShardHost::Open(ExchangeOutput* output) {
   MutexLock lock(&mutex_);
   outputs_.emplace(++last_stream_, output);
@@ -307,6 +335,7 @@ void ShardHost::Handle(StreamId stream, Exchange exchange) {
   MutexLock lock(&mutex_);
   if (shard_ != nullptr) {
     Deliver(shard_->Handle(stream, std::move(exchange), clock_->Now()));
+    if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
   Send(stream, std::make_shared<const ExchangeAnswer>(AnswerWithoutCore(exchange)));

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -100,6 +101,7 @@ class ShardHost {
   uint64_t server_incarnation() const { return options_.server_incarnation; }
 
  private:
+  void RunTicks();
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
@@ -136,6 +138,11 @@ class ShardHost {
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
+
+  CondVar tick_sooner_;
+  absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The ticker's.
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;  // In a job with a quorum.
 
   Mutex listener_mutex_;  // Taken after mutex_.
   std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);

@@ -44,6 +44,27 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_NE(job.hash, 0u);
 }
 
+TEST(JobFile, AQuorumHasNoReplay) {
+  const JobSpec job =
+      MustLoad(LoadLeastAnd("workers: 4\nquorum: 3\ngrace: 20ms\ncheckpoint: {dir: a}\n"));
+  EXPECT_EQ(job.quorum, 3u);
+  EXPECT_EQ(job.grace, absl::Milliseconds(20));
+  EXPECT_EQ(job.checkpoint.replay_limit, 0u);
+  EXPECT_THAT(WhyNoReplay(job), HasSubstr("quorum"));
+  EXPECT_EQ(WhyNoReplay(MustLoad(Load(kLeastJob))), "");
+  // Receivers that remember each worker do not go with it.
+  for (const char* uplink : {"lsh", "int8/ef21", "qsgd:4/diana"}) {
+    const std::string text =
+        absl::StrCat("workers: 4\nquorum: 3\ncompression: {uplink: \"", uplink, "\"}\n");
+    EXPECT_THAT(std::string(LoadLeastAnd(text).status().message()),
+                HasSubstr("may go without a worker"))
+        << uplink;
+  }
+  EXPECT_TRUE(LoadLeastAnd("workers: 4\nquorum: 3\ncompression: {uplink: intsum:4}\n").ok());
+  EXPECT_THAT(std::string(LoadLeastAnd("workers: 4\nquorum: 5\n").status().message()),
+              HasSubstr("is 5 of 4 workers"));
+}
+
 TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   const JobSpec job = MustLoad(Load(kLeastJob));
   const ServerSpec server;
@@ -56,6 +77,7 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(job.server.port, server.port);
   EXPECT_EQ(job.server.http_port, server.http_port);
   EXPECT_EQ(job.server.wait_limit, server.wait_limit);
+  EXPECT_EQ(job.server.stall_limit, server.stall_limit);
   const JobSpec with_checkpoints = MustLoad(LoadLeastAnd("checkpoint: {dir: a}\n"));
   const CheckpointSpec checkpoint;
   EXPECT_EQ(with_checkpoints.checkpoint.dir, "a");

@@ -142,6 +142,61 @@ TEST_F(CoordinatorTest, ALostWorkerEndsTheJob) {
   EXPECT_EQ(std::get<EndShard>(commands_.at(12).command).reason, coordinator_.failure());
 }
 
+class StallTest : public CoordinatorTest {
+ protected:
+  explicit StallTest(CoordinatorOptions options = OptionsWithLimit())
+      : CoordinatorTest(std::move(options)) {}
+
+  static CoordinatorOptions OptionsWithLimit() {
+    CoordinatorOptions options = ExampleOptions();
+    options.stall_limit = absl::Seconds(30);
+    return options;
+  }
+  // A second in which all are heard of; rank 1 has done nothing for so long.
+  void PassSecond(absl::Duration stalled) {
+    Tick(absl::Seconds(1));
+    (void)Beat(BeatOf(0));
+    WorkerHeartbeat beat = BeatOf(1);
+    beat.since_progress = stalled;
+    (void)Beat(beat);
+    coordinator_.ShardHealth(11, {}, now_);
+    coordinator_.ShardHealth(12, {}, now_);
+  }
+};
+
+TEST_F(StallTest, ARankThatLivesAndDoesNothingIsFencedLikeALostOne) {
+  StartJob();
+  for (int seconds = 1; coordinator_.phase() == JobPhase::kRunning && seconds < 60; ++seconds) {
+    PassSecond(absl::Seconds(seconds));
+  }
+  EXPECT_EQ(coordinator_.failure(),
+            "rank 1 (host a, pid 121) lives, but has done nothing for 38s (server.stall_limit); "
+            "the job cannot go on without it");
+}
+
+TEST_F(StallTest, OneThatGoesOnInTimeIsNot) {
+  StartJob();
+  for (int round = 0; round < 5; ++round) {
+    for (int seconds = 1; seconds < 38; ++seconds) PassSecond(absl::Seconds(seconds));
+    PassSecond(absl::ZeroDuration());
+  }
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+}
+
+TEST_F(CoordinatorTest, WithoutALimitARankMayTakeItsTime) {
+  StartJob();
+  for (int seconds = 0; seconds < 100; ++seconds) {
+    Tick(absl::Seconds(1));
+    WorkerHeartbeat beat = BeatOf(1);
+    beat.since_progress = absl::Hours(1);
+    (void)Beat(beat);
+    (void)Beat(BeatOf(0));
+    coordinator_.ShardHealth(11, {}, now_);
+    coordinator_.ShardHealth(12, {}, now_);
+  }
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+}
+
 TEST_F(CoordinatorTest, ALostShardEndsTheJobButANewConnectionDoesNot) {
   StartJob();
   coordinator_.ShardDetached(12);

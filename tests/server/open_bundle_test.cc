@@ -67,7 +67,7 @@ TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
     SumPool pool(100000);
     const bool large = spec == std::string("none");
     std::vector<std::vector<float>> expected = {std::vector<float>(5000), std::vector<float>(3000)};
-    OpenBundle bundle(counts, aggregators, 3, &pool);
+    OpenBundle bundle(counts, aggregators, 3, /*quorum=*/0, &pool);
     for (const uint32_t rank : {0u, 2u, 1u}) {
       bundle.Admit(rank, 0, /*rate=*/0, FramesOf(spec, 10 * rank, counts), absl::UnixEpoch());
       bundle.SumPrefix();

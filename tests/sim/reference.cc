@@ -80,6 +80,8 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
   for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
     aggregators_.push_back(MakeAggregator(chunk, options.ranks));
   }
+  // Then there are many ways: QuorumLedger.
+  if (options.quorum > 0) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
   for (uint64_t step = HasStepZero(options) ? 0 : 1; step <= options.steps; ++step) {

@@ -37,6 +37,7 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options)
       table_(SimTable()),
       layout_(MakeLayout(options_, table_)),
       reference_(options_, table_, layout_),
+      ledger_(options_, table_, layout_),
       forger_(options_, layout_),
       random_(options.fault_seed, 21),
       processes_(options.shards + options.ranks),
@@ -75,12 +76,16 @@ SurvivalReport SurvivalRun::Run() {
       }
     }
     event.what();
+    for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
   }
   if (!report_.violations.empty() || report_.ended_by_alarm) return report_;
   if (HasCheckpoints() && (!disk_.record.has_value() || !disk_.record->finished)) {
     Violate("the job has ended, but its record does not say so");
   }
   CheckShards();
+  for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
+  report_.left_out = ledger_.left_out();
+  report_.late = ledger_.late();
   return report_;
 }
 

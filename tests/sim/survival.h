@@ -83,6 +83,11 @@ enum class SurvivalBug {
   kRateOfTheStepBefore,  // A worker sends it with its work.
   kUpdateAppliedToMean,  // A worker takes the update in place of its parameters.
   // Of replay and re-execution.
+  // With a quorum.
+  kLateWorkDropped,           // A shard answers late work, and forgets it.
+  kLateWorkCountsNow,         // It takes it for work of its open step.
+  kLateAnsweredEarly,         // It answers those too that it has nothing of.
+  kQuorumNotKnown,            // A worker does not expect to be left out.
   kMemberNotPersisted,        // A worker that takes a rank is announced before it is on disk.
   kResultsLetGoTooEarly,      // A shard forgets results that a checkpoint does not cover yet.
   kOpenStepNotReplayed,       // What of the open step had its result is not sent again.
@@ -103,6 +108,9 @@ struct SurvivalOptions {
   uint64_t checkpoint_every = 3;              // 0: none; then a lost process would end the job.
   uint64_t replay_limit = uint64_t{1} << 30;  // Bytes; 0: every loss is a rollback.
   CompressionSpec compression;
+  // Ranks that close a step without the others, `grace_us` after the last of them came; 0: all do.
+  uint32_t quorum = 0;
+  int64_t grace_us = 0;
   // What the shards do with the mean; none: they publish it.
   std::optional<OptimizerSpec> rule{};
   uint64_t window_bytes = uint64_t{16} << 20;
@@ -137,6 +145,8 @@ struct SurvivalReport {
   uint64_t busy = 0;
   uint64_t not_finite = 0;        // Bundles skipped for a gradient that was not finite.
   uint64_t not_reproducible = 0;  // Successors that were found to compute something else.
+  uint64_t left_out = 0;          // Bundles that closed without some rank.
+  uint64_t late = 0;              // Work that a later step included.
   bool ended_by_alarm = false;    // As a job may when kOtherBytes strikes.
 };
 
@@ -144,6 +154,9 @@ SurvivalReport RunSurvival(const SurvivalOptions& options);
 
 // A job, a codec and faults drawn from `seed`.
 SurvivalOptions RandomSurvivalOptions(uint64_t seed);
+
+// Likewise, of a job whose steps close without those who are late.
+SurvivalOptions RandomQuorumOptions(uint64_t seed);
 
 std::string Describe(const SurvivalOptions& options);
 

@@ -20,6 +20,7 @@ std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
 }  // namespace
 
 void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+  if (options_.quorum > 0) return ledger_.Sent(shard, exchange);
   // What others encode can depend on its results.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
   const Included& wanted =
@@ -31,6 +32,7 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
 }
 
 void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
+  if (options_.quorum > 0) return ledger_.Told(shard, answer);
   if (computes_otherwise_) return;  // Then those who have seen the other result say so.
   // Nobody goes on from what a shard says that has not heard of a rollback yet.
   if (disk_.record.has_value() && answer.record.term < disk_.record->term) return;
@@ -60,6 +62,11 @@ void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
 }
 
 void SurvivalRun::CheckStart(const StartShard& start) {
+  if (options_.quorum > 0) {
+    const auto manifest = disk_.manifests.find(start.restore_step);
+    ledger_.Begin(start.term, manifest == disk_.manifests.end() ? 0 : manifest->second.term,
+                  start.restore_step);
+  }
   if (!HasCheckpoints()) return;
   if (!disk_.record.has_value() || disk_.record->term != start.term) {
     Violate(absl::StrCat("term ", start.term, " was announced before it was on disk"));
@@ -153,6 +160,11 @@ void SurvivalRun::NoteWhoIsAlive() {
 void SurvivalRun::CheckEnd(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const uint32_t hash = HashParameters(rank.parameters);
+  // Of its term, whose ledger knows what others have.
+  if (options_.quorum > 0) {
+    report_.parameters_hash = hash;
+    return;
+  }
   if (report_.parameters_hash != 0 && report_.parameters_hash != hash) {
     return Violate(absl::StrCat("rank ", index, " ends with other parameters than another"));
   }
@@ -174,11 +186,14 @@ void SurvivalRun::CheckShards() {
   for (const ProcessId process : serving_) {
     const auto at = servers_.find(process);
     if (at == servers_.end() || at->second.core == nullptr) continue;
+    TakeLastWork(process);
     const Shard& core = *at->second.core;
     const ShardStats stats = core.Stats();
     report_.repeats += stats.repeats;
     if (core.open_step() <= options_.steps) continue;
     const uint32_t shard = at->second.shard;
+    const uint32_t term = core.options().term;
+    if (options_.quorum > 0) ledger_.CheckAllIncluded(shard, term);
     if (stats.contributions != options_.ranks * stats.bundles_closed || stats.held_bytes != 0) {
       Violate(absl::StrCat("shard ", shard, " counted ", stats.contributions, " contributions in ",
                            stats.bundles_closed, " bundles and holds ", stats.held_bytes,
@@ -187,7 +202,10 @@ void SurvivalRun::CheckShards() {
     for (uint32_t bundle = 0; bundle < core.bundles() && !computes_otherwise_; ++bundle) {
       const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
       for (size_t i = 0; i < chunks.size(); ++i) {
-        if (core.DownlinkResidual(bundle, i) == reference_.DownlinkResidual(chunks[i])) continue;
+        const absl::Span<const float> wanted =
+            options_.quorum > 0 ? ledger_.DownlinkResidual(shard, term, chunks[i])
+                                : reference_.DownlinkResidual(chunks[i]);
+        if (core.DownlinkResidual(bundle, i) == wanted) continue;
         Violate(absl::StrCat("shard ", shard, " ends with another residual of chunk ", chunks[i]));
       }
     }

@@ -112,6 +112,26 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomQuorumOptions(uint64_t seed) {
+  static constexpr absl::string_view kSpecs[] = {
+      "none",     "fp16",   "int8", "topk:10%+int4", "ternary:0.5", "topk:5%/dgc:0.9",
+      "intsum:4", "qsgd:4", "sign", "countsketch:4x"};
+  SurvivalOptions options = RandomSurvivalOptions(seed);
+  CounterRandom random(seed, 24);
+  options.ranks = 2 + static_cast<uint32_t>(random.Below(4));
+  options.quorum = 1 + static_cast<uint32_t>(random.Below(options.ranks));
+  options.grace_us = random.Below(2) == 0 ? 0 : static_cast<int64_t>(random.Below(3000));
+  if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
+  options.replay_limit = 0;
+  options.tight_memory = false;
+  options.compression.uplink = *ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
+  if (options.compression.uplink.compensator.id == CompensatorId::kDgc &&
+      options.rule.has_value()) {
+    options.rule->name = "sgd";
+  }
+  return options;
+}
+
 std::string Describe(const SurvivalOptions& options) {
   std::vector<std::string> faults;
   for (const Fault fault : options.faults) faults.push_back(ToString(fault));
@@ -123,6 +143,10 @@ std::string Describe(const SurvivalOptions& options) {
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
       options.rule.has_value() ? absl::StrCat(", ", options.rule->name, " on the shards") : "",
+      options.quorum == 0
+          ? ""
+          : absl::StrCat(", quorum ", options.quorum, " after ", options.grace_us, " us"),
+      options.late_rank == 0xFFFFFFFF ? "" : absl::StrCat(", rank ", options.late_rank, " late"),
       options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }
 

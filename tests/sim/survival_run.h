@@ -19,6 +19,7 @@
 #include "server/core/coordinator.h"
 #include "server/core/shard.h"
 #include "tests/sim/planted_bugs.h"
+#include "tests/sim/quorum_ledger.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
 #include "worker/core/pipeline.h"
@@ -74,6 +75,7 @@ struct SimServer {
   std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
   Micros last_report = 0;
   Micros last_command = 0;
+  Micros tick_at = 0;  // The next that the core asked for; 0: none.
 };
 
 struct SimRank {
@@ -90,6 +92,7 @@ struct SimRank {
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
   uint64_t step = 0;                                    // Finished ones.
+  uint64_t skips_left = 0;                              // Of steps that closed without it.
   uint64_t restored = 0;                                // The step it went on from.
   std::optional<CheckpointPart> part;                   // Newest durable one; said in heartbeats.
   std::deque<std::pair<uint64_t, std::string>> hashes;  // Of parameters, until they were heard.
@@ -191,6 +194,11 @@ class SurvivalRun {
   uint64_t MaxMemory(uint32_t shard, const Layout& layout) const;
   void Suspend(ProcessId process, const SuspendShard& suspend);
   void CarryOut(ProcessId process, const std::vector<ShardEffect>& effects);
+  void TickWhenDue(ProcessId process);
+  void Record(const SimServer& server, const std::vector<ShardEffect>& effects);
+  void TakeLastWork(ProcessId process);
+  bool PlantInLateWork(ProcessId process, StreamId id, const Exchange& exchange);
+  void AnswerTheOthersToo(ProcessId process, const std::vector<ShardEffect>& effects);
   void WriteSnapshot(ProcessId process, const TakeSnapshot& take);
   void Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer);
   void Handle(StreamId id, const Exchange& exchange);
@@ -244,6 +252,7 @@ class SurvivalRun {
   const TensorTable table_;
   const Layout layout_;
   const Reference reference_;
+  QuorumLedger ledger_;
   AnswerForger forger_;
   CounterRandom random_;
   Micros now_ = 0;

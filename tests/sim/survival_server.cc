@@ -295,6 +295,7 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
   } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
     server.core->ReleaseResults(release->durable_step);
   } else {
+    TakeLastWork(process);
     CarryOut(process, server.core->End("the job has ended"));
   }
   if (!done) return;
@@ -329,6 +330,8 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.layout = layout_;
   options.compression = options_.compression;
   options.rule = options_.rule;
+  options.quorum = options_.quorum;
+  options.grace = Of(options_.grace_us);
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;
@@ -410,6 +413,11 @@ void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
 
 void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& effects) {
   SimServer& server = servers_[process];
+  if (options_.quorum > 0 && server.core != nullptr) {
+    Record(server, effects);
+    TickWhenDue(process);
+  }
+  if (HasBug(SurvivalBug::kLateAnsweredEarly)) AnswerTheOthersToo(process, effects);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       Answer(reply->stream, forger_.Answer(server.shard, reply->answer));
@@ -428,6 +436,103 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& ef
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
       Violate(absl::StrCat("shard ", server.shard, ": ", alarm->text));
     }
+  }
+}
+
+// As soon as it says, as its host does.
+void SurvivalRun::TickWhenDue(ProcessId process) {
+  SimServer& server = servers_[process];
+  const absl::Time due = server.core->tick_due();
+  if (due == absl::InfiniteFuture()) return;
+  const Micros at = std::max(now_ + 1, absl::ToInt64Microseconds(due - absl::UnixEpoch()));
+  if (server.tick_at > now_ && server.tick_at <= at) return;
+  server.tick_at = at;
+  At(at - now_, process, [this, process, at] {
+    SimServer& then = servers_[process];
+    if (then.tick_at != at || then.core == nullptr) return;
+    then.tick_at = 0;
+    CarryOut(process, then.core->Tick(Now()));
+  });
+}
+
+// Keeps the ledger of what was closed, and of the state after it.
+void SurvivalRun::Record(const SimServer& server, const std::vector<ShardEffect>& effects) {
+  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<const ExchangeAnswer>> closed;
+  std::shared_ptr<const ShardSnapshot> taken;
+  for (const ShardEffect& effect : effects) {
+    if (const auto* take = std::get_if<TakeSnapshot>(&effect)) taken = take->snapshot;
+    const auto* reply = std::get_if<Reply>(&effect);
+    // The log tells of all others, whoever hears of them.
+    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    if (reply->answer->step == 0) closed[{0, reply->answer->bundle}] = reply->answer;
+  }
+  const uint64_t open = server.core->open_step();
+  for (const auto& result : server.core->ResultsAfter(open < 4 ? 0 : open - 4, {})) {
+    closed[{result->step, result->bundle}] = result;
+  }
+  for (const auto& [place, answer] : closed) {
+    if (taken != nullptr && answer->step > taken->step) {
+      ledger_.Wrote(server.shard, *std::exchange(taken, nullptr));
+    }
+    ledger_.Closed(server.shard, *answer);
+  }
+  if (taken != nullptr) ledger_.Wrote(server.shard, *taken);
+}
+
+// What came late of the last step waits for a step that nobody will begin: one in which all skip.
+void SurvivalRun::TakeLastWork(ProcessId process) {
+  SimServer& server = servers_[process];
+  if (options_.quorum == 0 || server.core->open_step() <= options_.steps) return;
+  for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      Exchange skip;
+      skip.sender = {.job_uid = server.core->options().job_uid,
+                     .term = server.core->options().term,
+                     .rank = rank,
+                     .incarnation = server.core->options().incarnations[rank],
+                     .generation = server.core->options().generation,
+                     .server_incarnation = 0};
+      skip.step = options_.steps + 1;
+      skip.bundle = bundle;
+      skip.skip = true;
+      ledger_.Sent(server.shard, skip);
+      Record(server, server.core->Handle(/*stream=*/0, skip, Now()));
+    }
+  }
+}
+
+// True: it was dealt with, as a shard with the bug does.
+bool SurvivalRun::PlantInLateWork(ProcessId process, StreamId id, const Exchange& exchange) {
+  Shard& core = *servers_[process].core;
+  const bool late = exchange.step > 0 && exchange.step < core.open_step() && !exchange.skip &&
+                    !exchange.keys_only && exchange.sender.term == core.options().term;
+  if (!late || options_.quorum == 0) return false;
+  Exchange changed = exchange;
+  if (HasBug(SurvivalBug::kLateWorkDropped)) {
+    changed.skip = true;
+    changed.frames.clear();
+  } else if (HasBug(SurvivalBug::kLateWorkCountsNow)) {
+    changed.step = core.open_step();
+  } else {
+    return false;
+  }
+  CarryOut(process, core.Handle(id, changed, Now()));
+  return true;
+}
+
+void SurvivalRun::AnswerTheOthersToo(ProcessId process, const std::vector<ShardEffect>& effects) {
+  const SimServer& server = servers_[process];
+  std::set<StreamId> answered;
+  std::shared_ptr<const ExchangeAnswer> result;
+  for (const ShardEffect& effect : effects) {
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    answered.insert(reply->stream);
+    result = reply->answer;
+  }
+  if (result == nullptr) return;
+  for (const auto& [rank, stream] : server.latest) {
+    if (!answered.contains(stream)) Answer(stream, result);
   }
 }
 
@@ -457,6 +562,7 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
   latest = std::max(latest, id);
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
+    if (PlantInLateWork(process, id, exchange)) return;
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {

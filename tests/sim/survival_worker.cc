@@ -142,6 +142,9 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     return EndSession(index);
   }
   if (grant->generation > 1) ++report_.ranks_reexecuted;
+  if (options_.quorum > 0 && grant->restore_step > 0) {
+    ledger_.Reached(index, grant->term, grant->restore_step, HashParameters(rank.parameters));
+  }
   rank.state = SimRank::State::kTraining;
   rank.links.resize(options_.shards);
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
@@ -167,6 +170,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   options.world_size = grant.world_size;
   options.first_step = grant.first_step;
   options.parameters_agree = grant.parameters_agree;
+  options.quorum = options_.quorum > 0 && !HasBug(SurvivalBug::kQuorumNotKnown);
   options.window_bytes = grant.window_bytes;
   options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
   rank.pipeline = std::make_unique<Pipeline>(std::move(options));
@@ -382,7 +386,9 @@ void SurvivalRun::BeginStep(uint32_t index) {
       for (float& x : tensor) x = 1.0f - x;
     }
   }
-  if (step == 0 ? index != 0 : SkipsStep(options_, index, step)) {
+  const bool was_late = rank.skips_left > 0;
+  if (was_late) --rank.skips_left;
+  if (was_late || (step == 0 ? index != 0 : SkipsStep(options_, index, step))) {
     Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
@@ -424,6 +430,11 @@ void SurvivalRun::FinishStep(uint32_t index) {
   rank.step = step;
   if (step > 0 && step % kHashEvery == 0) {
     rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
+  }
+  if (options_.quorum > 0) {
+    ledger_.Reached(index, rank.sender.term, step, HashParameters(rank.parameters));
+    // They tell less and less while it skips.
+    rank.skips_left = std::max(rank.skips_left, rank.pipeline->Result().steps_behind);
   }
   if (rank.pipeline->Result().checkpoint_due) {
     SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));

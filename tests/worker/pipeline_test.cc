@@ -24,7 +24,7 @@ constexpr size_t kSize = 64;  // Elements of each tensor; each is one bundle.
 class PipelineTest : public testing::Test {
  protected:
   void Make(absl::string_view uplink, uint64_t window_bytes = 1 << 20, uint32_t world_size = 1,
-            bool parameters_agree = true, uint64_t first_step = 1) {
+            bool parameters_agree = true, uint64_t first_step = 1, bool quorum = false) {
     CompressionSpec compression;
     compression.uplink = *ParseCodecSpec(uplink);
     compression.min_elements = 0;
@@ -39,6 +39,7 @@ class PipelineTest : public testing::Test {
     options.window_bytes = window_bytes;
     options.parameters_agree = parameters_agree;
     options.first_step = first_step;
+    options.quorum = quorum;
     encoder_.emplace(options.table, options.layout, compression, options.sender.rank);
     pipeline_.emplace(std::move(options));
     for (uint32_t tensor = 0; tensor < 3; ++tensor) {
@@ -611,9 +612,50 @@ INSTANTIATE_TEST_SUITE_P(
         WrongResult{
             "OutOfOrder", "rank 0 out of order",
             [](ExchangeAnswer* a) { std::swap(a->record.included[0], a->record.included[1]); }},
+        WrongResult{"OfAnotherStep", "work of rank 1 for step 0",
+                    [](ExchangeAnswer* a) { a->record.included[1].origin_step = 0; }},
         WrongResult{"Stranger", "no worker",
                     [](ExchangeAnswer* a) { a->record.included[1].rank = 2; }}),
     [](const testing::TestParamInfo<WrongResult>& c) { return std::string(c.param.name); });
+
+// A step of a job with a quorum that closed without this worker, with what rank 1 sent for the step
+// before and for this one.
+class QuorumRecordTest : public PipelineTest {
+ protected:
+  ExchangeAnswer LeftOut() {
+    Make("none", 1 << 20, /*world_size=*/2, true, 1, /*quorum=*/true);
+    FinishStep();
+    StartWhole();
+    ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+    answer.record.included = {{.rank = 1, .origin_step = 1, .checksum = 5, .skipped = false},
+                              {.rank = 1, .origin_step = 2, .checksum = 6, .skipped = false}};
+    answer.record.n = 2;
+    answer.open_step = 5;
+    return answer;
+  }
+};
+
+TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
+  ExchangeAnswer answer = LeftOut();
+  for (const uint32_t bundle : {0, 1, 2}) {
+    answer.bundle = answer.record.bundle = bundle;
+    pipeline_->Answer(0, answer, &effects_);
+  }
+  ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();
+  EXPECT_EQ(pipeline_->Result().steps_behind, 2u) << "3 and 4 are closed";
+  EXPECT_EQ(pipeline_->Result().n_max, 2u);
+}
+
+TEST_F(QuorumRecordTest, TellsNothingOfLaterStepsAndNothingTwice) {
+  ExchangeAnswer answer = LeftOut();
+  answer.record.included[1].origin_step = 3;
+  pipeline_->Answer(0, answer, &effects_);
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("work of rank 1 for step 3"));
+  answer = LeftOut();
+  answer.record.included[1].origin_step = 1;
+  pipeline_->Answer(0, answer, &effects_);
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("out of order"));
+}
 
 }  // namespace
 }  // namespace sluice

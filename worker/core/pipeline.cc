@@ -459,6 +459,24 @@ absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
       answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
 }
 
+// Of what a record includes: in (rank, step) order; only with a quorum of another step.
+absl::Status Pipeline::CheckPlace(const ClosingRecord& record, size_t i) const {
+  const Included& included = record.included[i];
+  const auto place = [](const Included& of) { return std::pair(of.rank, of.origin_step); };
+  if (included.rank >= options_.world_size ||
+      (i > 0 && place(included) <= place(record.included[i - 1]))) {
+    return absl::InvalidArgumentError(absl::StrCat("its record lists rank ", included.rank,
+                                                   " out of order or of no worker (",
+                                                   options_.world_size, " workers)"));
+  }
+  if (included.origin_step == record.step) return absl::OkStatus();
+  if (options_.quorum && included.origin_step < record.step && !included.skipped) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("its record lists work of rank ", included.rank,
+                                                 " for step ", included.origin_step));
+}
+
 absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const {
   const ClosingRecord& record = answer.record;
   if (record.step != answer.step || record.bundle != answer.bundle ||
@@ -471,14 +489,10 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
   bool own = false;
   for (size_t i = 0; i < record.included.size(); ++i) {
     const Included& included = record.included[i];
-    if (included.rank >= options_.world_size ||
-        (i > 0 && included.rank <= record.included[i - 1].rank)) {
-      return absl::InvalidArgumentError(absl::StrCat("its record lists rank ", included.rank,
-                                                     " out of order or of no worker (",
-                                                     options_.world_size, " workers)"));
-    }
+    const absl::Status placed = CheckPlace(record, i);
+    if (!placed.ok()) return placed;
     if (!included.skipped) ++contributed;
-    if (included.rank != options_.sender.rank) continue;
+    if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
     own = true;
     if (included.checksum != flight.checksum) {
       return absl::DataLossError(
@@ -486,7 +500,7 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
                           included.checksum, flight.checksum));
     }
   }
-  if (!own) {
+  if (!own && !options_.quorum) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
   }

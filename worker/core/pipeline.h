@@ -39,6 +39,8 @@ struct PipelineOptions {
   // newest that there are: nothing, frames of several publications, or the parameters themselves.
   // Buffers are exchanged in step 0 alone, and codecs observe nothing.
   bool lockstep = true;
+  // A step may close without this worker, which was late: its work is in a later one then.
+  bool quorum = false;
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
@@ -228,6 +230,7 @@ class Pipeline {
                            const ExchangeAnswer& answer) const;
   absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
   absl::Status CheckSteps(uint64_t own_version, size_t chunks, const ExchangeAnswer& answer) const;
+  absl::Status CheckPlace(const ClosingRecord& record, size_t i) const;
   absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
   void Fail(absl::Status status, Effects* effects);
 

@@ -27,6 +27,7 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
     options.replay_bytes = session.checkpoint.replay_limit;
   }
   options.average_buffers_every = session.average_buffers_every;
+  options.quorum = session.quorum;
   return options;
 }
 
@@ -138,7 +139,6 @@ void LiveSession::CarryOut(const Pipeline::Effects& effects) {
                            StepsName(replay->from, replay->to), "; sending ",
                            replay->from == replay->to ? "it again" : "them again");
     } else {
-      last_progress_ = clock_.Now();
       step_changed_.SignalAll();
     }
   }
@@ -185,6 +185,7 @@ absl::Status LiveSession::Lost(absl::Status status) const {
 }
 
 absl::Status LiveSession::BeginStep() {
+  last_progress_ = clock_.Now();
   if (!status_.ok()) return status_;
   if (leaving_) return absl::FailedPreconditionError("this worker has left the job");
   if (!begun_) {
@@ -240,7 +241,10 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
     }
   }
   // The strand may still read gradients that the caller is about to change.
+  waiting_ = true;
   while ((status_.ok() && pipeline_.step_open()) || encoding_) step_changed_.Wait(&mutex_);
+  waiting_ = false;
+  last_progress_ = clock_.Now();
   if (!status_.ok()) return status_;
   begun_ = false;
   has_result_ = true;
@@ -293,6 +297,7 @@ absl::Status LiveSession::MayApply() const {
 }
 
 absl::Status LiveSession::Applied(absl::Time started, absl::Status status) {
+  last_progress_ = clock_.Now();
   if (!status.ok()) return FailLocked(std::move(status));
   if (pipeline_.step() > 0) {
     counters_.decode_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
@@ -340,7 +345,7 @@ void LiveSession::FinishCheckpoints() {
 void LiveSession::Report(const Progress& progress) {
   MutexLock lock(&mutex_);
   progress_ = progress;
-  reported_ = clock_.Now();
+  reported_ = last_progress_ = clock_.Now();
 }
 
 void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
@@ -394,7 +399,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
   const absl::Time now = clock_.Now();
-  request.set_seconds_since_progress(absl::ToDoubleSeconds(now - last_progress_));
+  request.set_seconds_since_progress(waiting_ ? 0 : absl::ToDoubleSeconds(now - last_progress_));
   v1::WorkerProgress* progress = request.mutable_progress();
   progress->set_step(progress_.step);
   progress->set_total_steps(progress_.total_steps);

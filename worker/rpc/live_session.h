@@ -127,7 +127,8 @@ class LiveSession final : public ShardStream::Events {
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, in Wait.
   absl::Time last_heartbeat_ ABSL_GUARDED_BY(mutex_);
   TrafficCounters at_last_heartbeat_ ABSL_GUARDED_BY(mutex_);
   uint64_t hash_step_ ABSL_GUARDED_BY(mutex_) = 0;

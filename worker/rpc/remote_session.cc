@@ -341,6 +341,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.compression = spec.compression;
   options.average_buffers_every = spec.average_buffers_every;
   options.lockstep = InLockstep(spec.mode);
+  options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
   options.wait_limit = spec.server.wait_limit;
   options.join_timeout = spec.server.join_timeout;

@@ -26,6 +26,7 @@ struct RemoteSessionOptions {
   CompressionSpec compression;
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; equal for all ranks.
   bool lockstep = true;  // False: of a mode in which workers do not wait for each other.
+  bool quorum = false;   // Steps close without those who are late.
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
   CheckpointSpec checkpoint;

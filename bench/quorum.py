@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What one slow worker costs, with and without a quorum: sluice-server and four synthetic_workers, one of which stands
+still most of the time (SIGSTOP and SIGCONT, in turns of some milliseconds).
+
+usage: quorum.py [options]
+  --bin FOLDER       of the programs (build/release/bin)
+  --compute MS       of a step, in each worker (20)
+  --slow TIMES       how much slower the last worker is (4)
+  --grace MS         that a quorum waits for the others (2)
+  --seconds S        of each turn (6)
+  --pairs N          of turns with and without a quorum (3)
+  --uplink SPEC      (topk:1%+int4)
+  --json FILE        all figures
+"""
+import argparse
+import json
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+import urllib.request
+
+from survival import Worker
+
+HERE = pathlib.Path(__file__).resolve().parent
+WORKERS = 4
+PERIOD = 0.02  # Seconds of one turn of standing still and going on.
+
+JOB = """\
+name: quorum-bench
+workers: {workers}
+shards: 1
+model: {{name: mlp, hidden: [64]}}
+data: {{format: synthetic, limit: 1000, test_limit: 128}}
+batch_size_per_worker: 16
+steps: 1000000
+optimizer: {{name: sgd, lr: 0.01}}
+compression: {{uplink: "{uplink}", downlink: int8}}
+{quorum}
+"""
+
+
+class SlowedDown:
+    """Lets a process run for one part in `times` of the time."""
+
+    def __init__(self, process, times):
+        self.process, self.times, self.over = process, times, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        while not self.over.is_set():
+            self.process.send_signal(signal.SIGSTOP)
+            time.sleep(PERIOD * (1 - 1 / self.times))
+            self.process.send_signal(signal.SIGCONT)
+            time.sleep(PERIOD / self.times)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+
+
+def free_port():
+    import socket
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def metric(port, name):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if line.startswith(name + "{"))
+
+
+def turn(options, folder, quorum):
+    """Steps per second of the fastest worker, of the slow one, and what the shard counted."""
+    folder.mkdir()
+    job = folder / "job.yaml"
+    keys = f"quorum: {WORKERS - 1}\ngrace: {options.grace}ms" if quorum else ""
+    job.write_text(JOB.format(workers=WORKERS, uplink=options.uplink, quorum=keys))
+    port, http = free_port(), free_port()
+    with open(folder / "log", "w") as log:
+        server = subprocess.Popen(
+            [options.bin / "sluice-server", "--job", job, "--shard", "0", "--listen", f"127.0.0.1:{port}", "--http-listen",
+             f"127.0.0.1:{http}"], stdout=log, stderr=log)
+        workers = []
+        try:
+            for rank in range(WORKERS):
+                workers.append(Worker([options.bin / "synthetic_worker", "--job", job, "--coordinator",
+                                       f"127.0.0.1:{port}", "--rank", str(rank), "--steps", "1000000",
+                                       "--compute-ms", str(options.compute)], log))
+            for worker in workers:
+                worker.wait_for_step(5)
+            slowed = SlowedDown(workers[-1].process, options.slow)
+            time.sleep(1)
+            begin = [worker.last() for worker in workers]
+            late = metric(http, "sluice_late_contributions_total")
+            time.sleep(options.seconds)
+            end = [worker.last() for worker in workers]
+            late = metric(http, "sluice_late_contributions_total") - late
+            slowed.end()
+        finally:
+            for process in [server] + [worker.process for worker in workers]:
+                process.kill()
+                process.wait()
+    speeds = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in zip(begin, end)]
+    return {"quorum": quorum, "steps_per_second": speeds[0], "slow_steps_per_second": speeds[-1],
+            "late_per_second": late / options.seconds}
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
+    parser.add_argument("--compute", type=float, default=20)
+    parser.add_argument("--slow", type=float, default=4)
+    parser.add_argument("--grace", type=float, default=2)
+    parser.add_argument("--seconds", type=float, default=6)
+    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--uplink", default="topk:1%+int4")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for pair in range(options.pairs):
+            for quorum in (False, True):
+                rows.append(turn(options, pathlib.Path(folder) / f"{pair}-{quorum}", quorum))
+                print("{0:>11}: {steps_per_second:6.1f} steps/s, the slow worker takes part in {late_per_second:5.1f} "
+                      "bundles/s late".format(f"{WORKERS - 1} of {WORKERS}" if quorum else "all", **rows[-1]), flush=True)
+    ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(rows[::2], rows[1::2])]
+    print(f"with a quorum {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps({"turns": rows, "ratios": ratios}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

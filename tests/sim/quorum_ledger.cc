@@ -1,0 +1,303 @@
+#include "tests/sim/quorum_ledger.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compress/frame.h"
+#include "tests/sim/sim_data.h"
+
+namespace sluice {
+namespace {
+
+std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
+  return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
+}
+
+bool IsSame(const SavedCompressor& a, const SavedCompressor& b) {
+  return a.chunks == b.chunks && a.groups == b.groups;
+}
+
+}  // namespace
+
+QuorumLedger::QuorumLedger(const SurvivalOptions& options, const TensorTable& table,
+                           const Layout& layout)
+    : options_(options), table_(table), layout_(layout) {}
+
+QuorumLedger::ShardModel QuorumLedger::MakeModel(uint32_t shard) const {
+  ShardModel model;
+  const CompressionSpec& compression = options_.compression;
+  const std::vector<ChunkConfig> uplinks =
+      ChunkConfigs(compression, table_, layout_, Direction::kUplink);
+  std::vector<ChunkConfig> downlinks =
+      ChunkConfigs(compression, table_, layout_, Direction::kDownlink);
+  std::vector<uint32_t> counts;
+  std::vector<ChunkConfig> own;
+  for (const Bundle& bundle : layout_.bundles[shard]) {
+    for (const uint32_t id : bundle.chunks) {
+      if (options_.rule.has_value()) {
+        downlinks[id].spec.compensator = {.id = CompensatorId::kNone};
+      }
+      own.push_back(downlinks[id]);
+      counts.push_back(layout_.chunks[id].count);
+      model.aggregators[id] = MakeAggregator(uplinks[id], options_.ranks);
+    }
+  }
+  model.downlink.emplace(
+      own, Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+  if (options_.rule.has_value()) {
+    model.replica.emplace(*UpdateRule::Create(*options_.rule), counts);
+  }
+  return model;
+}
+
+ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
+  ShardSnapshot saved;
+  saved.downlink = model->downlink->Save();
+  size_t local = 0;
+  for (const Bundle& bundle : layout_.bundles[shard]) {
+    for (const uint32_t id : bundle.chunks) {
+      saved.aggregators.push_back(SaveFields(model->aggregators[id]->State()));
+      if (model->replica.has_value()) saved.replica.push_back(model->replica->Save(local));
+      ++local;
+    }
+  }
+  return saved;
+}
+
+void QuorumLedger::Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const {
+  Check(model->downlink->Restore(snapshot.downlink).ok(), "what was saved is restored");
+  size_t local = 0;
+  for (const Bundle& bundle : layout_.bundles[shard]) {
+    for (const uint32_t id : bundle.chunks) {
+      Check(RestoreFields(snapshot.aggregators[local], model->aggregators[id]->State()).ok(),
+            "what was saved is restored");
+      if (model->replica.has_value()) {
+        Check(model->replica->Restore(local, snapshot.replica[local]).ok(), "as above");
+      }
+      ++local;
+    }
+  }
+}
+
+void QuorumLedger::Begin(uint32_t term, uint32_t written_in_term, uint64_t step) {
+  if (terms_.contains(term)) return;
+  Term& begun = terms_[term];
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    begun.shards.push_back(MakeModel(shard));
+    begun.shards[shard].step = step == 0 ? (HasStepZero(options_) ? 0 : 1) : step + 1;
+    if (step == 0) continue;
+    const auto written = written_.find({written_in_term, step, shard});
+    if (written == written_.end()) {
+      return Violate(absl::StrCat("term ", term, " goes on from step ", step, " of term ",
+                                  written_in_term, ", which shard ", shard, " has not written"));
+    }
+    Restore(written->second, shard, &begun.shards[shard]);
+  }
+  const auto hash = hashes_.find({written_in_term, step});
+  if (step > 0 && hash != hashes_.end()) hashes_[{term, step}] = hash->second;
+}
+
+void QuorumLedger::Sent(uint32_t shard, const Exchange& exchange) {
+  const auto term = terms_.find(exchange.sender.term);
+  if (term == terms_.end() || exchange.keys_only) return;
+  const uint32_t rank = exchange.sender.rank;
+  const uint32_t checksum = BundleChecksum(exchange.frames);
+  const auto [at, first] = term->second.work.try_emplace(
+      {shard, exchange.bundle, rank, exchange.step},
+      Work{.frames = exchange.frames, .skip = exchange.skip, .checksum = checksum, .in_step = {}});
+  if (first || (at->second.skip == exchange.skip && at->second.checksum == checksum)) return;
+  Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
+                       Name(exchange.step, shard, exchange.bundle)));
+}
+
+// Of the lowest rank's work for the step itself; of late work where there is no other.
+float QuorumLedger::RateOf(const ClosingRecord& record) const {
+  uint64_t step = 0;
+  for (const Included& included : record.included) {
+    if (included.skipped) continue;
+    if (included.origin_step == record.step) return SimRate(record.step);
+    if (step == 0) step = included.origin_step;
+  }
+  return SimRate(step);
+}
+
+bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer& answer) {
+  const ClosingRecord& record = answer.record;
+  const std::string name = Name(record.step, shard, record.bundle);
+  uint32_t n = 0;
+  uint32_t own = 0;
+  std::pair<uint32_t, uint64_t> before = {0, 0};
+  for (const Included& included : record.included) {
+    const std::pair<uint32_t, uint64_t> place = {included.rank, included.origin_step};
+    if (&included != record.included.data() && place <= before) {
+      Violate(absl::StrCat(name, ": its record is out of order"));
+      return false;
+    }
+    before = place;
+    const auto work = term->work.find({shard, record.bundle, included.rank, included.origin_step});
+    if (work == term->work.end() || work->second.checksum != included.checksum ||
+        work->second.skip != included.skipped) {
+      Violate(absl::StrCat(name, ": includes what rank ", included.rank, " has not sent for step ",
+                           included.origin_step));
+      return false;
+    }
+    if (work->second.in_step.has_value()) {
+      Violate(absl::StrCat(name, ": rank ", included.rank, "'s work of step ", included.origin_step,
+                           " is in step ", *work->second.in_step, " too"));
+      return false;
+    }
+    work->second.in_step = record.step;
+    if (!included.skipped) ++n;
+    if (included.origin_step == record.step) {
+      ++own;
+    } else {
+      ++late_;
+    }
+  }
+  const uint32_t least = record.step == 0 ? options_.ranks : options_.quorum;
+  if (own < least || record.n != n) {
+    Violate(absl::StrCat(name, ": closed with ", own, " ranks and n = ", record.n, " of ", n));
+  }
+  const bool updates = options_.rule.has_value() && record.step > 0 && n > 0;
+  if (record.rate != (updates ? RateOf(record) : 0)) {
+    Violate(absl::StrCat(name, ": an update at rate ", record.rate));
+  }
+  if (own < options_.ranks) ++left_out_;
+  return true;
+}
+
+// All bundles of a step close before any of the next.
+void QuorumLedger::Advance(uint32_t shard, uint64_t step, ShardModel* model) const {
+  (void)shard;
+  for (; model->step < step; ++model->step) {
+    if (model->step > 0) model->downlink->EndStep(model->step);
+  }
+}
+
+void QuorumLedger::Closed(uint32_t shard, const ExchangeAnswer& answer) {
+  const auto found = terms_.find(answer.record.term);
+  if (found == terms_.end()) return;
+  Term& term = found->second;
+  const BundleKey key{answer.step, shard, answer.bundle};
+  if (!term.closed.emplace(key, answer.record).second) return;
+  if (!CheckRecord(&term, shard, answer)) return;
+  Advance(shard, answer.step, &term.shards[shard]);
+  if (Recompute(&term, shard, answer.record) == answer.results) return;
+  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
+                       answer.record.term, " than its record gives"));
+}
+
+std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
+                                                 const ClosingRecord& record) {
+  ShardModel& model = term->shards[shard];
+  size_t local = 0;
+  for (uint32_t bundle = 0; bundle < record.bundle; ++bundle) {
+    local += layout_.bundles[shard][bundle].chunks.size();
+  }
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][record.bundle].chunks;
+  std::vector<std::string> results;
+  for (size_t i = 0; i < chunks.size() && record.n > 0; ++i, ++local) {
+    const uint32_t id = chunks[i];
+    std::vector<float> sum(layout_.chunks[id].count);
+    for (const Included& included : record.included) {
+      if (included.skipped) continue;
+      const Work& work = term->work.at({shard, record.bundle, included.rank, included.origin_step});
+      if (record.step == 0) {
+        results.push_back(work.frames[i]);
+        Check(DecodeAddFrames(FrameBytes(work.frames[i]), absl::MakeSpan(sum)).ok(), "decodes");
+        continue;
+      }
+      model.aggregators[id]->Add({{.sender = included.rank, .frame = FrameBytes(work.frames[i])}},
+                                 absl::MakeSpan(sum));
+    }
+    if (record.step == 0) {
+      if (model.replica.has_value()) model.replica->Set(local, sum);
+      continue;
+    }
+    model.aggregators[id]->Close(record.n, absl::MakeSpan(sum));
+    if (model.replica.has_value()) {
+      model.replica->Update(local, RateOf(record), sum);
+      const absl::Span<const float> owed = model.replica->Owed(local);
+      sum.assign(owed.begin(), owed.end());
+    }
+    std::vector<std::byte> frame;
+    Check(model.downlink->Encode(local, record.step, sum, &frame).ok(), "means are finite");
+    model.downlink->Observe(local, frame);
+    model.aggregators[id]->AppendShared(&frame);
+    results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+    if (model.replica.has_value()) model.replica->Publish(local, FrameBytes(results.back()));
+  }
+  return results;
+}
+
+void QuorumLedger::Told(uint32_t shard, const ExchangeAnswer& answer) {
+  const auto term = terms_.find(answer.record.term);
+  if (term == terms_.end()) return;
+  const auto closed = term->second.closed.find({answer.step, shard, answer.bundle});
+  if (closed != term->second.closed.end() && closed->second == answer.record &&
+      BundleChecksum(answer.results) == answer.record.result_checksum) {
+    return;
+  }
+  Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
+                       answer.record.term));
+}
+
+// Nothing that was sent up to its step is left for later, and all of it is in the state.
+void QuorumLedger::Wrote(uint32_t shard, const ShardSnapshot& snapshot) {
+  const auto term = terms_.find(snapshot.term);
+  if (term == terms_.end()) return;
+  for (const auto& [key, work] : term->second.work) {
+    const auto& [of_shard, bundle, rank, step] = key;
+    if (of_shard != shard || step > snapshot.step || work.in_step.has_value() || work.skip) {
+      continue;
+    }
+    Violate(absl::StrCat("the checkpoint of step ", snapshot.step, " lacks rank ", rank,
+                         "'s work of ", Name(step, shard, bundle)));
+  }
+  ShardModel& model = term->second.shards[shard];
+  Advance(shard, snapshot.step + 1, &model);
+  ShardSnapshot saved = Save(shard, &model);
+  if (!IsSame(saved.downlink, snapshot.downlink) || saved.aggregators != snapshot.aggregators ||
+      saved.replica != snapshot.replica) {
+    Violate(absl::StrCat("the checkpoint of step ", snapshot.step, " of shard ", shard,
+                         " is not what its records give"));
+  }
+  written_[{snapshot.term, snapshot.step, shard}] = std::move(saved);
+}
+
+void QuorumLedger::Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash) {
+  const auto [at, first] = hashes_.try_emplace({term, step}, parameters_hash);
+  if (first || at->second == parameters_hash) return;
+  Violate(absl::StrCat("rank ", rank, " has other parameters after step ", step,
+                       " than another in term ", term));
+}
+
+void QuorumLedger::CheckAllIncluded(uint32_t shard, uint32_t term) {
+  const auto found = terms_.find(term);
+  if (found == terms_.end()) return;
+  for (const auto& [key, work] : found->second.work) {
+    const auto& [of_shard, bundle, rank, step] = key;
+    if (of_shard != shard || work.skip || work.in_step.has_value()) continue;
+    Violate(
+        absl::StrCat("rank ", rank, "'s work of ", Name(step, shard, bundle), " is in no step"));
+  }
+}
+
+absl::Span<const float> QuorumLedger::DownlinkResidual(uint32_t shard, uint32_t term,
+                                                       uint32_t chunk) const {
+  const ShardModel& model = terms_.at(term).shards[shard];
+  size_t local = 0;
+  for (const Bundle& bundle : layout_.bundles[shard]) {
+    for (const uint32_t id : bundle.chunks) {
+      if (id == chunk) {
+        return model.replica.has_value() ? model.replica->Owed(local)
+                                         : model.downlink->residual(local);
+      }
+      ++local;
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice

@@ -1,0 +1,91 @@
+// QuorumLedger: what a job whose steps may close without some ranks must keep to. Who is included
+// depends on what came when, so that there is no one way to hold it against: instead it keeps book.
+// Every piece of work is in exactly one closed bundle; every result is recomputed from its record
+// and what was sent; all ranks are equal wherever they have been.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "compress/aggregator.h"
+#include "compress/compressor.h"
+#include "job/exchange.h"
+#include "job/layout.h"
+#include "job/snapshot.h"
+#include "server/rules/replica.h"
+#include "tests/sim/reference.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+
+class QuorumLedger {
+ public:
+  QuorumLedger(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
+
+  // The term goes on from the checkpoint after `step` that an earlier term wrote; 0: from nothing.
+  void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);
+  // Of work, all but keys; also again.
+  void Sent(uint32_t shard, const Exchange& exchange);
+  // In the order in which the shard closes.
+  void Closed(uint32_t shard, const ExchangeAnswer& answer);
+  // What somebody is told must be what was closed.
+  void Told(uint32_t shard, const ExchangeAnswer& answer);
+  void Wrote(uint32_t shard, const ShardSnapshot& snapshot);
+  void Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash);
+  // At the end, when what waits was taken into a last step.
+  void CheckAllIncluded(uint32_t shard, uint32_t term);
+  absl::Span<const float> DownlinkResidual(uint32_t shard, uint32_t term, uint32_t chunk) const;
+
+  // Taken by whoever asks.
+  std::vector<std::string> TakeViolations() { return std::exchange(violations_, {}); }
+  uint64_t late() const { return late_; }          // Included in a later step.
+  uint64_t left_out() const { return left_out_; }  // Bundles that closed without some rank.
+
+ private:
+  // A shard's arithmetic, done again.
+  struct ShardModel {
+    std::optional<Compressor> downlink;
+    std::map<uint32_t, std::unique_ptr<Aggregator>> aggregators;  // By chunk.
+    std::optional<Replica> replica;                               // By chunk.
+    uint64_t step = 0;                                            // That closes.
+  };
+  struct Work {
+    std::vector<std::string> frames;
+    bool skip = false;
+    uint32_t checksum = 0;
+    std::optional<uint64_t> in_step;  // That included it.
+  };
+  using WorkKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;  // Shard, bundle, rank, step.
+  struct Term {
+    std::vector<ShardModel> shards;
+    std::map<WorkKey, Work> work;
+    std::map<BundleKey, ClosingRecord> closed;
+  };
+
+  ShardModel MakeModel(uint32_t shard) const;
+  ShardSnapshot Save(uint32_t shard, ShardModel* model) const;
+  void Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const;
+  float RateOf(const ClosingRecord& record) const;
+  bool CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer& answer);
+  void Advance(uint32_t shard, uint64_t step, ShardModel* model) const;
+  std::vector<std::string> Recompute(Term* term, uint32_t shard, const ClosingRecord& record);
+  void Violate(std::string what) { violations_.push_back(std::move(what)); }
+
+  const SurvivalOptions& options_;
+  const TensorTable& table_;
+  const Layout& layout_;
+  std::map<uint32_t, Term> terms_;
+  std::map<std::tuple<uint32_t, uint64_t, uint32_t>, ShardSnapshot> written_;  // Term, step, shard.
+  std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;  // Of parameters, by term and step.
+  uint64_t late_ = 0;
+  uint64_t left_out_ = 0;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace sluice
