@@ -197,6 +197,7 @@ void AsyncShard::Begin(const Exchange& exchange) {
   BundlePlan& plan = plan_.bundles[exchange.bundle];
   BundleState& state = states_[exchange.bundle];
   state.begun = true;
+  state.parameters = {.rank = 0, .origin_step = 0, .checksum = BundleChecksum(exchange.frames)};
   plan.version = 1;
   if (plan.buffers) {
     state.buffers = exchange.frames;
@@ -324,6 +325,13 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> ans
   const bool has_newest = answer->base_version == plan.version;
   if (!plan.buffers && has_newest && Updates(answer->bundle) + 1 > plan.version) {
     Publish(answer->bundle, out);
+  }
+  if (answer->step == 0) {
+    // Of rank 0's parameters, whoever asks.
+    std::vector<Included>& included = answer->record.included;
+    if (included.front().rank == 0) included.clear();
+    included.insert(included.begin(), states_[answer->bundle].parameters);
+    answer->record.n = 1;
   }
   Bring(answer.get());
   answer->record.result_checksum = BundleChecksum(answer->results);

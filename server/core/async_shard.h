@@ -78,6 +78,7 @@ class AsyncShard final : public Shard {
   };
   struct BundleState {
     bool begun = false;         // The parameters are there.
+    Included parameters;        // As rank 0 sent them.
     uint64_t least = 0;         // Of places' `next`.
     uint64_t oldest = 1;        // Version that it began with.
     std::vector<Place> places;  // By rank.

@@ -110,8 +110,14 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
     EXPECT_TRUE(result->exact);
     EXPECT_EQ(result->version, 1u);
     EXPECT_THAT(DecodedFrame(result->results.at(0), 2), ElementsAre(100, 100));
+    EXPECT_EQ(result->record.n, 1u) << "rank 0's";
+    EXPECT_EQ(result->record.included[0].rank, 0u);
+    EXPECT_EQ(result->record.included[0].checksum,
+              BundleChecksum(Contribution(0, 0, 0, 100).frames));
   }
   EXPECT_EQ(std::get<Reply>(effects[1]).stream, 2u);
+  ASSERT_THAT(results[1]->record.included, SizeIs(2));
+  EXPECT_TRUE(results[1]->record.included[1].skipped);
   EXPECT_EQ(shard.Ask(SkipOf(2, 0, 0)).version, 1u) << "who is late";
 }
 

@@ -133,6 +133,9 @@ std::string AsyncMirror::Compare(const BundleMirror& bundle, const AsyncShard& s
 std::string AsyncMirror::CheckResult(uint32_t rank, const ExchangeAnswer& answer) const {
   const BundleMirror& bundle = bundles_[answer.bundle];
   const std::string place = PlaceIn(rank, answer.step, answer.bundle);
+  if (answer.step == 0) {
+    return answer.record.n == 1 ? "" : absl::StrCat(place, ": parameters of nobody");
+  }
   if (answer.record.included.size() != 1 || answer.record.included[0].rank != rank) {
     return absl::StrCat(place, ": a record of others");
   }
@@ -141,7 +144,7 @@ std::string AsyncMirror::CheckResult(uint32_t rank, const ExchangeAnswer& answer
   if (!bundle.buffers && !bundle.versions.contains(answer.version)) {
     return absl::StrCat(place, ": told of version ", answer.version, ", which never was");
   }
-  if (answer.step == 0 || answer.record.n == 0) return "";
+  if (answer.record.n == 0) return "";
   const uint64_t base = answer.base_version == 0 ? bundle.oldest : answer.base_version;
   const uint64_t at = bundle.versions.at(base).updates + answer.staleness;
   if (at < bundle.updates.size()) {
