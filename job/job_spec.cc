@@ -156,6 +156,10 @@ std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
   return std::nullopt;
 }
 
+uint32_t RankLimit(const JobSpec& spec) {
+  return spec.membership == "elastic" ? spec.max_workers : spec.workers;
+}
+
 bool SendsWeights(const JobSpec& spec) {
   if (spec.mode == "local_sgd") return true;
   return (spec.mode == "async" || spec.mode == "ssp") && spec.optimizer.on == "workers";

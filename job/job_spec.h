@@ -142,6 +142,9 @@ struct JobSpec {
   uint64_t seed = 0;
   CompressionSpec compression;
   std::string membership = "fixed";
+  // elastic: bounds of how many workers there are; `workers` begin.
+  uint32_t min_workers = 1;
+  uint32_t max_workers = 1;
   uint32_t staleness = 0;           // ssp
   bool staleness_aware_lr = false;  // async, ssp
   // local_sgd
@@ -165,6 +168,9 @@ struct JobSpec {
 // none: they keep none and publish means, which each worker's optimizer takes. Of workers that send
 // changes of weights (SendsWeights) it is one for a gradient of the other sign.
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec);
+
+// Ranks are below this number.
+uint32_t RankLimit(const JobSpec& spec);
 
 // Whether workers do steps of their own and send how far these have brought them.
 bool SendsWeights(const JobSpec& spec);

@@ -51,6 +51,7 @@ class Completer {
   void CheckModelTakesData(const std::string& model, const std::string& format);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckMode(const v1::JobSpec& job);
+  void CheckMembership(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
   void CheckSupport(const v1::JobSpec& job);
@@ -261,8 +262,32 @@ void Completer::CheckMode(const v1::JobSpec& job) {
   if (job.has_grace() && !job.has_quorum()) Fail("grace", "needs a quorum");
 }
 
+void Completer::CheckMembership(const v1::JobSpec& job) {
+  if (job.membership() != "elastic") {
+    for (const auto& [name, given] : {std::pair("min_workers", job.has_min_workers()),
+                                      std::pair("max_workers", job.has_max_workers())}) {
+      if (given) Fail(name, "belongs to membership elastic; remove it");
+    }
+    return;
+  }
+  if (job.min_workers() > job.workers()) {
+    Fail("min_workers",
+         absl::StrCat("is ", job.min_workers(), ", and only ", job.workers(), " begin (workers)"));
+  }
+  if (job.has_max_workers() && job.max_workers() < job.workers()) {
+    Fail("max_workers",
+         absl::StrCat("is ", job.max_workers(), ", and ", job.workers(), " begin (workers)"));
+  }
+  if (!job.has_checkpoint() || job.checkpoint().replay_limit() == 0) {
+    Fail("membership",
+         "elastic needs a `checkpoint` section with a replay_limit above 0: newcomers begin with "
+         "the newest checkpoint and go through the results since");
+  }
+}
+
 void Completer::CheckTogether(const v1::JobSpec& job) {
   CheckMode(job);
+  CheckMembership(job);
   CheckWidth(job.model());
   CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());

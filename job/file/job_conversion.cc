@@ -158,6 +158,8 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
   spec.membership = job.membership();
+  spec.max_workers = job.has_max_workers() ? job.max_workers() : job.workers();
+  if (job.has_min_workers()) spec.min_workers = job.min_workers();
   spec.staleness = job.staleness();
   spec.staleness_aware_lr = job.staleness_aware_lr();
   if (job.has_sync_every()) spec.sync_every = job.sync_every();

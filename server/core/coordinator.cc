@@ -333,6 +333,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     if (furthest_step_ > restore_step_) absl::StrAppend(&how, " (was at ", furthest_step_, ")");
   }
   phase_ = JobPhase::kRunning;
+  if (options_.elastic.has_value()) began_with_ = PresentRanks();
   for (Member& member : members_) {
     if (!member.present) continue;
     member.heard = now;
@@ -376,6 +377,7 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
                   .heartbeat = options_.heartbeat,
                   .server_incarnation = options_.server_incarnation,
                   .learner = member.learner};
+  if (restore_step == restore_step_) grant.members = began_with_;
   for (const ShardSeat& seat : seats_) {
     grant.shards.push_back({.shard = seat.arrival.shard,
                             .address = seat.arrival.address,

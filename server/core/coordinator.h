@@ -114,6 +114,7 @@ struct JoinGrant {
   uint64_t server_incarnation = 0;
   // It joins others who are further, with the parameters of the checkpoint and nothing owed.
   bool learner = false;
+  std::vector<uint32_t> members{};  // As JoinReply has them.
 };
 
 struct ShardArrival {
@@ -408,6 +409,7 @@ class Coordinator {
   std::string WhoIsMissing() const;
   std::string WhoIsLost() const;
   uint32_t Present() const;
+  std::vector<uint32_t> PresentRanks() const;
 
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
@@ -503,8 +505,9 @@ class Coordinator {
   std::string last_rollback_;
   uint32_t repairs_ = 0;
   std::string last_repair_;
-  uint32_t begin_with_ = 0;    // Elastic: so many are waited for.
-  uint64_t lost_workers_ = 0;  // Elastic: removed, with what they owed.
+  uint32_t begin_with_ = 0;           // Elastic: so many are waited for.
+  std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
+  uint64_t lost_workers_ = 0;         // Elastic: removed, with what they owed.
   RecoveryClass told_class_ = RecoveryClass::kNone;
   uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
   // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.

@@ -125,13 +125,18 @@ std::string Coordinator::WhyNoLearners() const {
   return WhyNoReexecution();
 }
 
-// Learners that are here when a checkpoint is named come past its step, too.
-void Coordinator::ExpectPresentRanks() {
-  if (!options_.elastic.has_value()) return;
+std::vector<uint32_t> Coordinator::PresentRanks() const {
   std::vector<uint32_t> ranks;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {
     if (members_[rank].present) ranks.push_back(rank);
   }
+  return ranks;
+}
+
+// Learners that are here when a checkpoint is named come past its step, too.
+void Coordinator::ExpectPresentRanks() {
+  if (!options_.elastic.has_value()) return;
+  std::vector<uint32_t> ranks = PresentRanks();
   (void)book_.Expect(std::move(ranks));  // No part of it is there yet, or it waits for a shard's.
 }
 

@@ -106,7 +106,7 @@ class OpenBundle {
   const uint32_t quorum_;
   SumPool* const pool_;
   const size_t elements_;
-  std::vector<Arrival> arrivals_;  // By rank.
+  std::vector<Arrival> arrivals_;               // By rank.
   std::map<uint32_t, std::vector<Late>> late_;  // By rank.
   size_t arrived_ = 0;
   size_t summed_ = 0;           // Ranks below it are summed.

@@ -19,8 +19,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   absl::StatusOr<ShardPlan> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
   if (options.quorum > 0) {
-    plan->reserved_bytes +=
-        sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
+    plan->reserved_bytes += sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
   }
   const absl::Status room = CheckMemory(options, *plan);
   if (!room.ok()) return room;
@@ -29,8 +28,8 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
     options.log = {.bytes = std::min(options.replay_bytes, left), .steps = kNoStepLimit};
   }
   if (options.quorum > 0) {
-    options.log.bytes = std::min(
-        options.log.bytes, options.max_memory - plan->reserved_bytes - WindowBytes(options));
+    options.log.bytes = std::min(options.log.bytes,
+                                 options.max_memory - plan->reserved_bytes - WindowBytes(options));
   }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));

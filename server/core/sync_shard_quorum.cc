@@ -80,9 +80,9 @@ void SyncShard::HandleLate(StreamId stream, Exchange exchange, const ExchangeAns
   SendResult(stream, std::move(answer), out);
 }
 
-// Into the oldest open step of its bundle. There may be some of its rank in there: if it had to wait
-// for that to close, two ranks that were left out of different bundles, or by different shards,
-// could wait for steps that close with none but the other.
+// Into the oldest open step of its bundle. There may be some of its rank in there: if it had to
+// wait for that to close, two ranks that were left out of different bundles, or by different
+// shards, could wait for steps that close with none but the other.
 void SyncShard::TakeLate(Exchange exchange, uint32_t checksum) {
   ++stats_.late_contributions;
   const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;

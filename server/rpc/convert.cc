@@ -317,6 +317,8 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.lease)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.heartbeat)));
   reply->set_server_incarnation(grant.server_incarnation);
+  reply->set_learner(grant.learner);
+  reply->mutable_members()->Add(grant.members.begin(), grant.members.end());
 }
 
 namespace {

@@ -59,7 +59,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   CoordinatorOptions out{.job_name = job.name,
                          .job_hash = job.hash,
                          .software_version = options.software_version,
-                         .world_size = job.workers,
+                         .world_size = RankLimit(job),
                          .shards = job.shards,
                          .layout = job.compression.layout,
                          .shards_update = ShardOptimizer(job).has_value(),
@@ -71,6 +71,9 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .join_timeout = job.server.join_timeout,
                          .job_uid = options.job_uid,
                          .server_incarnation = options.server_incarnation};
+  if (job.membership == "elastic") {
+    out.elastic = {.start = job.workers, .least = job.min_workers};
+  }
   if (folder == nullptr) return out;
   out.checkpoint_every = job.checkpoint.every;
   out.checkpoint_keep = job.checkpoint.keep;

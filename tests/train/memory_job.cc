@@ -133,6 +133,9 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
     for (uint32_t tensor = trained; tensor < table_.size(); ++tensor) means_[tensor].clear();
   }
   result.checkpoint_due = checkpoint_every_ > 0 && step_ % checkpoint_every_ == 0;
+  for (const auto& [since, members] : members_since_) {
+    if (step_ >= since) result.members = members;
+  }
   if (step_ == late_step_) result.steps_behind = steps_behind_;
   if (!non_finite_tensor_.empty()) {
     result.bundles_skipped_here = 1;

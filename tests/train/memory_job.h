@@ -84,6 +84,10 @@ class MemoryJob::RankSession final : public Session {
   const std::map<uint64_t, std::string>& saved() const { return saved_; }          // By step.
   const std::vector<CheckpointFile>& saved_files() const { return saved_files_; }  // The last.
   // Before Join.
+  // From this step on these ranks take part, as the session tells.
+  void MembersSince(uint64_t step, std::vector<uint32_t> members) {
+    members_since_[step] = std::move(members);
+  }
   void AverageBuffersEvery(uint64_t steps) { average_buffers_every_ = steps; }
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
@@ -110,6 +114,7 @@ class MemoryJob::RankSession final : public Session {
   std::vector<Progress> progress_;
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
+  std::map<uint64_t, std::vector<uint32_t>> members_since_;
   uint64_t average_buffers_every_ = 100;
   uint64_t checkpoint_every_ = 0;
   uint64_t restored_step_ = 0;

@@ -500,7 +500,7 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
                           included.checksum, flight.checksum));
     }
   }
-  if (!own && !options_.quorum) {
+  if (!own && !options_.quorum && !options_.elastic) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
   }
@@ -538,6 +538,11 @@ StepResult Pipeline::Result() const {
       result.n_min = result.bundles == 0 ? n : std::min(result.n_min, n);
       result.n_max = std::max(result.n_max, n);
       ++result.bundles;
+    }
+  }
+  if (options_.elastic) {
+    for (const Included& included : shards_[0].flights[0].record.included) {
+      if (included.origin_step == step_) result.members.push_back(included.rank);
     }
   }
   // At their own pace nobody is late: after a rollback the shards may have the steps of all

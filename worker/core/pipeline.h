@@ -41,6 +41,7 @@ struct PipelineOptions {
   bool lockstep = true;
   // A step may close without this worker, which was late: its work is in a later one then.
   bool quorum = false;
+  bool elastic = false;  // Workers come and go: a result may be of others alone.
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be

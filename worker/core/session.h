@@ -32,6 +32,9 @@ struct JoinInfo {
   // `rank % restored_world_size` gave.
   std::string restored{};
   uint32_t restored_world_size = 0;  // Ranks that wrote it.
+  // Where workers come and go: the ranks that take part in first_step, as far as they are known;
+  // empty: `restored` has to say.
+  std::vector<uint32_t> members{};
 };
 
 // What a step was made of, summed over bundles; those of buffers count only where it says so.
@@ -50,6 +53,9 @@ struct StepResult {
   // One of this worker's that was not finite, so that it and others with it went without this
   // worker; empty: none.
   std::string first_skipped_buffer{};
+  // Ranks that took part, where workers come and go: as shard 0 closed its first bundle, so that
+  // all ranks see the same. Else empty.
+  std::vector<uint32_t> members{};
   // Steps after this one that closed without this worker, which was late: Skip them to catch up.
   uint64_t steps_behind = 0;
   // Of jobs that do not wait for each other: updates by others between the parameters that this

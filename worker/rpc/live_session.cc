@@ -22,6 +22,7 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   options.parameters_agree = membership.parameters_agree;
   options.window_bytes = membership.window_bytes;
   options.lockstep = session.lockstep;
+  options.elastic = session.elastic;
   // In what order shards took what was sent before is in nobody's memory but theirs.
   if (session.checkpoint.enabled() && session.lockstep) {
     options.replay_bytes = session.checkpoint.replay_limit;

@@ -88,6 +88,14 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   for (const v1::CheckpointPart& part : reply.restore_parts()) {
     membership.restore_parts.push_back(TakePart(part));
   }
+  membership.learner = reply.learner();
+  membership.members = {reply.members().begin(), reply.members().end()};
+  for (size_t i = 0; i < membership.members.size(); ++i) {
+    const uint32_t member = membership.members[i];
+    if (member < reply.world_size() && (i == 0 || membership.members[i - 1] < member)) continue;
+    return Refuse(
+        absl::StrCat("members out of order, or a rank ", member, " of ", reply.world_size()));
+  }
   membership.window_bytes = reply.window_bytes();
   membership.lease = absl::Milliseconds(reply.lease_ms());
   membership.heartbeat = absl::Milliseconds(reply.heartbeat_ms());

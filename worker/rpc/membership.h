@@ -29,6 +29,8 @@ struct Membership {
   uint64_t restore_step = 0;                    // Of the job checkpoint to begin with; 0: none.
   uint32_t restore_world_size = 0;              // Ranks that wrote it.
   std::vector<CheckpointPart> restore_parts{};  // As JoinReply has them.
+  bool learner = false;                         // As JoinReply has it.
+  std::vector<uint32_t> members{};              // Likewise, ascending.
   uint64_t window_bytes = 0;
   absl::Duration lease;
   absl::Duration heartbeat;

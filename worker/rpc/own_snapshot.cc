@@ -1,5 +1,6 @@
 #include "worker/rpc/own_snapshot.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,7 +33,7 @@ absl::StatusOr<WorkerSnapshot> ReadState(const SnapshotSource& source, const Che
 }  // namespace
 
 absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t step,
-                                            const Sender& sender) {
+                                            const Sender& sender, bool elastic) {
   if (dir.empty()) {
     return absl::FailedPreconditionError(
         "this worker's job file has no checkpoint.dir: give all servers and workers of a job the "
@@ -56,6 +57,7 @@ absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t ste
   source.world_size = manifest->world_size;
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
     absl::StatusOr<CheckpointPart> part = FindPart(*manifest, WorkerPartName(rank, manifest->term));
+    if (!part.ok() && elastic) continue;
     if (!part.ok()) return part.status();
     source.states.push_back(*std::move(part));
   }
@@ -90,6 +92,24 @@ absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const 
   result.rank = sender.rank;
   result.uplink = *std::move(uplink);
   return result;
+}
+
+absl::StatusOr<WorkerSnapshot> ReadElasticSnapshot(const SnapshotSource& source,
+                                                   const Sender& sender, bool learner) {
+  for (uint32_t rank = learner ? 0 : sender.rank; rank < source.world_size; ++rank) {
+    const auto own = std::find_if(
+        source.states.begin(), source.states.end(),
+        [&](const CheckpointPart& part) { return part.name == WorkerPartName(rank, part.term); });
+    if (!learner && own == source.states.end()) return ReadElasticSnapshot(source, sender, true);
+    if (own == source.states.end()) continue;
+    absl::StatusOr<WorkerSnapshot> state = ReadState(source, *own, sender.job_uid, rank);
+    if (!state.ok() || !learner) return state;
+    state->rank = sender.rank;
+    state->uplink = SavedCompressor();
+    return state;
+  }
+  return absl::DataLossError(
+      absl::StrCat("the manifest of step ", source.step, " lists no rank's state"));
 }
 
 }  // namespace sluice

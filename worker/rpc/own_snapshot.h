@@ -16,21 +16,29 @@ namespace sluice {
 // Where states of ranks after one step are to be read.
 struct SnapshotSource {
   uint64_t step = 0;
-  uint32_t world_size = 0;             // Ranks that wrote it.
-  std::vector<CheckpointPart> states;  // Of the one rank that is asked for, or of all, by rank.
+  uint32_t world_size = 0;  // Ranks that wrote it.
+  // Of the one rank that is asked for, or of all that wrote one, by rank.
+  std::vector<CheckpointPart> states;
   std::function<absl::StatusOr<std::string>(const CheckpointPart&)> read;
 };
 
 // In a folder that the servers and workers share. DATA_LOSS: the checkpoint is damaged, and where;
 // one from before may be whole. Any other error is not the checkpoint's: no such folder here,
 // another run's, a newer version's.
+// `elastic`: some ranks may have written none.
 absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t step,
-                                            const Sender& sender);
+                                            const Sender& sender, bool elastic);
 
 // As `sender`'s rank of `world_size` begins. Of another world size: all begin with the mean of what
 // the uplinks remembered (compress/compressor_mean.h), and rank r with the rest as rank r modulo
 // their number had it. One state at a time is in memory beside what it gives. Errors as above.
 absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const Sender& sender,
                                             uint32_t world_size);
+
+// The same in a job whose workers come and go: the rank's own state, or, of a learner and of a rank
+// that wrote none, the lowest rank's without its uplink: who was not there owes nothing, and what a
+// learner's rank owed at that step it may have sent since.
+absl::StatusOr<WorkerSnapshot> ReadElasticSnapshot(const SnapshotSource& source,
+                                                   const Sender& sender, bool learner);
 
 }  // namespace sluice

@@ -158,7 +158,8 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
   info_ = {.rank = options_.rank,
            .world_size = membership->world_size,
            .first_step = membership->first_step,
-           .parameters_agree = membership->parameters_agree};
+           .parameters_agree = membership->parameters_agree,
+           .members = membership->members};
   auto live = std::make_unique<LiveSession>(options_, table, *membership);
   {
     MutexLock lock(&mutex_);
@@ -175,7 +176,8 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
 absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& membership) const {
   StoreClient* const store = live_->store();
   if (store == nullptr) {
-    return FindInFolder(options_.checkpoint.dir, membership.restore_step, membership.sender);
+    return FindInFolder(options_.checkpoint.dir, membership.restore_step, membership.sender,
+                        options_.elastic);
   }
   return SnapshotSource{.step = membership.restore_step,
                         .world_size = membership.restore_world_size,
@@ -187,9 +189,12 @@ absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& me
 
 absl::Status RemoteSession::Restore(const Membership& membership) {
   const absl::StatusOr<SnapshotSource> source = FindSnapshots(membership);
-  const absl::Status status =
-      source.ok() ? RestoreFrom(ReadSnapshot(*source, membership.sender, membership.world_size))
-                  : source.status();
+  absl::Status status = source.status();
+  if (source.ok()) {
+    status = RestoreFrom(options_.elastic
+                             ? ReadElasticSnapshot(*source, membership.sender, membership.learner)
+                             : ReadSnapshot(*source, membership.sender, membership.world_size));
+  }
   if (status.ok()) {
     info_.restored_step = membership.restore_step;
     info_.restored_world_size = source->world_size;
@@ -221,7 +226,10 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
 
 absl::Status RemoteSession::RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot) {
   if (!snapshot.ok()) return snapshot.status();
-  if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
+  // Of another rank's state there is none.
+  if (!snapshot->uplink.chunks.empty()) {
+    if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
+  }
   info_.restored = std::move(snapshot->trainer);
   return absl::OkStatus();
 }
@@ -343,6 +351,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.lockstep = InLockstep(spec.mode);
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
+  options.elastic = spec.membership == "elastic";
   options.wait_limit = spec.server.wait_limit;
   options.join_timeout = spec.server.join_timeout;
   options.connect_timeout = spec.server.connect_timeout;

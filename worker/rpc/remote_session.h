@@ -30,6 +30,7 @@ struct RemoteSessionOptions {
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
   CheckpointSpec checkpoint;
+  bool elastic = false;  // Workers come and go.
   std::string software_version;
   std::shared_ptr<const Transport> transport = Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.

@@ -124,6 +124,7 @@ absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
   done->checkpoint_due = result->checkpoint_due;
   done->steps_behind = result->steps_behind;
   done->staleness = result->staleness;
+  done->members = result->members;
   return absl::OkStatus();
 }
 

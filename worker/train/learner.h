@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,6 +44,7 @@ struct LearnerStep {
   bool checkpoint_due = false;
   uint64_t steps_behind = 0;
   uint64_t staleness = 0;
+  std::vector<uint32_t> members{};  // As StepResult has them.
 };
 
 // Used from the thread that trains. What LibTorch throws leaves it.

@@ -34,7 +34,8 @@ absl::Status TrainingRun::Prepare() {
       Learner::Create(spec_, rank_, data_->sets.training->shape(), session_, &logger_);
   if (!learner.ok()) return learner.status();
   learner_ = *std::move(learner);
-  sampler_ = std::make_unique<ShardSampler>(SamplerOptions());
+  for (uint32_t rank = 0; rank < spec_.workers; ++rank) members_.push_back(rank);
+  sampler_ = std::make_shared<const ShardSampler>(SamplerOptions());
   total_steps_ = TotalSteps();
   logger_.Info("model ", spec_.model.name, " with ", learner_->parameters(), " parameters; ",
                data_->sets.training->size(), " training samples, ", sampler_->steps_per_epoch(),
@@ -45,8 +46,9 @@ absl::Status TrainingRun::Prepare() {
 
 ShardSamplerOptions TrainingRun::SamplerOptions() const {
   return {.samples = data_->sets.training->size(),
-          .ranks = spec_.workers,
-          .rank = rank_,
+          .ranks = static_cast<uint32_t>(members_.size()),
+          .rank = static_cast<uint32_t>(std::find(members_.begin(), members_.end(), rank_) -
+                                        members_.begin()),
           .batch_size = spec_.batch_size_per_worker,
           .passes_per_step = spec_.gradient_accumulation_steps,
           .seed = spec_.seed};
@@ -73,16 +75,30 @@ uint64_t TrainingRun::TotalSteps() const {
 void TrainingRun::RestoreDeal(const TrainingCursor& cursor) {
   deal_step_ = cursor.deal_step;
   deal_offset_ = cursor.deal_offset;
-  if (cursor.ranks == spec_.workers || cursor.ranks == 0) return;
-  ShardSamplerOptions before = SamplerOptions();
-  before.ranks = cursor.ranks;
-  before.rank = 0;
-  deal_offset_ = ShardSampler(before).OffsetAfter(deal_offset_, step_ - deal_step_);
-  deal_step_ = step_;
-  logger_.Info("the checkpoint is of ", cursor.ranks, " workers; ",
+  std::vector<uint32_t> now = std::exchange(members_, cursor.members);
+  if (members_.empty()) {
+    for (uint32_t rank = 0; rank < cursor.ranks; ++rank) members_.push_back(rank);
+  }
+  if (spec_.membership == "elastic") now = joined_.members.empty() ? members_ : joined_.members;
+  const auto before = members_.size();
+  DealTo(std::move(now));
+  if (before == members_.size()) return;
+  logger_.Info("the checkpoint is of ", before, " workers; ",
                data_->sets.training->size() - deal_offset_, " of ", data_->sets.training->size(),
-               " samples of this pass over the data are left for the ", spec_.workers,
+               " samples of this pass over the data are left for the ", members_.size(),
                " that are here now");
+}
+
+void TrainingRun::DealTo(std::vector<uint32_t> members) {
+  if (members.size() != members_.size()) {
+    ShardSamplerOptions before = SamplerOptions();
+    before.rank = 0;
+    deal_offset_ = ShardSampler(before).OffsetAfter(deal_offset_, step_ - deal_step_);
+    deal_step_ = step_;
+  }
+  members_ = std::move(members);
+  sampler_ = std::make_shared<const ShardSampler>(SamplerOptions());
+  total_steps_ = TotalSteps();
 }
 
 absl::Status TrainingRun::Join() {
@@ -106,7 +122,6 @@ absl::Status TrainingRun::Restore() {
   step_ = cursor.step;
   epoch_ = cursor.epoch;
   RestoreDeal(cursor);
-  total_steps_ = TotalSteps();
   if (rounds_.After(cursor.step) != joined_.restored_step || cursor.step > total_steps_) {
     return absl::InvalidArgumentError(
         absl::StrCat("the checkpoint after exchange ", joined_.restored_step,
@@ -122,9 +137,10 @@ absl::Status TrainingRun::Restore() {
 absl::Status TrainingRun::SaveCheckpoint() {
   TrainingCursor cursor = {.step = step_,
                            .epoch = epoch_,
-                           .ranks = spec_.workers,
+                           .ranks = static_cast<uint32_t>(members_.size()),
                            .deal_step = deal_step_,
                            .deal_offset = deal_offset_};
+  if (spec_.membership == "elastic") cursor.members = members_;
   results_.AddTo(&cursor, clock_.Now());
   std::vector<CheckpointFile> files;
   if (rank_ == 0) files.push_back({"parameters.pt", learner_->FormatParameters()});
@@ -136,14 +152,9 @@ absl::Status TrainingRun::Train() {
   // A checkpoint after an epoch's last step comes before its end.
   bool within_epoch = joined_.restored_step > 0;
   while (step_ < total_steps_ || within_epoch) {
-    const uint64_t steps = sampler_->StepsAfter(deal_offset_);
-    BatchStream batches(data_->sets.training.get(), sampler_.get(), StreamOptions(steps));
     if (!within_epoch) results_.BeginEpoch();
     within_epoch = false;
-    for (uint64_t i = step_ - deal_step_; i < steps && step_ < total_steps_; ++i) {
-      if (stopped()) return absl::CancelledError("stopped");
-      if (absl::Status status = TrainStep(&batches, i); !status.ok()) return status;
-    }
+    if (absl::Status status = TrainEpoch(); !status.ok()) return status;
     results_.EndEpoch(++epoch_);
     deal_step_ = step_;
     deal_offset_ = 0;
@@ -151,6 +162,21 @@ absl::Status TrainingRun::Train() {
     if (absl::Status status = EvaluateNow(); !status.ok()) return status;
   }
   results_.Stop(clock_.Now());
+  return absl::OkStatus();
+}
+
+// What is left of it: one deal, and another whenever workers come or go.
+absl::Status TrainingRun::TrainEpoch() {
+  do {
+    const std::shared_ptr<const ShardSampler> sampler = sampler_;
+    const uint64_t steps = sampler->StepsAfter(deal_offset_);
+    BatchStream batches(data_->sets.training.get(), sampler.get(), StreamOptions(steps));
+    for (uint64_t i = step_ - deal_step_; i < steps && step_ < total_steps_; ++i) {
+      if (stopped()) return absl::CancelledError("stopped");
+      if (absl::Status status = TrainStep(&batches, i); !status.ok()) return status;
+      if (sampler != sampler_) break;
+    }
+  } while (step_ < total_steps_ && step_ - deal_step_ < sampler_->StepsAfter(deal_offset_));
   return absl::OkStatus();
 }
 
@@ -172,11 +198,13 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
   FinishedStep finished{.step = step_,
                         .samples = done->samples,
                         .learning_rate = plan.rate,
-                        .begins_epoch = step_of_deal == 0,
+                        .begins_epoch = step_of_deal == 0 && deal_offset_ == 0,
                         .breaks_left = BreaksLeft()};
   if (done->had_samples) finished.loss = done->loss;
   if (plan.exchanges) finished.staleness = done->staleness;
   results_.CountStep(finished);
+  // Before the checkpoint, which tells who takes part in the step after it.
+  if (!done->members.empty() && done->members != members_) DealTo(done->members);
   if (done->checkpoint_due) {
     if (absl::Status status = SaveCheckpoint(); !status.ok()) return status;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -51,6 +52,9 @@ class TrainingRun {
   BatchStreamOptions StreamOptions(uint64_t steps) const;
   uint64_t TotalSteps() const;
   void RestoreDeal(const TrainingCursor& cursor);
+  // Who is dealt samples from the next step on; what is left of the epoch's deck goes to them.
+  void DealTo(std::vector<uint32_t> members);
+  absl::Status TrainEpoch();
   bool stopped() const { return options_.stop != nullptr && options_.stop->load(); }
   absl::Status TrainStep(BatchStream* batches, uint64_t step_of_deal);
   // Of the shards' update after a step that has `rate` by the schedule.
@@ -76,9 +80,10 @@ class TrainingRun {
   std::shared_ptr<const TrainingData> data_;
   JoinInfo joined_;
   std::unique_ptr<Learner> learner_;
-  std::unique_ptr<ShardSampler> sampler_;
+  std::shared_ptr<const ShardSampler> sampler_;  // Of the deal.
   TrainingResults results_;
   uint64_t total_steps_ = 0;
+  std::vector<uint32_t> members_;  // Ranks that are dealt samples, ascending.
 
   uint64_t step_ = 0;  // Finished ones.
   uint64_t epoch_ = 0;

@@ -15,10 +15,11 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kVersion = 3;
+constexpr int64_t kVersion = 4;
 
-// Whole numbers and fractions of a cursor, in this order in the bytes.
+// Whole numbers and fractions of a cursor, in this order in the bytes. After so many come members.
 constexpr size_t kIntegers = 15;
+constexpr int64_t kMembersMax = 1 << 16;
 constexpr size_t kFractions = 10;
 
 at::Tensor BytesTensor(absl::string_view bytes) {
@@ -79,21 +80,22 @@ absl::Status RestoreModel(const c10::impl::GenericDict& saved, const NamedTensor
 }
 
 at::Tensor Integers(const TrainingCursor& cursor) {
-  const std::vector<int64_t> values = {static_cast<int64_t>(cursor.step),
-                                       static_cast<int64_t>(cursor.epoch),
-                                       static_cast<int64_t>(cursor.samples),
-                                       static_cast<int64_t>(cursor.skipped),
-                                       int64_t{cursor.skipped_in_a_row},
-                                       static_cast<int64_t>(cursor.epoch_loss_count),
-                                       cursor.evaluation.has_value() ? 1 : 0,
-                                       static_cast<int64_t>(cursor.traffic.bytes_up),
-                                       static_cast<int64_t>(cursor.traffic.bytes_down),
-                                       static_cast<int64_t>(cursor.traffic.steps),
-                                       int64_t{cursor.ranks},
-                                       static_cast<int64_t>(cursor.deal_step),
-                                       static_cast<int64_t>(cursor.deal_offset),
-                                       cursor.best.has_value() ? 1 : 0,
-                                       static_cast<int64_t>(cursor.best.value_or(BestTest{}).step)};
+  std::vector<int64_t> values = {static_cast<int64_t>(cursor.step),
+                                 static_cast<int64_t>(cursor.epoch),
+                                 static_cast<int64_t>(cursor.samples),
+                                 static_cast<int64_t>(cursor.skipped),
+                                 int64_t{cursor.skipped_in_a_row},
+                                 static_cast<int64_t>(cursor.epoch_loss_count),
+                                 cursor.evaluation.has_value() ? 1 : 0,
+                                 static_cast<int64_t>(cursor.traffic.bytes_up),
+                                 static_cast<int64_t>(cursor.traffic.bytes_down),
+                                 static_cast<int64_t>(cursor.traffic.steps),
+                                 int64_t{cursor.ranks},
+                                 static_cast<int64_t>(cursor.deal_step),
+                                 static_cast<int64_t>(cursor.deal_offset),
+                                 cursor.best.has_value() ? 1 : 0,
+                                 static_cast<int64_t>(cursor.best.value_or(BestTest{}).step)};
+  values.insert(values.end(), cursor.members.begin(), cursor.members.end());
   return at::tensor(values, at::kLong);
 }
 
@@ -110,7 +112,8 @@ at::Tensor Fractions(const TrainingCursor& cursor) {
 
 absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractions,
                            TrainingCursor* cursor) {
-  if (integers.numel() != int64_t{kIntegers} || fractions.numel() != int64_t{kFractions} ||
+  const int64_t members = integers.numel() - int64_t{kIntegers};
+  if (members < 0 || members > kMembersMax || fractions.numel() != int64_t{kFractions} ||
       integers.scalar_type() != at::kLong || fractions.scalar_type() != at::kDouble) {
     return absl::InvalidArgumentError("the saved training state's counters are not as written");
   }
@@ -133,6 +136,10 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   cursor->ranks = static_cast<uint32_t>(whole[10]);
   cursor->deal_step = static_cast<uint64_t>(whole[11]);
   cursor->deal_offset = static_cast<uint64_t>(whole[12]);
+  cursor->members.clear();
+  for (int64_t i = 0; i < members; ++i) {
+    cursor->members.push_back(static_cast<uint32_t>(whole[int64_t{kIntegers} + i]));
+  }
   cursor->evaluation.reset();
   if (whole[6] != 0) {
     cursor->evaluation.emplace();

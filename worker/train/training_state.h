@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -28,8 +29,9 @@ struct TrainingCursor {
   // Where the deal that the epoch goes by began: in another than the first of a run with other
   // ranks, within the epoch (shard_sampler.h).
   uint32_t ranks = 1;
-  uint64_t deal_step = 0;    // Finished ones then.
-  uint64_t deal_offset = 0;  // In the epoch's deck.
+  std::vector<uint32_t> members{};  // Which, where workers come and go.
+  uint64_t deal_step = 0;           // Finished ones then.
+  uint64_t deal_offset = 0;         // In the epoch's deck.
   uint64_t samples = 0;
   uint64_t skipped = 0;
   uint32_t skipped_in_a_row = 0;

@@ -15,9 +15,9 @@ constexpr uint64_t kShuffleStream = 0x5348;  // Keeps this use of the seed apart
 }  // namespace
 
 ShardSampler::ShardSampler(const ShardSamplerOptions& options) : options_(options) {
-  Check(options.samples > 0 && options.rank < options.ranks && options.batch_size > 0 &&
+  Check(options.samples > 0 && options.ranks > 0 && options.batch_size > 0 &&
             options.passes_per_step > 0,
-        "a sampler has samples, a rank and a batch size");
+        "a sampler has samples, ranks and a batch size");
 }
 
 uint64_t ShardSampler::StepsAfter(uint64_t offset) const {
@@ -35,6 +35,7 @@ uint64_t ShardSampler::OffsetAfter(uint64_t offset, uint64_t steps) const {
 }
 
 std::vector<uint32_t> ShardSampler::Deal(uint64_t epoch, uint64_t offset) const {
+  if (options_.rank >= options_.ranks) return {};
   std::vector<uint32_t> deck(options_.samples);
   std::iota(deck.begin(), deck.end(), 0u);
   CounterRandom random(options_.seed, kShuffleStream, epoch);

@@ -11,7 +11,7 @@ namespace sluice {
 struct ShardSamplerOptions {
   uint32_t samples = 0;  // Of the whole training set; at least 1.
   uint32_t ranks = 1;
-  uint32_t rank = 0;
+  uint32_t rank = 0;             // One that is not below `ranks` is dealt nothing.
   uint32_t batch_size = 1;       // Of one pass.
   uint32_t passes_per_step = 1;  // Backward passes that make one step.
   uint64_t seed = 0;
