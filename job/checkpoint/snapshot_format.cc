@@ -28,7 +28,9 @@ namespace sluice {
 namespace {
 
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
-constexpr uint16_t kVersion = 2;
+// What is written says the least version that has all of it.
+constexpr uint16_t kFirstVersion = 1;
+constexpr uint16_t kVersion = 2;  // Of shards that keep parameters: with their last two sections.
 constexpr size_t kHeaderSize = 28;
 constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
 constexpr size_t kSectionHeaderSize = 16;
@@ -48,12 +50,19 @@ enum class SectionId : uint32_t {
 constexpr SectionId kShardSections[] = {SectionId::kIdentity,   SectionId::kVersions,
                                         SectionId::kCompressor, SectionId::kAggregators,
                                         SectionId::kReplica,    SectionId::kClocks};
+constexpr size_t kFirstShardSections = 4;  // Of the first version.
 constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
                                          SectionId::kTrainer};
 
 constexpr size_t kIdentitySize = 24;
 constexpr size_t kChunkFixedSize = 24;  // Without its state.
 constexpr size_t kListFixedSize = 10;   // Without name and numbers.
+
+absl::Span<const SectionId> SectionsOf(Kind kind, uint16_t version) {
+  if (kind == Kind::kWorker) return kWorkerSections;
+  const absl::Span<const SectionId> all = kShardSections;
+  return version == kFirstVersion ? all.first(kFirstShardSections) : all;
+}
 
 const char* KindName(Kind kind) { return kind == Kind::kShard ? "shard" : "worker"; }
 
@@ -190,13 +199,13 @@ void AppendIdentity(uint64_t job_uid, uint64_t step, uint32_t term, uint32_t num
 // The whole file lies in one string, reserved once; sections are written in place.
 class FileWriter {
  public:
-  FileWriter(Kind kind, size_t sections, size_t payload_size)
-      : size_(kHeaderSize + kSectionHeaderSize * sections + payload_size) {
+  FileWriter(Kind kind, uint16_t version, size_t payload_size)
+      : size_(kHeaderSize + kSectionHeaderSize * SectionsOf(kind, version).size() + payload_size) {
     out_.reserve(size_);
     out_.append(kMagic, sizeof(kMagic));
-    Append(kVersion, &out_);
+    Append(version, &out_);
     Append(kind, &out_);
-    Append(static_cast<uint32_t>(sections), &out_);
+    Append(static_cast<uint32_t>(SectionsOf(kind, version).size()), &out_);
     Append(uint64_t{0}, &out_);
     Append(uint32_t{0}, &out_);
   }
@@ -235,7 +244,8 @@ absl::Status Damaged(absl::string_view what) {
 // Payloads by section, every checksum seen to be right.
 using Sections = std::map<SectionId, absl::Span<const std::byte>>;
 
-absl::Status CheckHeader(absl::string_view bytes, Kind kind, size_t sections) {
+// Gives the version.
+absl::StatusOr<uint16_t> CheckHeader(absl::string_view bytes, Kind kind) {
   if (bytes.size() < sizeof(kMagic) || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0) {
     const std::string start(bytes.substr(0, sizeof(kMagic)));
     return absl::InvalidArgumentError(
@@ -253,9 +263,9 @@ absl::Status CheckHeader(absl::string_view bytes, Kind kind, size_t sections) {
   if (reader.Read<uint32_t>() != Crc32c(AsBytes(bytes).first(kHeaderChecked))) {
     return Damaged("the checksum of its header is another");
   }
-  if (version != kVersion) {
+  if (version < kFirstVersion || version > kVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the snapshot is of version ", version, ", this program reads version ",
+        absl::StrCat("the snapshot is of version ", version, ", this program reads up to version ",
                      kVersion, "; go on with a program as new as the one that wrote it"));
   }
   if (found_kind != static_cast<uint16_t>(kind)) {
@@ -266,19 +276,20 @@ absl::Status CheckHeader(absl::string_view bytes, Kind kind, size_t sections) {
   if (file_size != bytes.size()) {
     return Damaged(absl::StrCat("it has ", bytes.size(), " bytes, its header says ", file_size));
   }
+  const size_t sections = SectionsOf(kind, version).size();
   if (found_sections != sections) {
     return Damaged(absl::StrCat("it has ", found_sections, " sections, should have ", sections));
   }
-  return absl::OkStatus();
+  return version;
 }
 
-absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind,
-                                      absl::Span<const SectionId> ids) {
-  absl::Status fits = CheckHeader(bytes, kind, ids.size());
-  if (!fits.ok()) return fits;
+// Of those that the file's version has.
+absl::StatusOr<Sections> ReadSections(absl::string_view bytes, Kind kind) {
+  const absl::StatusOr<uint16_t> version = CheckHeader(bytes, kind);
+  if (!version.ok()) return version.status();
   Sections sections;
   absl::Span<const std::byte> rest = AsBytes(bytes).subspan(kHeaderSize);
-  for (const SectionId id : ids) {
+  for (const SectionId id : SectionsOf(kind, *version)) {
     ByteReader reader(rest);
     const auto found = reader.Read<uint32_t>();
     const auto checksum = reader.Read<uint32_t>();
@@ -436,11 +447,13 @@ absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t
 
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.downlink);
-  FileWriter file(Kind::kShard, std::size(kShardSections),
-                  kIdentitySize +
-                      (snapshot.versions.size() + snapshot.clocks.size()) * sizeof(uint64_t) +
-                      SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators) +
-                      SizeOf(snapshot.replica));
+  const bool keeps_parameters = !snapshot.replica.empty() || !snapshot.clocks.empty();
+  size_t size = kIdentitySize + snapshot.versions.size() * sizeof(uint64_t) +
+                SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators);
+  if (keeps_parameters) {
+    size += SizeOf(snapshot.replica) + snapshot.clocks.size() * sizeof(uint64_t);
+  }
+  FileWriter file(Kind::kShard, keeps_parameters ? kVersion : kFirstVersion, size);
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.shard, out);
   });
@@ -451,6 +464,7 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
                [&](std::string* out) { AppendCompressor(snapshot.downlink, specs, out); });
   file.Section(SectionId::kAggregators,
                [&](std::string* out) { AppendStates(snapshot.aggregators, out); });
+  if (!keeps_parameters) return file.Finish();
   file.Section(SectionId::kReplica, [&](std::string* out) { AppendStates(snapshot.replica, out); });
   file.Section(SectionId::kClocks, [&](std::string* out) {
     for (const uint64_t clock : snapshot.clocks) Append(clock, out);
@@ -460,7 +474,7 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
 
 std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.uplink);
-  FileWriter file(Kind::kWorker, std::size(kWorkerSections),
+  FileWriter file(Kind::kWorker, kFirstVersion,
                   kIdentitySize + SizeOf(snapshot.uplink, specs) + snapshot.trainer.size());
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.rank, out);
@@ -472,7 +486,7 @@ std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
 }
 
 absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
-  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kShard, kShardSections);
+  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kShard);
   if (!sections.ok()) return sections.status();
   ShardSnapshot snapshot;
   absl::Status read = ReadIdentity(*sections, &snapshot, &snapshot.shard);
@@ -487,6 +501,7 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
   read = ReadSection(*sections, SectionId::kAggregators,
                      [&](ByteReader* reader) { return ReadStates(reader, &snapshot.aggregators); });
   if (!read.ok()) return read;
+  if (!sections->contains(SectionId::kReplica)) return snapshot;
   read = ReadSection(*sections, SectionId::kReplica,
                      [&](ByteReader* reader) { return ReadStates(reader, &snapshot.replica); });
   if (!read.ok()) return read;
@@ -497,7 +512,7 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
 }
 
 absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes) {
-  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kWorker, kWorkerSections);
+  const absl::StatusOr<Sections> sections = ReadSections(bytes, Kind::kWorker);
   if (!sections.ok()) return sections.status();
   WorkerSnapshot snapshot;
   absl::Status read = ReadIdentity(*sections, &snapshot, &snapshot.rank);

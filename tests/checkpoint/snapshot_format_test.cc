@@ -152,17 +152,32 @@ TEST(SnapshotFormat, NamesTheDamagedSection) {
   EXPECT_THAT(status.message(), HasSubstr("section trainer"));
 }
 
+TEST(SnapshotFormat, OfShardsThatKeepParametersIsTheSecondVersion) {
+  ShardSnapshot snapshot = SampleShard();
+  EXPECT_EQ(FormatShardSnapshot(snapshot)[8], 1);
+  snapshot.replica = {{{"parameters", {1.5f, -2.0f}}, {"updates", {7, 0}}}, {}};
+  snapshot.clocks = {5, uint64_t{1} << 40};
+  const std::string file = FormatShardSnapshot(snapshot);
+  EXPECT_EQ(file[8], 2);
+  const absl::StatusOr<ShardSnapshot> read = ParseShardSnapshot(file);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, snapshot);
+  for (size_t size = 0; size < file.size(); ++size) {
+    EXPECT_FALSE(ParseShardSnapshot(file.substr(0, size)).ok()) << size;
+  }
+}
+
 TEST(SnapshotFormat, TellsOtherVersionsKindsAndFilesApart) {
   std::string file = FormatShardSnapshot(SampleShard());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseWorkerSnapshot(file).status()));
   EXPECT_THAT(ParseWorkerSnapshot(file).status().message(), HasSubstr("not a worker's snapshot"));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("PK\3\4 something else").status()));
-  Put<uint16_t>(2, 8, &file);
+  Put<uint16_t>(3, 8, &file);
   SealHeader(&file);
   const absl::Status newer = ParseShardSnapshot(file).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(newer));
-  EXPECT_THAT(newer.message(), HasSubstr("version 2"));
+  EXPECT_THAT(newer.message(), HasSubstr("version 3"));
 }
 
 TEST(SnapshotFormat, ACodecOfAnotherProgramIsNamed) {

@@ -200,7 +200,7 @@ TEST(ReportJsonTest, FailureSurvivesAnyBytes) {
 
 TEST(ReportSummaryTest, IsReadable) {
   const std::string text = ReportSummary(*CombineReports(Facts(), TwoWorkers()));
-  EXPECT_THAT(text, HasSubstr("mnist finished in 0:04: 10 steps, 2 workers"));
+  EXPECT_THAT(text, HasSubstr("mnist finished in 0:04: 10 steps, sync, 2 workers"));
   EXPECT_THAT(text, HasSubstr("75.00 %"));
   EXPECT_THAT(text, HasSubstr("50 B per worker and step: 80.0x less than dense fp32, 40.0x"));
 }
