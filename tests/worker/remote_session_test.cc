@@ -58,6 +58,25 @@ void DoStep(Session* session, const std::vector<float>& gradient) {
   }
 }
 
+// A program with a loop of its own that was not made for it.
+TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
+  for (const bool shards_update : {false, true}) {
+    FakeServer server({});
+    RemoteSessionOptions options = Options(server.address());
+    options.shards_update = shards_update;
+    const std::unique_ptr<Session> session = MakeRemoteSession(options);
+    ASSERT_TRUE(session->Join(Table(), "abc").ok());
+    const std::vector<float> gradient = Gradient(1);
+    for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
+    ASSERT_TRUE(session->Wait().ok());
+    std::vector<float> values(kSize);
+    const absl::Status status = shards_update ? session->Apply(0, absl::MakeSpan(values))
+                                              : session->ApplyUpdate(0, absl::MakeSpan(values));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr(shards_update ? "use ApplyUpdate" : "use Apply,"));
+  }
+}
+
 TEST(RemoteSessionTest, StepsAndLeaves) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));

@@ -268,6 +268,7 @@ absl::Status LiveSession::Apply(uint32_t tensor, absl::Span<float> mean) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   absl::Status status = MayApply();
+  if (status.ok() && tensor < TrainedTensors(table_)) status = MayTake(/*update=*/false);
   return Applied(started, status.ok() ? pipeline_.DecodeMean(tensor, mean) : std::move(status));
 }
 
@@ -275,6 +276,7 @@ absl::Status LiveSession::ApplyScaled(uint32_t tensor, float scale, absl::Span<f
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   absl::Status status = MayApply();
+  if (status.ok()) status = MayTake(/*update=*/false);
   return Applied(started,
                  status.ok() ? pipeline_.AddMean(tensor, scale, values) : std::move(status));
 }
@@ -283,6 +285,7 @@ absl::Status LiveSession::ApplyUpdate(uint32_t tensor, absl::Span<float> paramet
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   absl::Status status = MayApply();
+  if (status.ok()) status = MayTake(/*update=*/true);
   return Applied(started,
                  status.ok() ? pipeline_.ApplyUpdate(tensor, parameters) : std::move(status));
 }
@@ -290,6 +293,16 @@ absl::Status LiveSession::ApplyUpdate(uint32_t tensor, absl::Span<float> paramet
 void LiveSession::SetRate(float rate) {
   MutexLock lock(&mutex_);
   pipeline_.SetRate(rate);
+}
+
+// What one job publishes would look like the other's, and train nothing. Step 0 brings parameters.
+absl::Status LiveSession::MayTake(bool update) const {
+  if (update == options_.shards_update || pipeline_.step() == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      update ? "the workers' optimizers do the updates in this job, and a mean is no update: use "
+               "Apply, or optimizer.on: shards"
+             : "the shards do the updates in this job (optimizer.on, or its mode), and publish no "
+               "means: use ApplyUpdate, and no optimizer here");
 }
 
 absl::Status LiveSession::MayApply() const {

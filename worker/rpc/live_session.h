@@ -81,6 +81,7 @@ class LiveSession final : public ShardStream::Events {
   void Flush(const Pipeline::Effects& effects);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayApply() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MayTake(bool update) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Applied(absl::Time started, absl::Status status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FailLocked(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -349,6 +349,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.compression = spec.compression;
   options.average_buffers_every = spec.average_buffers_every;
   options.lockstep = InLockstep(spec.mode);
+  options.shards_update = ShardOptimizer(spec).has_value();
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
   options.elastic = spec.membership == "elastic";

@@ -25,8 +25,9 @@ struct RemoteSessionOptions {
   uint32_t shards = 1;
   CompressionSpec compression;
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; equal for all ranks.
-  bool lockstep = true;  // False: of a mode in which workers do not wait for each other.
-  bool quorum = false;   // Steps close without those who are late.
+  bool lockstep = true;        // False: of a mode in which workers do not wait for each other.
+  bool shards_update = false;  // Results are changes of parameters, not means.
+  bool quorum = false;         // Steps close without those who are late.
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
   CheckpointSpec checkpoint;
