@@ -74,8 +74,9 @@ SavedState Replica::Save(size_t chunk) const {
   if (state.parameters.empty()) return saved;
   saved[kParameters] = state.parameters;
   saved[kPublished] = state.published;
-  saved[kUpdates] = {static_cast<float>(state.updates % kLowUpdates),
-                     static_cast<float>(state.updates / kLowUpdates)};
+  const uint64_t low = state.updates % kLowUpdates;
+  const uint64_t high = state.updates / kLowUpdates;
+  saved[kUpdates] = {static_cast<float>(low), static_cast<float>(high)};
   for (size_t slot = 0; slot < state.slots.size(); ++slot) {
     saved[SlotName(slot)] = state.slots[slot];
   }
