@@ -190,7 +190,7 @@ absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
   const std::vector<at::Tensor>& here = ema->averages();
   bool fits = averages.size() == here.size();
   for (size_t i = 0; fits && i < here.size(); ++i) {
-    const at::Tensor average = averages.get(i);
+    const at::Tensor& average = averages.get(i);
     fits = average.sizes() == here[i].sizes() && average.scalar_type() == at::kFloat;
   }
   if (!fits) {
