@@ -30,4 +30,10 @@ uint32_t BundleChecksum(const Exchange& exchange) {
   return crc;
 }
 
+uint64_t TotalBytes(const std::vector<std::string>& frames) {
+  uint64_t bytes = 0;
+  for (const std::string& frame : frames) bytes += frame.size();
+  return bytes;
+}
+
 }  // namespace sluice

@@ -101,4 +101,7 @@ uint32_t BundleChecksum(const std::vector<std::string>& frames);
 // The same of what an exchange brings, or names by its frames' checksums.
 uint32_t BundleChecksum(const Exchange& exchange);
 
+// Of frames as they travel, in bytes.
+uint64_t TotalBytes(const std::vector<std::string>& frames);
+
 }  // namespace sluice

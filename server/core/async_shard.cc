@@ -10,22 +10,6 @@
 #include "compress/frame.h"
 
 namespace sluice {
-namespace {
-
-uint64_t TotalBytes(const std::vector<std::string>& frames) {
-  uint64_t bytes = 0;
-  for (const std::string& frame : frames) bytes += frame.size();
-  return bytes;
-}
-
-template <size_t kBounds>
-size_t BucketOf(const std::array<double, kBounds>& bounds, double value) {
-  return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), value) -
-                             bounds.begin());
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) {
   if (!options.rule.has_value()) {
     return absl::InvalidArgumentError(
@@ -106,7 +90,7 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, Exchange exchange, 
     gate_.AskFor(stream, exchange, exchange.step, &out);
     return out;
   }
-  LearnCheckpoint(exchange.checkpoint_step, &out);
+  LearnCheckpoint(exchange.checkpoint_step);
   uint64_t& reached = reached_[exchange.sender.rank];
   reached = std::max(reached, exchange.step);
   AnnounceCheckpoint(&out);
@@ -204,10 +188,7 @@ void AsyncShard::Begin(const Exchange& exchange) {
     return;
   }
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    // As workers take them.
-    std::vector<float> values(plan.counts[i]);
-    AddValidFrames(FrameBytes(exchange.frames[i]), absl::MakeSpan(values));
-    plan_.replica->Set(plan.locals[i], values);
+    plan_.replica->SetFrom(plan.locals[i], FrameBytes(exchange.frames[i]));
   }
 }
 
@@ -401,10 +382,8 @@ void AsyncShard::Publish(uint32_t bundle, Effects* out) {
       &frames_);
   if (!encoded.ok()) {
     if (std::exchange(diverged_, true)) return;
-    out->push_back(Alarm{absl::StrCat(
-        "training diverged: after update ", publication.to - 1, " of bundle ", bundle,
-        " parameters on shard ", options_.shard, " are not finite (", encoded.message(),
-        "); lower optimizer.lr, or go on from an earlier checkpoint")});
+    out->push_back(Diverged(
+        options_, absl::StrCat("update ", publication.to - 1, " of bundle ", bundle), encoded));
     return;
   }
   for (size_t i = 0; i < plan.locals.size(); ++i) {

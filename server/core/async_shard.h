@@ -117,7 +117,7 @@ class AsyncShard final : public Shard {
 
   // async_shard_checkpoint.cc.
   void AnnounceCheckpoint(Effects* out);
-  void LearnCheckpoint(uint64_t step, Effects* out);
+  void LearnCheckpoint(uint64_t step);
   void TakeSnapshots(Effects* out);
   std::shared_ptr<const ShardSnapshot> Snapshot(uint64_t step);
   absl::Status Restore(const ShardSnapshot& snapshot);

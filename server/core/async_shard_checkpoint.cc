@@ -48,7 +48,7 @@ absl::Status AsyncShard::CheckCheckpointStep(const Exchange& exchange) const {
                                                ", but none is named more than two steps ahead"));
 }
 
-void AsyncShard::LearnCheckpoint(uint64_t step, Effects*) {
+void AsyncShard::LearnCheckpoint(uint64_t step) {
   const auto at = std::lower_bound(due_.begin(), due_.end(), step);
   if (step == 0 || step < open_step() || (at != due_.end() && *at == step)) return;
   due_.insert(at, step);

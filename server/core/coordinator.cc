@@ -429,7 +429,9 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   if (!member.left && !leave.finished && options_.elastic.has_value() &&
       phase_ == JobPhase::kRunning && Present() > options_.elastic->least) {
     Remove({&member},
-           absl::StrCat("left: ", leave.reason.empty() ? "it gave no reason" : leave.reason), out);
+           absl::StrCat(Describe(member),
+                        " left: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
+           out);
     return State();
   }
   if (!member.left && !leave.finished) {

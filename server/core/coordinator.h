@@ -414,9 +414,9 @@ class Coordinator {
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
   void RemoveTheLost(absl::Time now, Effects* out);
-  void Remove(const std::vector<Member*>& members, absl::string_view why, Effects* out);
+  void Remove(const std::vector<Member*>& members, absl::string_view how, Effects* out);
   void AdmitLearners(absl::Time now, Effects* out);
-  std::string WhyNoLearners() const;
+  bool CanTakeLearners() const;
   void ExpectPresentRanks();
   std::string Vacate(const std::vector<Member*>& members);
   void AnnounceMembers(Effects* out);
@@ -428,6 +428,8 @@ class Coordinator {
   void StartReplays(absl::Time now, Effects* out);
   void TellMembers(const ShardSeat& seat, Effects* out);
   void ReplaceWorkers(absl::Time now, Effects* out);
+  // The newcomer that waits for the rank holds it from here on.
+  void SeatSuccessor(Member* member, absl::Time now);
   std::string WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const;
   void AnswerWhenMembersAreKnown(absl::Time now, Effects* out);
   void AwaitTheLost(absl::Time now, Effects* out);

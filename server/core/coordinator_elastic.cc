@@ -26,25 +26,26 @@ bool Coordinator::IsEnough(absl::Time now) const {
 // As long as enough are left the others go on without those who were not heard of for a lease.
 void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
   std::vector<Member*> lost;
+  std::vector<std::string> silent;
+  std::vector<std::string> stalled;
   for (Member& member : members_) {
     if (member.token != 0) member.heard = now;  // Its call waits for our answer.
     if (!member.present || member.left || now - member.heard < options_.lease) continue;
     lost.push_back(&member);
+    if (member.stalled > absl::ZeroDuration()) {
+      stalled.push_back(Stalled(member));
+    } else {
+      silent.push_back(Describe(member));
+    }
   }
   if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
-  const bool stalled = lost[0]->stalled > absl::ZeroDuration();
-  Remove(lost,
-         stalled ? absl::StrCat("lives, but has done nothing for ",
-                                absl::FormatDuration(lost[0]->stalled), " (server.stall_limit)")
-                 : absl::StrCat("was not heard of for ", absl::FormatDuration(options_.lease),
-                                " (server.lease)"),
-         out);
+  Remove(lost, HowLost(silent, stalled), out);
 }
 
-void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view why, Effects* out) {
-  const std::string names = Vacate(members);
-  out->push_back(Notice{absl::StrCat(names, " ", why, "; the job goes on with ", Present(),
-                                     " workers, without what it still owed"),
+void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view how, Effects* out) {
+  (void)Vacate(members);
+  out->push_back(Notice{absl::StrCat(how, "; the job goes on with ", Present(),
+                                     " workers, without what was still owed"),
                         /*warning=*/true});
   AnnounceMembers(out);
 }
@@ -90,7 +91,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
     if (member.present) silent.push_back(&member);
   }
   if (due.empty()) return;
-  if (!WhyNoLearners().empty()) {
+  if (!CanTakeLearners()) {
     // The next checkpoint is what they can begin with.
     if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
     return;
@@ -101,15 +102,8 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   std::vector<std::string> names;
   for (Member* const member : due) {
-    Member learner;
-    learner.present = true;
-    learner.learner = true;
-    learner.heard = now;
-    learner.token = member->successor_token;
-    learner.incarnation = IncarnationOf(member->successor);
-    learner.join = std::move(member->successor);
-    learner.join.table.clear();
-    *member = std::move(learner);
+    SeatSuccessor(member, now);
+    member->learner = true;
     names.push_back(Describe(*member));
   }
   out->push_back(
@@ -118,11 +112,9 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   AnnounceMembers(out);
 }
 
-// Why nobody can begin with the newest checkpoint and go through what came after it; empty: one
-// can.
-std::string Coordinator::WhyNoLearners() const {
-  if (book_.newest() == 0) return "there is no checkpoint yet";
-  return WhyNoReexecution();
+// Somebody can begin with the newest checkpoint and go through what came after it.
+bool Coordinator::CanTakeLearners() const {
+  return book_.newest() > 0 && WhyNoReexecution().empty();
 }
 
 std::vector<uint32_t> Coordinator::PresentRanks() const {
@@ -136,8 +128,7 @@ std::vector<uint32_t> Coordinator::PresentRanks() const {
 // Learners that are here when a checkpoint is named come past its step, too.
 void Coordinator::ExpectPresentRanks() {
   if (!options_.elastic.has_value()) return;
-  std::vector<uint32_t> ranks = PresentRanks();
-  (void)book_.Expect(std::move(ranks));  // No part of it is there yet, or it waits for a shard's.
+  (void)book_.Expect(PresentRanks());  // No part of it is there yet, or it waits for a shard's.
 }
 
 }  // namespace sluice

@@ -139,16 +139,9 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
     const std::string before = Describe(*member);
     const uint32_t rank = member->join.rank;
     book_.WithdrawRank(rank, now);
-    Member replacement;
-    replacement.present = true;
-    replacement.beaten = true;
-    replacement.heard = now;
-    replacement.token = member->successor_token;
-    replacement.incarnation = IncarnationOf(member->successor);
-    replacement.join = std::move(member->successor);
-    replacement.join.table.clear();
-    replacement.replay_from = book_.newest() + 1;
-    *member = std::move(replacement);
+    SeatSuccessor(member, now);
+    member->beaten = true;
+    member->replay_from = book_.newest() + 1;
     CountRepair(
         absl::StrCat(before, " was replaced by ", member->join.host, " pid ", member->join.pid,
                      ", which goes through ", AfterCheckpoint(book_.newest()), " again"),
@@ -157,6 +150,17 @@ void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
   out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
               PersistRun{Record(/*finished=*/false)});
   for (const ShardSeat& seat : seats_) TellMembers(seat, out);
+}
+
+void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
+  Member holder;
+  holder.present = true;
+  holder.heard = now;
+  holder.token = member->successor_token;
+  holder.incarnation = IncarnationOf(member->successor);
+  holder.join = std::move(member->successor);
+  holder.join.table.clear();
+  *member = std::move(holder);
 }
 
 // Why the newcomers cannot go on in this term; empty: they can.

@@ -62,7 +62,7 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   arrival.checksum = checksum;
   arrival.rate = rate;
   arrival.frames = std::move(frames);
-  for (const std::string& frame : arrival.frames) arrival.bytes += frame.size();
+  arrival.bytes = TotalBytes(arrival.frames);
   held_bytes_ += arrival.bytes;
   n_ += arrival.skipped ? 0 : 1;
   first_arrival_ = std::min(first_arrival_, now);
@@ -81,7 +81,7 @@ void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksu
           .rate = rate,
           .bytes = 0,
           .frames = std::move(frames)};
-  for (const std::string& frame : late.frames) late.bytes += frame.size();
+  late.bytes = TotalBytes(late.frames);
   held_bytes_ += late.bytes;
   ++n_;
 }

@@ -18,6 +18,12 @@ absl::Status InvalidRequest(const Exchange& exchange, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(PlaceOf(exchange), ": ", what));
 }
 
+Alarm Diverged(const ShardOptions& options, absl::string_view after, const absl::Status& found) {
+  return {absl::StrCat("training diverged: after ", after, " parameters on shard ", options.shard,
+                       " are not finite (", found.message(),
+                       "); lower optimizer.lr, or go on from an earlier checkpoint")};
+}
+
 ShardGate::ShardGate(const ShardOptions* options, ShardStats* stats)
     : options_(*options),
       stats_(stats),

@@ -19,6 +19,9 @@ std::string PlaceOf(const Exchange& exchange);
 // INVALID_ARGUMENT, with the place.
 absl::Status InvalidRequest(const Exchange& exchange, absl::string_view what);
 
+// That parameters are not finite `after` a step or an update, as an encoder found.
+Alarm Diverged(const ShardOptions& options, absl::string_view after, const absl::Status& found);
+
 class ShardGate {
  public:
   using Effects = std::vector<ShardEffect>;

@@ -1,6 +1,7 @@
 // ShardStats: what one shard counted since its job began, for metrics and pages.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,13 @@ inline constexpr std::array<double, 12> kWaitBoundsSeconds = {0.001, 0.003, 0.01
 
 // Likewise of ShardStats::staleness_counts, in updates.
 inline constexpr std::array<double, 11> kStalenessBounds = {0, 1, 2, 3, 5, 8, 13, 21, 34, 100, 300};
+
+// Which of the buckets that end at `bounds` a value is in.
+template <size_t kBounds>
+size_t BucketOf(const std::array<double, kBounds>& bounds, double value) {
+  return static_cast<size_t>(std::lower_bound(bounds.begin(), bounds.end(), value) -
+                             bounds.begin());
+}
 
 struct ShardStats {
   // Of frames that were admitted, and of result frames once per rank they were sent to; what the

@@ -40,12 +40,6 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
-uint64_t SyncShard::ElementsOf(const std::vector<BundlePlan>& bundles) {
-  uint64_t elements = 0;
-  for (const BundlePlan& bundle : bundles) elements += bundle.elements;
-  return elements;
-}
-
 SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
     : options_(std::move(options)),
       reserved_bytes_(plan.reserved_bytes),
@@ -57,7 +51,7 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
                 {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
       replica_(std::move(plan.replica)),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
-      sums_(ElementsOf(bundles_)),
+      sums_(plan.elements),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
       closed_(bundles_.size()) {
   stats_.elements = plan.trained;
@@ -137,8 +131,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
   open = FindOrOpen(exchange.step, exchange.bundle);
   CountIn(exchange);
   if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
-  uint64_t bytes = 0;
-  for (const std::string& frame : exchange.frames) bytes += frame.size();
+  const uint64_t bytes = TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
@@ -174,7 +167,7 @@ void SyncShard::CountIn(const Exchange& exchange) {
   const BundlePlan& plan = bundles_[exchange.bundle];
   ++stats_.contributions;
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
-  for (const std::string& frame : exchange.frames) stats_.bytes_in += frame.size();
+  stats_.bytes_in += TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   gate_.Accept(exchange.sender.rank);
 }
@@ -194,13 +187,15 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank].unanswered -= open->unanswered(rank);
   }
-  std::shared_ptr<ExchangeAnswer> answer;
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = open->n();
   if (open_step_ == 0) {
-    answer = CloseWithRankZero(bundle, open.get());
-  } else if (replica_.has_value() && !bundles_[bundle].buffers) {
-    answer = CloseWithUpdate(bundle, open.get(), out);
-  } else {
-    answer = CloseWithMean(bundle, open.get(), out);
+    CloseWithRankZero(bundle, open.get(), answer.get());
+  } else if (open->n() > 0 && replica_.has_value() && !bundles_[bundle].buffers) {
+    CloseWithUpdate(bundle, open.get(), answer.get(), out);
+  } else if (open->n() > 0) {
+    CloseWithMean(bundle, open.get(), answer.get(), out);
   }
   answer->outcome = Outcome::kResult;
   answer->step = open_step_;
@@ -224,9 +219,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   if (answer->record.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
   const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
   stats_.wait_seconds += waited;
-  const auto bucket =
-      std::lower_bound(kWaitBoundsSeconds.begin(), kWaitBoundsSeconds.end(), waited);
-  ++stats_.wait_counts[static_cast<size_t>(bucket - kWaitBoundsSeconds.begin())];
+  ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
 
   // A rank may still ask for what it has sent something of.
   uint64_t needed_from = open_step_;
@@ -239,30 +232,19 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   }
 }
 
-std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithRankZero(uint32_t bundle, OpenBundle* open) {
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->record.included = open->IncludedRanks(open_step_);
-  answer->record.n = open->n();
+void SyncShard::CloseWithRankZero(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer) {
   // Its frames as they came: nothing is lost, not even the sign of a zero.
   answer->results = open->TakeFrames(0);
   const BundlePlan& plan = bundles_[bundle];
   Check(answer->results.size() == plan.counts.size(), "rank 0 gave all its parameters");
-  if (!replica_.has_value() || plan.buffers) return answer;
+  if (!replica_.has_value() || plan.buffers) return;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    // As workers take them.
-    std::vector<float> values(plan.counts[i]);
-    AddValidFrames(FrameBytes(answer->results[i]), absl::MakeSpan(values));
-    replica_->Set(plan.locals[i], values);
+    replica_->SetFrom(plan.locals[i], FrameBytes(answer->results[i]));
   }
-  return answer;
 }
 
-std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open,
-                                                         Effects* out) {
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->record.included = open->IncludedRanks(open_step_);
-  answer->record.n = open->n();
-  if (open->n() == 0) return answer;
+void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer,
+                              Effects* out) {
   const BundlePlan& plan = bundles_[bundle];
   const StageSpan encoding(options_.stages, Stage::kEncode);
   const auto mean_of = [&](size_t chunk) {
@@ -271,21 +253,16 @@ std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithMean(uint32_t bundle, OpenBu
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
   if (encoded.ok()) {
-    TakeFrames(bundle, answer.get());
+    TakeFrames(bundle, answer);
   } else {
-    LeaveOut(bundle, encoded.message(), answer.get(), out);
+    LeaveOut(bundle, encoded.message(), answer, out);
   }
-  return answer;
 }
 
 // The mean of a whole bundle comes first: an update is done or not, and half of one cannot be taken
 // back.
-std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open,
-                                                           Effects* out) {
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->record.included = open->IncludedRanks(open_step_);
-  answer->record.n = open->n();
-  if (open->n() == 0) return answer;
+void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer,
+                                Effects* out) {
   const BundlePlan& plan = bundles_[bundle];
   means_.clear();
   absl::Status finite;
@@ -296,8 +273,8 @@ std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithUpdate(uint32_t bundle, Open
     means_.insert(means_.end(), mean.begin(), mean.end());
   }
   if (!finite.ok()) {
-    LeaveOut(bundle, finite.message(), answer.get(), out);
-    return answer;
+    LeaveOut(bundle, finite.message(), answer, out);
+    return;
   }
   answer->record.rate = open->rate();
   absl::Span<const float> rest = means_;
@@ -310,18 +287,14 @@ std::shared_ptr<ExchangeAnswer> SyncShard::CloseWithUpdate(uint32_t bundle, Open
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, owed_of, &frames_);
   if (!encoded.ok()) {
-    LeaveOut(bundle, encoded.message(), answer.get(), out);
-    out->push_back(
-        Alarm{absl::StrCat("training diverged: after step ", open_step_, " parameters on shard ",
-                           options_.shard, " are not finite (", encoded.message(),
-                           "); lower optimizer.lr, or go on from an earlier checkpoint")});
-    return answer;
+    LeaveOut(bundle, encoded.message(), answer, out);
+    out->push_back(Diverged(options_, absl::StrCat("step ", open_step_), encoded));
+    return;
   }
-  TakeFrames(bundle, answer.get());
+  TakeFrames(bundle, answer);
   for (size_t i = 0; i < plan.locals.size(); ++i) {
     replica_->Publish(plan.locals[i], FrameBytes(answer->results[i]));
   }
-  return answer;
 }
 
 // What was encoded of a bundle becomes its results.

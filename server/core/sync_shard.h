@@ -1,6 +1,6 @@
 // SyncShard: a shard of a job in which every step waits for all ranks, or for a quorum of them:
-// mode `sync`, membership `fixed`. Work that comes after its bundle closed without it joins the
-// oldest open step of the bundle.
+// modes `sync` and `local_sgd`, membership `fixed`. Work that comes after its bundle closed without
+// it joins the oldest open step of the bundle.
 #pragma once
 
 #include <memory>
@@ -76,7 +76,6 @@ class SyncShard final : public Shard {
 
   SyncShard(ShardOptions options, ShardPlan plan);
 
-  static uint64_t ElementsOf(const std::vector<BundlePlan>& bundles);
   // Each says what is wrong with one part of a request.
   absl::Status CheckAddress(const Exchange& exchange) const;
   absl::Status CheckCheckpointStep(const Exchange& exchange) const;
@@ -103,9 +102,10 @@ class SyncShard final : public Shard {
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
-  std::shared_ptr<ExchangeAnswer> CloseWithRankZero(uint32_t bundle, OpenBundle* open);
-  std::shared_ptr<ExchangeAnswer> CloseWithMean(uint32_t bundle, OpenBundle* open, Effects* out);
-  std::shared_ptr<ExchangeAnswer> CloseWithUpdate(uint32_t bundle, OpenBundle* open, Effects* out);
+  // Each fills in the results of a bundle that closes, and what it changes in the record.
+  void CloseWithRankZero(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer);
+  void CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
+  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
   void TakeFrames(uint32_t bundle, ExchangeAnswer* answer);
   void LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer, Effects* out);
   void AdvanceSteps(Effects* out);

@@ -6,6 +6,7 @@
 #include "server/core/sync_shard.h"
 
 namespace sluice {
+
 uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
   if (!due_.empty()) {
     asked_again_ = true;

@@ -44,9 +44,8 @@ bool SyncShard::OverMemory(const Exchange& exchange) const {
   uint32_t lowest = 0;
   while (lowest < closed_.size() && closed_[lowest]) ++lowest;
   if (exchange.step == open_step_ && exchange.bundle == lowest) return false;
-  uint64_t bytes = reserved_bytes_ + stats_.held_bytes + log_.bytes();
-  for (const std::string& frame : exchange.frames) bytes += frame.size();
-  return bytes > options_.max_memory;
+  return reserved_bytes_ + stats_.held_bytes + log_.bytes() + TotalBytes(exchange.frames) >
+         options_.max_memory;
 }
 
 }  // namespace sluice

@@ -39,6 +39,12 @@ void Replica::Set(size_t chunk, absl::Span<const float> values) {
   state.slots.assign(rule_.slots(), std::vector<float>(state.count));
 }
 
+void Replica::SetFrom(size_t chunk, absl::Span<const std::byte> frames) {
+  std::vector<float> values(chunks_[chunk].count);
+  AddValidFrames(frames, absl::MakeSpan(values));
+  Set(chunk, values);
+}
+
 void Replica::Update(size_t chunk, double rate, absl::Span<const float> gradient) {
   ChunkState& state = chunks_[chunk];
   Check(state.parameters.size() == gradient.size(), "a chunk is set before it is updated");

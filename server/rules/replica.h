@@ -25,6 +25,8 @@ class Replica {
 
   // Parameters of the start; workers have the same.
   void Set(size_t chunk, absl::Span<const float> values);
+  // The same of the valid frames in which workers get them, as they decode there.
+  void SetFrom(size_t chunk, absl::Span<const std::byte> frames);
   // One update of a chunk that was set, by a finite gradient.
   void Update(size_t chunk, double rate, absl::Span<const float> gradient);
   uint64_t updates(size_t chunk) const { return chunks_[chunk].updates; }

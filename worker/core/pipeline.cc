@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "compress/frame.h"
 
@@ -16,12 +15,6 @@ constexpr uint32_t kRepeatsMax = 8;
 // Shard 0 names a checkpoint when the step so far before it is open, so that this is soon enough.
 constexpr uint64_t kNamedAhead = 2;
 constexpr absl::Duration kRetryDelayMin = absl::Milliseconds(1);
-
-uint64_t TotalSize(const std::vector<std::string>& frames) {
-  uint64_t bytes = 0;
-  for (const std::string& frame : frames) bytes += frame.size();
-  return bytes;
-}
 
 std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
   return absl::StrCat("bundle ", bundle, " of shard ", shard, " at step ", step);
@@ -208,7 +201,7 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
 void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
                            std::vector<std::string> frames) {
   Flight& flight = shards_[shard].flights[bundle];
-  flight.bytes = TotalSize(frames);
+  flight.bytes = TotalBytes(frames);
   flight.checksum = BundleChecksum(frames);
   auto exchange = std::make_shared<Exchange>();
   exchange->sender = options_.sender;
@@ -408,105 +401,6 @@ void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) 
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
   effects->push_back(StepDone{step_});
-}
-
-absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
-                                   const ExchangeAnswer& answer) const {
-  const absl::Status record = CheckRecord(flight, answer);
-  if (!record.ok()) return record;
-  const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
-  const size_t wanted = answer.record.n == 0 ? 0 : chunks.size();
-  if (!options_.lockstep) {
-    const absl::Status steps =
-        CheckSteps(shards_[shard].versions[answer.bundle], chunks.size(), answer);
-    if (!steps.ok()) return steps;
-  } else if (answer.results.size() != wanted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));
-  }
-  for (size_t i = 0; i < answer.results.size(); ++i) {
-    const Chunk& chunk = options_.layout.chunks[chunks[i]];
-    absl::Status frame = ValidateFrames(FrameBytes(answer.results[i]), chunk.count);
-    if (frame.ok() && !DecodeAlone(FrameBytes(answer.results[i]))) {
-      frame = absl::InvalidArgumentError("no mean can be read from its format alone");
-    }
-    if (frame.ok()) continue;
-    return absl::Status(frame.code(),
-                        absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
-                                     " from element ", chunk.offset, ": ", frame.message()));
-  }
-  const uint32_t checksum = BundleChecksum(answer.results);
-  if (checksum == answer.record.result_checksum) return absl::OkStatus();
-  return absl::DataLossError(absl::StrFormat("its frames have checksum %08x, its record says %08x",
-                                             checksum, answer.record.result_checksum));
-}
-
-// Where workers do not go in step: whether it leads on from this worker's version.
-absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
-                                  const ExchangeAnswer& answer) const {
-  const size_t found = answer.results.size();
-  if (found != chunks && (found > 0 || answer.exact)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("it has ", found, " frames, wanted ", chunks, answer.exact ? "" : " or none"));
-  }
-  const bool leads_on = found == 0     ? answer.version == own_version
-                        : answer.exact ? answer.version >= std::max(own_version, uint64_t{1})
-                                       : answer.base_version == own_version && own_version > 0 &&
-                                             answer.version > own_version;
-  if (leads_on) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat(
-      "it leads from version ", answer.base_version, " to ", answer.version,
-      answer.exact ? " with all parameters" : "", ", and this worker is at ", own_version));
-}
-
-// Of what a record includes: in (rank, step) order; only with a quorum of another step.
-absl::Status Pipeline::CheckPlace(const ClosingRecord& record, size_t i) const {
-  const Included& included = record.included[i];
-  const auto place = [](const Included& of) { return std::pair(of.rank, of.origin_step); };
-  if (included.rank >= options_.world_size ||
-      (i > 0 && place(included) <= place(record.included[i - 1]))) {
-    return absl::InvalidArgumentError(absl::StrCat("its record lists rank ", included.rank,
-                                                   " out of order or of no worker (",
-                                                   options_.world_size, " workers)"));
-  }
-  if (included.origin_step == record.step) return absl::OkStatus();
-  if (options_.quorum && included.origin_step < record.step && !included.skipped) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat("its record lists work of rank ", included.rank,
-                                                 " for step ", included.origin_step));
-}
-
-absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const {
-  const ClosingRecord& record = answer.record;
-  if (record.step != answer.step || record.bundle != answer.bundle ||
-      record.term != options_.sender.term) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its record is of bundle ", record.bundle, " at step ", record.step,
-                     " in term ", record.term, ", wanted term ", options_.sender.term));
-  }
-  uint32_t contributed = 0;
-  bool own = false;
-  for (size_t i = 0; i < record.included.size(); ++i) {
-    const Included& included = record.included[i];
-    const absl::Status placed = CheckPlace(record, i);
-    if (!placed.ok()) return placed;
-    if (!included.skipped) ++contributed;
-    if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
-    own = true;
-    if (included.checksum != flight.checksum) {
-      return absl::DataLossError(
-          absl::StrFormat("its record says this worker sent checksum %08x, it sent %08x",
-                          included.checksum, flight.checksum));
-    }
-  }
-  if (!own && !options_.quorum && !options_.elastic) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
-  }
-  if (record.n == contributed) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("its record divides by ", record.n,
-                                                 " and includes ", contributed, " contributions"));
 }
 
 std::optional<uint32_t> Pipeline::MissingTensor() const {

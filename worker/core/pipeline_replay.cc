@@ -133,7 +133,7 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
     }
     flight.phase = Phase::kToSend;
     flight.exchange = kept->exchange;
-    for (const std::string& frame : flight.exchange->frames) flight.bytes += frame.size();
+    flight.bytes = TotalBytes(flight.exchange->frames);
     ++replay.unresolved;
   }
   if (replay.unresolved > 0) return;
