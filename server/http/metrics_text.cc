@@ -50,14 +50,12 @@ class Families {
 };
 
 void AddTraffic(const ShardStats& stats, Families* out) {
-  out->Start("sluice_frame_bytes_total", "Bytes of frames admitted (in) and of results sent (out).",
-             prometheus::MetricType::Counter);
-  out->AddCounter({{"direction", "in"}}, stats.bytes_in);
-  out->AddCounter({{"direction", "out"}}, stats.bytes_out);
-  out->Start("sluice_uncompressed_bytes_total", "What the same would have been in dense fp32.",
-             prometheus::MetricType::Counter);
-  out->AddCounter({{"direction", "in"}}, stats.dense_bytes_in);
-  out->AddCounter({{"direction", "out"}}, stats.dense_bytes_out);
+  out->Counter("sluice_uplink_bytes_total", "Bytes of frames admitted.", stats.bytes_in);
+  out->Counter("sluice_uplink_uncompressed_bytes_total",
+               "What those would have been in dense fp32.", stats.dense_bytes_in);
+  out->Counter("sluice_downlink_bytes_total", "Bytes of results sent.", stats.bytes_out);
+  out->Counter("sluice_downlink_uncompressed_bytes_total",
+               "What those would have been in dense fp32.", stats.dense_bytes_out);
 }
 
 void AddSteps(const ShardStats& stats, Families* out) {
@@ -79,7 +77,7 @@ void AddSteps(const ShardStats& stats, Families* out) {
                "Contributions that came after their bundle had closed without them, and are in a "
                "later step (jobs with a quorum).",
                stats.late_contributions);
-  out->Start("sluice_refused_total", "Requests that were not admitted, by answer.",
+  out->Start("sluice_contributions_refused_total", "Requests that were not admitted, by answer.",
              prometheus::MetricType::Counter);
   out->AddCounter({{"reason", "invalid"}}, stats.refused_invalid);
   out->AddCounter({{"reason", "fenced"}}, stats.refused_fenced);

@@ -77,13 +77,10 @@ TEST(MetricsText, TellsStalenessWhereWorkersDoNotWait) {
 
 TEST(MetricsText, NamesCarryJobAndShard) {
   const std::string text = MetricsText(ExampleView());
-  EXPECT_THAT(
-      text,
-      HasSubstr(
-          "sluice_frame_bytes_total{training_job=\"de<m>o\",shard=\"0\",direction=\"in\"} 10"));
+  EXPECT_THAT(text, HasSubstr("sluice_uplink_bytes_total{training_job=\"de<m>o\",shard=\"0\"} 10"));
   EXPECT_THAT(text, HasSubstr("sluice_build_info{"));
-  EXPECT_THAT(
-      text, HasSubstr("sluice_refused_total{training_job=\"de<m>o\",shard=\"0\",reason=\"busy\"}"));
+  EXPECT_THAT(text, HasSubstr("sluice_contributions_refused_total{training_job=\"de<m>o\",shard="
+                              "\"0\",reason=\"busy\"}"));
   EXPECT_THAT(text, HasSubstr("le=\"+Inf\"} 3"));
   EXPECT_THAT(
       text,

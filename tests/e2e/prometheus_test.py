@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+"""A real Prometheus scrapes real jobs: every query of every dashboard returns data, metrics are as `promtool check metrics`
+wants them, and the alert for a lost worker fires and clears.
+
+usage: prometheus_test.py FOLDER_OF_PROGRAMS ROOT     exits 77 (skipped) where prometheus or promtool is missing
+"""
+import json
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.error
+import urllib.parse
+import urllib.request
+
+from processes import wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "survival.yaml")
+BIN = pathlib.Path()
+ROOT = pathlib.Path()
+LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+ENDLESS = "steps=10000000"
+LEASE = 2  # Seconds.
+JOBS = {
+    "sync": ["checkpoint.every=50"],
+    "async": ["mode=async", "checkpoint.every=50"],
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=LIMIT) as answer:
+        return answer.read().decode()
+
+
+def quick_rules(text):
+    """The shipped rules with seconds for minutes: what is looked at is whether they fire, not when."""
+    return re.sub(r"for: \d+m", "for: 2s", re.sub(r"\[\d+[mh]", "[10s", text))
+
+
+class Job:
+    """Two shards and two workers, each with a port for metrics."""
+
+    def __init__(self, test, name, changes):
+        self.name, self.folder = name, test.folder / name
+        self.folder.mkdir()
+        self.changes = [f"name={name}", ENDLESS, f"server.lease={LEASE}s", f"checkpoint.dir={self.folder}/checkpoints", *changes]
+        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(2)]
+        self.processes = {}
+        test.addCleanup(self.stop)
+        for shard in range(2):
+            self.start("server", shard, "--shard", str(shard), "--listen", f"127.0.0.1:{self.grpc[shard]}",
+                       "--http-listen", f"127.0.0.1:{self.http[shard]}")
+        for rank in range(2):
+            self.start_worker(rank)
+
+    def start_worker(self, rank):
+        self.start("worker", rank, "--rank", str(rank), "--threads", "1")
+
+    def start(self, kind, number, *arguments):
+        command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.grpc[0]}", *arguments]
+        for change in self.changes:
+            command += ["--set", change]
+        with (self.folder / f"{kind}-{number}.log").open("a") as log:
+            self.processes[kind, number] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def stop(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def logs(self):
+        return "".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in sorted(self.folder.glob("*.log")))
+
+
+class PrometheusTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start_prometheus(self, jobs):
+        rules = self.folder / "rules.yaml"
+        rules.write_text(quick_rules((ROOT / "helm/sluice/rules/sluice.yaml").read_text()))
+        targets = [f"127.0.0.1:{port}" for job in jobs for port in job.http]
+        config = self.folder / "prometheus.json"  # JSON is YAML.
+        config.write_text(json.dumps({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": [str(rules)],
+            "scrape_configs": [{"job_name": "sluice", "static_configs": [{"targets": targets}]}]}))
+        self.url = f"http://127.0.0.1:{free_port()}"
+        with (self.folder / "prometheus.log").open("w") as log:
+            process = subprocess.Popen(
+                ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={self.folder}/data",
+                 f"--web.listen-address={self.url.removeprefix('http://')}"], stdout=log, stderr=subprocess.STDOUT)
+
+        def stop():
+            process.kill()
+            process.wait()
+        self.addCleanup(stop)
+
+    def query(self, expression):
+        """Samples now."""
+        try:
+            answer = json.loads(fetch(f"{self.url}/api/v1/query?" + urllib.parse.urlencode({"query": expression})))
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return []  # Not up yet.
+            raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        except OSError:
+            return []  # Not up yet.
+        return answer["data"]["result"]
+
+    def firing(self, name):
+        alerts = json.loads(fetch(f"{self.url}/api/v1/alerts"))["data"]["alerts"]
+        return [alert for alert in alerts if alert["labels"]["alertname"] == name and alert["state"] == "firing"]
+
+    def test_dashboards_and_alerts(self):
+        jobs = [Job(self, name, changes) for name, changes in JOBS.items()]
+        self.start_prometheus(jobs)
+        for job in jobs:
+            try:
+                wait_until(lambda: self.query(f'sluice_checkpoint_age_seconds{{training_job="{job.name}"}}'), "a checkpoint", LIMIT)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{job.logs()}") from None
+        for job in jobs:
+            for port in job.http:
+                checked = subprocess.run(["promtool", "check", "metrics"], input=fetch(f"http://127.0.0.1:{port}/metrics"),
+                                         capture_output=True, text=True)
+                self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
+        self.check_panels(jobs)
+        self.check_lost_worker(jobs[0])
+
+    def check_panels(self, jobs):
+        panels = 0
+        for path in sorted((ROOT / "helm/sluice/dashboards").glob("*.json")):
+            for panel in json.loads(path.read_text())["panels"]:
+                for target in panel["targets"]:
+                    expressions = [target["expr"].replace("$training_job", job.name).replace("$__rate_interval", "10s") for job in jobs]
+                    panels += 1
+                    wait_until(lambda: any(self.query(expression) for expression in expressions),
+                               f"data for {path.name}, {panel['title']}: {target['expr']}", LIMIT)
+        print(f"{panels} queries returned data")
+        for job in jobs:
+            self.assertEqual(self.firing("SluiceProcessLost"), [])
+
+    def check_lost_worker(self, job):
+        job.processes["worker", 1].send_signal(signal.SIGSTOP)
+        alert = wait_until(lambda: self.firing("SluiceProcessLost"), "an alert for a stopped worker", LIMIT)
+        self.assertEqual((alert[0]["labels"]["training_job"], alert[0]["labels"]["kind"]), (job.name, "worker"))
+        print(alert[0]["annotations"]["summary"])
+        job.processes["worker", 1].kill()
+        job.processes["worker", 1].wait()
+        job.start_worker(1)
+        wait_until(lambda: not self.firing("SluiceProcessLost"), "the alert cleared", LIMIT)
+
+
+if __name__ == "__main__":
+    BIN, ROOT = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
+    missing = [program for program in ("prometheus", "promtool") if shutil.which(program) is None]
+    if missing:
+        print(f"{' and '.join(missing)} missing (Debian: prometheus): skipped")
+        sys.exit(77)
+    unittest.main()
