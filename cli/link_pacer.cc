@@ -14,11 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "cli/quantity.h"
 
 namespace sluice {
 namespace {
 
-constexpr double kLowestRate = 1e4;
 // What an idle link sends at once: long enough to sleep between quanta, short beside a step.
 constexpr double kBurstSeconds = 0.004;
 // Twice a tunnel's quantum at least, or nothing would ever pass.
@@ -55,9 +55,9 @@ absl::StatusOr<Listener> ListenOnLoopback() {
 absl::StatusOr<std::unique_ptr<LinkPacer>> LinkPacer::Start(double bits_per_second,
                                                             absl::Span<const uint16_t> listens_on,
                                                             const Clock* clock) {
-  if (!(bits_per_second >= kLowestRate)) {
+  if (!(bits_per_second >= kLowestBitRate)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("link pacer: ", bits_per_second, " bit/s is below ", kLowestRate));
+        absl::StrCat("link pacer: ", bits_per_second, " bit/s is below ", kLowestBitRate));
   }
   const double rate = bits_per_second / 8;
   const double burst = std::max(rate * kBurstSeconds, kBurstBytesMin);

@@ -14,7 +14,6 @@
 namespace sluice {
 namespace {
 
-constexpr double kLowestRate = 1e4;
 constexpr double kHighestRate = 1e11;
 
 struct RateUnit {
@@ -41,7 +40,7 @@ absl::StatusOr<double> ParseBitRate(absl::string_view text) {
     double value = 0;
     if (!absl::SimpleAtod(number, &value) || !std::isfinite(value)) break;
     const double rate = value * unit.bits;
-    if (rate < kLowestRate || rate > kHighestRate) {
+    if (rate < kLowestBitRate || rate > kHighestRate) {
       return absl::InvalidArgumentError(
           absl::StrCat("the rate '", text, "' is outside 10kbit ... 100gbit"));
     }

@@ -9,6 +9,9 @@
 
 namespace sluice {
 
+// Bits per second: no link here is slower.
+inline constexpr double kLowestBitRate = 1e4;
+
 // "100mbit", "2.5gbit", "800kbit", "64000bit": bits per second, decimal units.
 // INVALID_ARGUMENT for anything else and outside 10 kbit ... 100 gbit.
 absl::StatusOr<double> ParseBitRate(absl::string_view text);

@@ -10,6 +10,10 @@ target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wshadow -Wnon-virtu
   # Results must not depend on whether the compiler may fuse a multiply and an add.
   -ffp-contract=off)
 target_compile_options(sluice_flags INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+# A source that is included looks like a header to it.
+if(SLUICE_UNITY)
+  target_compile_options(sluice_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
 if(SLUICE_SANITIZE)
   add_compile_options(-fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${SLUICE_SANITIZE})
@@ -22,10 +26,24 @@ if(SLUICE_FUZZ)
   add_compile_options(-fsanitize=fuzzer-no-link)
 endif()
 
-# sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps)
+# Most of a build is reading headers. With SLUICE_UNITY a target's sources are compiled several at once: half the time from
+# nothing, more of it after a change. APART: not this target's, whose sources have file-local names in common.
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 6)
+function(sluice_unity target apart)
+  if(SLUICE_UNITY AND NOT "${apart}")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON)
+  endif()
+endfunction()
+
+# Sources without LibTorch in a room that has it: neither its precompiled headers, nor compiled together with the others.
+function(sluice_sources_without_libtorch)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
+# sluice_library(NAME HEADERS a.h SOURCES a.cc PUBLIC deps PRIVATE deps [APART])
 # PUBLIC: what our headers show. PRIVATE: what only the .cc files use.
 function(sluice_library name)
-  cmake_parse_arguments(ARG "" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ARG "APART" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(sluice_${name} STATIC)
   add_library(sluice::${name} ALIAS sluice_${name})
   target_sources(sluice_${name}
@@ -33,6 +51,7 @@ function(sluice_library name)
     PRIVATE ${ARG_SOURCES})
   target_include_directories(sluice_${name} PUBLIC ${PROJECT_SOURCE_DIR})
   target_link_libraries(sluice_${name} PUBLIC ${ARG_PUBLIC} PRIVATE sluice_flags ${ARG_PRIVATE})
+  sluice_unity(sluice_${name} "${ARG_APART}")
 endfunction()
 
 # sluice_program(NAME SOURCES main.cc LINK deps): a program in ${build}/bin.
@@ -53,17 +72,22 @@ endif()
 # What nearly every test includes, compiled once (tests/CMakeLists.txt). Tests are optimized little: most of their time is
 # the compiler's. -pthread is a macro too, and precompiled headers fit only where macros are the same.
 set(SLUICE_TEST_OPTIONS $<$<CONFIG:Release>:-O1> -pthread)
+# What is looked for is in the libraries, and instrumenting GoogleTest's expectations takes the compiler four times as
+# long. Not so with the thread sanitizer: it must see both sides.
+if(SLUICE_SANITIZE MATCHES "address")
+  list(APPEND SLUICE_TEST_OPTIONS -O0 -fno-sanitize=all)
+endif()
 
 # ctest runs as many tests at once as there are cores, and LibTorch in each would take as many threads again; two tests
 # that share cores so wait for each other's threads most of the time. Programs without LibTorch do not read it.
 set(SLUICE_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
 
 # sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED]
-# [SINGLE_THREADED]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
+# [SINGLE_THREADED] [APART]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
 # OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
 # threads, so that the thread sanitizer's build leaves it out.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED;APART" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
   if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
     message(STATUS "Test ${name}: left out, it has no threads to look at")
     return()
@@ -74,6 +98,7 @@ function(sluice_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE ${ARG_DEFINES})
+  sluice_unity(${name} "${ARG_APART}")
   # Precompiled headers fit only what is optimized as they are.
   if(ARG_PRECOMPILED)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PRECOMPILED})

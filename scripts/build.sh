@@ -8,5 +8,7 @@ if [ "$preset" = cuda ]; then scripts/setup.sh --cuda; else scripts/setup.sh; fi
 # Object files are found again by ccache whichever folder the checkout is in.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 mkdir -p build
-cmake --preset "$preset" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log" >&2; exit 1; }
+# A first build has everything before it, so it compiles several sources at once; later ones stay as they were configured.
+unity=(); [ -e "build/$preset/CMakeCache.txt" ] || unity=(-DSLUICE_UNITY=ON)
+cmake --preset "$preset" "${unity[@]}" >"build/configure-$preset.log" 2>&1 || { cat "build/configure-$preset.log" >&2; exit 1; }
 cmake --build --preset "$preset" ${1:+--target "$@"}

@@ -28,7 +28,7 @@ constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kJsonVersion = 1;
 constexpr uint64_t kMaxRecordSize = 16 << 20;
 constexpr int kMaxJsonDepth = 8;
 constexpr size_t kMaxPartName = 200;
@@ -153,10 +153,10 @@ absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view forma
   }
   const auto version = reader.Number<uint32_t>("version");
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
-  if (version != kVersion) {
+  if (version != kJsonVersion) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is of version ", version, ", this program reads version ", kVersion,
-                     "; go on with a program as new as the one that wrote it"));
+        absl::StrCat(path, " is of version ", version, ", this program reads version ",
+                     kJsonVersion, "; go on with a program as new as the one that wrote it"));
   }
   return record;
 }
@@ -183,7 +183,7 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
 nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
   nlohmann::ordered_json record = {
       {"format", kManifestFormat},
-      {"version", kVersion},
+      {"version", kJsonVersion},
       {"job_name", manifest.job_name},
       {"job_hash", Hex(manifest.job_hash)},
       {"job_uid", Hex(manifest.job_uid)},
@@ -517,7 +517,7 @@ absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
   absl::Status made = MakeFolder(std::string(dir));
   if (!made.ok()) return made;
-  nlohmann::ordered_json json = {{"format", kRunFormat},        {"version", kVersion},
+  nlohmann::ordered_json json = {{"format", kRunFormat},        {"version", kJsonVersion},
                                  {"job_name", record.job_name}, {"job_uid", Hex(record.job_uid)},
                                  {"term", record.term},         {"finished", record.finished}};
   const nlohmann::ordered_json plain = json;

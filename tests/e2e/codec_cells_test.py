@@ -8,7 +8,8 @@ silently something else. Cells that differ in `index=` alone must give the same 
 are coded changes bytes, not values.
 
 usage: codec_cells_test.py FOLDER_OF_PROGRAMS [--usual]
-  --usual   only codecs with their usual compensator, and as downlink codecs
+  --usual   only codecs with their usual compensator, and as downlink codecs, and each in one mode with updates on
+            the shards instead of two
 """
 import concurrent.futures
 import json
@@ -173,7 +174,8 @@ def cells(sluice, only_usual):
         if codec["downlink"] == "yes" and codec["name"] != "none":
             result.append(Cell("none", codec["example"]))
     result += [Cell(spec) for spec in VARIANTS if spec.partition(":")[0].partition("+")[0] in names]
-    return result + mode_cells(listed)
+    of_modes = mode_cells(listed)
+    return result + (of_modes[::2] if only_usual else of_modes)
 
 
 def mode_cells(listed):

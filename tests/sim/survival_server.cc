@@ -93,7 +93,7 @@ void SurvivalRun::CarryOut(const AnswerJoin& join) {
   const auto [rank, session] = token->second;
   tokens_.erase(token);
   if (join.grant.ok()) CheckGrant(*join.grant);
-  At(Delay(), WorkerProcess(rank), [this, rank, session, grant = join.grant] {
+  At(Delay(), WorkerProcess(rank), [this, rank = rank, session = session, grant = join.grant] {
     if (ranks_[rank].session == session) Joined(rank, grant);
   });
 }

@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 8;
-constexpr uint64_t kReadAtOnce = uint64_t{1} << 24;
+constexpr uint64_t kInflateAtOnce = uint64_t{1} << 24;
 
 struct CloseGz {
   void operator()(gzFile_s* file) const { gzclose(file); }
@@ -39,7 +39,7 @@ absl::Status ReadBytes(gzFile_s* file, const std::string& path, uint64_t count,
                        std::vector<uint8_t>* out) {
   uint64_t done = 0;
   while (done < count) {
-    const auto part = static_cast<unsigned>(std::min(kReadAtOnce, count - done));
+    const auto part = static_cast<unsigned>(std::min(kInflateAtOnce, count - done));
     const size_t at = out->size();
     out->resize(at + part);
     const int got = gzread(file, out->data() + at, part);

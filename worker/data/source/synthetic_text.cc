@@ -10,17 +10,17 @@
 namespace sluice {
 namespace {
 
-constexpr uint64_t kSeed = 8128;
+constexpr uint64_t kTextSeed = 8128;
 constexpr uint32_t kWords = 512;
 constexpr uint32_t kFollowers = 6;
 
-enum Stream : uint64_t { kSpelling = 1, kFollowing = 2, kSentences = 3 };
+enum TextStream : uint64_t { kSpelling = 1, kFollowing = 2, kSentences = 3 };
 
 std::string MakeWord(uint32_t word) {
   constexpr absl::string_view kOnsets = "bdfghjklmnprstvwz";
   constexpr absl::string_view kVowels = "aeiou";
   constexpr absl::string_view kCodas = "lmnrst";
-  CounterRandom random(kSeed, kSpelling, word);
+  CounterRandom random(kTextSeed, kSpelling, word);
   const uint64_t syllables = 1 + random.Below(3);
   std::string text;
   for (uint64_t i = 0; i < syllables; ++i) {
@@ -61,12 +61,12 @@ std::string MakeSyntheticText(size_t characters) {
   std::vector<uint32_t> followers;
   for (uint32_t word = 0; word < kWords; ++word) {
     words.push_back(MakeWord(word));
-    CounterRandom random(kSeed, kFollowing, word);
+    CounterRandom random(kTextSeed, kFollowing, word);
     for (uint32_t i = 0; i < kFollowers; ++i) followers.push_back(zipf.Draw(&random));
   }
   std::string text;
   for (uint64_t sentence = 0; text.size() < characters; ++sentence) {
-    CounterRandom random(kSeed, kSentences, sentence);
+    CounterRandom random(kTextSeed, kSentences, sentence);
     const uint64_t length = 3 + random.Below(10);
     uint32_t word = zipf.Draw(&random);
     for (uint64_t i = 0; i < length; ++i) {
