@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/train/memory_job.h"
 #include "tests/train/small_job.h"
+#include "tests/train/train_alone.h"
 #include "worker/train/train.h"
 
 namespace sluice {
@@ -23,11 +24,6 @@ JobSpec JobOn(const char* on) {
   spec.optimizer.on = on;
   spec.lr_schedule.name = "cosine";
   return spec;
-}
-
-absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec) {
-  MemoryJob job(1);
-  return RunTraining(spec, 0, job.MakeSession(0).get(), {}, Logger("worker-0"));
 }
 
 class ShardsUpdateTest : public ::testing::TestWithParam<const char*> {};

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/train/memory_job.h"
 #include "tests/train/small_job.h"
+#include "tests/train/train_alone.h"
 #include "worker/train/parameters_file.h"
 
 namespace sluice {
@@ -19,12 +20,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
-
-absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec, const TrainOptions& options = {}) {
-  MemoryJob job(1);
-  const auto session = job.MakeSession(0);
-  return RunTraining(spec, 0, session.get(), options, Logger("worker-0"));
-}
 
 std::string ScratchFolder() {
   return ::testing::TempDir() + "/" +
