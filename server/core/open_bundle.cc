@@ -47,7 +47,9 @@ OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator*
       quorum_(quorum),
       pool_(pool),
       elements_(std::accumulate(counts.begin(), counts.end(), size_t{0})),
-      arrivals_(world_size) {}
+      arrivals_(world_size),
+      expected_(world_size),
+      missing_(world_size) {}
 
 OpenBundle::~OpenBundle() {
   if (!sum_.empty()) pool_->GiveBack(std::move(sum_));
@@ -67,7 +69,17 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   n_ += arrival.skipped ? 0 : 1;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
+  if (arrival.expected) --missing_;
   if (++arrived_ == quorum_) quorum_at_ = now;
+}
+
+void OpenBundle::Expect(uint32_t rank, bool expected) {
+  Arrival& arrival = arrivals_[rank];
+  if (arrival.expected == expected) return;
+  arrival.expected = expected;
+  const size_t step = expected ? size_t{1} : ~size_t{0};  // One more or less.
+  expected_ += step;
+  if (!arrival.arrived) missing_ += step;
 }
 
 void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
@@ -101,7 +113,8 @@ float OpenBundle::rate() const {
 
 void OpenBundle::SumPrefix() {
   if (complete()) return;
-  for (; there_ < arrivals_.size() && arrivals_[there_].arrived; ++there_) {
+  for (; there_ < arrivals_.size(); ++there_) {
+    if (arrivals_[there_].expected && !arrivals_[there_].arrived) break;
     waiting_bytes_ += arrivals_[there_].bytes;
     for (const Late& late : LateOf(there_)) waiting_bytes_ += late.bytes;
   }
@@ -152,7 +165,7 @@ absl::Span<const float> OpenBundle::MeanOf(size_t chunk) {
 std::vector<uint32_t> OpenBundle::MissingRanks() const {
   std::vector<uint32_t> missing;
   for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
-    if (!arrivals_[rank].arrived) missing.push_back(rank);
+    if (arrivals_[rank].expected && !arrivals_[rank].arrived) missing.push_back(rank);
   }
   return missing;
 }

@@ -59,7 +59,11 @@ class OpenBundle {
   // sum; once all are, that is left to MeanOf. Not while a bundle of an earlier step uses the same
   // aggregators.
   void SumPrefix();
-  bool complete() const { return arrived_ == arrivals_.size(); }
+  // All that are waited for are there, and there is somebody to wait for.
+  bool complete() const { return missing_ == 0 && expected_ > 0; }
+  // Whether `rank` is waited for; at first all are. What one that no longer is has brought stays.
+  // One that was not so far, and now is, brings no frames.
+  void Expect(uint32_t rank, bool expected);
   // Bytes that `rank` was told nothing of.
   void SetUnanswered(uint32_t rank, uint64_t bytes) { arrivals_[rank].unanswered = bytes; }
   uint64_t unanswered(uint32_t rank) const { return arrivals_[rank].unanswered; }
@@ -83,6 +87,7 @@ class OpenBundle {
 
  private:
   struct Arrival {
+    bool expected = true;
     bool arrived = false;
     bool skipped = false;
     uint32_t checksum = 0;
@@ -109,6 +114,8 @@ class OpenBundle {
   std::vector<Arrival> arrivals_;               // By rank.
   std::map<uint32_t, std::vector<Late>> late_;  // By rank.
   size_t arrived_ = 0;
+  size_t expected_ = 0;         // Ranks that are waited for, and
+  size_t missing_ = 0;          // those of them that are not there.
   size_t summed_ = 0;           // Ranks below it are summed.
   size_t there_ = 0;            // Ranks below it have arrived.
   uint64_t waiting_bytes_ = 0;  // Of the frames of ranks between the two.

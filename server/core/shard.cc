@@ -1,5 +1,6 @@
 #include "server/core/shard.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,16 @@ absl::Status CheckOptions(const ShardOptions& options) {
     return absl::InvalidArgumentError(
         "a shard that closes steps without some ranks cannot go through them again: who was "
         "included does not follow from what the workers kept");
+  }
+  if (options.elastic && (options.quorum > 0 || options.replay || !InLockstep(options.mode))) {
+    return absl::InvalidArgumentError(
+        "a shard whose workers come and go closes every step with all who are there: it has no "
+        "quorum, mode sync or local_sgd, and goes through no steps again");
+  }
+  const bool somebody = std::any_of(options.incarnations.begin(), options.incarnations.end(),
+                                    [](uint64_t incarnation) { return incarnation != 0; });
+  if (options.elastic && !somebody) {
+    return absl::InvalidArgumentError("a shard needs somebody to begin with");
   }
   if (options.replay && !options.parameters_agree) {
     return absl::InvalidArgumentError(

@@ -51,6 +51,10 @@ struct ShardOptions {
   // included does not follow from what the workers kept.
   uint32_t quorum = 0;
   absl::Duration grace{};
+  // Workers come and go; modes in lockstep. Incarnation 0: nobody holds the rank, and nobody waits
+  // for it. Whoever takes one later (SetMembership) is waited for in a bundle once it was there in
+  // time for it; until then it skips.
+  bool elastic = false;
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; in these buffers wait for all.
   uint64_t window_bytes = 16 << 20;                       // Credits of each worker.
   uint64_t max_memory = uint64_t{8} << 30;                // See Create and Handle.
@@ -124,7 +128,9 @@ class Shard {
   virtual void StreamClosed(StreamId stream) = 0;
   // Generation and holders of all ranks, as the coordinator says. A changed incarnation fences the
   // one before; what that one has admitted stays, and what the new one sends of the same steps must
-  // be the same bytes. INVALID_ARGUMENT: a lower generation, or another number of ranks.
+  // be the same bytes; of an elastic job, skips. What waited for those who are gone is closed by
+  // the next Tick, which is due at once. INVALID_ARGUMENT: a lower generation, or another number of
+  // ranks.
   virtual absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) = 0;
   // The newest complete checkpoint is that after `durable_step`: nobody will ask for results up to
   // it again. They are forgotten as soon as all ranks have acknowledged them.

@@ -51,6 +51,11 @@ std::string ShardGate::FenceReason(const Sender& sender) const {
     return absl::StrCat("rank ", sender.rank, " does not exist: the job has ", incarnations_.size(),
                         " ranks");
   }
+  if (incarnations_[sender.rank] == 0) {
+    return absl::StrCat("rank ", sender.rank, " was taken from incarnation ",
+                        absl::Hex(sender.incarnation),
+                        ", which was silent or gave up, and nobody holds it now; join again");
+  }
   if (sender.incarnation != incarnations_[sender.rank]) {
     return absl::StrCat("rank ", sender.rank, " is held by another worker (incarnation ",
                         absl::Hex(incarnations_[sender.rank]), ", not ",
@@ -125,6 +130,12 @@ void ShardGate::Refuse(StreamId stream, const Exchange& exchange, const absl::St
   ++stats_->refused_fenced;
   Answer(stream, exchange, Outcome::kFenced, rank.fenced, out);
   out->push_back(Alarm{rank.fenced});
+}
+
+void ShardGate::ShutOut(StreamId stream, const Exchange& exchange, std::string why, Effects* out) {
+  ++stats_->refused_fenced;
+  ranks_[exchange.sender.rank].fenced = std::move(why);
+  Answer(stream, exchange, Outcome::kFenced, ranks_[exchange.sender.rank].fenced, out);
 }
 
 void ShardGate::StreamClosed(StreamId stream) {

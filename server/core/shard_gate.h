@@ -42,12 +42,16 @@ class ShardGate {
   void AskFor(StreamId stream, const Exchange& exchange, uint64_t from, Effects* out);
   // INVALID; after invalid_limit of them running, FENCED and an alarm.
   void Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why, Effects* out);
+  // FENCED, and from now on: this holder of its rank cannot go on, and the others can.
+  void ShutOut(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
   // What the rank sent was in order.
   void Accept(uint32_t rank) { ranks_[rank].invalid_running = 0; }
 
   // Where the rank's results go; 0: nowhere now.
   StreamId stream(uint32_t rank) const { return ranks_[rank].stream; }
   void StreamClosed(StreamId stream);
+  // Somebody holds the rank.
+  bool present(uint32_t rank) const { return incarnations_[rank] != 0; }
   uint32_t generation() const { return generation_; }
   // As Shard::SetMembership. Returns the ranks whose holder is another now.
   absl::StatusOr<std::vector<uint32_t>> SetMembership(uint32_t generation,

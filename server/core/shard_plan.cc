@@ -1,5 +1,6 @@
 #include "server/core/shard_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -111,6 +112,13 @@ absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options) {
   return out;
 }
 
+uint32_t ParameterRank(const ShardOptions& options) {
+  if (!options.elastic) return 0;
+  const auto first = std::find_if(options.incarnations.begin(), options.incarnations.end(),
+                                  [](uint64_t incarnation) { return incarnation != 0; });
+  return static_cast<uint32_t>(first - options.incarnations.begin());
+}
+
 uint64_t WindowBytes(const ShardOptions& options) {
   return options.incarnations.size() * options.window_bytes;
 }
@@ -129,13 +137,15 @@ absl::Status CheckPayload(const ShardOptions& options, const BundlePlan& plan,
                           const Exchange& exchange, bool repeats) {
   if (exchange.skip) {
     if (!exchange.frames.empty()) return InvalidRequest(exchange, "a skip carries frames");
-    if (exchange.step == 0 && exchange.sender.rank == 0) {
-      return InvalidRequest(exchange, "rank 0 must send its parameters in step 0");
+    if (exchange.step == 0 && exchange.sender.rank == ParameterRank(options)) {
+      return InvalidRequest(exchange, absl::StrCat("rank ", exchange.sender.rank,
+                                                   " must send its parameters in step 0"));
     }
     return absl::OkStatus();
   }
-  if (exchange.step == 0 && exchange.sender.rank != 0) {
-    return InvalidRequest(exchange, "only rank 0 sends parameters in step 0; the others skip");
+  if (exchange.step == 0 && exchange.sender.rank != ParameterRank(options)) {
+    return InvalidRequest(exchange, absl::StrCat("only rank ", ParameterRank(options),
+                                                 " sends parameters in step 0; the others skip"));
   }
   const size_t wanted = plan.counts.size();
   if (exchange.frames.size() != wanted) {

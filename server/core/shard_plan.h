@@ -41,6 +41,8 @@ struct ShardPlan {
 
 // INVALID_ARGUMENT: a rule that does not exist.
 absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options);
+// The rank whose parameters step 0 brings to all: the lowest that begins.
+uint32_t ParameterRank(const ShardOptions& options);
 // What the ranks may have in flight.
 uint64_t WindowBytes(const ShardOptions& options);
 // RESOURCE_EXHAUSTED: this and the windows do not fit in max_memory; how much would.

@@ -21,6 +21,9 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   if (options.quorum > 0) {
     plan->reserved_bytes += sizeof(Admitted) * plan->bundles.size() * options.incarnations.size();
   }
+  if (options.elastic) {
+    plan->reserved_bytes += sizeof(uint64_t) * plan->bundles.size() * options.incarnations.size();
+  }
   const absl::Status room = CheckMemory(options, *plan);
   if (!room.ok()) return room;
   if (options.replay_bytes > 0) {
@@ -60,6 +63,12 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
   if (options_.quorum > 0) {
     admitted_.assign(bundles_.size(), std::vector<Admitted>(ranks_.size()));
   }
+  if (!options_.elastic) return;
+  member_since_.assign(bundles_.size(), std::vector<uint64_t>(ranks_.size()));
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!gate_.present(rank)) Vacate(rank);
+  }
+  members_changed_ = false;
 }
 
 std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
@@ -114,14 +123,22 @@ OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
 void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const uint32_t checksum = BundleChecksum(exchange.frames);
+  const bool joins = !IsMember(exchange.bundle, rank, exchange.step);
+  if (joins && !exchange.skip) {
+    RefuseWork(stream, exchange, out);
+    return;
+  }
   OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open != nullptr && open->arrived(rank)) {
-    if (open->checksum(rank) != checksum) {
+    if (open->checksum(rank) != checksum && !IsStoodFor(exchange)) {
       RefuseOtherBytes(stream, exchange, open->checksum(rank), checksum, out);
       return;
     }
     ++stats_.repeats;
     gate_.Answer(stream, exchange, Outcome::kPending, "", out);
+    if (!joins) return;
+    BecomeMember(exchange.bundle, rank, exchange.step);
+    CloseComplete(out);
     return;
   }
   if (OverMemory(exchange)) {
@@ -129,6 +146,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
     return;
   }
   open = FindOrOpen(exchange.step, exchange.bundle);
+  if (joins) BecomeMember(exchange.bundle, rank, exchange.step);
   CountIn(exchange);
   if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
   const uint64_t bytes = TotalBytes(exchange.frames);
@@ -158,6 +176,7 @@ OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
     open =
         std::make_unique<OpenBundle>(plan.counts, plan.aggregators,
                                      static_cast<uint32_t>(ranks_.size()), options_.quorum, &sums_);
+    AwaitMembers(step, bundle, open.get());
   }
   return open.get();
 }
@@ -191,7 +210,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = open->n();
   if (open_step_ == 0) {
-    CloseWithRankZero(bundle, open.get(), answer.get());
+    CloseWithParameters(bundle, open.get(), answer.get());
   } else if (open->n() > 0 && replica_.has_value() && !bundles_[bundle].buffers) {
     CloseWithUpdate(bundle, open.get(), answer.get(), out);
   } else if (open->n() > 0) {
@@ -223,18 +242,22 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
 
   // A rank may still ask for what it has sent something of.
   uint64_t needed_from = open_step_;
-  for (const RankState& rank : ranks_) needed_from = std::min(needed_from, rank.reached);
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (!IsMember(bundle, rank, open_step_)) continue;  // Too far behind, it joins again.
+    needed_from = std::min(needed_from, ranks_[rank].reached);
+  }
   log_.Add(answer, needed_from);
   // Whoever is not there yet is answered when its work is: what it has sent may be lost on the way.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
+    if (!IsMember(bundle, rank, open_step_)) continue;  // That was its predecessor.
     SendResult(gate_.stream(rank), answer, out);
   }
 }
 
-void SyncShard::CloseWithRankZero(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer) {
-  // Its frames as they came: nothing is lost, not even the sign of a zero.
-  answer->results = open->TakeFrames(0);
+void SyncShard::CloseWithParameters(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer) {
+  // The frames of rank 0 as they came: nothing is lost, not even the sign of a zero.
+  answer->results = open->TakeFrames(ParameterRank(options_));
   const BundlePlan& plan = bundles_[bundle];
   Check(answer->results.size() == plan.counts.size(), "rank 0 gave all its parameters");
   if (!replica_.has_value() || plan.buffers) return;
@@ -377,16 +400,19 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   Effects out;
   now_ = std::max(now_, now);
   if (gate_.ended()) return out;
+  if (members_changed_) CloseComplete(&out);
   if (tick_due() <= now_) CloseDue(&out);
   if (noticed_) return out;
   for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {
     const OpenBundle* open = open_.bundles[bundle].get();
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
     noticed_ = true;
+    const std::vector<uint32_t> missing = open->MissingRanks();
     out.push_back(Notice{absl::StrCat(
         "step ", open_step_, ", bundle ", bundle, " has waited ",
         absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
-        " for rank ", absl::StrJoin(open->MissingRanks(), ", "))});
+        missing.empty() ? " for newcomers: none of those who were in the step before is left"
+                        : absl::StrCat(" for rank ", absl::StrJoin(missing, ", ")))});
     break;
   }
   return out;

@@ -1,6 +1,7 @@
 // SyncShard: a shard of a job in which every step waits for all ranks, or for a quorum of them:
-// modes `sync` and `local_sgd`, membership `fixed`. Work that comes after its bundle closed without
-// it joins the oldest open step of the bundle.
+// modes `sync` and `local_sgd`. With a quorum, work that comes after its bundle closed without it
+// joins the oldest open step of the bundle. With membership `elastic` every step waits for all who
+// are there; newcomers are there from the first step on that they are in time for.
 #pragma once
 
 #include <memory>
@@ -100,10 +101,20 @@ class SyncShard final : public Shard {
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
   void CountIn(const Exchange& exchange);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
+  // sync_shard_elastic.cc.
+  bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;
+  void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
+  void Vacate(uint32_t rank);
+  void AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) const;
+  bool IsStoodFor(const Exchange& exchange) const;
+  void AnswerLearner(StreamId stream, const Exchange& exchange, const ExchangeAnswer& result,
+                     Effects* out);
+  void RefuseWork(StreamId stream, const Exchange& exchange, Effects* out);
+  void CloseComplete(Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
   // Each fills in the results of a bundle that closes, and what it changes in the record.
-  void CloseWithRankZero(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer);
+  void CloseWithParameters(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer);
   void CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
   void CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
   void TakeFrames(uint32_t bundle, ExchangeAnswer* answer);
@@ -145,6 +156,10 @@ class SyncShard final : public Shard {
   std::vector<uint64_t> due_;
   // With a quorum, by bundle and rank.
   std::vector<std::vector<Admitted>> admitted_;
+  // Elastic, by bundle and rank: the first step that its holder was there in time for; infinity:
+  // none yet, or nobody holds it.
+  std::vector<std::vector<uint64_t>> member_since_;
+  bool members_changed_ = false;  // What waits may be complete.
   // Bundles of the open step whose quorum is there, and since when.
   std::set<std::pair<absl::Time, uint32_t>> quorums_;
   absl::Time now_ = absl::InfinitePast();  // The latest that it was told.

@@ -22,11 +22,13 @@ bool SyncShard::WaitsForAll(uint32_t bundle) const {
 // An open bundle of the open step is to be closed now.
 bool SyncShard::IsDue(uint32_t bundle) const {
   const OpenBundle& open = *open_.bundles[bundle];
+  if (open_step_ == 0 && !open.arrived(ParameterRank(options_))) return false;
   if (open.complete()) return true;
   return open.quorum_at() + options_.grace <= now_ && MayCloseEarly() && !WaitsForAll(bundle);
 }
 
 absl::Time SyncShard::tick_due() const {
+  if (members_changed_ && !gate_.ended()) return absl::InfinitePast();
   if (!MayCloseEarly()) return absl::InfiniteFuture();
   for (const auto& [quorum_at, bundle] : quorums_) {
     if (!WaitsForAll(bundle)) return quorum_at + options_.grace;

@@ -16,7 +16,14 @@ absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t>
     // It has no result yet, and no stream.
     ranks_[rank] = RankState();
     ranks_[rank].inherited = StepAfter(open_step_);
+    for (const OpenStep* const step : {&open_, &next_}) {
+      for (const std::unique_ptr<OpenBundle>& open : step->bundles) {
+        if (open != nullptr) open->SetUnanswered(rank, 0);
+      }
+    }
+    if (options_.elastic) Vacate(rank);
   }
+  ForgetResults();
   return absl::OkStatus();
 }
 
@@ -26,10 +33,12 @@ void SyncShard::ReleaseResults(uint64_t durable_step) {
 }
 
 void SyncShard::ForgetResults() {
-  uint64_t step = ranks_[0].acked;
-  for (const RankState& rank : ranks_) step = std::min(step, rank.acked);
-  if (options_.replay_bytes > 0) step = std::min(step, released_step_);
-  if (step > 0) log_.ForgetUpTo(step);
+  std::optional<uint64_t> step;
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (gate_.present(rank)) step = std::min(step.value_or(ranks_[rank].acked), ranks_[rank].acked);
+  }
+  if (options_.replay_bytes > 0) step = std::min(step.value_or(0), released_step_);
+  if (step.value_or(0) > 0) log_.ForgetUpTo(*step);
 }
 
 uint64_t SyncShard::results_from() const {
@@ -53,13 +62,14 @@ bool SyncShard::HasArrived(const Exchange& exchange) const {
 
 void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
-  if (open == nullptr || !open->arrived(exchange.sender.rank)) {
+  if (open == nullptr || !open->arrived(exchange.sender.rank) ||
+      !IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
     return;
   }
   const uint32_t had = open->checksum(exchange.sender.rank);
   const uint32_t got = BundleChecksum(exchange);
-  if (!exchange.checksums.empty() && got != had) {
+  if (!exchange.checksums.empty() && got != had && !IsStoodFor(exchange)) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
@@ -73,6 +83,10 @@ void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
     HandleForgotten(stream, exchange, out);
     return;
   }
+  if (!IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
+    AnswerLearner(stream, exchange, *result, out);
+    return;
+  }
   const std::vector<Included>& included = result->record.included;
   const auto own = std::find_if(included.begin(), included.end(), [&](const Included& of) {
     return of.rank == exchange.sender.rank && of.origin_step == exchange.step;
@@ -83,7 +97,8 @@ void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
   }
   const uint32_t had = own->checksum;
   const uint32_t got = BundleChecksum(exchange);
-  if (got != had && !(exchange.keys_only && exchange.checksums.empty())) {
+  const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
+  if (got != had && says_bytes && !IsStoodFor(exchange)) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
@@ -100,6 +115,15 @@ void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effec
   const RankState& rank = ranks_[exchange.sender.rank];
   std::string why = absl::StrCat(
       PlaceOf(exchange), ": is over and its result no longer kept; step ", open_step_, " is open");
+  const bool learns = !IsMember(exchange.bundle, exchange.sender.rank, exchange.step);
+  if (learns && exchange.step > rank.acked) {
+    absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
+                    " on: this worker is too far behind to catch up, and joins again with the "
+                    "newest checkpoint; if it does so again and again raise "
+                    "checkpoint.replay_limit, or lower checkpoint.every");
+    gate_.ShutOut(stream, exchange, std::move(why), out);
+    return;
+  }
   if (exchange.step <= rank.inherited && exchange.step > rank.acked) {
     absl::StrAppend(&why, ", and results are kept from step ", log_.complete_from(),
                     " on; raise checkpoint.replay_limit, or lower checkpoint.every");
