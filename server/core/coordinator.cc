@@ -431,7 +431,7 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
     Remove({&member},
            absl::StrCat(Describe(member),
                         " left: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
-           out);
+           now, out);
     return State();
   }
   if (!member.left && !leave.finished) {

@@ -414,7 +414,8 @@ class Coordinator {
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
   void RemoveTheLost(absl::Time now, Effects* out);
-  void Remove(const std::vector<Member*>& members, absl::string_view how, Effects* out);
+  void Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
+              Effects* out);
   void AdmitLearners(absl::Time now, Effects* out);
   bool CanTakeLearners() const;
   void ExpectPresentRanks();

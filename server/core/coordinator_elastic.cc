@@ -39,10 +39,22 @@ void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
     }
   }
   if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
-  Remove(lost, HowLost(silent, stalled), out);
+  Remove(lost, HowLost(silent, stalled), now, out);
 }
 
-void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view how, Effects* out) {
+void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
+                         Effects* out) {
+  // The others may be waiting for what only the lowest of those who began could give them.
+  const bool gives_parameters =
+      !parameters_agree_ && book_.newest() == 0 &&
+      std::any_of(members.begin(), members.end(), [this](const Member* member) {
+        return began_with_.empty() || member->join.rank == began_with_.front();
+      });
+  if (gives_parameters) {
+    (void)Vacate(members);
+    RollBack(absl::StrCat(how, ", and ", WhyNoFirstStep()), now, out);
+    return;
+  }
   (void)Vacate(members);
   out->push_back(Notice{absl::StrCat(how, "; the job goes on with ", Present(),
                                      " workers, without what was still owed"),
@@ -75,6 +87,8 @@ void Coordinator::AnnounceMembers(Effects* out) {
   // What was under way may be complete without those who are gone.
   std::vector<uint32_t> ranks = book_.expected();
   std::erase_if(ranks, [this](uint32_t rank) { return !members_[rank].present; });
+  // Somebody must have written what newcomers begin with; learners come past its step.
+  if (ranks.empty()) ranks = PresentRanks();
   if (book_.Expect(std::move(ranks))) WriteManifest(book_.under_way(), out);
 }
 
@@ -102,6 +116,8 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   std::vector<std::string> names;
   for (Member* const member : due) {
+    // It comes past the step of the checkpoint under way and writes its own part.
+    book_.WithdrawRank(member->join.rank, now);
     SeatSuccessor(member, now);
     member->learner = true;
     names.push_back(Describe(*member));

@@ -91,7 +91,7 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
                                                       record->job_name, ", not of ", job.name,
                                                       "; give this job another checkpoint.dir"));
   }
-  const bool workers_known = record->members.size() == job.workers;
+  const bool workers_known = record->members.size() == RankLimit(job);
   if (record->finished && (!workers_known || job.checkpoint.replay_limit == 0)) {
     return FinishedRun(job);
   }

@@ -62,10 +62,10 @@ void ShardHost::Report(const News& news) {
 
 absl::Status ShardHost::Start(const StartShard& start) {
   const absl::Time begun_at = clock_->Now();
-  if (start.incarnations.size() != options_.job.workers) {
-    return absl::InvalidArgumentError(absl::StrCat("the coordinator names ",
-                                                   start.incarnations.size(),
-                                                   " ranks, the job file ", options_.job.workers));
+  if (start.incarnations.size() != RankLimit(options_.job)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the coordinator names ", start.incarnations.size(), " ranks, the job file ",
+                     RankLimit(options_.job)));
   }
   absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout,
                                               WholeRows(options_.job.compression, start.table));
@@ -120,6 +120,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .parameters_agree = start.parameters_agree,
           .quorum = options_.job.quorum,
           .grace = options_.job.grace,
+          .elastic = options_.job.membership == "elastic",
           .average_buffers_every = options_.job.average_buffers_every,
           .window_bytes = start.window_bytes,
           .max_memory = options_.job.server.max_memory,
@@ -173,7 +174,9 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   if (shard_ != nullptr && shard_->options().term == start.term) {
     coordinator_incarnation_ = start.coordinator_incarnation;
     *is_running = true;
-    return shard_->SetMembership(start.generation, start.incarnations);
+    const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
+    Deliver(shard_->Tick(clock_->Now()));
+    return set;
   }
   if (shard_ != nullptr) {
     Deliver(shard_->Suspend(start.term, ""));
@@ -286,7 +289,9 @@ absl::Status ShardHost::CheckSender(const Sender& sender) const {
 absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr) return absl::OkStatus();
-  return shard_->SetMembership(generation, std::move(incarnations));
+  const absl::Status set = shard_->SetMembership(generation, std::move(incarnations));
+  Deliver(shard_->Tick(clock_->Now()));  // What waited for those who are gone.
+  return set;
 }
 
 void ShardHost::ReleaseResults(uint64_t durable_step) {

@@ -156,6 +156,52 @@ TEST_F(ElasticTest, ACheckpointIsCompleteWithoutWhoIsGone) {
   EXPECT_THAT(manifests_[0].parts, SizeIs(3));
 }
 
+TEST_F(ElasticTest, ANewcomersPartTakesThePlaceOfItsPredecessors) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Join(3, JoinOf(1, /*nonce=*/77));
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  const CheckpointManifest& manifest = manifests_.back();
+  EXPECT_EQ(manifest.step, 100u);
+  EXPECT_THAT(manifest.parts, SizeIs(3)) << "the file that it may write over is not listed";
+}
+
+TEST_F(ElasticTest, ACheckpointHasSomebodysState) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_EQ(manifests_.back().step, 50u);
+  EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 0), 100)).ok());
+  EXPECT_EQ(manifests_.back().step, 100u);
+}
+
+TEST_F(ElasticTest, TheParametersOfTheStartAreNotLostWithTheirGiver) {
+  WorkerJoin other = JoinOf(1);
+  other.parameters_sha256 = "another";
+  Join(1, JoinOf(0));
+  Join(2, other);
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_FALSE(answers_.at(1)->parameters_agree);
+  EXPECT_THAT(answers_.at(1)->members, ElementsAre(0, 1));
+  EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(MembersOf(11), nullptr);
+}
+
 TEST_F(ElasticTest, ALostShardTakesARollbackToWhichThoseWhoWereHereComeBack) {
   StartJob();
   CompleteCheckpoint(100);

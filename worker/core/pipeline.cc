@@ -26,6 +26,7 @@ Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
       trained_(TrainedTensors(options_.table)),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
+      learning_(options_.learner),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
   const Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
@@ -106,6 +107,12 @@ void Pipeline::SkipBuffers(Effects* effects) {
 absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient) {
   if (!status_.ok()) return status_;
   Check(open_, "tensors belong to a step");
+  if (learning_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("step ", step_,
+                     ": this worker has joined others who are further, and none of them waits "
+                     "for it yet: skip steps as long as steps_behind says so"));
+  }
   if (tensor >= options_.table.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
@@ -370,8 +377,9 @@ absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) cons
     return RollbackError(absl::StrCat("shard ", shard, " says that the job went back (term ",
                                       answer.term, "): ", answer.message));
   }
-  return absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
-                                         options_.sender.rank, ": ", answer.message));
+  const std::string message = absl::StrCat("shard ", shard, " no longer accepts rank ",
+                                           options_.sender.rank, ": ", answer.message);
+  return options_.elastic ? RollbackError(message) : absl::AbortedError(message);
 }
 
 void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
@@ -400,7 +408,16 @@ void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) 
   SendMore(shard, effects);
   if (--bundles_unresolved_ > 0) return;
   open_ = false;
+  learning_ = learning_ && !WasInTime();
   effects->push_back(StepDone{step_});
+}
+
+// Of all bundles. Whoever was is waited for in every step from the next on.
+bool Pipeline::WasInTime() const {
+  return std::all_of(shards_.begin(), shards_.end(), [this](const ShardState& state) {
+    return std::all_of(state.flights.begin(), state.flights.end(),
+                       [this](const Flight& flight) { return flight.open_step == step_; });
+  });
 }
 
 std::optional<uint32_t> Pipeline::MissingTensor() const {
@@ -444,6 +461,7 @@ StepResult Pipeline::Result() const {
   if (options_.lockstep && open_step.value_or(0) > step_ + 1) {
     result.steps_behind = *open_step - (step_ + 1);
   }
+  if (learning_) result.steps_behind = std::max(result.steps_behind, uint64_t{1});
   return result;
 }
 

@@ -41,7 +41,11 @@ struct PipelineOptions {
   bool lockstep = true;
   // A step may close without this worker, which was late: its work is in a later one then.
   bool quorum = false;
-  bool elastic = false;  // Workers come and go: a result may be of others alone.
+  // Workers come and go: who is fenced joins again.
+  bool elastic = false;
+  // It joins others who are further. Every step is to be skipped until all shards had its part of
+  // one in time; so far a result may be of others alone.
+  bool learner = false;
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
@@ -96,7 +100,7 @@ class Pipeline {
   void StartStep();
   // The gradient, or a buffer's values, must stay as it is until the step is done.
   // INVALID_ARGUMENT: no such tensor, another size, the tensor came before in this step, or it is a
-  // buffer and buffers are not due.
+  // buffer and buffers are not due. FAILED_PRECONDITION: a learner has to skip the step.
   absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
   // Sends every bundle as a skip. FAILED_PRECONDITION after TensorReady or SkipStep in this step.
   absl::Status SkipStep(Effects* effects);
@@ -231,6 +235,7 @@ class Pipeline {
                            const ExchangeAnswer& answer) const;
   absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
   absl::Status CheckSteps(uint64_t own_version, size_t chunks, const ExchangeAnswer& answer) const;
+  bool WasInTime() const;
   absl::Status CheckPlace(const ClosingRecord& record, size_t i) const;
   absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
   void Fail(absl::Status status, Effects* effects);
@@ -244,6 +249,7 @@ class Pipeline {
   uint64_t step_ = 0;
   bool open_ = false;
   bool skipped_ = false;
+  bool learning_ = false;     // Some shard has not had a step of it in time.
   bool buffers_due_ = false;  // In step_.
   bool encoding_ = false;     // A task is out.
   size_t bundles_ = 0;        // In all shards.

@@ -35,6 +35,8 @@ struct JoinInfo {
   // Where workers come and go: the ranks that take part in first_step, as far as they are known;
   // empty: `restored` has to say.
   std::vector<uint32_t> members{};
+  // As StepResult has it: of a worker that joins others who are further.
+  uint64_t steps_behind = 0;
 };
 
 // What a step was made of, summed over bundles; those of buffers count only where it says so.
@@ -56,7 +58,8 @@ struct StepResult {
   // Ranks that took part, where workers come and go: as shard 0 closed its first bundle, so that
   // all ranks see the same. Else empty.
   std::vector<uint32_t> members{};
-  // Steps after this one that closed without this worker, which was late: Skip them to catch up.
+  // Steps after this one that closed without this worker, which was late, or that nobody will wait
+  // for it in, since it has joined meanwhile: Skip them to catch up.
   uint64_t steps_behind = 0;
   // Of jobs that do not wait for each other: updates by others between the parameters that this
   // contribution was made on and its own; the most of any bundle.

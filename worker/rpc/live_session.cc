@@ -23,8 +23,10 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   options.window_bytes = membership.window_bytes;
   options.lockstep = session.lockstep;
   options.elastic = session.elastic;
-  // In what order shards took what was sent before is in nobody's memory but theirs.
-  if (session.checkpoint.enabled() && session.lockstep) {
+  options.learner = membership.learner;
+  // In what order shards took what was sent before, or who was there, is in nobody's memory but
+  // theirs.
+  if (session.checkpoint.enabled() && session.lockstep && !session.elastic) {
     options.replay_bytes = session.checkpoint.replay_limit;
   }
   options.average_buffers_every = session.average_buffers_every;
@@ -108,7 +110,9 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       .on_reply = [this](const v1::HeartbeatReply& reply) { Heard(reply); },
       .on_failure =
           [this](absl::Status status) {
-            Fail(absl::IsUnavailable(status) ? Lost(std::move(status)) : status);
+            // Whoever was taken for lost, and lives, comes as another.
+            const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
+            Fail(absl::IsUnavailable(status) || removed ? Lost(std::move(status)) : status);
           }});
 }
 

@@ -159,7 +159,8 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
            .world_size = membership->world_size,
            .first_step = membership->first_step,
            .parameters_agree = membership->parameters_agree,
-           .members = membership->members};
+           .members = membership->members,
+           .steps_behind = membership->learner ? uint64_t{1} : 0};
   auto live = std::make_unique<LiveSession>(options_, table, *membership);
   {
     MutexLock lock(&mutex_);
@@ -262,7 +263,8 @@ absl::Status RemoteSession::AgreeOnParameters(absl::Span<const absl::Span<float>
     live_->Fail(status);
     return live_->status();
   }
-  if (options_.rank != 0) {
+  const uint32_t giver = info_.members.empty() ? 0 : info_.members.front();
+  if (options_.rank != giver) {
     status = live_->Skip();
   } else {
     // Last layer first, as bundles go.

@@ -110,6 +110,13 @@ absl::Status TrainingRun::Join() {
     logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
   }
   joined_ = *info;
+  steps_behind_ = joined_.steps_behind;
+  told_behind_ = steps_behind_ > 0;
+  if (told_behind_) {
+    logger_.Info(
+        "the job has gone on meanwhile; this worker follows by what the others have done, "
+        "and takes part once it is where they are");
+  }
   return absl::OkStatus();
 }
 
