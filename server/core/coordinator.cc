@@ -123,7 +123,8 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
     return;
   }
   Member& member = members_[join.rank];
-  if (!member.present && options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+  // Shards were told who begins, or who is here: others are newcomers.
+  if (!member.present && options_.elastic.has_value() && announced_) {
     AwaitRank(&member, token, std::move(join), out);
     AdmitLearners(now, out);
     return;

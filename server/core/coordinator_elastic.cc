@@ -82,7 +82,7 @@ std::string Coordinator::Vacate(const std::vector<Member*>& members) {
 void Coordinator::AnnounceMembers(Effects* out) {
   generation_ += 1;
   members_sequence_ = ++sequence_;
-  out->insert(out->begin(), PersistRun{Record(/*finished=*/false)});
+  out->push_back(PersistRun{Record(/*finished=*/false)});
   for (const ShardSeat& seat : seats_) TellMembers(seat, out);
   // What was under way may be complete without those who are gone.
   std::vector<uint32_t> ranks = book_.expected();
@@ -106,7 +106,17 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   if (due.empty()) return;
   if (!CanTakeLearners()) {
-    // The next checkpoint is what they can begin with.
+    // The next checkpoint is what they can begin with. While the job waits for those whom they are
+    // to replace there is none.
+    const bool waits = std::any_of(silent.begin(), silent.end(),
+                                   [](const Member* member) { return member->lost; });
+    if (waits) {
+      const std::string why = WhyNoReexecution();
+      RollBack(absl::StrCat(WhoIsLost(), " is lost, fewer than min_workers are left, and ",
+                            why.empty() ? "there is no checkpoint yet" : why),
+               now, out);
+      return;
+    }
     if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
     return;
   }

@@ -41,8 +41,8 @@ void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now,
 void Coordinator::StartReplays(absl::Time now, Effects* out) {
   // A checkpoint that is just being written is the one to begin with.
   if (!repairs_losses() || phase_ != JobPhase::kRunning || book_.being_written()) return;
-  // After a restart: whether anybody is left of the term is not known yet.
-  if (!AnyAlive(now, absl::InfiniteDuration())) return;
+  // After a restart: whether anybody is left of the term is not known yet, where it matters.
+  if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
   for (ShardSeat& seat : seats_) {
     if (!seat.awaits_start || seat.stream == 0) continue;
     const std::string why_not = WhyNoShardReplay();

@@ -111,6 +111,54 @@ TEST_F(ElasticTest, ANewcomerBeforeTheFirstCheckpointWaitsForOne) {
   EXPECT_EQ(answers_.at(3)->restore_step, 7u);
 }
 
+TEST_F(ElasticTest, WhoComesWhenShardsAreToldWhoBeginsIsANewcomer) {
+  Join(1, JoinOf(0));
+  Join(2, JoinOf(1));
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  Join(3, JoinOf(2));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_TRUE(answers_.contains(1));
+  EXPECT_FALSE(answers_.contains(3)) << "no shard knows it";
+  CompleteCheckpoint(7);
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(answers_.at(3)->learner);
+}
+
+// Its own coordinator may forget a generation only while nobody has heard of it.
+TEST_F(ElasticTest, TwoGenerationsAtOnceAreOnDiskInTheirOrder) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1}, {11, 12}, absl::Milliseconds(9800), 140);
+  Coordinator::Effects effects;
+  coordinator_.Join(3, JoinOf(2), now_, &effects);
+  now_ += absl::Milliseconds(400);
+  coordinator_.Tick(now_, &effects);
+  uint32_t on_disk = 0;
+  uint32_t told = 0;
+  for (const CoordinatorEffect& effect : effects) {
+    if (const auto* record = std::get_if<PersistRun>(&effect)) on_disk = record->record.generation;
+    const auto* command = std::get_if<CommandShard>(&effect);
+    if (command == nullptr || !std::holds_alternative<SetMembers>(command->command)) continue;
+    told = std::get<SetMembers>(command->command).generation;
+    EXPECT_EQ(told, on_disk);
+  }
+  EXPECT_GE(told, 2u);
+}
+
+TEST_F(ElasticTest, BeforeTheFirstCheckpointTooFewBeginAnew) {
+  StartJob();
+  PassWith({}, {11, 12}, absl::Seconds(12), 50);
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning) << "it waits";
+  Join(3, JoinOf(1, /*nonce=*/77));
+  EXPECT_EQ(coordinator_.term(), 0u);
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 1u) << "nobody can write what it could begin with";
+  EXPECT_THAT(warnings_.back(), HasSubstr("fewer than min_workers are left"));
+}
+
 TEST_F(ElasticTest, AWorkerThatWasStartedAgainComesBackAsALearner) {
   StartJob();
   CompleteCheckpoint(100);

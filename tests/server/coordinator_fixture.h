@@ -110,7 +110,9 @@ class CoordinatorTest : public ::testing::Test {
   static bool Announces(const CoordinatorEffect& effect) {
     const auto* const command = std::get_if<CommandShard>(&effect);
     return std::holds_alternative<AnswerJoin>(effect) ||
-           (command != nullptr && !std::holds_alternative<SuspendShard>(command->command));
+           (command != nullptr && (std::holds_alternative<StartShard>(command->command) ||
+                                   std::holds_alternative<SetMembers>(command->command) ||
+                                   std::holds_alternative<EndShard>(command->command)));
   }
   void Collect() {
     bool told = false;

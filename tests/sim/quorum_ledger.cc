@@ -104,11 +104,34 @@ void QuorumLedger::Sent(uint32_t shard, const Exchange& exchange) {
   const uint32_t rank = exchange.sender.rank;
   const uint32_t checksum = BundleChecksum(exchange.frames);
   const auto [at, first] = term->second.work.try_emplace(
-      {shard, exchange.bundle, rank, exchange.step},
+      {shard, exchange.bundle, rank, exchange.step, exchange.sender.incarnation},
       Work{.frames = exchange.frames, .skip = exchange.skip, .checksum = checksum, .in_step = {}});
   if (first || (at->second.skip == exchange.skip && at->second.checksum == checksum)) return;
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
                        Name(exchange.step, shard, exchange.bundle)));
+}
+
+void QuorumLedger::Members(uint32_t term, const std::vector<uint64_t>& incarnations) {
+  terms_[term].members = incarnations;
+}
+
+// What `included` names: of a rank's holders, the one that has sent those bytes.
+QuorumLedger::Work* QuorumLedger::FindWork(Term* term, uint32_t shard, uint32_t bundle,
+                                           const Included& included) {
+  Work* found = nullptr;
+  const WorkKey first{shard, bundle, included.rank, included.origin_step, 0};
+  for (auto at = term->work.lower_bound(first); at != term->work.end(); ++at) {
+    const auto& [of_shard, of_bundle, rank, step, incarnation] = at->first;
+    if (of_shard != shard || of_bundle != bundle || rank != included.rank ||
+        step != included.origin_step) {
+      break;
+    }
+    Work& work = at->second;
+    if (work.checksum != included.checksum || work.skip != included.skipped) continue;
+    found = &work;
+    if (!work.in_step.has_value()) break;
+  }
+  return found;
 }
 
 // Of the lowest rank's work for the step itself; of late work where there is no other.
@@ -135,19 +158,18 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer&
       return false;
     }
     before = place;
-    const auto work = term->work.find({shard, record.bundle, included.rank, included.origin_step});
-    if (work == term->work.end() || work->second.checksum != included.checksum ||
-        work->second.skip != included.skipped) {
+    Work* const work = FindWork(term, shard, record.bundle, included);
+    if (work == nullptr) {
       Violate(absl::StrCat(name, ": includes what rank ", included.rank, " has not sent for step ",
                            included.origin_step));
       return false;
     }
-    if (work->second.in_step.has_value()) {
+    if (work->in_step.has_value()) {
       Violate(absl::StrCat(name, ": rank ", included.rank, "'s work of step ", included.origin_step,
-                           " is in step ", *work->second.in_step, " too"));
+                           " is in step ", *work->in_step, " too"));
       return false;
     }
-    work->second.in_step = record.step;
+    work->in_step = record.step;
     if (!included.skipped) ++n;
     if (included.origin_step == record.step) {
       ++own;
@@ -155,7 +177,8 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer&
       ++late_;
     }
   }
-  const uint32_t least = record.step == 0 ? options_.ranks : options_.quorum;
+  const uint32_t all = options_.elastic ? 1 : options_.ranks;
+  const uint32_t least = record.step == 0 ? all : std::max(options_.quorum, 1u);
   if (own < least || record.n != n) {
     Violate(absl::StrCat(name, ": closed with ", own, " ranks and n = ", record.n, " of ", n));
   }
@@ -202,7 +225,7 @@ std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
     std::vector<float> sum(layout_.chunks[id].count);
     for (const Included& included : record.included) {
       if (included.skipped) continue;
-      const Work& work = term->work.at({shard, record.bundle, included.rank, included.origin_step});
+      const Work& work = *FindWork(term, shard, record.bundle, included);
       if (record.step == 0) {
         results.push_back(work.frames[i]);
         Check(DecodeAddFrames(FrameBytes(work.frames[i]), absl::MakeSpan(sum)).ok(), "decodes");
@@ -248,12 +271,9 @@ void QuorumLedger::Wrote(uint32_t shard, const ShardSnapshot& snapshot) {
   const auto term = terms_.find(snapshot.term);
   if (term == terms_.end()) return;
   for (const auto& [key, work] : term->second.work) {
-    const auto& [of_shard, bundle, rank, step] = key;
-    if (of_shard != shard || step > snapshot.step || work.in_step.has_value() || work.skip) {
-      continue;
-    }
-    Violate(absl::StrCat("the checkpoint of step ", snapshot.step, " lacks rank ", rank,
-                         "'s work of ", Name(step, shard, bundle)));
+    if (std::get<0>(key) != shard || std::get<3>(key) > snapshot.step) continue;
+    CheckNotLost(term->second, key, work,
+                 absl::StrCat("not in the checkpoint of step ", snapshot.step));
   }
   ShardModel& model = term->second.shards[shard];
   Advance(shard, snapshot.step + 1, &model);
@@ -277,11 +297,18 @@ void QuorumLedger::CheckAllIncluded(uint32_t shard, uint32_t term) {
   const auto found = terms_.find(term);
   if (found == terms_.end()) return;
   for (const auto& [key, work] : found->second.work) {
-    const auto& [of_shard, bundle, rank, step] = key;
-    if (of_shard != shard || work.skip || work.in_step.has_value()) continue;
-    Violate(
-        absl::StrCat("rank ", rank, "'s work of ", Name(step, shard, bundle), " is in no step"));
+    if (std::get<0>(key) == shard) CheckNotLost(found->second, key, work, "is in no step");
   }
+}
+
+// Of who was removed it may be.
+void QuorumLedger::CheckNotLost(const Term& term, const WorkKey& key, const Work& work,
+                                const std::string& where) {
+  const auto& [shard, bundle, rank, step, incarnation] = key;
+  if (work.skip || work.in_step.has_value()) return;
+  const bool here = rank < term.members.size() && term.members[rank] == incarnation;
+  if (options_.elastic && !here) return;
+  Violate(absl::StrCat("rank ", rank, "'s work of ", Name(step, shard, bundle), " ", where));
 }
 
 absl::Span<const float> QuorumLedger::DownlinkResidual(uint32_t shard, uint32_t term,

@@ -1,6 +1,7 @@
 // QuorumLedger: what a job whose steps may close without some ranks must keep to. Who is included
 // depends on what came when, so that there is no one way to hold it against: instead it keeps book.
-// Every piece of work is in exactly one closed bundle; every result is recomputed from its record
+// Every piece of work is in exactly one closed bundle, but for that of workers that were removed,
+// which is in none or one; every result is recomputed from its record
 // and what was sent; all ranks are equal wherever they have been.
 #pragma once
 
@@ -30,6 +31,8 @@ class QuorumLedger {
 
   // The term goes on from the checkpoint after `step` that an earlier term wrote; 0: from nothing.
   void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);
+  // Who is there, as shards are told.
+  void Members(uint32_t term, const std::vector<uint64_t>& incarnations);
   // Of work, all but keys; also again.
   void Sent(uint32_t shard, const Exchange& exchange);
   // In the order in which the shard closes.
@@ -61,12 +64,17 @@ class QuorumLedger {
     uint32_t checksum = 0;
     std::optional<uint64_t> in_step;  // That included it.
   };
-  using WorkKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;  // Shard, bundle, rank, step.
+  // Shard, bundle, rank, step, incarnation.
+  using WorkKey = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t, uint64_t>;
   struct Term {
     std::vector<ShardModel> shards;
     std::map<WorkKey, Work> work;
     std::map<BundleKey, ClosingRecord> closed;
+    std::vector<uint64_t> members;  // Incarnations, by rank.
   };
+  static Work* FindWork(Term* term, uint32_t shard, uint32_t bundle, const Included& included);
+  void CheckNotLost(const Term& term, const WorkKey& key, const Work& work,
+                    const std::string& where);
 
   ShardModel MakeModel(uint32_t shard) const;
   ShardSnapshot Save(uint32_t shard, ShardModel* model) const;

@@ -81,7 +81,7 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
     aggregators_.push_back(MakeAggregator(chunk, options.ranks));
   }
   // Then there are many ways: QuorumLedger.
-  if (options.quorum > 0) return;
+  if (GoesManyWays(options)) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
   for (uint64_t step = HasStepZero(options) ? 0 : 1; step <= options.steps; ++step) {

@@ -17,6 +17,9 @@ constexpr uint64_t kEventsMax = 400'000;  // A run that takes more does not end.
 constexpr Micros kTimeMax = 120'000'000;  // Nor does one that takes longer.
 constexpr Micros kRestartMin = 2'000;     // A supervisor needs so long.
 constexpr Micros kRestartSpread = 40'000;
+constexpr Micros kAwayMin = 40'000;  // Beyond a lease.
+constexpr Micros kAwaySpread = 150'000;
+constexpr Micros kNewcomersUntil = 150'000;
 constexpr Micros kSlow = 20;  // Times as long as usual.
 
 absl::Span<const std::byte> Bytes(const std::string& bytes) {
@@ -52,7 +55,14 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options)
 SurvivalReport SurvivalRun::Run() {
   report_.violations = reference_.violations();
   for (ProcessId process = 0; process < options_.shards + options_.ranks; ++process) {
-    Start(process);
+    // Those who do not begin come at any time.
+    const bool later = options_.elastic && process >= options_.shards + options_.begin;
+    if (!later) {
+      Start(process);
+    } else {
+      At(static_cast<Micros>(random_.Below(kNewcomersUntil)), kNobody,
+         [this, process] { Start(process); });
+    }
   }
   ScheduleFaults();
   uint64_t handled = 0;
@@ -192,6 +202,12 @@ void SurvivalRun::KillAndRestart(ProcessId process) {
     // Unless another instance was started meanwhile.
     if (IsWorker(process) || serving_[servers_[process].shard] == process) Start(process);
   });
+}
+
+void SurvivalRun::KillAndRestartLater(ProcessId process) {
+  Kill(process);
+  At(kAwayMin + static_cast<Micros>(random_.Below(kAwaySpread)), kNobody,
+     [this, process] { Start(process); });
 }
 
 CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::string& name,

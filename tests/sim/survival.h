@@ -40,6 +40,9 @@ enum class Fault {
   kDamage,        // A file of the newest checkpoint changes on disk.
   kLoseDisk,      // A process dies, and all that it ever wrote is gone.
   kDiskFull,      // Nothing can be written for a while.
+  // Of jobs whose workers come and go; not in kScheduledFaults.
+  kAway,     // A worker is killed, and started again after much longer than a lease.
+  kGivesUp,  // A worker says that it leaves, and comes again later.
 };
 inline constexpr Fault kMessageFaults[] = {Fault::kLostRequest, Fault::kLostReply,
                                            Fault::kRepeated,    Fault::kDelayed,
@@ -84,10 +87,16 @@ enum class SurvivalBug {
   kUpdateAppliedToMean,  // A worker takes the update in place of its parameters.
   // Of replay and re-execution.
   // With a quorum.
-  kLateWorkDropped,           // A shard answers late work, and forgets it.
-  kLateWorkCountsNow,         // It takes it for work of its open step.
-  kLateAnsweredEarly,         // It answers those too that it has nothing of.
-  kQuorumNotKnown,            // A worker does not expect to be left out.
+  kLateWorkDropped,    // A shard answers late work, and forgets it.
+  kLateWorkCountsNow,  // It takes it for work of its open step.
+  kLateAnsweredEarly,  // It answers those too that it has nothing of.
+  kQuorumNotKnown,     // A worker does not expect to be left out.
+  // With workers that come and go.
+  kRemovalNotHeard,           // A shard goes on waiting for who is gone.
+  kZombieLetIn,               // It takes what a removed worker sends for its successor's.
+  kLearnerWorksAtOnce,        // A newcomer takes itself for a member.
+  kLearnerLeavesOutOne,       // It begins one step after the checkpoint that it has.
+  kStepsBehindIgnored,        // It does not go on skipping.
   kMemberNotPersisted,        // A worker that takes a rank is announced before it is on disk.
   kResultsLetGoTooEarly,      // A shard forgets results that a checkpoint does not cover yet.
   kOpenStepNotReplayed,       // What of the open step had its result is not sent again.
@@ -111,6 +120,10 @@ struct SurvivalOptions {
   // Ranks that close a step without the others, `grace_us` after the last of them came; 0: all do.
   uint32_t quorum = 0;
   int64_t grace_us = 0;
+  // Workers come and go: so many of `ranks` begin, and with fewer than `least` the others wait.
+  bool elastic = false;
+  uint32_t begin = 0;
+  uint32_t least = 1;
   // What the shards do with the mean; none: they publish it.
   std::optional<OptimizerSpec> rule{};
   uint64_t window_bytes = uint64_t{16} << 20;
@@ -147,6 +160,8 @@ struct SurvivalReport {
   uint64_t not_reproducible = 0;  // Successors that were found to compute something else.
   uint64_t left_out = 0;          // Bundles that closed without some rank.
   uint64_t late = 0;              // Work that a later step included.
+  uint64_t learners = 0;          // Who joined others that were further,
+  uint64_t members = 0;           // and of these, were waited for in the end.
   bool ended_by_alarm = false;    // As a job may when kOtherBytes strikes.
 };
 
@@ -157,6 +172,14 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed);
 
 // Likewise, of a job whose steps close without those who are late.
 SurvivalOptions RandomQuorumOptions(uint64_t seed);
+
+// Likewise, of a job whose workers come and go.
+SurvivalOptions RandomElasticOptions(uint64_t seed);
+
+// Who is in which step depends on what came when: then there is no one way for it to go.
+inline bool GoesManyWays(const SurvivalOptions& options) {
+  return options.quorum > 0 || options.elastic;
+}
 
 std::string Describe(const SurvivalOptions& options);
 

@@ -20,7 +20,7 @@ std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
 }  // namespace
 
 void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange) {
-  if (options_.quorum > 0) return ledger_.Sent(shard, exchange);
+  if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // What others encode can depend on its results.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
   const Included& wanted =
@@ -32,7 +32,7 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
 }
 
 void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
-  if (options_.quorum > 0) return ledger_.Told(shard, answer);
+  if (GoesManyWays(options_)) return ledger_.Told(shard, answer);
   if (computes_otherwise_) return;  // Then those who have seen the other result say so.
   // Nobody goes on from what a shard says that has not heard of a rollback yet.
   if (disk_.record.has_value() && answer.record.term < disk_.record->term) return;
@@ -47,7 +47,8 @@ void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
 }
 
 void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
-  if (manifest.parts.size() < options_.ranks + options_.shards) {
+  const uint32_t workers = options_.elastic ? 1 : options_.ranks;
+  if (manifest.parts.size() < workers + options_.shards) {
     Violate(absl::StrCat("the checkpoint of step ", manifest.step, " has ", manifest.parts.size(),
                          " parts"));
   }
@@ -62,7 +63,7 @@ void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
 }
 
 void SurvivalRun::CheckStart(const StartShard& start) {
-  if (options_.quorum > 0) {
+  if (GoesManyWays(options_)) {
     const auto manifest = disk_.manifests.find(start.restore_step);
     ledger_.Begin(start.term, manifest == disk_.manifests.end() ? 0 : manifest->second.term,
                   start.restore_step);
@@ -73,6 +74,7 @@ void SurvivalRun::CheckStart(const StartShard& start) {
     return;
   }
   CheckMembers(start.generation, start.incarnations);
+  ledger_.Members(start.term, start.incarnations);
   for (const auto& [step, manifest] : disk_.manifests) {
     if (step > start.restore_step && IsWhole(manifest)) {
       Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
@@ -112,6 +114,15 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   const bool announced = disk_.record->generation > 0;
   // One that nobody was heard of for a lease is as good as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
+  // What is lost of a shard, or of the coordinator, takes one; of workers nothing does.
+  const bool workers_alone =
+      std::all_of(options_.faults.begin(), options_.faults.end(), [](Fault fault) {
+        return fault == Fault::kKillWorker || fault == Fault::kMute || fault == Fault::kAway ||
+               fault == Fault::kGivesUp || fault == Fault::kBreak ||
+               fault == Fault::kBreakControl || fault == Fault::kDiskFull;
+      });
+  if (options_.elastic && !workers_alone) excuse_ = "a shard may be lost";
+  if (options_.elastic && disk_.manifests.empty()) excuse_ = "newcomers have nothing to begin with";
   const bool expected = !announced || !excuse_.empty() || !damaged_.empty() || agreement_lost ||
                         options_.replay_limit < kPlenty;
   // What the next term is measured by.
@@ -161,7 +172,7 @@ void SurvivalRun::CheckEnd(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const uint32_t hash = HashParameters(rank.parameters);
   // Of its term, whose ledger knows what others have.
-  if (options_.quorum > 0) {
+  if (GoesManyWays(options_)) {
     report_.parameters_hash = hash;
     return;
   }
@@ -193,8 +204,10 @@ void SurvivalRun::CheckShards() {
     if (core.open_step() <= options_.steps) continue;
     const uint32_t shard = at->second.shard;
     const uint32_t term = core.options().term;
-    if (options_.quorum > 0) ledger_.CheckAllIncluded(shard, term);
-    if (stats.contributions != options_.ranks * stats.bundles_closed || stats.held_bytes != 0) {
+    if (GoesManyWays(options_)) ledger_.CheckAllIncluded(shard, term);
+    const bool all_counted =
+        options_.elastic || stats.contributions == options_.ranks * stats.bundles_closed;
+    if (!all_counted || stats.held_bytes != 0) {
       Violate(absl::StrCat("shard ", shard, " counted ", stats.contributions, " contributions in ",
                            stats.bundles_closed, " bundles and holds ", stats.held_bytes,
                            " bytes"));
@@ -203,8 +216,8 @@ void SurvivalRun::CheckShards() {
       const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
       for (size_t i = 0; i < chunks.size(); ++i) {
         const absl::Span<const float> wanted =
-            options_.quorum > 0 ? ledger_.DownlinkResidual(shard, term, chunks[i])
-                                : reference_.DownlinkResidual(chunks[i]);
+            GoesManyWays(options_) ? ledger_.DownlinkResidual(shard, term, chunks[i])
+                                   : reference_.DownlinkResidual(chunks[i]);
         if (core.DownlinkResidual(bundle, i) == wanted) continue;
         Violate(absl::StrCat("shard ", shard, " ends with another residual of chunk ", chunks[i]));
       }

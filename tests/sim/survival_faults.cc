@@ -85,9 +85,33 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kDiskFull:
       disk_full_until_ = now_ + static_cast<Micros>(random_.Below(100'000));
       return;
+    case Fault::kAway:
+      return KillAndRestartLater(WorkerProcess(rank));
+    case Fault::kGivesUp:
+      return GiveUp(rank);
     default:
       return;  // Of single messages.
   }
+}
+
+// As a program that was told to stop. The last words may be lost.
+void SurvivalRun::GiveUp(uint32_t index) {
+  const SimRank& rank = ranks_[index];
+  const bool talks = rank.state == SimRank::State::kTraining && Reaches(WorkerProcess(index), 0);
+  uint32_t others = 0;
+  for (const SimRank& other : ranks_) others += other.state == SimRank::State::kTraining ? 1 : 0;
+  // The last of a job that gives up ends it, as it should.
+  if (talks && others > options_.least + 1) {
+    At(Delay(), 0, [this, last = Compose(index)] {
+      Coordinator::Effects effects;
+      WorkerLeave leave;
+      leave.last = last;
+      leave.reason = "told to stop";
+      (void)coordinator_->Leave(leave, Now(), &effects);
+      CarryOut(effects);
+    });
+  }
+  KillAndRestartLater(WorkerProcess(index));
 }
 
 ProcessId SurvivalRun::Present(uint32_t index) const {

@@ -30,7 +30,9 @@ std::string ToString(Fault fault) {
                                                  "other bytes",
                                                  "damage",
                                                  "lose disk",
-                                                 "disk full"};
+                                                 "disk full",
+                                                 "away",
+                                                 "gives up"};
   return std::string(kNames[static_cast<size_t>(fault)]);
 }
 
@@ -132,6 +134,46 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomElasticOptions(uint64_t seed) {
+  static constexpr absl::string_view kSpecs[] = {
+      "none",     "fp16",   "int8", "topk:10%+int4", "ternary:0.5", "topk:5%/dgc:0.9",
+      "intsum:4", "qsgd:4", "sign", "countsketch:4x"};
+  static constexpr Fault kOfWorkers[] = {Fault::kKillWorker, Fault::kMute,      Fault::kAway,
+                                         Fault::kGivesUp,    Fault::kBreak,     Fault::kAway,
+                                         Fault::kGivesUp,    Fault::kKillWorker};
+  static constexpr Fault kOfAll[] = {
+      Fault::kKillWorker, Fault::kAway,     Fault::kGivesUp,      Fault::kPause,
+      Fault::kPartition,  Fault::kClockGap, Fault::kKillShard,    Fault::kKillCoordinator,
+      Fault::kPowerCut,   Fault::kKillTwo,  Fault::kBreakControl, Fault::kDiskFull,
+      Fault::kPause,      Fault::kAway,     Fault::kPartition};
+  SurvivalOptions options = RandomSurvivalOptions(seed);
+  CounterRandom random(seed, 25);
+  options.elastic = true;
+  options.ranks = 2 + static_cast<uint32_t>(random.Below(4));
+  options.begin = 1 + static_cast<uint32_t>(random.Below(options.ranks));
+  options.least = random.Below(3) == 0 ? options.begin : 1;
+  options.steps = 40 + random.Below(120);
+  options.checkpoint_every = 2 + random.Below(8);
+  options.tight_memory = false;
+  options.replay_limit =
+      random.Below(4) == 0 ? uint64_t{1} << (10 + random.Below(7)) : uint64_t{1} << 30;
+  if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
+  options.compression.uplink = *ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
+  if (options.compression.uplink.compensator.id == CompensatorId::kDgc &&
+      options.rule.has_value()) {
+    options.rule->name = "sgd";
+  }
+  // Half of them lose nothing but workers; then nothing may take a rollback.
+  const bool of_workers = random.Below(2) == 0;
+  options.faults.clear();
+  const uint64_t faults = 2 + random.Below(8);
+  for (uint64_t i = 0; i < faults; ++i) {
+    options.faults.push_back(of_workers ? kOfWorkers[random.Below(std::size(kOfWorkers))]
+                                        : kOfAll[random.Below(std::size(kOfAll))]);
+  }
+  return options;
+}
+
 std::string Describe(const SurvivalOptions& options) {
   std::vector<std::string> faults;
   for (const Fault fault : options.faults) faults.push_back(ToString(fault));
@@ -146,6 +188,9 @@ std::string Describe(const SurvivalOptions& options) {
       options.quorum == 0
           ? ""
           : absl::StrCat(", quorum ", options.quorum, " after ", options.grace_us, " us"),
+      options.elastic
+          ? absl::StrCat(", elastic: ", options.begin, " begin, at least ", options.least)
+          : "",
       options.late_rank == 0xFFFFFFFF ? "" : absl::StrCat(", rank ", options.late_rank, " late"),
       options.parameters_agree ? "" : ", with step 0", ", faults: ", absl::StrJoin(faults, ", "));
 }

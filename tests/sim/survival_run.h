@@ -72,6 +72,7 @@ struct SimServer {
   std::optional<CheckpointPart> part;
   std::shared_ptr<const ShardSnapshot> last_owed;  // For planted bugs.
   std::optional<StartShard> start;                 // Likewise.
+  std::vector<uint64_t> members;                   // Likewise: incarnations, by rank.
   std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
   Micros last_report = 0;
   Micros last_command = 0;
@@ -93,6 +94,8 @@ struct SimRank {
   std::vector<std::vector<float>> momentum;
   uint64_t step = 0;                                    // Finished ones.
   uint64_t skips_left = 0;                              // Of steps that closed without it.
+  bool learns = false;                                  // It was waited for in no step so far.
+  uint32_t giver = 0;                                   // Of the parameters of step 0.
   uint64_t restored = 0;                                // The step it went on from.
   std::optional<CheckpointPart> part;                   // Newest durable one; said in heartbeats.
   std::deque<std::pair<uint64_t, std::string>> hashes;  // Of parameters, until they were heard.
@@ -134,6 +137,8 @@ class SurvivalRun {
   void Kill(ProcessId process);
   void KillWorker(uint32_t rank);
   void KillAndRestart(ProcessId process);
+  void KillAndRestartLater(ProcessId process);
+  void GiveUp(uint32_t rank);
   bool JobIsOver() const;
   std::string WhereRanksAre() const;
   ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
@@ -209,6 +214,7 @@ class SurvivalRun {
   void WatchJoin(uint32_t rank, JoinToken token, uint64_t server_life);
   void Joined(uint32_t rank, const absl::StatusOr<JoinGrant>& grant);
   absl::Status Restore(uint32_t rank, const JoinGrant& grant);
+  std::string PartToBeginWith(uint32_t rank, const JoinGrant& grant, bool* own) const;
   void EndSession(uint32_t rank);
   void InSession(uint32_t rank, Micros delay, std::function<void()> what);
   void OpenLink(uint32_t rank, uint32_t shard);

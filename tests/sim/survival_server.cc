@@ -27,6 +27,7 @@ void SurvivalRun::StartCoordinator() {
   options.job_name = std::string("sim");
   options.software_version = std::string("1");
   options.world_size = options_.ranks;
+  if (options_.elastic) options.elastic = {.start = options_.begin, .least = options_.least};
   options.shards = options_.shards;
   options.layout = options_.compression.layout;
   options.shards_update = options_.rule.has_value();
@@ -163,6 +164,7 @@ void SurvivalRun::Command(const CommandShard& command) {
     if (start->replay) ++report_.shards_replayed;
   } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
     CheckMembers(members->generation, members->incarnations);
+    ledger_.Members(disk_.record->term, members->incarnations);
   }
   ArriveAt(process, life, &servers_[process].last_command, [this, process = process, command] {
     if (servers_[process].control == command.stream) Obey(process, command);
@@ -283,15 +285,26 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
     done = std::holds_alternative<EndShard>(command.command);
   } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
     (void)server.core->NameCheckpoint(name->minimum_step);
-  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+  } else if (const auto* members = std::get_if<SetMembers>(&command.command);
+             members != nullptr && !HasBug(SurvivalBug::kRemovalNotHeard)) {
+    server.members = members->incarnations;
     const absl::Status set = server.core->SetMembership(members->generation, members->incarnations);
     if (!set.ok()) Violate(absl::StrCat("shard ", server.shard, ": ", set.message()));
+    CarryOut(process, server.core->Tick(Now()));
     if (HasBug(SurvivalBug::kPredecessorDropped) && server.start.has_value()) {
       server.start->generation = members->generation;
       server.start->incarnations = members->incarnations;
       server.core.reset();
       Begin(process, StartShard(*server.start));
     }
+  } else if (members != nullptr) {
+    // Of who is new it hears.
+    std::vector<uint64_t> incarnations = members->incarnations;
+    for (size_t rank = 0; rank < incarnations.size(); ++rank) {
+      if (incarnations[rank] == 0) incarnations[rank] = server.members[rank];
+    }
+    server.members = incarnations;
+    (void)server.core->SetMembership(members->generation, std::move(incarnations));
   } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
     server.core->ReleaseResults(release->durable_step);
   } else {
@@ -313,6 +326,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   const bool survived = server.core != nullptr;
   if (survived) CarryOut(process, server.core->Suspend(start.term, "rolled back"));
   server.start = start;
+  server.members = start.incarnations;
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> snapshot =
       ReadShardSnapshot(&server, start, survived);
   if (!snapshot.ok()) {
@@ -332,6 +346,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.rule = options_.rule;
   options.quorum = options_.quorum;
   options.grace = Of(options_.grace_us);
+  options.elastic = options_.elastic;
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;
@@ -413,7 +428,7 @@ void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
 
 void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& effects) {
   SimServer& server = servers_[process];
-  if (options_.quorum > 0 && server.core != nullptr) {
+  if (GoesManyWays(options_) && server.core != nullptr) {
     Record(server, effects);
     TickWhenDue(process);
   }
@@ -562,6 +577,12 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
   latest = std::max(latest, id);
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
+    if (HasBug(SurvivalBug::kZombieLetIn) && exchange.sender.rank < server.members.size() &&
+        server.members[exchange.sender.rank] != 0) {
+      Exchange changed = exchange;
+      changed.sender.incarnation = server.members[exchange.sender.rank];
+      return CarryOut(process, server.core->Handle(id, changed, Now()));
+    }
     if (PlantInLateWork(process, id, exchange)) return;
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;

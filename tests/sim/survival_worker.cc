@@ -142,7 +142,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     return EndSession(index);
   }
   if (grant->generation > 1) ++report_.ranks_reexecuted;
-  if (options_.quorum > 0 && grant->restore_step > 0) {
+  if (GoesManyWays(options_) && grant->restore_step > 0) {
     ledger_.Reached(index, grant->term, grant->restore_step, HashParameters(rank.parameters));
   }
   rank.state = SimRank::State::kTraining;
@@ -172,7 +172,14 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   options.parameters_agree = grant.parameters_agree;
   options.quorum = options_.quorum > 0 && !HasBug(SurvivalBug::kQuorumNotKnown);
   options.window_bytes = grant.window_bytes;
-  options.replay_bytes = HasCheckpoints() ? options_.replay_limit : 0;
+  options.elastic = options_.elastic;
+  options.learner = grant.learner && !HasBug(SurvivalBug::kLearnerWorksAtOnce);
+  options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
+  if (grant.learner && HasBug(SurvivalBug::kLearnerLeavesOutOne)) ++options.first_step;
+  rank.learns = options.learner;
+  rank.skips_left = options.learner ? 1 : 0;
+  rank.giver = grant.members.empty() ? 0 : grant.members.front();
+  if (rank.learns) ++report_.learners;
   rank.pipeline = std::make_unique<Pipeline>(std::move(options));
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
@@ -180,12 +187,14 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   if (grant.restore_step == 0) return absl::OkStatus();
   const auto manifest = disk_.manifests.find(grant.restore_step);
   const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
-  const absl::StatusOr<std::string> bytes =
-      ReadPart(grant.restore_step, WorkerPartName(index, term));
+  bool own = true;
+  const std::string name =
+      options_.elastic ? PartToBeginWith(index, grant, &own) : WorkerPartName(index, term);
+  const absl::StatusOr<std::string> bytes = ReadPart(grant.restore_step, name);
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
-  if (!HasBug(SurvivalBug::kResidualNotRestored)) {
+  if (!HasBug(SurvivalBug::kResidualNotRestored) && own) {
     const absl::Status encoder = rank.encoder->Restore(snapshot->uplink);
     if (!encoder.ok()) return encoder;
   }
@@ -194,6 +203,23 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
     for (std::vector<float>& tensor : rank.momentum) tensor.assign(tensor.size(), 0);
   }
   return absl::OkStatus();
+}
+
+// The rank's own; of a learner, and where there is none, that of any.
+std::string SurvivalRun::PartToBeginWith(uint32_t index, const JoinGrant& grant, bool* own) const {
+  const auto manifest = disk_.manifests.find(grant.restore_step);
+  if (manifest == disk_.manifests.end()) return "";
+  std::string any;
+  for (uint32_t rank = options_.ranks; rank-- > 0;) {
+    const std::string name = WorkerPartName(rank, manifest->second.term);
+    for (const CheckpointPart& part : manifest->second.parts) {
+      if (part.name != name) continue;
+      if (rank == index && !grant.learner) return name;
+      any = name;
+    }
+  }
+  *own = false;
+  return any;
 }
 
 // A rollback, or something that is taken for one: the program joins again.
@@ -388,7 +414,7 @@ void SurvivalRun::BeginStep(uint32_t index) {
   }
   const bool was_late = rank.skips_left > 0;
   if (was_late) --rank.skips_left;
-  if (was_late || (step == 0 ? index != 0 : SkipsStep(options_, index, step))) {
+  if (was_late || (step == 0 ? index != rank.giver : SkipsStep(options_, index, step))) {
     Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
@@ -431,10 +457,15 @@ void SurvivalRun::FinishStep(uint32_t index) {
   if (step > 0 && step % kHashEvery == 0) {
     rank.hashes.emplace_back(step, absl::StrCat(HashParameters(rank.parameters)));
   }
-  if (options_.quorum > 0) {
+  if (GoesManyWays(options_)) {
     ledger_.Reached(index, rank.sender.term, step, HashParameters(rank.parameters));
     // They tell less and less while it skips.
     rank.skips_left = std::max(rank.skips_left, rank.pipeline->Result().steps_behind);
+    if (HasBug(SurvivalBug::kStepsBehindIgnored)) rank.skips_left = 0;
+    if (rank.learns && rank.pipeline->Result().steps_behind == 0) {
+      rank.learns = false;
+      ++report_.members;
+    }
   }
   if (rank.pipeline->Result().checkpoint_due) {
     SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));

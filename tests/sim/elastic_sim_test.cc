@@ -1,0 +1,121 @@
+// Whole jobs whose workers come and go: seeds, schedules by name, planted bugs.
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "tests/sim/seeds.h"
+#include "tests/sim/sim_failure.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr uint64_t kSeeds = 100;
+#else
+constexpr uint64_t kSeeds = 1'500;
+#endif
+
+TEST(ElasticSurvivalTest, AllAreEqualAndNothingOfTheirsIsLostForEverySeed) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  uint64_t learners = 0;
+  uint64_t members = 0;
+  uint64_t rollbacks = 0;
+  uint64_t checkpoints = 0;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const SurvivalOptions options = RandomElasticOptions(seed);
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    learners += report.learners;
+    members += report.members;
+    rollbacks += report.rollbacks;
+    checkpoints += report.checkpoints;
+  }
+  GTEST_LOG_(INFO) << "newcomers " << learners << ", of whom were waited for " << members
+                   << ", rollbacks " << rollbacks << ", checkpoints " << checkpoints;
+  if (seeds < 100) return;
+  EXPECT_GT(learners, 2 * seeds);
+  EXPECT_GT(members, seeds);
+  EXPECT_GT(rollbacks, seeds / 4);
+  EXPECT_GT(checkpoints, 5 * seeds);
+}
+
+// Nobody but workers is lost: 4, of whom 2 go, and come again.
+SurvivalOptions UsualElasticJob(uint64_t seed) {
+  SurvivalOptions options = UsualJob(seed);
+  options.ranks = 4;
+  options.elastic = true;
+  options.begin = 4;
+  options.steps = 150;
+  options.checkpoint_every = 10;
+  return options;
+}
+
+TEST(ElasticScheduleTest, FourTwoFour) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    SurvivalOptions options = UsualElasticJob(seed);
+    options.faults = {Fault::kAway, Fault::kAway};
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    EXPECT_LE(report.rollbacks, 1u) << "before the first checkpoint";
+  }
+}
+
+TEST(ElasticScheduleTest, WithoutAnybodyWhoComesOrGoesItIsAsEver) {
+  SurvivalOptions options = UsualElasticJob(1);
+  const SurvivalReport report = RunSurvival(options);
+  ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+  options.elastic = false;
+  EXPECT_EQ(report.parameters_hash, RunSurvival(options).parameters_hash);
+}
+
+TEST(ElasticScheduleTest, ASeedGoesOneWay) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const SurvivalOptions options = RandomElasticOptions(seed);
+    EXPECT_EQ(RunSurvival(options).trace_hash, RunSurvival(options).trace_hash);
+  }
+}
+
+struct BugCase {
+  SurvivalBug bug;
+  const char* name;
+  const char* symptom;
+};
+
+class ElasticBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(ElasticBugTest, IsFound) {
+  std::string seen;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SurvivalOptions options = RandomElasticOptions(seed);
+    options.bug = GetParam().bug;
+    const SurvivalReport report = RunSurvival(options);
+    for (const std::string& violation : report.violations) {
+      if (absl::StrContains(violation, GetParam().symptom)) {
+        GTEST_LOG_(INFO) << "found by seed " << seed << ": " << violation;
+        return;
+      }
+      seen = violation;
+    }
+  }
+  FAIL() << "not found; seen: " << seen;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ElasticBugTest,
+    testing::Values(
+        BugCase{SurvivalBug::kRemovalNotHeard, "RemovalNotHeard", "does not end"},
+        BugCase{SurvivalBug::kZombieLetIn, "ZombieLetIn", "has to skip"},
+        BugCase{SurvivalBug::kLearnerWorksAtOnce, "LearnerWorksAtOnce", "out, this worker"},
+        BugCase{SurvivalBug::kLearnerLeavesOutOne, "LearnerLeavesOutOne", "other parameters"},
+        BugCase{SurvivalBug::kStepsBehindIgnored, "StepsBehindIgnored", "does not end"},
+        BugCase{SurvivalBug::kMemberNotPersisted, "MemberNotPersisted", "before it was on disk"},
+        BugCase{SurvivalBug::kOptimizerNotRestored, "OptimizerNotRestored", "other parameters"},
+        BugCase{SurvivalBug::kResultAppliedTwice, "ResultAppliedTwice", "other parameters"},
+        BugCase{SurvivalBug::kStaleSnapshot, "StaleSnapshot", "another result"},
+        BugCase{SurvivalBug::kSumInArrivalOrder, "SumInArrivalOrder", "another result"},
+        BugCase{SurvivalBug::kDividedByWorldSize, "DividedByWorldSize", "another result"},
+        BugCase{SurvivalBug::kRetryEncodesAgain, "RetryEncodesAgain", "other bytes"}),
+    [](const testing::TestParamInfo<BugCase>& c) { return std::string(c.param.name); });
+
+}  // namespace
+}  // namespace sluice
