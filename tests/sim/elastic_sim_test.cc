@@ -10,9 +10,9 @@ namespace sluice {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kSeeds = 40;
 #else
-constexpr uint64_t kSeeds = 1'500;
+constexpr uint64_t kSeeds = 400;
 #endif
 
 TEST(ElasticSurvivalTest, AllAreEqualAndNothingOfTheirsIsLostForEverySeed) {
@@ -51,13 +51,16 @@ SurvivalOptions UsualElasticJob(uint64_t seed) {
 }
 
 TEST(ElasticScheduleTest, FourTwoFour) {
+  uint64_t learners = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SurvivalOptions options = UsualElasticJob(seed);
     options.faults = {Fault::kAway, Fault::kAway};
     const SurvivalReport report = RunSurvival(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
     EXPECT_LE(report.rollbacks, 1u) << "before the first checkpoint";
+    learners += report.learners;
   }
+  EXPECT_GT(learners, 20u);
 }
 
 TEST(ElasticScheduleTest, WithoutAnybodyWhoComesOrGoesItIsAsEver) {
@@ -104,7 +107,6 @@ INSTANTIATE_TEST_SUITE_P(
     All, ElasticBugTest,
     testing::Values(
         BugCase{SurvivalBug::kRemovalNotHeard, "RemovalNotHeard", "does not end"},
-        BugCase{SurvivalBug::kZombieLetIn, "ZombieLetIn", "has to skip"},
         BugCase{SurvivalBug::kLearnerWorksAtOnce, "LearnerWorksAtOnce", "out, this worker"},
         BugCase{SurvivalBug::kLearnerLeavesOutOne, "LearnerLeavesOutOne", "other parameters"},
         BugCase{SurvivalBug::kStepsBehindIgnored, "StepsBehindIgnored", "does not end"},

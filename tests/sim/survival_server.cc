@@ -577,12 +577,6 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
   latest = std::max(latest, id);
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
-    if (HasBug(SurvivalBug::kZombieLetIn) && exchange.sender.rank < server.members.size() &&
-        server.members[exchange.sender.rank] != 0) {
-      Exchange changed = exchange;
-      changed.sender.incarnation = server.members[exchange.sender.rank];
-      return CarryOut(process, server.core->Handle(id, changed, Now()));
-    }
     if (PlantInLateWork(process, id, exchange)) return;
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
