@@ -54,10 +54,10 @@ absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& s
   if (!flag.has_value()) {
     if (absl::Status status = CheckWorldSize(spec, read); !status.ok()) return status;
   }
-  if (*rank >= spec.workers) {
+  if (*rank >= RankLimit(spec)) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", *rank, " is out of range: the job has ",
-                                                   spec.workers, " workers, ranks 0 to ",
-                                                   spec.workers - 1));
+                                                   RankLimit(spec), " workers, ranks 0 to ",
+                                                   RankLimit(spec) - 1));
   }
   return *rank;
 }

@@ -376,6 +376,8 @@ void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
   if (IsRollback(status)) return EndSession(index);
   // The shards have heard of the end before this worker has.
   if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
+  // Whoever was removed, and lives, comes as another.
+  if (options_.elastic && absl::IsAborted(status)) return EndSession(index);
   // The program ends and is started again, into the term that has begun meanwhile.
   const bool term_is_over =
       disk_.record.has_value() && ranks_[index].sender.term < disk_.record->term;

@@ -98,14 +98,5 @@ TEST_F(LearnerPipelineTest, AMembersPartIsItsOwn) {
   EXPECT_THAT(pipeline_->status().message(), HasSubstr("this worker sent checksum"));
 }
 
-TEST_F(LearnerPipelineTest, WhoIsFencedJoinsAgain) {
-  Skip();
-  ExchangeAnswer fenced;
-  fenced.outcome = Outcome::kFenced;
-  fenced.message = "rank 0 was taken";
-  pipeline_->Answer(0, fenced, &effects_);
-  EXPECT_TRUE(IsRollback(pipeline_->status())) << pipeline_->status();
-}
-
 }  // namespace
 }  // namespace sluice

@@ -377,9 +377,8 @@ absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) cons
     return RollbackError(absl::StrCat("shard ", shard, " says that the job went back (term ",
                                       answer.term, "): ", answer.message));
   }
-  const std::string message = absl::StrCat("shard ", shard, " no longer accepts rank ",
-                                           options_.sender.rank, ": ", answer.message);
-  return options_.elastic ? RollbackError(message) : absl::AbortedError(message);
+  return absl::AbortedError(absl::StrCat("shard ", shard, " no longer accepts rank ",
+                                         options_.sender.rank, ": ", answer.message));
 }
 
 void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {

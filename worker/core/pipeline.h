@@ -41,7 +41,7 @@ struct PipelineOptions {
   bool lockstep = true;
   // A step may close without this worker, which was late: its work is in a later one then.
   bool quorum = false;
-  // Workers come and go: who is fenced joins again.
+  // Workers come and go: results tell who takes part.
   bool elastic = false;
   // It joins others who are further. Every step is to be skipped until all shards had its part of
   // one in time; so far a result may be of others alone.

@@ -137,7 +137,8 @@ void LiveSession::CarryOut(const Pipeline::Effects& effects) {
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
       // Without this worker's doing the job may be over by then.
       if (!leaving_ || IsRollback(failed->status) || absl::IsDataLoss(failed->status)) {
-        (void)FailLocked(failed->status);
+        const bool removed = options_.elastic && absl::IsAborted(failed->status);
+        (void)FailLocked(removed ? Lost(failed->status) : failed->status);
       }
     } else if (const auto* replay = std::get_if<ReplayBegun>(&effect)) {
       options_.logger.Info("shard ", replay->shard, " was started again and asked for ",

@@ -236,7 +236,9 @@ absl::Status RemoteSession::RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot)
 }
 
 absl::Status RemoteSession::Lost(const absl::Status& status) const {
-  const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  // Whoever was removed, and lives, comes as another.
+  const bool removed = options_.elastic && absl::IsFailedPrecondition(status);
+  const bool lost = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || removed;
   return lost && options_.checkpoint.enabled() ? RollbackError(status.message()) : status;
 }
 

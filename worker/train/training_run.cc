@@ -295,7 +295,9 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   const std::string sha256 = learner_->ParametersSha256();
   ReportParameters(sha256);
   if (absl::Status status = EvaluateNow(); !status.ok()) return status;
-  if (rank_ == 0 && !spec_.output.empty()) {
+  // Where workers come and go rank 0 may be gone; all know who was in the last step.
+  const uint32_t writer = spec_.membership == "elastic" ? members_.front() : 0;
+  if (rank_ == writer && !spec_.output.empty()) {
     const std::string path = absl::StrCat(spec_.output, "/parameters.pt");
     absl::Status status = SaveParameters(learner_->FormatParameters(), path);
     if (!status.ok()) return status;
