@@ -25,7 +25,7 @@ ShardOptions ElasticShard(uint32_t begin, uint64_t replay_bytes = 1 << 20) {
   return options;
 }
 
-std::map<StreamId, ExchangeAnswer> ResultsIn(const std::vector<ShardEffect>& effects) {
+std::map<StreamId, ExchangeAnswer> ResultsByStream(const std::vector<ShardEffect>& effects) {
   std::map<StreamId, ExchangeAnswer> results;
   for (const ShardEffect& effect : effects) {
     const auto* reply = std::get_if<Reply>(&effect);
@@ -36,7 +36,7 @@ std::map<StreamId, ExchangeAnswer> ResultsIn(const std::vector<ShardEffect>& eff
   return results;
 }
 
-std::vector<std::string> Places(const ClosingRecord& record) {
+std::vector<std::string> WhoIsIn(const ClosingRecord& record) {
   std::vector<std::string> places;
   for (const Included& included : record.included) {
     EXPECT_EQ(included.origin_step, record.step);
@@ -64,11 +64,11 @@ void RunStepOf(ShardUnderTest* shard, uint32_t first, uint32_t end, uint64_t ste
 TEST(ElasticShard, NobodyWaitsForARankThatNobodyHolds) {
   ShardUnderTest shard(ElasticShard(2));
   shard.Send(Contribution(0, 1, 0, 3));
-  const auto results = ResultsIn(shard.Send(Contribution(1, 1, 0, 6)));
+  const auto results = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results.at(1).record.n, 2u);
   EXPECT_EQ(results.at(1).open_step, 1u) << "it was there in time";
-  EXPECT_THAT(Places(results.at(1).record), ElementsAre("0", "1"));
+  EXPECT_THAT(WhoIsIn(results.at(1).record), ElementsAre("0", "1"));
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
 }
 
@@ -78,7 +78,7 @@ TEST(ElasticShard, RemovedWhileItIsAwaited) {
   shard.Send(Contribution(1, 1, 0, 9));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 0}).ok());
   EXPECT_LE(shard->tick_due(), shard.now());
-  const auto results = ResultsIn(shard->Tick(shard.now()));
+  const auto results = ResultsByStream(shard->Tick(shard.now()));
   ASSERT_EQ(results.size(), 2u);
   EXPECT_EQ(results.at(1).record.n, 2u);
   EXPECT_EQ(results.at(1).record.generation, 2u);
@@ -94,14 +94,14 @@ TEST(ElasticShard, RemovedWhileItsContributionIsInTheOpenBundle) {
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 0}).ok());
   EXPECT_THAT(shard->Tick(shard.now()), IsEmpty());
   shard.Send(Contribution(0, 1, 0, 3));
-  const auto results = ResultsIn(shard.Send(Contribution(1, 1, 0, 6)));
+  const auto results = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(results.size(), 2u) << "nobody else hears of it";
-  EXPECT_THAT(Places(results.at(1).record), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(WhoIsIn(results.at(1).record), ElementsAre("0", "1", "2"));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(6, 6));
   // The bundle after it goes without.
   shard.Send(Contribution(0, 1, 1, 3));
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 1, 1, 6))).at(1).record.n, 2u);
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 1, 6))).at(1).record.n, 2u);
 }
 
 TEST(ElasticShard, AZombieIsRefusedByName) {
@@ -129,7 +129,7 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
       const ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
       EXPECT_EQ(answer.outcome, Outcome::kResult);
       EXPECT_EQ(answer.open_step, 4u) << "so far nobody waits for it";
-      EXPECT_THAT(Places(answer.record), ElementsAre("0", "1"));
+      EXPECT_THAT(WhoIsIn(answer.record), ElementsAre("0", "1"));
     }
   }
   // Step 4: bundle 0 goes without it, bundle 1 has it in time.
@@ -137,16 +137,16 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   shard.Send(Contribution(1, 4, 0, 4));
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 0))).open_step, 5u);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 1))).outcome, Outcome::kPending);
-  auto results = ResultsIn(shard.Send(Contribution(1, 4, 1, 4)));
+  auto results = ResultsByStream(shard.Send(Contribution(1, 4, 1, 4)));
   ASSERT_EQ(results.size(), 3u);
   EXPECT_EQ(results.at(3).open_step, 4u);
-  EXPECT_THAT(Places(results.at(3).record), ElementsAre("0", "1", "2 skipped"));
+  EXPECT_THAT(WhoIsIn(results.at(3).record), ElementsAre("0", "1", "2 skipped"));
   EXPECT_EQ(results.at(3).record.n, 2u);
   // Step 5: bundle 1 waits for it, bundle 0 does not.
   shard.Send(Contribution(0, 5, 0, 4));
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 5, 0, 4))).size(), 2u);
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 5, 0, 4))).size(), 2u);
   shard.Send(Contribution(0, 5, 1, 4));
-  EXPECT_THAT(ResultsIn(shard.Send(Contribution(1, 5, 1, 4))), IsEmpty());
+  EXPECT_THAT(ResultsByStream(shard.Send(Contribution(1, 5, 1, 4))), IsEmpty());
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 5, 0))).open_step, 6u);
   shard.Send(Newcomer(SkipOf(2, 5, 1)));
   // Step 6: in time for both, and from here on it works.
@@ -155,7 +155,7 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   RunStepOf(&shard, 0, 2, 6, 4);
   shard.Send(Contribution(0, 7, 0, 4));
   shard.Send(Contribution(1, 7, 0, 4));
-  results = ResultsIn(shard.Send(Newcomer(Contribution(2, 7, 0, 7))));
+  results = ResultsByStream(shard.Send(Newcomer(Contribution(2, 7, 0, 7))));
   ASSERT_EQ(results.size(), 3u);
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(5, 5));
@@ -166,10 +166,11 @@ TEST(ElasticShard, JoinsMidBundle) {
   RunStepOf(&shard, 0, 2, 1, 4);
   shard.Send(Contribution(0, 2, 0, 4));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 2, 0, 4))).size(), 2u) << "nobody waits for it";
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 2, 0, 4))).size(), 2u)
+      << "nobody waits for it";
   shard.Send(Newcomer(SkipOf(2, 2, 1)));
   shard.Send(Contribution(0, 2, 1, 4));
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 2, 1, 4))).size(), 3u);
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 2, 1, 4))).size(), 3u);
 }
 
 TEST(ElasticShard, ALearnersWorkIsRefused) {
@@ -201,12 +202,12 @@ TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kPending);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kPending) << "again";
   RunStepOf(&shard, 0, 1, 1, 3);
-  const auto first = ResultsIn(shard.Send(Contribution(1, 1, 0, 6)));
+  const auto first = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(first.size(), 3u);
-  EXPECT_THAT(Places(first.at(3).record), ElementsAre("0", "1", "2"));
+  EXPECT_THAT(WhoIsIn(first.at(3).record), ElementsAre("0", "1", "2"));
   EXPECT_EQ(first.at(3).record.n, 3u);
   EXPECT_EQ(first.at(3).open_step, 1u);
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 1, 1, 6))).size(), 2u)
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 1, 6))).size(), 2u)
       << "its own part of it is not there";
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).open_step, 2u) << "late";
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).open_step, 1u) << "in time, and asked again";
@@ -220,12 +221,13 @@ TEST(ElasticShard, AllWhoBeganLeaveAndLearnersGoOn) {
   shard.Send(Contribution(0, 2, 0, 8));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   ASSERT_TRUE(shard->SetMembership(3, {0, 0, 202}).ok());
-  EXPECT_THAT(ResultsIn(shard->Tick(shard.now())), IsEmpty()) << "somebody must want the result";
+  EXPECT_THAT(ResultsByStream(shard->Tick(shard.now())), IsEmpty())
+      << "somebody must want the result";
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kResult);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).outcome, Outcome::kResult);
   const ExchangeAnswer first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
   EXPECT_EQ(first.outcome, Outcome::kResult);
-  EXPECT_THAT(Places(first.record), ElementsAre("0", "2 skipped"));
+  EXPECT_THAT(WhoIsIn(first.record), ElementsAre("0", "2 skipped"));
   EXPECT_EQ(first.record.n, 1u);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 2, 1))).record.n, 0u);
   EXPECT_EQ(shard.Ask(Newcomer(Contribution(2, 3, 0, 5))).record.n, 1u);
@@ -299,8 +301,9 @@ TEST(ElasticShard, LargeFramesAreSummedPastRanksThatAreAbsent) {
   ShardUnderTest shard(std::move(options));
   shard.Send(Contribution(1, 1, 0, 3));
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
-  EXPECT_THAT(DecodedFrame(ResultsIn(shard.Send(Contribution(2, 1, 0, 5))).at(3).results.at(0), 2),
-              ElementsAre(4, 4));
+  EXPECT_THAT(
+      DecodedFrame(ResultsByStream(shard.Send(Contribution(2, 1, 0, 5))).at(3).results.at(0), 2),
+      ElementsAre(4, 4));
 }
 
 TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
@@ -313,7 +316,7 @@ TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
   shard.Send(SkipOf(2, 0, 0));
   // It is gone before it could: nobody else has what the others began with.
   ASSERT_TRUE(shard->SetMembership(2, {0, 0, 102}).ok());
-  EXPECT_THAT(ResultsIn(shard->Tick(shard.now())), IsEmpty());
+  EXPECT_THAT(ResultsByStream(shard->Tick(shard.now())), IsEmpty());
   EXPECT_EQ(shard->open_step(), 0u);
 }
 
@@ -342,7 +345,7 @@ TEST(ElasticShard, UpdatesOnTheShardsGoOn) {
   first.acked_step = 0;
   shard.Send(first);
   ASSERT_TRUE(shard->SetMembership(2, {100, 0, 0}).ok());
-  const auto results = ResultsIn(shard->Tick(shard.now()));
+  const auto results = ResultsByStream(shard->Tick(shard.now()));
   ASSERT_EQ(results.size(), 1u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(-1, -1));
 }
