@@ -7,7 +7,8 @@
 
 namespace sluice {
 
-inline absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec, const TrainOptions& options = {}) {
+inline absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec,
+                                              const TrainOptions& options = {}) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   return RunTraining(spec, 0, session.get(), options, Logger("worker-0"));
