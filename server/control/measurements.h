@@ -21,8 +21,8 @@ struct Transfer {
 // Of one worker. `up` and `down` want transfers of different sizes (bundles and heartbeats, say):
 // latency is told from rate by them.
 struct RankMeasurements {
-  std::vector<Transfer> up;
-  std::vector<Transfer> down;
+  std::vector<Transfer> up{};
+  std::vector<Transfer> down{};
   double compute_s = 0;  // Forward and backward, as the worker's clock has it.
   double encode_s = 0;   // Gradients to frames.
   double apply_s = 0;    // Results to parameters.
@@ -35,12 +35,12 @@ struct RankMeasurements {
 
 struct StepMeasurements {
   uint64_t step = 0;
-  std::vector<RankMeasurements> ranks;  // By rank.
-  double server_s = 0;                  // Decoding, summing and encoding, on the slowest shard.
-  double decode_queue_s = 0;            // From a frame's arrival to its turn, at most.
-  uint64_t bytes_down = 0;              // Of results, to each rank.
+  std::vector<RankMeasurements> ranks{};  // By rank.
+  double server_s = 0;                    // Decoding, summing and encoding, on the slowest shard.
+  double decode_queue_s = 0;              // From a frame's arrival to its turn, at most.
+  uint64_t bytes_down = 0;                // Of results, to each rank.
   // A metric on data that is not trained on, in percent, more is better; where one was just taken.
-  std::optional<double> validation;
+  std::optional<double> validation{};
 };
 
 // How late a rank was after the first, and whose fault it is. Only lateness of the network is a
