@@ -44,9 +44,15 @@ BudgetChange LinkBudget::Next(const StepMeasurements& measured, double time_s) {
   }
   if (since_change_ < kDwell) return BudgetChange::kNone;
   const Budgets fitting = Fitting(SustainedRates(), time_s);
-  bool more = fitting.down > kWorthwhile * budgets_.down;
+  // Worth a plan: a tenth more, and of a length that is not lost in the rest of the time.
+  const auto worthwhile = [time_s](double held, double now, double rate) {
+    return now > kWorthwhile * held && now - held > kWorthwhileTime * time_s * rate;
+  };
+  bool more = false;
   for (size_t rank = 0; rank < links_.size(); ++rank) {
-    more = more || fitting.up[rank] > kWorthwhile * budgets_.up[rank];
+    const Link& link = links_[rank];
+    more = more || worthwhile(budgets_.up[rank], fitting.up[rank], link.up.rate()) ||
+           worthwhile(budgets_.down, fitting.down, link.down.rate());
   }
   const bool less = IsSlightlyOver();
   if (!more && !less) return BudgetChange::kNone;
@@ -74,7 +80,9 @@ void LinkBudget::Measure(const StepMeasurements& measured, double time_s) {
     if (!link.up.known() || !link.down.known() || time_s <= 0) continue;
     const double takes =
         budgets_.up[rank] / link.up.rate_now() + budgets_.down / link.down.rate_now();
-    link.loads.push_back(takes / Free(link, time_s));
+    // Against all of the time, latency too: where that takes most of it, bytes that take half as
+    // long again are no emergency.
+    link.loads.push_back(1 + (takes - Free(link, time_s)) / time_s);
     if (link.loads.size() > kLoads) link.loads.pop_front();
     if (link.loads.back() > load_) {
       load_ = link.loads.back();

@@ -42,6 +42,7 @@ class LinkBudget {
   static constexpr double kOver = 1.2;
   static constexpr double kSlightlyOver = 1.03;
   static constexpr double kWorthwhile = 1.1;
+  static constexpr double kWorthwhileTime = 0.02;  // Of the time.
   static constexpr double kRise = 2;
   static constexpr uint64_t kDwell = 10;
   static constexpr uint64_t kFirstSteps = 3;  // Until then estimates are waited for.

@@ -7,11 +7,18 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kPooledSteps = 8;
+constexpr size_t kPooledSteps = 16;
 // Sizes that differ less (standard deviation over mean) tell latency and rate apart badly.
 constexpr double kSpreadMin = 0.2;
-// Jitter is a share of latency; a rate is read off when what is beyond latency stands out of it.
-constexpr double kOutOfJitter = 0.25;
+constexpr size_t kTransfersForJitter = 4;
+constexpr double kShareOfFastest = 0.5;  // Bounds a relative residual.
+// A rate is read off when the time beyond latency is so many standard errors of it; steps are
+// pooled until it is.
+constexpr double kErrorsEnough = 6;
+// What is not told from the jitter of latency is no time that bytes took: so many standard errors
+// are taken off. Else, where latency is most of a transfer, noise would pass for a slow link, and
+// sending less would make it look slower still. What is sent too much then shows in the next steps.
+constexpr double kErrorsOff = 1;
 // Beyond latency there is always something: a rate is finite.
 constexpr double kBeyondLatencyMin = 0.001;
 
@@ -77,9 +84,21 @@ void LinkEstimate::FitLatency(absl::Span<const Transfer> transfers) {
     product += more * (transfer.seconds - seconds);
   }
   if (std::sqrt(square / count) < kSpreadMin * bytes) return;
-  const double intercept = seconds - bytes * std::max(product / square, 0.0);
-  Push(&intercepts_, std::clamp(intercept, 0.0, fastest), kLatencySteps);
-  latency_s_ = Lowest({intercepts_.begin(), intercepts_.end()}, intercepts_.size() / 2);
+  // Not cut to what is possible: noise goes both ways, and so does the median then.
+  const double slope = product / square;
+  const double intercept = seconds - bytes * slope;
+  Push(&intercepts_, intercept, kLatencySteps);
+  latency_s_ =
+      std::max(Lowest({intercepts_.begin(), intercepts_.end()}, intercepts_.size() / 2), 0.0);
+  if (transfers.size() < kTransfersForJitter) return;
+  double residuals = 0;
+  for (const Transfer& transfer : transfers) {
+    const double expected = intercept + static_cast<double>(transfer.bytes) * slope;
+    const double share = transfer.seconds / std::max(expected, kShareOfFastest * fastest) - 1;
+    residuals += share * share;
+  }
+  Push(&jitters_, std::sqrt(residuals / (count - 2)), kLatencySteps);
+  jitter_ = Lowest({jitters_.begin(), jitters_.end()}, jitters_.size() / 2);
 }
 
 double LinkEstimate::PooledRate() const {
@@ -90,10 +109,14 @@ double LinkEstimate::PooledRate() const {
     bytes += step->bytes;
     seconds += step->seconds;
     latencies += static_cast<double>(step->transfers);
-    const double beyond = seconds - latencies * latency_s_;
-    if (beyond >= kOutOfJitter * latency_s_ * std::sqrt(latencies)) return bytes / beyond;
+    if (seconds - latencies * latency_s_ >= kErrorsEnough * Error(latencies)) break;
   }
-  return bytes / std::max(seconds - latencies * latency_s_, kBeyondLatencyMin * seconds);
+  const double beyond = seconds - latencies * latency_s_ - kErrorsOff * Error(latencies);
+  return bytes / std::max(beyond, kBeyondLatencyMin * seconds);
+}
+
+double LinkEstimate::Error(double transfers) const {
+  return jitter_ * latency_s_ * std::sqrt(transfers);
 }
 
 double LinkEstimate::rate_now() const { return rates_.empty() ? 0 : rates_.back(); }

@@ -48,9 +48,13 @@ class LinkEstimate {
 
   void FitLatency(absl::Span<const Transfer> transfers);
   double PooledRate() const;
+  // The standard error of the summed latencies of so many transfers.
+  double Error(double transfers) const;
 
   double latency_s_ = 0;
+  double jitter_ = 0;  // Relative, of a transfer's time; standard deviation.
   std::deque<double> intercepts_;
+  std::deque<double> jitters_;
   std::deque<Step> steps_;
   std::deque<double> rates_;  // The newest last.
 };

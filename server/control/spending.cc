@@ -194,7 +194,20 @@ absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
     const double middle = (low + high) / 2;
     (make(choose(std::exp(middle))).coding.bytes <= bytes ? high : low) = middle;
   }
-  return make(choose(std::exp(high)));
+  // What is left goes to one tensor after the other: those whose values are alike change their
+  // codec at the same lambda, all or none.
+  std::vector<size_t> chosen = choose(std::exp(high));
+  const std::vector<size_t> dearer = choose(std::exp(low));
+  best = make(chosen);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].compressed || chosen[i] == dearer[i]) continue;
+    const double more = Bytes(static_cast<double>(tensors[i].elements),
+                              prices[dearer[i]].bits - prices[chosen[i]].bits);
+    if (best.coding.bytes + more > bytes) continue;
+    chosen[i] = dearer[i];
+    best = make(chosen);
+  }
+  return best;
 }
 
 absl::StatusOr<Spent> SpendEvenly(absl::Span<const ControlledTensor> tensors,

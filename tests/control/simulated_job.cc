@@ -137,7 +137,7 @@ double ErrorOf(const SimulatedJob& job, const Choice& choice) {
 
 }  // namespace
 
-SimulatedRun Run(const SimulatedJob& job, std::unique_ptr<Policy> policy) {
+SimulatedRun Simulate(const SimulatedJob& job, std::unique_ptr<Policy> policy) {
   Clockwork clockwork(job);
   Controller controller(std::move(policy), job.tensors, {});
   SimulatedRun run;

@@ -71,7 +71,7 @@ struct SimulatedRun {
   double PlansPerStep() const;
 };
 
-SimulatedRun Run(const SimulatedJob& job, std::unique_ptr<Policy> policy);
+SimulatedRun Simulate(const SimulatedJob& job, std::unique_ptr<Policy> policy);
 // Knows the links: in each step sends what fits into 95 % of the time, shared out as a policy does.
 SimulatedRun RunOracle(const SimulatedJob& job);
 
