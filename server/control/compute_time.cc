@@ -13,7 +13,7 @@ double Median(const std::deque<double>& values) {
   return sorted[sorted.size() / 2];
 }
 
-void Push(std::deque<double>* kept, double value) {
+void Keep(std::deque<double>* kept, double value) {
   kept->push_back(value);
   if (kept->size() > ComputeTime::kSteps) kept->pop_front();
 }
@@ -24,9 +24,9 @@ void ComputeTime::AddStep(const StepMeasurements& measured) {
   compute_.resize(measured.ranks.size());
   for (size_t rank = 0; rank < compute_.size(); ++rank) {
     const double compute_s = measured.ranks[rank].compute_s;
-    if (compute_s > 0) Push(&compute_[rank], compute_s);
+    if (compute_s > 0) Keep(&compute_[rank], compute_s);
   }
-  Push(&server_, measured.server_s);
+  Keep(&server_, measured.server_s);
 }
 
 double ComputeTime::compute_s() const {

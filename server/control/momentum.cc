@@ -52,7 +52,7 @@ double DensityOf(const CodecSpec& spec) {
   }
 }
 
-double Share(const ControlledTensor& tensor, double all) {
+double ShareOf(const ControlledTensor& tensor, double all) {
   return static_cast<double>(tensor.elements) / all;
 }
 
@@ -75,7 +75,7 @@ double MomentumFor(const Choice& choice, absl::Span<const ControlledTensor> tens
   double momentum = base;
   const auto take = [&](const Coding& coding) {
     for (size_t i = 0; i < coding.codecs.size() && i < tensors.size(); ++i) {
-      if (Share(tensors[i], all) <= kShareMin) continue;
+      if (ShareOf(tensors[i], all) <= kShareMin) continue;
       momentum = std::min(momentum, MomentumWith(coding.codecs[i], base, coded));
     }
   };

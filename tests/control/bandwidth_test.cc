@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 constexpr double kCompute_s = 0.080;
-constexpr uint64_t kSeeds = 10;
+constexpr uint64_t kSeeds = SLUICE_SHORT_RUNS ? 1 : 10;
 
 SimulatedJob JobOn(const Trace& trace, uint64_t seed, size_t ranks = 4) {
   SimulatedJob job;
@@ -172,7 +172,7 @@ TEST(Bandwidth, StaysWhereItIsOnASteadyLink) {
     int changes = 0;
     for (size_t step = 100; step < run.steps.size(); ++step) changes += run.steps[step].changed;
     GTEST_LOG_(INFO) << changes << " changes in " << run.steps.size() << " steps";
-    EXPECT_LE(changes, 6) << "seed " << seed;
+    EXPECT_LE(changes, 3) << "seed " << seed;
   }
 }
 
