@@ -37,8 +37,6 @@ struct Rates {
 struct Picked {
   std::vector<size_t> up;
   size_t down = 0;
-
-  friend bool operator==(const Picked&, const Picked&) = default;
 };
 
 class AutoPolicy : public Policy {

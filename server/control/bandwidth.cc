@@ -93,10 +93,10 @@ Coding BandwidthPolicy::Spend(const std::vector<OctaveHistogram>& histograms, do
   if (AllSparse(options_.candidates)) {
     return SpendOnLargest(options_.tensors, histograms, options_.sparse, bytes).coding;
   }
-  absl::StatusOr<Spent> spent =
+  const absl::StatusOr<Spent> spent =
       SpendOnCodecs(options_.tensors, histograms, options_.candidates, bytes);
   // The candidates' prices were asked for when this was made.
-  return spent.ok() ? std::move(spent->coding) : choice_.down;
+  return spent.ok() ? spent->coding : choice_.down;
 }
 
 Choice BandwidthPolicy::Make() const {
