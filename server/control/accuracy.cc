@@ -1,0 +1,116 @@
+#include "server/control/accuracy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/control/codec_price.h"
+#include "server/control/spending.h"
+
+namespace sluice {
+namespace {
+
+class AccuracyPolicy : public Policy {
+ public:
+  explicit AccuracyPolicy(AccuracyOptions options)
+      : options_(std::move(options)), density_(options_.sparse.level) {}
+
+  Choice First() override { return Make("no metric is known yet"); }
+
+  std::optional<Choice> Next(const StepMeasurements& measured) override {
+    if (!measured.validation || !std::isfinite(*measured.validation)) return std::nullopt;
+    const std::optional<double> reference = MetricAt(options_.reference, measured.step);
+    if (!reference) return std::nullopt;
+    const double behind = *reference - *measured.validation;
+    calm_ = behind <= options_.tolerance / 2 ? calm_ + 1 : 0;
+    double density = density_;
+    if (behind > options_.tolerance) {
+      density *= kAccuracyUp;
+    } else if (calm_ >= kAccuracyCalm) {
+      density *= kAccuracyDown;
+      calm_ = 0;
+    }
+    density = std::clamp(density, options_.density_min, options_.density_max);
+    if (density == density_) return std::nullopt;
+    const double before = std::exchange(density_, density);
+    return Make(absl::StrFormat(
+        "%.2f %% at step %d, where the reference has %.2f %% (tolerance %.2g): %.3g %% of the "
+        "values instead of %.3g %%",
+        *measured.validation, measured.step, *reference, options_.tolerance, 100 * density,
+        100 * before));
+  }
+
+  std::unique_ptr<Policy> Clone() const override { return std::make_unique<AccuracyPolicy>(*this); }
+
+ private:
+  Choice Make(std::string reason) const {
+    CodecSpec codec = options_.sparse;
+    codec.level = density_;
+    const absl::StatusOr<Spent> spent = SpendEvenly(options_.tensors, codec);
+    Choice choice;
+    choice.down = spent.ok() ? spent->coding : Coding{};
+    choice.up.assign(options_.ranks, choice.down);
+    choice.reason = std::move(reason);
+    return choice;
+  }
+
+  const AccuracyOptions options_;
+  double density_;
+  int calm_ = 0;  // Reports in a row that are close.
+};
+
+absl::Status ValidateCurve(const std::vector<CurvePoint>& curve) {
+  if (curve.empty()) {
+    return absl::InvalidArgumentError("accuracy: the reference has no points; give a dense run's");
+  }
+  for (size_t i = 0; i < curve.size(); ++i) {
+    if (!std::isfinite(curve[i].metric) || (i > 0 && curve[i].step <= curve[i - 1].step)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("accuracy: point ", i, " of the reference (step ", curve[i].step, ", ",
+                       curve[i].metric, ") is not a number, or not after the one before it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step) {
+  if (step < curve.front().step) return std::nullopt;
+  const auto after =
+      std::upper_bound(curve.begin(), curve.end(), step,
+                       [](uint64_t at, const CurvePoint& point) { return at < point.step; });
+  if (after == curve.end()) return curve.back().metric;
+  const CurvePoint& from = *std::prev(after);
+  const double way =
+      static_cast<double>(step - from.step) / static_cast<double>(after->step - from.step);
+  return std::lerp(from.metric, after->metric, way);
+}
+
+absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions options) {
+  if (options.ranks == 0 || options.tensors.empty()) {
+    return absl::InvalidArgumentError("accuracy: no ranks or no tensors to plan for");
+  }
+  if (!IsSparse(options.sparse.codec)) {
+    return absl::InvalidArgumentError(absl::StrCat("accuracy: ", ToString(options.sparse),
+                                                   " has no density; use topk or topk_exact"));
+  }
+  if (!(options.density_min > 0 && options.density_min <= options.density_max &&
+        options.density_max <= 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("accuracy: densities from ", options.density_min,
+                                                   " to ", options.density_max,
+                                                   "; they are in (0, 1], the lower one first"));
+  }
+  if (!(options.tolerance > 0 && std::isfinite(options.tolerance))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("accuracy: a tolerance of ", options.tolerance, " points; use one above 0"));
+  }
+  if (const absl::Status status = ValidateCurve(options.reference); !status.ok()) return status;
+  options.sparse.level = std::clamp(options.sparse.level, options.density_min, options.density_max);
+  return std::make_unique<AccuracyPolicy>(std::move(options));
+}
+
+}  // namespace sluice

@@ -1,0 +1,46 @@
+// The policy `accuracy`: as few bytes as a validation metric allows. It holds what is reported
+// against a reference curve: below it by more than the tolerance, density rises; well within the
+// tolerance, density falls.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/control/policy.h"
+
+namespace sluice {
+
+struct CurvePoint {
+  uint64_t step = 0;
+  double metric = 0;  // In percent, more is better.
+};
+
+struct AccuracyOptions {
+  uint32_t ranks = 1;
+  std::vector<ControlledTensor> tensors{};
+  CodecSpec sparse{};  // Its level is the first density.
+  double density_min = 1e-4;
+  double density_max = 0.25;
+  // A dense run's, in order of steps. Between points the metric is read off a straight line; before
+  // the first it is not judged, after the last that one counts.
+  std::vector<CurvePoint> reference{};
+  double tolerance = 0.5;  // Points.
+};
+
+// What a report does to the density: below the reference by more than the tolerance: x kAccuracyUp
+// at once; kAccuracyCalm reports in a row that are not below it by more than half of the tolerance:
+// x kAccuracyDown; else nothing. Down is slower than up: what a run has lost it must make up for.
+inline constexpr double kAccuracyUp = 2;
+inline constexpr double kAccuracyDown = 0.5;
+inline constexpr int kAccuracyCalm = 3;
+
+// The reference at a step; none before its first point. `curve` is valid.
+std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step);
+
+// INVALID_ARGUMENT names what is wrong: no rank or tensor, a codec that is not sparse, densities
+// that are not in (0, 1] and in order, a curve that is empty, not finite or not in order, a
+// tolerance that is not above 0.
+absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions options);
+
+}  // namespace sluice

@@ -1,0 +1,255 @@
+#include "server/control/auto.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/control/compute_time.h"
+#include "server/control/link_estimate.h"
+#include "server/control/spending.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kFirstSteps = 3;
+constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
+
+struct Priced {
+  CodecCost cost;
+  Coding coding;
+  double error = 0;
+};
+
+struct Link {
+  LinkEstimate up;
+  LinkEstimate down;
+};
+
+struct Rates {
+  std::vector<double> up;  // By rank.
+  std::vector<double> down;
+};
+
+// Which of the choices each rank sends with, and the shards.
+struct Picked {
+  std::vector<size_t> up;
+  size_t down = 0;
+};
+
+class AutoPolicy : public Policy {
+ public:
+  AutoPolicy(AutoOptions options, std::vector<Priced> choices, Coding first)
+      : options_(std::move(options)), choices_(std::move(choices)), links_(options_.ranks) {
+    first_.up.assign(options_.ranks, first);
+    first_.down = std::move(first);
+    first_.reason = "links are not known yet";
+  }
+
+  Choice First() override { return first_; }
+  std::optional<Choice> Next(const StepMeasurements& measured) override;
+  std::unique_ptr<Policy> Clone() const override { return std::make_unique<AutoPolicy>(*this); }
+
+ private:
+  bool Measure(const StepMeasurements& measured);
+  Rates SustainedRates() const;
+  Rates LastRates() const;
+  double StepTime(size_t rank, size_t up, size_t down, const Rates& rates) const;
+  double StepTime(const Picked& picked, const Rates& rates) const;
+  double Cost(const Picked& picked, const Rates& rates) const;
+  Picked BestWith(size_t down, const Rates& rates) const;
+  Picked Best(const Rates& rates) const;
+  Choice Change(const Picked& picked, const Rates& rates, const char* why);
+
+  const AutoOptions options_;
+  std::vector<Priced> choices_;
+  std::vector<Link> links_;  // By rank.
+  ComputeTime compute_;
+  double compute_s_ = 0;  // Of compute_, which is asked often.
+  Choice first_;
+  std::optional<Picked> now_;
+  uint64_t steps_ = 0;
+  uint64_t since_change_ = 0;
+  double over_before_ = 0;
+};
+
+std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
+  if (!Measure(measured) || ++steps_ < kFirstSteps) return std::nullopt;
+  ++since_change_;
+  const Rates sustained = SustainedRates();
+  if (!now_) return Change(Best(sustained), sustained, "links are known now");
+
+  Rates last = LastRates();
+  const Picked best_of_last = Best(last);
+  const double over = Cost(*now_, last) / Cost(best_of_last, last);
+  const double over_before = std::exchange(over_before_, over);
+  if (over > kAutoFarOver || (over > kAutoOver && over_before > kAutoOver)) {
+    // Down at once; what is faster now than it mostly was may be gone in the next step.
+    for (size_t rank = 0; rank < links_.size(); ++rank) {
+      last.up[rank] = std::min(last.up[rank], sustained.up[rank]);
+      last.down[rank] = std::min(last.down[rank], sustained.down[rank]);
+    }
+    const Picked picked = Best(last);
+    if (StepTime(picked, last) < StepTime(*now_, last)) {
+      return Change(picked, last, "slower than it need be");
+    }
+  }
+  if (since_change_ < kAutoDwell) return std::nullopt;
+  const Picked best = Best(sustained);
+  if (Cost(best, sustained) > (1 - kAutoWorthwhile) * Cost(*now_, sustained)) return std::nullopt;
+  return Change(best, sustained, "better by what nearly all of the last steps had");
+}
+
+// False while something is not known.
+bool AutoPolicy::Measure(const StepMeasurements& measured) {
+  compute_.AddStep(measured);
+  compute_s_ = compute_.compute_s();
+  const size_t ranks = std::min(links_.size(), measured.ranks.size());
+  double encode_s = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    links_[rank].up.AddStep(measured.ranks[rank].up);
+    links_[rank].down.AddStep(measured.ranks[rank].down);
+    encode_s = std::max(encode_s, measured.ranks[rank].encode_s);
+  }
+  // Where all ranks have done the same for some steps, that is what was measured.
+  if (now_ && encode_s > 0 && since_change_ > kPlanDelay &&
+      std::count(now_->up.begin(), now_->up.end(), now_->up[0]) ==
+          static_cast<ptrdiff_t>(now_->up.size())) {
+    double& known = choices_[now_->up[0]].cost.encode_s;
+    known += kCostGain * (encode_s - known);
+  }
+  return compute_s_ > 0 && std::all_of(links_.begin(), links_.end(), [](const Link& link) {
+           return link.up.known() && link.down.known();
+         });
+}
+
+Rates AutoPolicy::SustainedRates() const {
+  Rates rates;
+  for (const Link& link : links_) {
+    rates.up.push_back(link.up.rate());
+    rates.down.push_back(link.down.rate());
+  }
+  return rates;
+}
+
+Rates AutoPolicy::LastRates() const {
+  Rates rates;
+  for (const Link& link : links_) {
+    rates.up.push_back(link.up.rate_now());
+    rates.down.push_back(link.down.rate_now());
+  }
+  return rates;
+}
+
+// All stages one after the other, which is the most that it can be.
+double AutoPolicy::StepTime(size_t rank, size_t up, size_t down, const Rates& rates) const {
+  const Link& link = links_[rank];
+  const Priced& sent = choices_[up];
+  const Priced& answered = choices_[down];
+  const double communication = link.up.latency_s() + link.down.latency_s() + sent.cost.encode_s +
+                               sent.coding.bytes / rates.up[rank] +
+                               std::max(sent.cost.server_s, answered.cost.server_s) +
+                               answered.coding.bytes / rates.down[rank] + answered.cost.apply_s;
+  return std::max(compute_s_, (1 - options_.overlap) * compute_s_ + communication);
+}
+
+double AutoPolicy::StepTime(const Picked& picked, const Rates& rates) const {
+  double slowest = 0;
+  for (size_t rank = 0; rank < links_.size(); ++rank) {
+    slowest = std::max(slowest, StepTime(rank, picked.up[rank], picked.down, rates));
+  }
+  return slowest;
+}
+
+double AutoPolicy::Cost(const Picked& picked, const Rates& rates) const {
+  double error = 0;
+  for (const size_t up : picked.up) error += choices_[up].error;
+  error = (error / static_cast<double>(links_.size()) + choices_[picked.down].error) / 2;
+  return StepTime(picked, rates) * (1 + options_.error_price * error);
+}
+
+// Nobody need be faster than the slowest rank can be: the others are as faithful as that allows.
+Picked AutoPolicy::BestWith(size_t down, const Rates& rates) const {
+  std::vector<double> fastest(links_.size(), HUGE_VAL);
+  for (size_t rank = 0; rank < links_.size(); ++rank) {
+    for (size_t up = 0; up < choices_.size(); ++up) {
+      fastest[rank] = std::min(fastest[rank], StepTime(rank, up, down, rates));
+    }
+  }
+  const double floor = *std::max_element(fastest.begin(), fastest.end());
+  Picked picked{.up = std::vector<size_t>(links_.size(), 0), .down = down};
+  for (size_t rank = 0; rank < links_.size(); ++rank) {
+    const auto cost = [&](size_t up) {
+      return std::max(floor, StepTime(rank, up, down, rates)) *
+             (1 + options_.error_price * choices_[up].error / 2);
+    };
+    for (size_t up = 1; up < choices_.size(); ++up) {
+      if (cost(up) < cost(picked.up[rank])) picked.up[rank] = up;
+    }
+  }
+  return picked;
+}
+
+Picked AutoPolicy::Best(const Rates& rates) const {
+  Picked best = BestWith(0, rates);
+  for (size_t down = 1; down < choices_.size(); ++down) {
+    Picked other = BestWith(down, rates);
+    if (Cost(other, rates) < Cost(best, rates)) best = std::move(other);
+  }
+  return best;
+}
+
+Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* why) {
+  constexpr double kMega = 1e-6;
+  constexpr double kMilli = 1e3;
+  Choice choice;
+  for (const size_t up : picked.up) choice.up.push_back(choices_[up].coding);
+  choice.down = choices_[picked.down].coding;
+  choice.reason = absl::StrFormat(
+      "%s: the slowest links carry %.3g MB/s up and %.3g MB/s down; rank 0 sends %s, results are "
+      "%s; a step should take %.3g ms",
+      why, kMega * *std::min_element(rates.up.begin(), rates.up.end()),
+      kMega * *std::min_element(rates.down.begin(), rates.down.end()),
+      ToString(choices_[picked.up[0]].cost.spec), ToString(choices_[picked.down].cost.spec),
+      kMilli * StepTime(picked, rates));
+  if (now_) {
+    absl::StrAppendFormat(&choice.reason, ", %.3g as it was", kMilli * StepTime(*now_, rates));
+  }
+  now_ = picked;
+  since_change_ = 0;
+  over_before_ = 0;
+  return choice;
+}
+
+bool IsCost(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(AutoOptions options) {
+  if (options.ranks == 0 || options.tensors.empty() || options.choices.empty()) {
+    return absl::InvalidArgumentError("auto: no ranks, no tensors or no codecs to choose from");
+  }
+  if (!(options.overlap > 0 && options.overlap <= 1) || !IsCost(options.error_price)) {
+    return absl::InvalidArgumentError(absl::StrCat("auto: an overlap of ", options.overlap,
+                                                   " and an error price of ", options.error_price,
+                                                   "; use one in (0, 1] and one from 0 on"));
+  }
+  std::vector<Priced> choices;
+  for (const CodecCost& cost : options.choices) {
+    if (!IsCost(cost.encode_s) || !IsCost(cost.server_s) || !IsCost(cost.apply_s)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("auto: a time of ", ToString(cost.spec), " is not a number from 0 on"));
+    }
+    absl::StatusOr<Spent> spent = SpendEvenly(options.tensors, cost.spec);
+    if (!spent.ok()) return spent.status();
+    choices.push_back({cost, std::move(spent->coding), spent->error});
+  }
+  absl::StatusOr<Spent> first = SpendEvenly(options.tensors, options.first);
+  if (!first.ok()) return first.status();
+  return std::make_unique<AutoPolicy>(std::move(options), std::move(choices),
+                                      std::move(first->coding));
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// The policy `auto`: the fastest training that the job's links and processors allow, dense among
+// the choices.
+//
+// What it minimizes is the predicted time of a step x (1 + error_price x error): the time of
+// computing and of what communication adds to it (encoding, links, the shards' work, decoding),
+// and how many more steps a codec's error costs. A codec that is dear to compute loses on fast
+// links to fp16 and `none`, whose bytes cost little there.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "server/control/policy.h"
+
+namespace sluice {
+
+// What all tensors coded with it take of the processors in a step, in seconds.
+struct CodecCost {
+  CodecSpec spec{};
+  double encode_s = 0;  // On a worker, beyond what is hidden. Measured anew where it is in use.
+  double server_s = 0;  // On the slowest shard: decoding all ranks' and encoding the result.
+  double apply_s = 0;   // On a worker.
+};
+
+struct AutoOptions {
+  uint32_t ranks = 1;
+  std::vector<ControlledTensor> tensors{};
+  std::vector<CodecCost> choices{};
+  CodecSpec first{};     // Until links are known.
+  double overlap = 0.7;  // As of the policy `bandwidth`.
+  // Error 1 (nothing arrives in time) is as bad as so many more steps. With feedback and lowered
+  // momentum even topk:1% (0.94) trains nearly as dense does (docs/compression.md).
+  double error_price = 0.1;
+};
+
+// Changes at once if the last step was kFarOver x what another choice would have taken, or the last
+// two kOver; else after kDwell steps, if it wins kWorthwhile by what nearly all of the last steps
+// had.
+inline constexpr double kAutoFarOver = 1.3;
+inline constexpr double kAutoOver = 1.1;
+inline constexpr double kAutoWorthwhile = 0.015;
+inline constexpr uint64_t kAutoDwell = 10;
+
+// INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
+// known, an overlap, a cost or an error price that cannot be.
+absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(AutoOptions options);
+
+}  // namespace sluice

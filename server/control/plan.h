@@ -1,0 +1,53 @@
+// Plan: how every tensor is coded from some step on, for every rank, and why. Made in one place,
+// the same for everybody; frames say themselves how they are coded, so that a receiver needs none.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compress/codec_spec.h"
+
+namespace sluice {
+
+// A plan that is made of what was measured of step t holds from t + kPlanDelay: it rides on the
+// result of t, without which nobody can be there (docs/protocol.md).
+inline constexpr uint64_t kPlanDelay = 2;
+
+// What one sender does: a rank up, or the shards down.
+struct Coding {
+  std::vector<CodecSpec> codecs{};  // By tensor.
+  // By tensor, of sparse codecs: the |gradient + residual| from which on a value is sent; 0: the
+  // sender finds its own, for the codec's density. Empty: 0 for all.
+  std::vector<float> thresholds{};
+  double bytes = 0;  // Of a step, as expected.
+
+  friend bool operator==(const Coding&, const Coding&) = default;
+};
+
+// What a policy wants.
+struct Choice {
+  std::vector<Coding> up{};  // By rank.
+  Coding down{};
+  std::string reason{};  // A sentence with the figures that led to it.
+};
+
+struct Plan {
+  uint64_t id = 0;  // From 1; each plan's is larger than that before it.
+  uint64_t effective_step = 0;
+  Choice choice{};
+  // Of every worker's optimizer from that step on (momentum.h), and by what to multiply its buffers
+  // and its rate before that step.
+  double momentum = 0;
+  double buffer_factor = 1;
+  double rate_factor = 1;  // Against the rate that the job file names.
+};
+
+// What control has to know of a tensor.
+struct ControlledTensor {
+  uint64_t elements = 0;
+  double weight = 1;       // Of its error, against that of others.
+  bool compressed = true;  // False: fp16 always, as small tensors are.
+};
+
+}  // namespace sluice

@@ -1,0 +1,233 @@
+#include "server/control/spending.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/control/codec_price.h"
+
+namespace sluice {
+namespace {
+
+const CodecSpec kDense{.codec = CodecId::kFp16};
+constexpr int kBisections = 48;
+constexpr double kThresholdMin = 0x1p-48;
+constexpr double kThresholdMax = 0x1p16;
+
+double Bytes(double elements, double bits) { return elements * bits / 8; }
+
+double EnergyOf(absl::Span<const OctaveHistogram> histograms, size_t tensor, double elements) {
+  // Without a histogram every element weighs the same.
+  return histograms.empty() ? elements : histograms[tensor].energy();
+}
+
+// The threshold of one tensor where `threshold` is that of all.
+double Own(double threshold, const ControlledTensor& tensor, const OctaveHistogram& histogram,
+           bool rms_scaled) {
+  double own = threshold / std::sqrt(tensor.weight);
+  if (rms_scaled && histogram.count() > 0) {
+    own *= std::sqrt(histogram.energy() / static_cast<double>(histogram.count()));
+  }
+  return own;
+}
+
+struct Sparse {
+  absl::Span<const ControlledTensor> tensors;
+  absl::Span<const OctaveHistogram> histograms;
+  const SparseSpending& options;
+
+  // Of `tensor`, in [0, 1]. Histograms may be of samples, or of several ranks.
+  double Density(size_t tensor, double threshold) const {
+    const OctaveHistogram& histogram = histograms[tensor];
+    if (histogram.count() == 0) return 0;
+    const double own = Own(threshold, tensors[tensor], histogram, options.rms_scaled);
+    return histogram.CountFrom(own) / static_cast<double>(histogram.count());
+  }
+
+  // Bytes and overall density at one threshold.
+  std::pair<double, double> At(double threshold) const {
+    double bytes = 0;
+    double sent = 0;
+    double all = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].compressed) continue;
+      const auto elements = static_cast<double>(tensors[i].elements);
+      const double density = Density(i, threshold);
+      bytes += Bytes(elements, SparseBits(density, options.sparse.values));
+      sent += density * elements;
+      all += elements;
+    }
+    return {bytes, all > 0 ? sent / all : 0};
+  }
+};
+
+double DenseBytes(absl::Span<const ControlledTensor> tensors) {
+  double bytes = 0;
+  for (const ControlledTensor& tensor : tensors) {
+    if (!tensor.compressed) bytes += Bytes(static_cast<double>(tensor.elements), 16);
+  }
+  return bytes;
+}
+
+double CompressedElements(absl::Span<const ControlledTensor> tensors) {
+  double elements = 0;
+  for (const ControlledTensor& tensor : tensors) {
+    if (tensor.compressed) elements += static_cast<double>(tensor.elements);
+  }
+  return elements;
+}
+
+// The largest density of all whose bytes fit.
+double EvenDensity(double elements, const SparseSpending& options, double bytes) {
+  double low = options.density_min;
+  double high = options.density_max;
+  if (Bytes(elements, SparseBits(high, options.sparse.values)) <= bytes) return high;
+  for (int i = 0; i < kBisections; ++i) {
+    const double middle = std::sqrt(low * high);
+    const bool fits = Bytes(elements, SparseBits(middle, options.sparse.values)) <= bytes;
+    (fits ? low : high) = middle;
+  }
+  return low;
+}
+
+Spent SpendBlindly(absl::Span<const ControlledTensor> tensors, const SparseSpending& options,
+                   double bytes) {
+  const double dense = DenseBytes(tensors);
+  CodecSpec spec = options.sparse;
+  spec.level = EvenDensity(CompressedElements(tensors), options, bytes - dense);
+  absl::StatusOr<Spent> spent = SpendEvenly(tensors, spec);
+  return spent.ok() ? *std::move(spent) : Spent{};
+}
+
+// A share of energy; what has none loses none.
+double Share(double lost, double energy) { return energy > 0 ? lost / energy : 0; }
+
+}  // namespace
+
+Spent SpendOnLargest(absl::Span<const ControlledTensor> tensors,
+                     absl::Span<const OctaveHistogram> histograms, const SparseSpending& options,
+                     double bytes) {
+  if (histograms.empty()) return SpendBlindly(tensors, options, bytes);
+  const Sparse sparse{tensors, histograms, options};
+  const double dense = DenseBytes(tensors);
+  // Bisection on the threshold's logarithm; the high end always fits.
+  double low = std::log(kThresholdMin);
+  double high = std::log(kThresholdMax);
+  for (int i = 0; i < kBisections; ++i) {
+    const double middle = (low + high) / 2;
+    const auto [cost, density] = sparse.At(std::exp(middle));
+    const bool fits = cost + dense <= bytes || density < options.density_min;
+    (fits && density <= options.density_max ? high : low) = middle;
+  }
+  const double threshold = std::exp(high);
+  Spent spent;
+  spent.coding.bytes = dense + sparse.At(threshold).first;
+  double lost = 0;
+  double energy = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    energy += tensors[i].weight * histograms[i].energy();
+    if (!tensors[i].compressed) {
+      spent.coding.codecs.push_back(kDense);
+      spent.coding.thresholds.push_back(0);
+      continue;
+    }
+    const double own = Own(threshold, tensors[i], histograms[i], options.rms_scaled);
+    lost += tensors[i].weight * histograms[i].EnergyBelow(own);
+    CodecSpec spec = options.sparse;
+    // The density that it should come to; specs have none of 0.
+    spec.level = std::clamp(sparse.Density(i, threshold), 1e-6, 1.0);
+    spent.coding.codecs.push_back(spec);
+    spent.coding.thresholds.push_back(static_cast<float>(own));
+  }
+  spent.error = Share(lost, energy);
+  return spent;
+}
+
+absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
+                                    absl::Span<const OctaveHistogram> histograms,
+                                    absl::Span<const CodecSpec> candidates, double bytes) {
+  if (candidates.empty()) return absl::InvalidArgumentError("no codec to choose from");
+  std::vector<CodecPrice> prices;
+  for (const CodecSpec& spec : candidates) {
+    const absl::StatusOr<CodecPrice> price = PriceOf(spec);
+    if (!price.ok()) return price.status();
+    prices.push_back(*price);
+  }
+  // By tensor, the candidate for one lambda; the cheaper one of equals.
+  const auto choose = [&](double lambda) {
+    std::vector<size_t> chosen(tensors.size(), 0);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto elements = static_cast<double>(tensors[i].elements);
+      const double energy = tensors[i].weight * EnergyOf(histograms, i, elements);
+      const auto cost = [&](size_t c) {
+        return energy * prices[c].error + lambda * Bytes(elements, prices[c].bits);
+      };
+      for (size_t c = 1; c < prices.size(); ++c) {
+        const double gain = cost(chosen[i]) - cost(c);
+        if (gain > 0 || (gain == 0 && prices[c].bits < prices[chosen[i]].bits)) chosen[i] = c;
+      }
+    }
+    return chosen;
+  };
+  const auto make = [&](const std::vector<size_t>& chosen) {
+    Spent spent;
+    double lost = 0;
+    double energy = 0;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto elements = static_cast<double>(tensors[i].elements);
+      const double own = tensors[i].weight * EnergyOf(histograms, i, elements);
+      const bool compressed = tensors[i].compressed;
+      spent.coding.codecs.push_back(compressed ? candidates[chosen[i]] : kDense);
+      spent.coding.bytes += Bytes(elements, compressed ? prices[chosen[i]].bits : 16);
+      lost += compressed ? own * prices[chosen[i]].error : 0;
+      energy += own;
+    }
+    spent.error = Share(lost, energy);
+    return spent;
+  };
+  Spent best = make(choose(0));
+  if (best.coding.bytes <= bytes) return best;
+  double low = std::log(1e-30);
+  double high = std::log(1e30);
+  for (int i = 0; i < 2 * kBisections; ++i) {
+    const double middle = (low + high) / 2;
+    (make(choose(std::exp(middle))).coding.bytes <= bytes ? high : low) = middle;
+  }
+  // What is left goes to one tensor after the other: those whose values are alike change their
+  // codec at the same lambda, all or none.
+  std::vector<size_t> chosen = choose(std::exp(high));
+  const std::vector<size_t> dearer = choose(std::exp(low));
+  best = make(chosen);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].compressed || chosen[i] == dearer[i]) continue;
+    const double more = Bytes(static_cast<double>(tensors[i].elements),
+                              prices[dearer[i]].bits - prices[chosen[i]].bits);
+    if (best.coding.bytes + more > bytes) continue;
+    chosen[i] = dearer[i];
+    best = make(chosen);
+  }
+  return best;
+}
+
+absl::StatusOr<Spent> SpendEvenly(absl::Span<const ControlledTensor> tensors,
+                                  const CodecSpec& spec) {
+  const absl::StatusOr<CodecPrice> price = PriceOf(spec);
+  if (!price.ok()) return price.status();
+  const bool lossless = spec.codec == CodecId::kNone;
+  Spent spent;
+  double lost = 0;
+  double all = 0;
+  for (const ControlledTensor& tensor : tensors) {
+    const bool same = tensor.compressed || lossless;
+    const auto elements = static_cast<double>(tensor.elements);
+    spent.coding.codecs.push_back(same ? spec : kDense);
+    spent.coding.bytes += Bytes(elements, same ? price->bits : 16);
+    lost += same ? tensor.weight * elements * price->error : 0;
+    all += tensor.weight * elements;
+  }
+  spent.error = Share(lost, all);
+  return spent;
+}
+
+}  // namespace sluice

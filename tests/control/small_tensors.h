@@ -1,0 +1,36 @@
+// Tensors as tests of control have them, and what lies in them.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+#include "base/random.h"
+#include "server/control/octave_histogram.h"
+#include "server/control/plan.h"
+
+namespace sluice {
+
+inline double Normal(CounterRandom* random) {
+  const double radius = std::sqrt(-2 * std::log(1 - random->Uniform()));
+  return radius * std::cos(2 * std::numbers::pi * random->Uniform());
+}
+
+// Like accumulators: many small values, few large ones.
+inline std::vector<float> Values(uint64_t seed, size_t count, double scale) {
+  CounterRandom random(seed);
+  std::vector<float> values(count);
+  for (float& value : values) {
+    value = static_cast<float>(scale * Normal(&random) * std::exp(Normal(&random)));
+  }
+  return values;
+}
+
+inline OctaveHistogram HistogramOf(const std::vector<float>& values) {
+  OctaveHistogram histogram;
+  histogram.Add(values);
+  return histogram;
+}
+
+}  // namespace sluice
