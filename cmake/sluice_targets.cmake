@@ -82,6 +82,16 @@ endif()
 # that share cores so wait for each other's threads most of the time. Programs without LibTorch do not read it.
 set(SLUICE_TEST_ENVIRONMENT OMP_NUM_THREADS=1)
 
+# For tests that do less under a sanitizer. Not the compilers' own macros: tests are not instrumented wherever what they
+# test is.
+set(SLUICE_SANITIZER_DEFINES)
+if(SLUICE_SANITIZE)
+  list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_SANITIZED)
+endif()
+if(SLUICE_SANITIZE MATCHES "thread")
+  list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_THREAD_SANITIZED)
+endif()
+
 # sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED]
 # [SINGLE_THREADED] [APART]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
 # OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
@@ -97,7 +107,7 @@ function(sluice_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE sluice_flags ${ARG_LINK} GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE ${ARG_DEFINES})
+  target_compile_definitions(${name} PRIVATE ${ARG_DEFINES} ${SLUICE_SANITIZER_DEFINES})
   sluice_unity(${name} "${ARG_APART}")
   # Precompiled headers fit only what is optimized as they are.
   if(ARG_PRECOMPILED)

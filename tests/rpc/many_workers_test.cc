@@ -24,7 +24,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Sanitizers are some ten times as slow, and threads are dear to them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLUICE_SANITIZED
 constexpr uint32_t kWorkers = 32;
 constexpr uint64_t kSteps = 3;
 constexpr absl::Duration kLease = absl::Seconds(60);

@@ -77,7 +77,7 @@ TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
 
 // With the thread sanitizer one of each kind of state: how codecs save theirs is no matter of
 // threads.
-#if defined(__SANITIZE_THREAD__)
+#ifdef SLUICE_THREAD_SANITIZED
 constexpr const char* kTested[] = {"topk:5%+int4/ef", "topk:5%/ef21"};
 #else
 constexpr const char* kTested[] = {"topk:5%+int4/ef", "intsum:4", "topk:5%/ef21", "countsketch:5x"};

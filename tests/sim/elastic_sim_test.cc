@@ -9,7 +9,7 @@
 namespace sluice {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLUICE_SANITIZED
 constexpr uint64_t kSeeds = 40;
 #else
 constexpr uint64_t kSeeds = 400;

@@ -12,7 +12,7 @@ namespace sluice {
 namespace {
 
 // Sanitizers are some ten times as slow.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef SLUICE_SANITIZED
 constexpr uint64_t kSeeds = 500;
 #else
 constexpr uint64_t kSeeds = 10'000;
