@@ -14,13 +14,14 @@ constexpr absl::string_view kNeedsServerRule =
     "a step of async or ssp closes at every contribution, so there is no mean for the workers' "
     "optimizers to apply; it needs a rule on the shards";
 
-constexpr absl::string_view kElasticNotYet = "elastic is not built yet; use fixed";
+constexpr absl::string_view kElasticNotYet =
+    "elastic is built for mode sync alone so far; use fixed";
 
 constexpr ModeRow kModeRows[] = {
     {"sync", "average", "fixed", Support::kBuilt, "", ""},
-    {"sync", "average", "elastic", Support::kNotYet, "membership", kElasticNotYet},
+    {"sync", "average", "elastic", Support::kBuilt, "", ""},
     {"sync", "", "fixed", Support::kBuilt, "", ""},
-    {"sync", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
+    {"sync", "", "elastic", Support::kBuilt, "", ""},
     {"async", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
     {"ssp", "average", "", Support::kImpossible, "mode", kNeedsServerRule},
     {"async", "", "elastic", Support::kNotYet, "membership", kElasticNotYet},
@@ -104,10 +105,18 @@ constexpr absl::string_view kQuorumBreaksMemory =
     "the "
     "receiver remembers each worker's from step to step";
 
-absl::string_view QuorumRefusal(const CodecSpec& codec) {
+constexpr absl::string_view kElasticBreaksMemory =
+    "with membership `elastic` another worker may take a rank, and begins with nothing; the "
+    "receiver "
+    "remembers each rank's from step to step";
+
+absl::string_view AttendanceRefusal(const CodecSpec& codec, bool quorum,
+                                    absl::string_view membership) {
   const bool remembers = FindCodec(codec.codec).aggregation == Aggregation::kPerSender ||
                          HasMemory(codec.compensator.id);
-  return remembers ? kQuorumBreaksMemory : "";
+  if (!remembers) return "";
+  if (quorum) return kQuorumBreaksMemory;
+  return membership == "elastic" ? kElasticBreaksMemory : "";
 }
 
 // Numbers sentences in the order in which they are first asked for.
@@ -196,7 +205,8 @@ std::string ModeRefusals(Footnotes* notes) {
   absl::StrAppend(&text, notes->Number(kMomentumTwice), ", ");
   absl::StrAppend(&text, notes->Number(kWeightsNoMomentum));
   absl::StrAppend(&text, "), `/ef21`, `/diana` and `lsh` (");
-  absl::StrAppend(&text, notes->Number(kQuorumBreaksMemory));
+  absl::StrAppend(&text, notes->Number(kQuorumBreaksMemory), ", ");
+  absl::StrAppend(&text, notes->Number(kElasticBreaksMemory));
   return text + "). `/dgc`, `/ef21` and `/diana` are for the uplink.\n";
 }
 
@@ -220,7 +230,7 @@ SupportAnswer FindSupport(const SupportQuery& query) {
        {CompensatorRefusal(query.codec.codec, query.codec.options, query.codec.compensator.id),
         query.direction == Direction::kDownlink ? DownlinkRefusal(query.codec) : "",
         ModeRefusal(query.codec, query.mode, query.rule),
-        query.quorum ? QuorumRefusal(query.codec) : ""}) {
+        AttendanceRefusal(query.codec, query.quorum, query.membership)}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
   return {};

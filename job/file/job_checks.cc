@@ -270,6 +270,11 @@ void Completer::CheckMembership(const v1::JobSpec& job) {
     }
     return;
   }
+  if (job.has_quorum()) {
+    Fail("quorum",
+         "does not go with membership elastic, where a step closes with all who are there: remove "
+         "it, or use fixed");
+  }
   if (job.min_workers() > job.workers()) {
     Fail("min_workers",
          absl::StrCat("is ", job.min_workers(), ", and only ", job.workers(), " begin (workers)"));

@@ -78,7 +78,19 @@ TEST(JobFileErrors, KeysAreGivenOnce) {
 }
 
 TEST(JobFileErrors, WhatLaterVersionsBringIsNotYet) {
-  EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("elastic is not built yet"));
+  EXPECT_THAT(ProblemOf("membership: elastic\nmode: local_sgd\nsync_every: 4\n"),
+              HasSubstr("elastic is built for mode sync alone"));
+}
+
+TEST(JobFileErrors, WorkersThatComeAndGo) {
+  constexpr absl::string_view kElastic =
+      "membership: elastic\nmin_workers: 1\nmax_workers: 4\ncheckpoint: {dir: /tmp/c}\n";
+  EXPECT_EQ(ProblemOf(kElastic), "");
+  EXPECT_THAT(ProblemOf("membership: elastic\n"), HasSubstr("needs a `checkpoint` section"));
+  EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "quorum: 1\n")),
+              HasSubstr("quorum: does not go with membership elastic"));
+  EXPECT_THAT(ProblemOf(absl::StrCat(kElastic, "compression: {uplink: int8/ef21}\n")),
+              HasSubstr("another worker may take a rank"));
 }
 
 TEST(JobFileErrors, ModesThatDoNotWait) {

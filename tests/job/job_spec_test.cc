@@ -231,14 +231,15 @@ TEST(Support, BuildsSyncWithFixedMembership) {
 }
 
 TEST(Support, TellsNotYetFromImpossible) {
-  EXPECT_EQ(Ask("sync", "average", "elastic", "int8").key, "membership");
+  EXPECT_EQ(Ask("sync", "average", "elastic", "int8").support, Support::kBuilt);
+  EXPECT_EQ(Ask("sync", "average", "elastic", "int4/ef21").support, Support::kImpossible);
   EXPECT_EQ(Ask("local_sgd", "outer", "fixed", "int8").support, Support::kBuilt);
   EXPECT_EQ(Ask("local_sgd", "outer", "elastic", "int8").key, "membership");
   EXPECT_EQ(Ask("local_sgd", RuleOf("local_sgd", "shards", "sgd"), "fixed", "int8").key,
             "optimizer.on");
   EXPECT_EQ(Ask("async", "average", "fixed", "int8").support, Support::kImpossible);
   EXPECT_EQ(Ask("sync", "adam", "fixed", "int8").support, Support::kBuilt);
-  EXPECT_EQ(Ask("sync", "adam", "elastic", "int8").key, "membership");
+  EXPECT_EQ(Ask("sync", "adam", "elastic", "int8").support, Support::kBuilt);
   EXPECT_EQ(Ask("lockstep", "average", "fixed", "int8").support, Support::kImpossible);
 }
 

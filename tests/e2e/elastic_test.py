@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Workers of a real job that go and come: killed, started again later, or stopped until they are taken for lost. The
+others go on; in the end all who are there have the same parameters.
+
+usage: elastic_test.py FOLDER_OF_PROGRAMS [unittest arguments]
+"""
+import json
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from processes import wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "survival.yaml")
+BIN = pathlib.Path()
+LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
+STEPS = 6000
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Elastic(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.ports = [free_port() for _ in range(2)]
+        self.processes = {}
+        self.addCleanup(lambda: [process.kill() for process in self.processes.values() if process.poll() is None])
+
+    def start(self, kind, number):
+        checkpoints = f"{{dir: {self.folder}/checkpoints, every: 50}}"
+        command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.ports[0]}"]
+        for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease=1s", f"steps={STEPS}",
+                        f"checkpoint={checkpoints}", *self.settings):
+            command += ["--set", setting]
+        if kind == "server":
+            command += ["--shard", str(number), "--listen", f"127.0.0.1:{self.ports[number]}", "--http-listen", "off"]
+        else:
+            command += ["--rank", str(number), "--report", str(self.report(number))]
+        with self.log(kind, number).open("a") as log:
+            self.processes[kind, number] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def report(self, rank):
+        return self.folder / f"report-{rank}.json"
+
+    def log(self, kind, number):
+        return self.folder / f"{kind}-{number}.log"
+
+    def logs(self):
+        return "".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+    def says(self, kind, number, text, times=1):
+        wait_until(lambda: len(re.findall(text, self.log(kind, number).read_text())) >= times,
+                   f"{kind} {number} says {text}", LIMIT)
+
+    def start_all(self, *settings):
+        self.settings = settings
+        for number in range(2):
+            self.start("server", number)
+        for rank in range(4):
+            self.start("worker", rank)
+        wait_until(lambda: list(self.folder.glob("checkpoints/step-*/manifest.json")), "a checkpoint", LIMIT)
+
+    def finish(self):
+        """Reports of all four."""
+        for key, process in self.processes.items():
+            try:
+                self.assertEqual(process.wait(LIMIT), 0, self.logs())
+            except subprocess.TimeoutExpired:
+                self.fail(f"{key} has not ended in {LIMIT} s\n{self.logs()}")
+        reports = [json.loads(self.report(rank).read_text()) for rank in range(4)]
+        self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
+        self.assertEqual({report["steps"] for report in reports}, {STEPS})
+        print({key: reports[0].get(key) for key in ("train_loss", "test_accuracy")}, flush=True)
+        self.assertNotIn("goes back", self.logs(), "without a rollback")
+        return reports
+
+    def four_two_four(self, *settings):
+        self.start_all(*settings)
+        for rank in (2, 3):
+            self.processes["worker", rank].kill()
+            self.processes["worker", rank].wait()
+        self.says("server", 0, "goes on with 2 workers")
+        for rank in (2, 3):
+            self.start("worker", rank)
+        self.says("server", 0, "joins? with the checkpoint")
+        return self.finish()
+
+    def test_four_two_four(self):
+        self.four_two_four()
+
+    def test_four_two_four_with_updates_on_the_shards(self):
+        self.four_two_four("optimizer.on=shards")
+
+    def test_stopped_for_longer_than_a_lease(self):
+        self.start_all()
+        self.processes["worker", 1].send_signal(signal.SIGSTOP)
+        self.says("server", 0, "rank 1 .* was not heard of")
+        self.processes["worker", 1].send_signal(signal.SIGCONT)
+        self.says("worker", 1, "joining again")
+        self.finish()
+
+    def test_told_to_stop(self):
+        self.start_all()
+        self.processes["worker", 0].send_signal(signal.SIGTERM)
+        self.assertEqual(self.processes["worker", 0].wait(LIMIT), 143, self.logs())
+        self.says("server", 0, "rank 0 .* left")
+        self.start("worker", 0)
+        self.finish()
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)
