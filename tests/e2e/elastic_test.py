@@ -5,6 +5,7 @@ others go on; in the end all who are there have the same parameters.
 usage: elastic_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
 import json
+import math
 import pathlib
 import re
 import signal
@@ -20,7 +21,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
-STEPS = 6000
+STEPS = 3000
 
 
 def free_port():
@@ -82,7 +83,7 @@ class Elastic(unittest.TestCase):
         reports = [json.loads(self.report(rank).read_text()) for rank in range(4)]
         self.assertEqual(len({report["parameters_sha256"] for report in reports}), 1, reports)
         self.assertEqual({report["steps"] for report in reports}, {STEPS})
-        print({key: reports[0].get(key) for key in ("train_loss", "test_accuracy")}, flush=True)
+        self.assertLess(reports[0]["train_loss"], 0.5 * math.log(10), "what guessing would give is log 10")
         self.assertNotIn("goes back", self.logs(), "without a rollback")
         return reports
 
