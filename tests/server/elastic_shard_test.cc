@@ -25,17 +25,6 @@ ShardOptions ElasticShard(uint32_t begin, uint64_t replay_bytes = 1 << 20) {
   return options;
 }
 
-std::map<StreamId, ExchangeAnswer> ResultsByStream(const std::vector<ShardEffect>& effects) {
-  std::map<StreamId, ExchangeAnswer> results;
-  for (const ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<Reply>(&effect);
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
-    EXPECT_FALSE(results.contains(reply->stream)) << "one answer to each";
-    results[reply->stream] = *reply->answer;
-  }
-  return results;
-}
-
 std::vector<std::string> WhoIsIn(const ClosingRecord& record) {
   std::vector<std::string> places;
   for (const Included& included : record.included) {

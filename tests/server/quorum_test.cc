@@ -24,18 +24,6 @@ ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration grace =
   return options;
 }
 
-// The results among effects, by the stream they go to.
-std::map<StreamId, ExchangeAnswer> ResultsIn(const std::vector<ShardEffect>& effects) {
-  std::map<StreamId, ExchangeAnswer> results;
-  for (const ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<Reply>(&effect);
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
-    EXPECT_FALSE(results.contains(reply->stream)) << "one answer to each";
-    results[reply->stream] = *reply->answer;
-  }
-  return results;
-}
-
 // "0@7": rank 0's work of step 7.
 std::vector<std::string> Places(const ClosingRecord& record) {
   std::vector<std::string> places;
@@ -63,7 +51,7 @@ TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, Outcome::kPending);
   EXPECT_EQ(shard->tick_due(), shard.now() + kGrace) << "since the one that made the quorum";
   EXPECT_THAT(shard->Tick(shard.now() + kGrace - absl::Nanoseconds(1)), IsEmpty());
-  const auto results = ResultsIn(shard->Tick(shard.now() + kGrace));
+  const auto results = ResultsByStream(shard->Tick(shard.now() + kGrace));
   ASSERT_EQ(results.size(), 2u) << "whoever is not there hears when it comes";
   const ExchangeAnswer& result = results.at(1);
   EXPECT_THAT(Places(result.record), ElementsAre("0@1", "2@1"));
@@ -78,7 +66,7 @@ TEST(Quorum, WhoComesWithinGraceIsIncluded) {
   shard.Send(Contribution(0, 1, 0, 3));
   shard.Send(Contribution(1, 1, 0, 6));
   shard.Advance(kGrace - absl::Milliseconds(1));
-  const auto results = ResultsIn(shard.Send(Contribution(2, 1, 0, 9)));
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 1, 0, 9)));
   ASSERT_EQ(results.size(), 3u);
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_EQ(shard->Stats().quorum_bundles, 0u);
@@ -87,7 +75,7 @@ TEST(Quorum, WhoComesWithinGraceIsIncluded) {
 TEST(Quorum, WithoutGraceTheLastOfTheQuorumCloses) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   shard.Send(Contribution(0, 1, 0, 3));
-  EXPECT_EQ(ResultsIn(shard.Send(Contribution(1, 1, 0, 6))).size(), 2u);
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 0, 6))).size(), 2u);
 }
 
 TEST(Quorum, ClosesOneBundleAndNotAnother) {
@@ -101,7 +89,7 @@ TEST(Quorum, ClosesOneBundleAndNotAnother) {
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).record.n, 2u);
   shard.Send(Contribution(1, 1, 1, 6));
   // Bundle 0 went without rank 2, bundle 1 waits for it still.
-  const auto results = ResultsIn(shard.Send(Contribution(2, 1, 1, 9)));
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 1, 1, 9)));
   EXPECT_EQ(results.at(3).record.n, 3u);
   EXPECT_EQ(shard->open_step(), 2u);
   // Its work of bundle 0 is in the next step.
@@ -124,7 +112,7 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   EXPECT_EQ(shard->Stats().late_contributions, 1u);
   EXPECT_GT(shard->Stats().held_bytes, 0u);
   shard.Send(Contribution(0, 4, 0, 1));
-  const auto results = ResultsIn(shard.Send(Contribution(1, 4, 0, 3)));
+  const auto results = ResultsByStream(shard.Send(Contribution(1, 4, 0, 3)));
   const ClosingRecord& record = results.at(1).record;
   EXPECT_THAT(Places(record), ElementsAre("0@4", "1@4", "2@1"));
   EXPECT_EQ(record.n, 3u) << "contributions are counted";
@@ -142,7 +130,7 @@ TEST(Quorum, SumsInRankThenStepOrder) {
   for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(Contribution(rank, 1, 1, 0));
   ASSERT_EQ(shard->open_step(), 2u);
   shard.Send(Contribution(2, 2, 0, -1e8f));
-  const auto results = ResultsIn(shard.Send(Contribution(0, 2, 0, 1)));
+  const auto results = ResultsByStream(shard.Send(Contribution(0, 2, 0, 1)));
   EXPECT_THAT(Places(results.at(1).record), ElementsAre("0@1", "0@2", "2@2"));
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(0, 0));
 }
@@ -190,7 +178,7 @@ TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 1, 1));
   ASSERT_EQ(shard->open_step(), 3u);
   shard.Send(Contribution(2, 3, 0, 0));
-  const auto results = ResultsIn(shard.Send(Contribution(0, 3, 0, 1)));
+  const auto results = ResultsByStream(shard.Send(Contribution(0, 3, 0, 1)));
   EXPECT_THAT(Places(results.at(1).record), ElementsAre("0@3", "2@1", "2@2", "2@3"));
   EXPECT_EQ(results.at(1).record.n, 4u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(4.5f, 4.5f));
@@ -252,7 +240,7 @@ TEST(Quorum, StepZeroWaitsForAll) {
   shard.Send(Contribution(0, 0, 0, 1));
   EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kPending);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
-  EXPECT_THAT(ResultsIn(shard->Tick(shard.now() + absl::Seconds(1))), IsEmpty());
+  EXPECT_THAT(ResultsByStream(shard->Tick(shard.now() + absl::Seconds(1))), IsEmpty());
 }
 
 TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
@@ -272,7 +260,7 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   // The late rank catches up, and the buffers of all are averaged.
   EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
   EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 1)).outcome, Outcome::kResult);
-  const auto results = ResultsIn(shard.Send(Contribution(2, 2, 0, 1)));
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 2, 0, 1)));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(3, 3));
 }
@@ -293,7 +281,8 @@ TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
   }
   shard.Send(Contribution(2, 3, 0, 1));
   const std::vector<ShardEffect> closed = shard.Send(Contribution(2, 3, 1, 1));
-  EXPECT_THAT(Places(ResultsIn(closed).at(1).record), ElementsAre("0@3", "1@3", "2@1", "2@3"));
+  EXPECT_THAT(Places(ResultsByStream(closed).at(1).record),
+              ElementsAre("0@3", "1@3", "2@1", "2@3"));
   ASSERT_TRUE(std::holds_alternative<TakeSnapshot>(closed.back()));
   EXPECT_EQ(std::get<TakeSnapshot>(closed.back()).snapshot->step, 3u);
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
@@ -341,7 +330,7 @@ TEST(Quorum, TheRateIsThatOfTheStepNotOfLateWork) {
   }
   shard.Send(at_rate(Contribution(0, 1, 0, 3), 0.5f));
   shard.Send(at_rate(Contribution(1, 2, 0, 3), 0.25f));
-  const auto results = ResultsIn(shard.Send(at_rate(Contribution(2, 2, 0, 3), 0.25f)));
+  const auto results = ResultsByStream(shard.Send(at_rate(Contribution(2, 2, 0, 3), 0.25f)));
   EXPECT_THAT(Places(results.at(2).record), ElementsAre("0@1", "1@2", "2@2"));
   EXPECT_EQ(results.at(2).record.rate, 0.25f);
 }

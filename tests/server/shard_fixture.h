@@ -1,6 +1,7 @@
 // A small shard, and workers' requests for it, for tests of the core.
 #pragma once
 
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -115,5 +116,16 @@ class ShardUnderTest {
   std::unique_ptr<Shard> shard_;
   absl::Time now_ = absl::UnixEpoch();
 };
+
+// The results among effects, by the stream they go to: at most one to each.
+inline std::map<StreamId, ExchangeAnswer> ResultsByStream(const std::vector<ShardEffect>& effects) {
+  std::map<StreamId, ExchangeAnswer> results;
+  for (const ShardEffect& effect : effects) {
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    Check(results.emplace(reply->stream, *reply->answer).second, "one answer to each");
+  }
+  return results;
+}
 
 }  // namespace sluice

@@ -1,7 +1,7 @@
 // Whole jobs whose workers come and go: seeds, schedules by name, planted bugs.
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
+#include "tests/sim/bug_case.h"
 #include "tests/sim/seeds.h"
 #include "tests/sim/sim_failure.h"
 #include "tests/sim/survival.h"
@@ -78,30 +78,9 @@ TEST(ElasticScheduleTest, ASeedGoesOneWay) {
   }
 }
 
-struct BugCase {
-  SurvivalBug bug;
-  const char* name;
-  const char* symptom;
-};
-
 class ElasticBugTest : public testing::TestWithParam<BugCase> {};
 
-TEST_P(ElasticBugTest, IsFound) {
-  std::string seen;
-  for (uint64_t seed = 1; seed <= 300; ++seed) {
-    SurvivalOptions options = RandomElasticOptions(seed);
-    options.bug = GetParam().bug;
-    const SurvivalReport report = RunSurvival(options);
-    for (const std::string& violation : report.violations) {
-      if (absl::StrContains(violation, GetParam().symptom)) {
-        GTEST_LOG_(INFO) << "found by seed " << seed << ": " << violation;
-        return;
-      }
-      seen = violation;
-    }
-  }
-  FAIL() << "not found; seen: " << seen;
-}
+TEST_P(ElasticBugTest, IsFound) { ExpectFound(GetParam(), 300, RandomElasticOptions); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, ElasticBugTest,
@@ -117,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kSumInArrivalOrder, "SumInArrivalOrder", "another result"},
         BugCase{SurvivalBug::kDividedByWorldSize, "DividedByWorldSize", "another result"},
         BugCase{SurvivalBug::kRetryEncodesAgain, "RetryEncodesAgain", "other bytes"}),
-    [](const testing::TestParamInfo<BugCase>& c) { return std::string(c.param.name); });
+    NameOf);
 
 }  // namespace
 }  // namespace sluice

@@ -2,7 +2,7 @@
 // seeds that continuous integration runs anyway.
 #include <gtest/gtest.h>
 
-#include "absl/strings/match.h"
+#include "tests/sim/bug_case.h"
 #include "tests/sim/sim_failure.h"
 #include "tests/sim/survival.h"
 
@@ -11,31 +11,9 @@ namespace {
 
 constexpr uint64_t kSeedsToFind = 2000;
 
-struct BugCase {
-  SurvivalBug bug;
-  const char* name;
-  const char* symptom;  // What a violation must say.
-};
-
 class PlantedBugTest : public testing::TestWithParam<BugCase> {};
 
-TEST_P(PlantedBugTest, IsFound) {
-  std::string seen;
-  for (uint64_t seed = 1; seed <= kSeedsToFind; ++seed) {
-    SurvivalOptions options = RandomSurvivalOptions(seed);
-    options.bug = GetParam().bug;
-    const SurvivalReport report = RunSurvival(options);
-    for (const std::string& violation : report.violations) {
-      if (absl::StrContains(violation, GetParam().symptom)) {
-        RecordProperty("seeds", static_cast<int>(seed));
-        GTEST_LOG_(INFO) << "found by seed " << seed << ": " << violation;
-        return;
-      }
-      seen = violation;
-    }
-  }
-  FAIL() << "not found within " << kSeedsToFind << " seeds; seen: " << seen;
-}
+TEST_P(PlantedBugTest, IsFound) { ExpectFound(GetParam(), kSeedsToFind, RandomSurvivalOptions); }
 
 INSTANTIATE_TEST_SUITE_P(
     All, PlantedBugTest,
@@ -74,7 +52,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "another result"},
         BugCase{SurvivalBug::kReleaseBeforeDurable, "ReleaseBeforeDurable", "without need"},
         BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "does not end"}),
-    [](const testing::TestParamInfo<BugCase>& c) { return std::string(c.param.name); });
+    NameOf);
 
 }  // namespace
 }  // namespace sluice

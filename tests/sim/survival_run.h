@@ -28,6 +28,14 @@ namespace sluice {
 
 using Micros = int64_t;
 
+// Times that processes have in common.
+inline constexpr Micros kHeartbeat = 5'000;
+inline constexpr Micros kRetry = 3'000;     // Of a worker that got no answer.
+inline constexpr Micros kRedial = 5'000;    // Of a shard that lost the coordinator.
+inline constexpr Micros kWriteMax = 8'000;  // Of a part of a checkpoint.
+
+inline absl::Duration Of(Micros micros) { return absl::Microseconds(micros); }
+
 // Servers come first, by shard, then workers, by rank, then second instances of shards.
 using ProcessId = uint32_t;
 inline constexpr ProcessId kNobody = 0xFFFFFFFF;
@@ -106,6 +114,10 @@ struct SimRank {
   std::set<BundleKey> sent;
   std::set<BundleKey> answered;  // Got its result.
 };
+
+inline bool Talks(const SimRank& rank) {
+  return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
+}
 
 class SurvivalRun {
  public:

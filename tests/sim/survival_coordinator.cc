@@ -1,0 +1,167 @@
+// The coordinator of a simulated job and what carries out its effects.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "tests/sim/survival_run.h"
+
+namespace sluice {
+namespace {
+
+constexpr Micros kTick = 2'000;
+constexpr int kLeaseBeats = 6;
+constexpr uint64_t kJobUid = 77;
+
+}  // namespace
+
+void SurvivalRun::StartCoordinator() {
+  CoordinatorOptions options;
+  options.job_name = std::string("sim");
+  options.software_version = std::string("1");
+  options.world_size = options_.ranks;
+  if (options_.elastic) options.elastic = {.start = options_.begin, .least = options_.least};
+  options.shards = options_.shards;
+  options.layout = options_.compression.layout;
+  options.shards_update = options_.rule.has_value();
+  options.window_bytes = options_.window_bytes;
+  options.lease = Of(kLeaseBeats * kHeartbeat);
+  options.heartbeat = Of(kHeartbeat);
+  options.join_timeout = absl::Seconds(60);
+  options.wait_limit = absl::Seconds(60);
+  options.server_incarnation = servers_[0].incarnation;
+  options.checkpoint_every = options_.checkpoint_every;
+  options.checkpoint_keep = 2;
+  options.replay_limit = options_.replay_limit;
+  options.job_uid = kJobUid;
+  if (disk_.record.has_value() && disk_.record->finished) {
+    // The program would say so and end: nothing is left to do.
+    for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
+    return;
+  }
+  options.run = disk_.record;
+  options.checkpoints = UsableCheckpoints();
+  if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
+    options.checkpoints.pop_back();
+  }
+  Coordinator::Effects effects;
+  coordinator_ = std::make_unique<Coordinator>(std::move(options), Now());
+  coordinator_->Begin(&effects);
+  CarryOut(effects);
+  At(kTick, 0, [this] { TickCoordinator(); });
+}
+
+void SurvivalRun::TickCoordinator() {
+  Coordinator::Effects effects;
+  coordinator_->Tick(Now(), &effects);
+  CarryOut(effects);
+  At(kTick, 0, [this] { TickCoordinator(); });
+}
+
+void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
+  for (const CoordinatorEffect& effect : effects) {
+    if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
+      CarryOut(*join);
+    } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
+      Command(*command);
+    } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
+      CarryOut(*refusal);
+    } else if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+      Persist(persist->record, effects);
+    } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+      CarryOut(*write);
+    } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
+      disk_.manifests.erase(drop->step);
+      disk_.parts.erase(drop->step);
+      std::erase_if(damaged_, [&](const auto& part) { return part.first == drop->step; });
+    }
+  }
+  if (coordinator_->phase() == JobPhase::kFailed) {
+    Violate(absl::StrCat("the job failed: ", coordinator_->failure()));
+  }
+}
+
+void SurvivalRun::CarryOut(const AnswerJoin& join) {
+  const auto token = tokens_.find(join.token);
+  if (token == tokens_.end()) return;
+  const auto [rank, session] = token->second;
+  tokens_.erase(token);
+  if (join.grant.ok()) CheckGrant(*join.grant);
+  At(Delay(), WorkerProcess(rank), [this, rank = rank, session = session, grant = join.grant] {
+    if (ranks_[rank].session == session) Joined(rank, grant);
+  });
+}
+
+// Both ends see that the stream is closed; a shard that was replaced ends.
+void SurvivalRun::CarryOut(const RefuseShard& refusal) {
+  const auto control = controls_.find(refusal.stream);
+  if (control == controls_.end()) return;
+  const auto [process, life] = control->second;
+  controls_.erase(control);
+  if (processes_[process].life != life || servers_[process].control != refusal.stream) return;
+  servers_[process].control = 0;
+  const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
+  // Or it is started again when the job has ended.
+  const bool replaced =
+      serving_[servers_[process].shard] != process || coordinator_->phase() == JobPhase::kFinished;
+  if (!may_come_again && !replaced) {
+    return Violate(
+        absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
+  }
+  if (may_come_again || HasBug(SurvivalBug::kTwoShardsServe)) {
+    At(kRedial, process, [this, process = process] { Dial(process); });
+  } else {
+    At(Delay(), process, [this, process = process] { Kill(process); });
+  }
+}
+
+void SurvivalRun::Persist(const RunRecord& record, const Coordinator::Effects& effects) {
+  const bool rolled_back = disk_.record.has_value() && record.term > disk_.record->term;
+  if (rolled_back) CheckRollback(effects);
+  if (HasBug(SurvivalBug::kTermNotPersisted) && rolled_back) return;
+  if (HasBug(SurvivalBug::kMemberNotPersisted) && !rolled_back && record.generation > 1 &&
+      !record.finished) {
+    return;
+  }
+  disk_.record = record;
+}
+
+void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
+  const uint64_t step = write.manifest.step;
+  // An earlier coordinator may have given it up, and removed what was there.
+  const auto& files = disk_.parts[step];
+  const bool all_there =
+      std::all_of(write.manifest.parts.begin(), write.manifest.parts.end(),
+                  [&](const CheckpointPart& part) { return files.contains(part.name); });
+  absl::Status written = absl::OkStatus();
+  if (disk_full()) {
+    written = absl::ResourceExhaustedError("no space is left");
+  } else if (!all_there && !HasBug(SurvivalBug::kReportedBeforeDurable)) {
+    written = absl::DataLossError("a part is gone");
+  } else {
+    CheckManifest(write.manifest);
+    disk_.manifests[step] = write.manifest;
+    ++report_.checkpoints;
+  }
+  Coordinator::Effects more;
+  coordinator_->CheckpointWritten(step, written, Now(), &more);
+  CarryOut(more);
+}
+
+void SurvivalRun::Command(const CommandShard& command) {
+  const auto control = controls_.find(command.stream);
+  if (control == controls_.end()) return;
+  const auto [process, life] = control->second;
+  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+    CheckStart(*start);
+    if (start->replay) ++report_.shards_replayed;
+  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+    CheckMembers(members->generation, members->incarnations);
+    ledger_.Members(disk_.record->term, members->incarnations);
+  }
+  ArriveAt(process, life, &servers_[process].last_command, [this, process = process, command] {
+    if (servers_[process].control == command.stream) Obey(process, command);
+  });
+}
+
+}  // namespace sluice

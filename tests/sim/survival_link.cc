@@ -1,0 +1,134 @@
+// The streams between a simulated job's workers and shards: what is on the way may be lost,
+// repeated or late.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/sim/survival_run.h"
+
+namespace sluice {
+namespace {
+
+constexpr Micros kNoticedLate = 3'000;  // A broken stream, by the shard.
+
+}  // namespace
+
+void SurvivalRun::OpenLink(uint32_t index, uint32_t shard) {
+  const ProcessId server = serving_[shard];
+  links_.push_back({.rank = index,
+                    .shard = shard,
+                    .worker_life = processes_[WorkerProcess(index)].life,
+                    .session = ranks_[index].session,
+                    .server = server,
+                    .server_life = processes_[server].life,
+                    .known_incarnation = ranks_[index].known[shard],
+                    .last_up = now_,
+                    .last_down = now_});
+  ranks_[index].links[shard] = links_.size();
+}
+
+// The worker sees it at once, the shard some time later: until then what was under way arrives,
+// even after the first messages of the next stream.
+void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
+  SimRank& rank = ranks_[index];
+  const StreamId id = rank.links[shard];
+  if (id == 0) return;
+  rank.links[shard] = 0;
+  const SimLink& link = links_[id - 1];
+  if (processes_[link.server].life == link.server_life) {
+    At(Delay() + Some(kNoticedLate), link.server, [this, id, server = link.server] {
+      links_[id - 1].closed = true;
+      if (servers_[server].core != nullptr) servers_[server].core->StreamClosed(id);
+    });
+  }
+  if (!Talks(rank)) return;
+  const Micros pause = Some(2) == 0 ? Delay() : static_cast<Micros>(random_.Below(kRetry));
+  InSession(index, pause, [this, index, shard] { Redial(index, shard); });
+}
+
+void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
+  if (ranks_[index].links[shard] != 0 || !Talks(ranks_[index])) return;
+  if (!Reaches(WorkerProcess(index), serving_[shard])) {
+    return InSession(index, kRetry, [this, index, shard] { Redial(index, shard); });
+  }
+  OpenLink(index, shard);
+  Pipeline::Effects effects;
+  ranks_[index].pipeline->StreamReset(shard, &effects);
+  CarryOut(index, effects);
+}
+
+void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+  exchange = Planted(index, shard, std::move(exchange));
+  if (exchange == nullptr) return;
+  CheckSent(index, shard, *exchange);
+  const StreamId id = ranks_[index].links[shard];
+  if (id == 0) return;  // It is repeated when the link is open again.
+  if (StrikesMessage(Fault::kLostRequest, options_.lost_share)) return BreakLink(index, shard);
+  SimLink& link = links_[id - 1];
+  const bool reply_is_lost = StrikesMessage(Fault::kLostReply, options_.lost_share);
+  ArriveAt(link.server, link.server_life, &link.last_up,
+           [this, id, exchange, reply_is_lost] { Deliver(id, exchange, reply_is_lost); });
+  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
+  At(link.last_up - now_ + Delay(), link.server,
+     [this, id, exchange] { Deliver(id, exchange, /*reply_is_lost=*/false); });
+}
+
+void SurvivalRun::Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange,
+                          bool reply_is_lost) {
+  const SimLink& link = links_[id - 1];
+  if (link.closed || link.server_life != processes_[link.server].life) return;
+  Trace(4, link.rank, exchange->step, exchange->bundle);
+  Exchange request = *exchange;
+  request.sender.server_incarnation = link.known_incarnation;
+  Handle(id, request);
+  const SimRank& rank = ranks_[link.rank];
+  if (!reply_is_lost || link.shard >= rank.links.size() || rank.links[link.shard] != id) return;
+  BreakLink(link.rank, link.shard);
+}
+
+void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer) {
+  SimLink& link = links_[id - 1];
+  if (answer->outcome == Outcome::kResult) CheckResult(link.shard, *answer);
+  if (answer->outcome == Outcome::kBusy) ++report_.busy;
+  if (answer->outcome == Outcome::kNeed && HasBug(SurvivalBug::kNeedBecomesInvalid) &&
+      answer->need_from > 0 && answer->need_from < answer->step) {
+    auto invalid = std::make_shared<ExchangeAnswer>(*answer);
+    invalid->outcome = Outcome::kInvalid;
+    answer = invalid;
+  }
+  const uint64_t incarnation = servers_[link.server].incarnation;
+  const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
+  ArriveAt(WorkerProcess(link.rank), link.worker_life, &link.last_down, arrives);
+  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
+  if (processes_[WorkerProcess(link.rank)].life != link.worker_life) return;
+  At(link.last_down - now_ + Delay(), WorkerProcess(link.rank), arrives);
+}
+
+void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation) {
+  const SimLink& link = links_[id - 1];
+  const uint32_t index = link.rank;
+  const uint32_t shard = link.shard;
+  SimRank& rank = ranks_[index];
+  if (rank.session != link.session || !Talks(rank) || rank.links[shard] != id) return;
+  Trace(5, index, answer.step, answer.bundle);
+  if (incarnation < rank.known[shard]) {
+    return Violate(
+        absl::StrCat("rank ", index, " is answered by an older instance of shard ", shard));
+  }
+  const bool first = answer.outcome == Outcome::kResult &&
+                     rank.answered.insert({answer.step, shard, answer.bundle}).second;
+  if (answer.outcome == Outcome::kResult && !first) ApplyAgain(index, shard, answer);
+  if (first && answer.step > 0 && answer.step == options_.crash_after_result_of &&
+      shard + 1 == options_.shards && !std::exchange(crashed_after_result_, true)) {
+    At(0, kNobody, [this, server = link.server] { KillAndRestart(server); });
+  }
+  Pipeline::Effects effects;
+  if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
+    rank.pipeline->ShardReplaced(shard, &effects);
+  }
+  rank.known[shard] = incarnation;
+  rank.pipeline->Answer(shard, answer, &effects);
+  CarryOut(index, effects);
+}
+
+}  // namespace sluice
