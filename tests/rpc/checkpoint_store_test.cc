@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/crc32c.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
@@ -154,7 +155,7 @@ TEST_F(CheckpointStoreTest, HasLimits) {
   const absl::StatusOr<CheckpointPart> large =
       Client(SenderOf(0))->Put(10, kName, std::string((8 << 20) + 1, 'x'));
   EXPECT_THAT(std::string(large.status().message()), HasSubstr("the most that a shard keeps"));
-  // Two that do not go on; the third is to come again, and does until there is room.
+  // Two that have begun and do not go on; the third is to come again, and does until there is room.
   grpc::ClientContext contexts[2];
   v1::PutPartReply replies[2];
   std::unique_ptr<grpc::ClientWriter<v1::PutPartRequest>> writers[2];
@@ -163,9 +164,9 @@ TEST_F(CheckpointStoreTest, HasLimits) {
     writers[i] = stub_->PutPart(&contexts[i], &replies[i]);
     ASSERT_TRUE(writers[i]->Write(First(SenderOf(0), absl::StrCat("slow-", i), bytes)));
   }
-  while (PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code() !=
-         grpc::StatusCode::RESOURCE_EXHAUSTED) {
-  }
+  while (Files().size() < 2) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code(),
+            grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto client = Client(SenderOf(0));
   absl::StatusOr<CheckpointPart> third = absl::UnknownError("");
   std::thread waits([&] { third = client->Put(20, kName, bytes); });
