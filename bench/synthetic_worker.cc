@@ -1,6 +1,7 @@
 // synthetic_worker: a worker of a real job that computes nothing: fixed gradients over any number
-// of parameters, plain descent, a state of any size. What is left of a step is Sluice's part of it.
-// For bench/survival.py, which kills it, and bench/quorum.py, which slows it.
+// of parameters, plain descent, here or on the shards, a state of any size. What is left of a step
+// is Sluice's part of it. For bench/survival.py, which kills it, and bench/straggler.py, which
+// slows it.
 //
 // On stdout, with the monotonic clock in seconds:
 //   joined STEP TIME      the step it goes on from
@@ -81,8 +82,9 @@ std::vector<float> MakeGradient(uint64_t parameters, uint32_t rank) {
 
 class Trainer {
  public:
-  explicit Trainer(Flags flags)
+  Trainer(Flags flags, bool shards_update)
       : flags_(std::move(flags)),
+        shards_update_(shards_update),
         table_(TableOf(flags_.parameters)),
         gradient_(MakeGradient(flags_.parameters, flags_.rank)),
         parameters_(flags_.parameters) {}
@@ -99,6 +101,14 @@ class Trainer {
       std::memcpy(parameters_.data(), joined->restored.data(), parameters_.size() * sizeof(float));
     }
     joined->restored = std::string();
+    if (!joined->parameters_agree) {
+      const absl::Span<float> all = absl::MakeSpan(parameters_);
+      std::vector<absl::Span<float>> values;
+      for (size_t tensor = 0; tensor < table_.size(); ++tensor) values.push_back(Of(tensor, all));
+      const absl::Status agreed = session->AgreeOnParameters(values);
+      if (!agreed.ok()) return agreed;
+    }
+    if (shards_update_) session->SetRate(kRate);
     std::printf("joined %lu %.6f\n", joined->first_step - 1, Now());
     std::fflush(stdout);
     for (uint64_t step = joined->first_step; step <= flags_.steps; ++step) {
@@ -134,12 +144,10 @@ class Trainer {
       return Finish(session);
     }
     Compute();
-    uint64_t begin = parameters_.size();
     for (size_t tensor = table_.size(); tensor-- > 0;) {
-      const uint64_t count = table_[tensor].elements();
-      begin -= count;
+      const auto values = Of(tensor, absl::MakeConstSpan(gradient_));
       const absl::Status given =
-          session->Submit(static_cast<uint32_t>(tensor), {gradient_.data() + begin, count});
+          session->Submit(static_cast<uint32_t>(tensor), {values.data(), values.size()});
       if (!given.ok()) return given;
     }
     return Finish(session);
@@ -148,15 +156,19 @@ class Trainer {
     const absl::StatusOr<StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
     behind_ = std::max(behind_, result->steps_behind);
-    uint64_t begin = 0;
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
-      const uint64_t count = table_[tensor].elements();
-      const absl::Status applied = session->ApplyScaled(
-          static_cast<uint32_t>(tensor), -kRate, absl::MakeSpan(parameters_).subspan(begin, count));
+      const absl::Span<float> values = Of(tensor, absl::MakeSpan(parameters_));
+      const auto index = static_cast<uint32_t>(tensor);
+      const absl::Status applied = shards_update_ ? session->ApplyUpdate(index, values)
+                                                  : session->ApplyScaled(index, -kRate, values);
       if (!applied.ok()) return applied;
-      begin += count;
     }
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
+  }
+  // A tensor's part of what has all of them; all but the last are of one size.
+  template <typename T>
+  absl::Span<T> Of(size_t tensor, absl::Span<T> all) const {
+    return all.subspan(tensor * kTensorElements, kTensorElements);
   }
   std::string State() const {
     std::string state(parameters_.size() * std::max<size_t>(flags_.state_bytes, sizeof(float)),
@@ -166,6 +178,7 @@ class Trainer {
   }
 
   const Flags flags_;
+  const bool shards_update_;
   const TensorTable table_;
   const std::vector<float> gradient_;
   std::vector<float> parameters_;
@@ -179,7 +192,7 @@ int Run(const Flags& flags) {
     std::cerr << job.status().message() << "\n";
     return 2;
   }
-  Trainer trainer(flags);
+  Trainer trainer(flags, ShardOptimizer(*job).has_value());
   absl::Status status;
   bool rejoining = false;
   for (int session_number = 0; session_number < kSessionsMax; ++session_number) {

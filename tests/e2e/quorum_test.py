@@ -3,7 +3,7 @@
 it takes part all the same, and what is learned is learned.
 
 usage: quorum_test.py FOLDER_OF_PROGRAMS [unittest arguments]
-bench/quorum.py measures what it saves.
+bench/straggler.py measures what it saves.
 """
 import json
 import os

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
-"""What one slow worker costs, with and without a quorum: sluice-server and four synthetic_workers, one of which stands
-still most of the time (SIGSTOP and SIGCONT, in turns of some milliseconds).
+"""What one slow worker costs in modes that wait for it and in those that do not: sluice-server and four synthetic_workers,
+one of which stands still most of the time (SIGSTOP and SIGCONT, in turns of some milliseconds). Modes take turns; `sync`,
+which waits for all, is what the others are held against.
 
-usage: quorum.py [options]
+usage: straggler.py [options]
   --bin FOLDER       of the programs (build/release/bin)
+  --modes LIST       of quorum, async and ssp (quorum,async)
   --compute MS       of a step, in each worker (20)
   --slow TIMES       how much slower the last worker is (4)
   --grace MS         that a quorum waits for the others (2)
   --seconds S        of each turn (6)
-  --pairs N          of turns with and without a quorum (3)
+  --rounds N         of turns, each with all modes (3)
   --uplink SPEC      (topk:1%+int4)
   --json FILE        all figures
+
+Per second: `contributions` are gradients of any worker that entered the parameters, `steps` those of the fastest worker.
+Least possible: a step of `sync` takes TIMES x MS; a quorum's MS; without waiting 3 + 1 / TIMES contributions come in MS.
 """
 import argparse
 import json
@@ -37,9 +42,9 @@ model: {{name: mlp, hidden: [64]}}
 data: {{format: synthetic, limit: 1000, test_limit: 128}}
 batch_size_per_worker: 16
 steps: 1000000
-optimizer: {{name: sgd, lr: 0.01}}
+optimizer: {{name: sgd, lr: 0.01, on: {on}}}
 compression: {{uplink: "{uplink}", downlink: int8}}
-{quorum}
+{mode}
 """
 
 
@@ -75,12 +80,19 @@ def metric(port, name):
         return sum(float(line.split()[-1]) for line in answer.read().decode().splitlines() if line.startswith(name + "{"))
 
 
-def turn(options, folder, quorum):
-    """Steps per second of the fastest worker, of the slow one, and what the shard counted."""
+def keys(mode, options):
+    return {"sync": "",
+            "quorum": f"quorum: {WORKERS - 1}\ngrace: {options.grace}ms",
+            "async": "mode: async",
+            "ssp": "mode: ssp\nstaleness: 2"}[mode]
+
+
+def turn(options, folder, mode):
+    """Steps per second of the fastest worker, of the slow one, and contributions of all."""
     folder.mkdir()
     job = folder / "job.yaml"
-    keys = f"quorum: {WORKERS - 1}\ngrace: {options.grace}ms" if quorum else ""
-    job.write_text(JOB.format(workers=WORKERS, uplink=options.uplink, quorum=keys))
+    job.write_text(JOB.format(workers=WORKERS, uplink=options.uplink, mode=keys(mode, options),
+                              on="shards" if mode in ("async", "ssp") else "workers"))
     port, http = free_port(), free_port()
     with open(folder / "log", "w") as log:
         server = subprocess.Popen(
@@ -102,35 +114,45 @@ def turn(options, folder, quorum):
             end = [worker.last() for worker in workers]
             late = metric(http, "sluice_late_contributions_total") - late
             slowed.end()
+        except RuntimeError as failed:
+            raise SystemExit(f"{mode}: {failed}\n{(folder / 'log').read_text()[-2000:]}")
         finally:
             for process in [server] + [worker.process for worker in workers]:
                 process.kill()
                 process.wait()
-    speeds = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in zip(begin, end)]
-    return {"quorum": quorum, "steps_per_second": speeds[0], "slow_steps_per_second": speeds[-1],
-            "late_per_second": late / options.seconds}
+    speeds = [(b[0] - a[0]) / (b[1] - a[1]) if b[1] > a[1] else 0 for a, b in zip(begin, end)]
+    return {"mode": mode, "steps": max(speeds), "slow_steps": speeds[-1], "contributions": sum(speeds),
+            "late": late / options.seconds}
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
+    parser.add_argument("--modes", default="quorum,async")
     parser.add_argument("--compute", type=float, default=20)
     parser.add_argument("--slow", type=float, default=4)
     parser.add_argument("--grace", type=float, default=2)
     parser.add_argument("--seconds", type=float, default=6)
-    parser.add_argument("--pairs", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--uplink", default="topk:1%+int4")
     parser.add_argument("--json")
     options = parser.parse_args()
+    modes = options.modes.split(",")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for pair in range(options.pairs):
-            for quorum in (False, True):
-                rows.append(turn(options, pathlib.Path(folder) / f"{pair}-{quorum}", quorum))
-                print("{0:>11}: {steps_per_second:6.1f} steps/s, the slow worker takes part in {late_per_second:5.1f} "
-                      "bundles/s late".format(f"{WORKERS - 1} of {WORKERS}" if quorum else "all", **rows[-1]), flush=True)
-    ratios = [b["steps_per_second"] / a["steps_per_second"] for a, b in zip(rows[::2], rows[1::2])]
-    print(f"with a quorum {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
+        for number in range(options.rounds):
+            for mode in ["sync"] + modes:
+                rows.append(turn(options, pathlib.Path(folder) / f"{number}-{mode}", mode))
+                print("{mode:>7}: {contributions:6.1f} contributions/s, {steps:6.1f} steps/s, the slow worker {slow_steps:5.1f}, "
+                      "{late:5.1f} bundles/s late".format(**rows[-1]), flush=True)
+    ratios = {}
+    for mode in modes:
+        # A late worker's part of a quorum's step is counted where its work went in, so that steps are what is compared.
+        what = "steps" if mode == "quorum" else "contributions"
+        turns = [[row[what] for row in rows if row["mode"] == m] for m in ("sync", mode)]
+        ratios[mode] = [b / a for a, b in zip(*turns)]
+        print(f"{mode}: {statistics.median(ratios[mode]):.2f} times the {what} of sync "
+              f"({min(ratios[mode]):.2f} to {max(ratios[mode]):.2f})")
     if options.json:
         pathlib.Path(options.json).write_text(json.dumps({"turns": rows, "ratios": ratios}, indent=1))
 
