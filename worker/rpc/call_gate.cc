@@ -1,6 +1,14 @@
 #include "worker/rpc/call_gate.h"
 
+#include <algorithm>
+
 namespace sluice {
+namespace {
+
+// How late a closed gate may be seen.
+constexpr absl::Duration kConnectSlice = absl::Milliseconds(50);
+
+}  // namespace
 
 void CallGate::Close() {
   MutexLock lock(&mutex_);
@@ -29,6 +37,22 @@ bool CallGate::SleepFor(absl::Duration duration) {
     closed_changed_.WaitFor(&mutex_, until - clock_->Now());
   }
   return !closed_;
+}
+
+bool CallGate::ConnectFor(absl::Duration duration, grpc::Channel* channel) {
+  const absl::Time until = clock_->Now() + duration;
+  for (;;) {
+    const absl::Duration left = until - clock_->Now();
+    const bool over = left <= absl::ZeroDuration();
+    if (over || channel->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) {
+      return SleepFor(left);
+    }
+    if (!SleepFor(absl::ZeroDuration())) return false;
+    channel->WaitForConnected(
+        gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                     gpr_time_from_nanos(absl::ToInt64Nanoseconds(std::min(left, kConnectSlice)),
+                                         GPR_TIMESPAN)));
+  }
 }
 
 }  // namespace sluice

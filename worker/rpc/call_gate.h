@@ -2,6 +2,7 @@
 // them. Thread-safe.
 #pragma once
 
+#include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
 #include <set>
@@ -23,6 +24,10 @@ class CallGate {
   bool End(grpc::ClientContext* context);
   // False if it was closed before or meanwhile.
   bool SleepFor(absl::Duration duration);
+  // The same, while `channel` connects: gRPC makes a connection only where somebody waits for it.
+  // Between calls that fail at once nobody does, and the many exchanges of a TLS handshake would
+  // never come to their end.
+  bool ConnectFor(absl::Duration duration, grpc::Channel* channel);
 
  private:
   const Clock* const clock_;

@@ -22,7 +22,8 @@ absl::Status Cancelled(absl::string_view what) {
 CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
       gate_(options_.clock),
-      stub_(v1::Coordinator::NewStub(options_.transport->Dial(options_.address))) {}
+      channel_(options_.transport->Dial(options_.address)),
+      stub_(v1::Coordinator::NewStub(channel_)) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
                                                       absl::Duration timeout,
@@ -75,7 +76,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
           absl::FormatDuration(timeout), " (", Reason(status, *options_.transport),
           "): is the sluice-server of shard 0 running there, and is the address right?"));
     }
-    if (!SleepFor(std::min(backoff, left))) return Cancelled(what);
+    if (!gate_.ConnectFor(std::min(backoff, left), channel_.get())) return Cancelled(what);
   }
 }
 

@@ -48,6 +48,7 @@ class CoordinatorClient {
                                                                            const Request&, Reply*));
   const Options options_;
   CallGate gate_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 

@@ -24,8 +24,8 @@ absl::Status Cancelled() {
 StoreClient::StoreClient(Options options) : options_(std::move(options)), gate_(options_.clock) {}
 
 // One for each part: checkpoints are far apart.
-std::unique_ptr<v1::CheckpointStore::Stub> StoreClient::Connect(uint32_t shard) const {
-  return v1::CheckpointStore::NewStub(options_.transport->Dial(options_.shards[shard].address));
+std::shared_ptr<grpc::Channel> StoreClient::Connect(uint32_t shard) const {
+  return options_.transport->Dial(options_.shards[shard].address);
 }
 
 Sender StoreClient::SenderTo(uint32_t shard) const {
@@ -51,7 +51,8 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
   v1::PutPartRequest first;
   SetSender(SenderTo(shard), first.mutable_sender());
   SetPart(part, first.mutable_part());
-  const std::unique_ptr<v1::CheckpointStore::Stub> stub = Connect(shard);
+  const std::shared_ptr<grpc::Channel> channel = Connect(shard);
+  const auto stub = v1::CheckpointStore::NewStub(channel);
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
     v1::PutPartReply reply;
@@ -64,7 +65,7 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
       return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
                       *options_.transport);
     }
-    if (!gate_.SleepFor(backoff)) return Cancelled();
+    if (!gate_.ConnectFor(backoff, channel.get())) return Cancelled();
   }
 }
 
@@ -101,7 +102,8 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
   v1::GetPartRequest request;
   SetSender(SenderTo(shard), request.mutable_sender());
   SetPart(part, request.mutable_part());
-  const std::unique_ptr<v1::CheckpointStore::Stub> stub = Connect(shard);
+  const std::shared_ptr<grpc::Channel> channel = Connect(shard);
+  const auto stub = v1::CheckpointStore::NewStub(channel);
   const absl::Time until = options_.clock->Now() + timeout;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
@@ -126,7 +128,7 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     if (!MayPass(status)) {
       return ToStatus(status, absl::StrCat("reading ", where), *options_.transport);
     }
-    if (!gate_.SleepFor(backoff)) return Cancelled();
+    if (!gate_.ConnectFor(backoff, channel.get())) return Cancelled();
   }
 }
 

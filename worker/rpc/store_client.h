@@ -44,7 +44,7 @@ class StoreClient {
   void Cancel() { gate_.Close(); }
 
  private:
-  std::unique_ptr<v1::CheckpointStore::Stub> Connect(uint32_t shard) const;
+  std::shared_ptr<grpc::Channel> Connect(uint32_t shard) const;
   Sender SenderTo(uint32_t shard) const;
   grpc::Status TryPut(v1::CheckpointStore::Stub* stub, const v1::PutPartRequest& first,
                       absl::string_view bytes, v1::PutPartReply* reply, bool* cancelled);
