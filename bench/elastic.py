@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""What coming and going costs in accuracy: a job of four workers, two of which are killed after a third of the steps and
+started again after two thirds, against the same job left alone, seed by seed.
+
+usage: elastic.py [JOB.yaml] [--bin FOLDER] [--seeds 1,2,3] [--steps 470] [--set KEY=VALUE ...] [--points 1] [--json FILE]
+
+JOB.yaml: examples/fashion-mnist.yaml. While two are gone a step has half of the samples, so the disturbed job sees five
+sixths of them. With --points it exits 1 if the mean accuracy is further than that below.
+"""
+import argparse
+import json
+import pathlib
+import re
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+HERE = pathlib.Path(__file__).resolve().parent
+WORKERS, LEAVERS, SHARDS = 4, (2, 3), 2
+LIMIT = 1800  # Seconds for a run.
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Run:
+    def __init__(self, options, folder, seed):
+        self.options, self.folder = options, pathlib.Path(folder)
+        self.settings = [*options.set, "membership=elastic", f"workers={WORKERS}", "min_workers=1",
+                         f"shards={SHARDS}", f"steps={options.steps}", f"seed={seed}", "server.lease=1s", "server.heartbeat=250ms",
+                         f"checkpoint={{dir: {folder}/checkpoints, every: 100}}"]
+        self.ports, self.http = [free_port() for _ in range(SHARDS)], free_port()
+        self.log = open(self.folder / "log", "a")
+        self.processes = {}
+        for shard in range(SHARDS):
+            self.start("server", shard, "--shard", str(shard), "--listen", f"127.0.0.1:{self.ports[shard]}", "--http-listen",
+                       f"127.0.0.1:{self.http}" if shard == 0 else "off")
+        for rank in range(WORKERS):
+            self.start_worker(rank)
+
+    def start(self, kind, number, *arguments):
+        command = [str(self.options.bin / f"sluice-{kind}"), "--job", self.options.job, "--coordinator",
+                   f"127.0.0.1:{self.ports[0]}", *arguments]
+        for setting in self.settings:
+            command += ["--set", setting]
+        self.processes[kind, number] = subprocess.Popen(command, stdout=self.log, stderr=self.log)
+
+    def start_worker(self, rank):
+        self.start("worker", rank, "--rank", str(rank), "--report", str(self.folder / f"{rank}.json"))
+
+    def step(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/metrics", timeout=10) as answer:
+                lines = answer.read().decode().splitlines()
+        except OSError:
+            return 0
+        return max([float(line.split()[-1]) for line in lines if line.startswith("sluice_step{")], default=0)
+
+    def wait_for(self, step):
+        end = time.monotonic() + LIMIT
+        while self.step() < step:
+            if time.monotonic() > end or any(process.poll() for process in self.processes.values()):
+                self.fail(f"step {step} was not reached")
+            time.sleep(0.05)
+
+    def fail(self, what):
+        self.end()
+        sys.exit(f"{what}\n{(self.folder / 'log').read_text()[-3000:]}")
+
+    def end(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def report(self):
+        """Of rank 0, after the end, and that all have the same parameters."""
+        for key, process in self.processes.items():
+            if process.wait(LIMIT) != 0:
+                self.fail(f"{key} failed")
+        reports = [json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(WORKERS)]
+        if len({report["parameters_sha256"] for report in reports}) != 1:
+            self.fail("the workers ended with different parameters")
+        return reports[0]
+
+    def members(self):
+        """How many there were, each time that it changed after the beginning."""
+        return [int(n) for n in re.findall(r"the job goes on with (\d+) workers", (self.folder / "log").read_text())]
+
+
+def train(options, seed, disturbed):
+    with tempfile.TemporaryDirectory(prefix="elastic-") as folder:
+        run = Run(options, folder, seed)
+        if disturbed:
+            run.wait_for(options.steps // 3)
+            for rank in LEAVERS:
+                run.processes["worker", rank].kill()
+                run.processes["worker", rank].wait()
+                del run.processes["worker", rank]
+            run.wait_for(2 * options.steps // 3)
+            for rank in LEAVERS:
+                run.start_worker(rank)
+        report = run.report()
+        # Every one that is lost, or comes, by itself or together with another.
+        if disturbed and not (min(run.members(), default=0) == 2 and run.members()[-1] == WORKERS):
+            run.fail(f"members were {run.members()}: the job was too short for those who came again")
+        return report
+
+
+def main():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("job", nargs="?", default=str(HERE.parent / "examples/fashion-mnist.yaml"))
+    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--steps", type=int, default=470)
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--points", type=float)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    rows = []
+    print("| seed | left alone | 4, 2, 4 workers | points |\n|---|---|---|---|")
+    for seed in map(int, options.seeds.split(",")):
+        alone, disturbed = (100 * train(options, seed, d)["test_accuracy"] for d in (False, True))
+        rows.append({"seed": seed, "alone": alone, "disturbed": disturbed})
+        print(f"| {seed} | {alone:.2f} % | {disturbed:.2f} % | {disturbed - alone:+.2f} |", flush=True)
+    points = statistics.mean(row["disturbed"] - row["alone"] for row in rows)
+    print(f"| mean | {statistics.mean(row['alone'] for row in rows):.2f} % | "
+          f"{statistics.mean(row['disturbed'] for row in rows):.2f} % | {points:+.2f} |")
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+    if options.points is not None and points < -options.points:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
