@@ -104,17 +104,9 @@ absl::Status CheckSavedChunk(const SavedCompressor::Chunk& saved, size_t index, 
       absl::StrCat("chunk ", index, ": ", fits.message(), "; use an earlier checkpoint"));
 }
 
-size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* groups) {
-  const bool own_tensor = chunk.spec.has(kTensorScope);
-  for (size_t i = 0; i < groups->size(); ++i) {
-    const Group& group = (*groups)[i];
-    if (group.spec == chunk.spec && (!own_tensor || group.tensor == chunk.tensor)) return i;
-  }
-  Group& group = groups->emplace_back();
-  group.spec = chunk.spec;
-  group.tensor = chunk.tensor;
-  group.codec = MakeCodec(chunk.spec);
-  return groups->size() - 1;
+bool IsOf(const Group& group, const ChunkConfig& chunk) {
+  return group.spec == chunk.spec &&
+         (!chunk.spec.has(kTensorScope) || group.tensor == chunk.tensor);
 }
 
 double DensityAt(const Group& group, uint64_t step) {
@@ -130,6 +122,9 @@ struct Compressor::State {
   std::vector<bool> listed;  // Scratch of CheckList; all false between calls.
   EncodeScratch scratch;
 
+  // Of the chunk's spec and tensor; a new one takes over from an equal one of `before`.
+  size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* before);
+  absl::Status CheckRecoding(size_t chunk, const CodecSpec& spec) const;
   absl::Status CheckId(size_t chunk) const;
   absl::Status CheckSize(size_t chunk, size_t elements) const;
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
@@ -138,6 +133,41 @@ struct Compressor::State {
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
 };
+
+size_t Compressor::State::FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* before) {
+  const auto of_chunk = [&](const Group& group) { return IsOf(group, chunk); };
+  const auto found = std::find_if(groups.begin(), groups.end(), of_chunk);
+  if (found != groups.end()) return static_cast<size_t>(found - groups.begin());
+  const auto earlier = std::find_if(before->begin(), before->end(), of_chunk);
+  if (earlier == before->end()) {
+    Group& group = groups.emplace_back();
+    group.spec = chunk.spec;
+    group.tensor = chunk.tensor;
+    group.codec = MakeCodec(chunk.spec);
+  } else {
+    groups.push_back(std::move(*earlier));
+    groups.back().size = 0;
+    before->erase(earlier);
+  }
+  return groups.size() - 1;
+}
+
+absl::Status Compressor::State::CheckRecoding(size_t chunk, const CodecSpec& spec) const {
+  const ChunkState& state = chunks[chunk];
+  const ChunkConfig& config = state.config;
+  const std::unique_ptr<Codec> codec = MakeCodec(spec);
+  const char* why = nullptr;
+  if (spec.compensator != config.spec.compensator) {
+    why = "what is kept of earlier encodings cannot change";
+  } else if (!state.codec_state.empty() || codec->StateSize(config.count, config.rows) > 0) {
+    why = "codecs with a state cannot change";
+  } else if (sluice::MaxFrameSize(*codec, config.count, config.rows) > kMaxFrameSize) {
+    why = "its frames may be over the limit";
+  }
+  if (why == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", ToString(config.spec),
+                                                 " cannot become ", ToString(spec), ": ", why));
+}
 
 absl::Status Compressor::State::CheckId(size_t chunk) const {
   if (chunk < chunks.size()) return absl::OkStatus();
@@ -208,10 +238,11 @@ absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids) {
 Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& options)
     : state_(std::make_unique<State>()) {
   state_->options = options;
+  std::vector<Group> none;
   for (const ChunkConfig& chunk : chunks) {
     ChunkState& added = state_->chunks.emplace_back();
     added.config = chunk;
-    added.group = FindOrAddGroup(chunk, &state_->groups);
+    added.group = state_->FindOrAddGroup(chunk, &none);
     Group& group = state_->groups[added.group];
     group.size += chunk.count;
     sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
@@ -337,6 +368,27 @@ void Compressor::EndStep(uint64_t step) {
     }
     group.ForgetStep();
   }
+}
+
+absl::Status Compressor::Recode(absl::Span<const CodecSpec> specs) {
+  std::vector<ChunkState>& chunks = state_->chunks;
+  if (specs.size() != chunks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(specs.size(), " codecs for ", chunks.size(), " chunks"));
+  }
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (specs[i] == chunks[i].config.spec) continue;
+    absl::Status fits = state_->CheckRecoding(i, specs[i]);
+    if (!fits.ok()) return fits;
+  }
+  std::vector<Group> before = std::move(state_->groups);
+  state_->groups.clear();
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    chunks[i].config.spec = specs[i];
+    chunks[i].group = state_->FindOrAddGroup(chunks[i].config, &before);
+    state_->groups[chunks[i].group].size += chunks[i].config.count;
+  }
+  return absl::OkStatus();
 }
 
 SavedCompressor Compressor::Save() const {

@@ -89,6 +89,12 @@ class Compressor {
   // or `saved` is not what Save gives.
   absl::Status Restore(const SavedCompressor& saved);
 
+  // Between steps: from here on each chunk is coded as its spec says, by chunk. What is owed stays,
+  // and so do the thresholds of specs that stay; new ones begin with each chunk's own.
+  // INVALID_ARGUMENT, and nothing changed: another number of specs, another compensator, or a codec
+  // that has a state, before or now.
+  absl::Status Recode(absl::Span<const CodecSpec> specs);
+
   size_t MaxFrameSize(size_t chunk) const;
   // Empty while nothing was ever owed.
   absl::Span<const float> residual(size_t chunk) const;

@@ -4,12 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 
 namespace sluice {
+
+struct CompressionPlan;
 
 // Frames travel as strings and are read as bytes.
 inline absl::Span<const std::byte> FrameBytes(const std::string& frames) {
@@ -68,6 +71,8 @@ struct Exchange {
   uint64_t acked_step = 0;
   uint64_t checkpoint_step = 0;  // A job checkpoint is due after this step; 0: none known.
   float rate = 0;                // Of the update that this is for, where the shards do it.
+  // With bundle 0: the plan that begins with the next step; null: none that the worker knows of.
+  std::shared_ptr<const CompressionPlan> plan{};
 };
 
 enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };
@@ -93,6 +98,8 @@ struct ExchangeAnswer {
   // its own.
   uint64_t staleness = 0;
   uint64_t open_step = 0;  // With kResult: the shard's.
+  // With kResult, of shard 0's bundle 0: the plan that begins two steps later; null: none does.
+  std::shared_ptr<const CompressionPlan> plan{};
 };
 
 // CRC-32C over the frames' own checksums (little-endian), in order: what records carry. 0 for no

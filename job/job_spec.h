@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
+#include "job/control_spec.h"
 #include "job/layout.h"
 #include "job/support.h"
 #include "job/tensor_table.h"
@@ -141,6 +142,7 @@ struct JobSpec {
   std::string device = "auto";     // auto, cpu, cuda, cuda:N
   uint64_t seed = 0;
   CompressionSpec compression;
+  ControlSpec control;
   std::string membership = "fixed";
   // elastic: bounds of how many workers there are; `workers` begin.
   uint32_t min_workers = 1;

@@ -8,6 +8,7 @@
 
 #include "compress/compressor.h"
 #include "compress/saved_state.h"
+#include "job/compression_plan.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
 
@@ -40,6 +41,8 @@ struct ShardSnapshot {
   // Of jobs whose workers do not wait for each other: the last step of each rank, by bundle, then
   // rank; else empty.
   std::vector<uint64_t> clocks{};
+  // Of jobs that make plans: the one that held, and those that were announced.
+  std::vector<CompressionPlan> plans{};
 
   friend bool operator==(const ShardSnapshot&, const ShardSnapshot&) = default;
 };
@@ -50,8 +53,9 @@ struct WorkerSnapshot {
   uint32_t term = 0;
   uint64_t step = 0;
   uint32_t rank = 0;
-  SavedCompressor uplink;  // What was published up to `step` is observed.
-  std::string trainer;     // As it came through Session::SaveCheckpoint.
+  SavedCompressor uplink;                // What was published up to `step` is observed.
+  std::string trainer;                   // As it came through Session::SaveCheckpoint.
+  std::vector<CompressionPlan> plans{};  // As in ShardSnapshot.
 
   friend bool operator==(const WorkerSnapshot&, const WorkerSnapshot&) = default;
 };

@@ -30,7 +30,9 @@ namespace {
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
 // What is written says the least version that has all of it.
 constexpr uint16_t kFirstVersion = 1;
-constexpr uint16_t kVersion = 2;  // Of shards that keep parameters: with their last two sections.
+constexpr uint16_t kParameterVersion =
+    2;                            // Of shards that keep parameters: with two sections more.
+constexpr uint16_t kVersion = 3;  // Of jobs that make plans: with the last section.
 constexpr size_t kHeaderSize = 28;
 constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
 constexpr size_t kSectionHeaderSize = 16;
@@ -45,23 +47,32 @@ enum class SectionId : uint32_t {
   kTrainer = 5,
   kReplica = 6,
   kClocks = 7,
+  kPlans = 8,
 };
 
-constexpr SectionId kShardSections[] = {SectionId::kIdentity,   SectionId::kVersions,
-                                        SectionId::kCompressor, SectionId::kAggregators,
-                                        SectionId::kReplica,    SectionId::kClocks};
-constexpr size_t kFirstShardSections = 4;  // Of the first version.
+constexpr SectionId kShardSections[] = {
+    SectionId::kIdentity, SectionId::kVersions, SectionId::kCompressor, SectionId::kAggregators,
+    SectionId::kReplica,  SectionId::kClocks,   SectionId::kPlans};
+constexpr size_t kFirstShardSections = 4;      // Of the first version.
+constexpr size_t kParameterShardSections = 6;  // Of the second.
 constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
-                                         SectionId::kTrainer};
+                                         SectionId::kTrainer, SectionId::kPlans};
+constexpr size_t kFirstWorkerSections = 3;  // Of the first two.
 
 constexpr size_t kIdentitySize = 24;
 constexpr size_t kChunkFixedSize = 24;  // Without its state.
 constexpr size_t kListFixedSize = 10;   // Without name and numbers.
+constexpr size_t kPlanFixedSize = 22;   // Without reason and entries.
+constexpr size_t kEntryFixedSize = 11;  // Without codec and numbers.
 
 absl::Span<const SectionId> SectionsOf(Kind kind, uint16_t version) {
-  if (kind == Kind::kWorker) return kWorkerSections;
-  const absl::Span<const SectionId> all = kShardSections;
-  return version == kFirstVersion ? all.first(kFirstShardSections) : all;
+  const absl::Span<const SectionId> of_worker = kWorkerSections;
+  const absl::Span<const SectionId> of_shard = kShardSections;
+  if (kind == Kind::kWorker) {
+    return version < kVersion ? of_worker.first(kFirstWorkerSections) : of_worker;
+  }
+  if (version == kFirstVersion) return of_shard.first(kFirstShardSections);
+  return version < kVersion ? of_shard.first(kParameterShardSections) : of_shard;
 }
 
 const char* KindName(Kind kind) { return kind == Kind::kShard ? "shard" : "worker"; }
@@ -82,6 +93,8 @@ const char* SectionName(SectionId id) {
       return "replica";
     case SectionId::kClocks:
       return "clocks";
+    case SectionId::kPlans:
+      return "plans";
   }
   return "unknown";
 }
@@ -186,6 +199,44 @@ void AppendCompressor(const SavedCompressor& saved, const SpecTexts& specs, std:
     AppendState(saved.chunks[i].state, out);
   }
   AppendStates(saved.groups, out);
+}
+
+size_t SizeOf(const std::vector<CompressionPlan>& plans) {
+  size_t size = 4;
+  for (const CompressionPlan& plan : plans) {
+    size += kPlanFixedSize + plan.reason.size();
+    for (const PlanEntry& entry : plan.entries) {
+      size += kEntryFixedSize + ToString(entry.codec).size() +
+              sizeof(uint32_t) * (entry.tensors.size() + entry.ranks.size());
+    }
+  }
+  return size;
+}
+
+void AppendText(absl::string_view text, std::string* out) {
+  Append(static_cast<uint16_t>(text.size()), out);
+  out->append(text.data(), text.size());
+}
+
+void AppendIndices(const std::vector<uint32_t>& indices, std::string* out) {
+  Append(static_cast<uint32_t>(indices.size()), out);
+  for (const uint32_t index : indices) Append(index, out);
+}
+
+void AppendPlans(const std::vector<CompressionPlan>& plans, std::string* out) {
+  Append(static_cast<uint32_t>(plans.size()), out);
+  for (const CompressionPlan& plan : plans) {
+    Append(plan.id, out);
+    Append(plan.effective_step, out);
+    AppendText(plan.reason, out);
+    Append(static_cast<uint32_t>(plan.entries.size()), out);
+    for (const PlanEntry& entry : plan.entries) {
+      Append(static_cast<uint8_t>(entry.direction == Direction::kDownlink), out);
+      AppendText(ToString(entry.codec), out);
+      AppendIndices(entry.tensors, out);
+      AppendIndices(entry.ranks, out);
+    }
+  }
 }
 
 void AppendIdentity(uint64_t job_uid, uint64_t step, uint32_t term, uint32_t number,
@@ -377,6 +428,57 @@ absl::Status ReadSpecs(ByteReader* reader, std::vector<CodecSpec>* specs) {
   return absl::OkStatus();
 }
 
+absl::Status ReadIndices(ByteReader* reader, std::vector<uint32_t>* indices) {
+  const auto count = reader->Read<uint32_t>();
+  if (!reader->ok() || count > reader->remaining() / sizeof(uint32_t)) {
+    return absl::DataLossError("it ends within a list of numbers");
+  }
+  indices->resize(count);
+  for (uint32_t& index : *indices) index = reader->Read<uint32_t>();
+  return absl::OkStatus();
+}
+
+absl::Status ReadPlanEntry(ByteReader* reader, PlanEntry* entry) {
+  const auto direction = reader->Read<uint8_t>();
+  std::string text;
+  absl::Status read = ReadName(reader, &text);
+  if (!read.ok()) return read;
+  const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(text);
+  if (direction > 1 || !codec.ok() || ToString(*codec) != text) {
+    return absl::DataLossError(absl::StrCat("a plan's entry is of direction ", direction,
+                                            " and codec ", absl::CHexEscape(text)));
+  }
+  entry->direction = direction == 0 ? Direction::kUplink : Direction::kDownlink;
+  entry->codec = *codec;
+  read = ReadIndices(reader, &entry->tensors);
+  return read.ok() ? ReadIndices(reader, &entry->ranks) : read;
+}
+
+absl::Status ReadPlans(ByteReader* reader, std::vector<CompressionPlan>* plans) {
+  const auto count = reader->Read<uint32_t>();
+  if (!reader->ok() || count > reader->remaining() / kPlanFixedSize) {
+    return absl::DataLossError(absl::StrCat("it has no room for ", count, " plans"));
+  }
+  plans->resize(count);
+  for (CompressionPlan& plan : *plans) {
+    plan.id = reader->Read<uint64_t>();
+    plan.effective_step = reader->Read<uint64_t>();
+    absl::Status read = ReadName(reader, &plan.reason);
+    if (!read.ok()) return read;
+    const auto entries = reader->Read<uint32_t>();
+    if (!reader->ok() || entries > reader->remaining() / kEntryFixedSize) {
+      return absl::DataLossError(absl::StrCat("it has no room for ", entries, " entries"));
+    }
+    plan.entries.resize(entries);
+    for (PlanEntry& entry : plan.entries) {
+      read = ReadPlanEntry(reader, &entry);
+      if (!read.ok()) return read;
+    }
+  }
+  // A file without any is of an earlier version.
+  return plans->empty() ? absl::DataLossError("it has no plan") : absl::OkStatus();
+}
+
 absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
   std::vector<CodecSpec> specs;
   absl::Status read = ReadSpecs(reader, &specs);
@@ -447,13 +549,16 @@ absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t
 
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.downlink);
-  const bool keeps_parameters = !snapshot.replica.empty() || !snapshot.clocks.empty();
+  const bool has_plans = !snapshot.plans.empty();
+  const bool keeps_parameters = has_plans || !snapshot.replica.empty() || !snapshot.clocks.empty();
   size_t size = kIdentitySize + snapshot.versions.size() * sizeof(uint64_t) +
                 SizeOf(snapshot.downlink, specs) + SizeOf(snapshot.aggregators);
   if (keeps_parameters) {
     size += SizeOf(snapshot.replica) + snapshot.clocks.size() * sizeof(uint64_t);
   }
-  FileWriter file(Kind::kShard, keeps_parameters ? kVersion : kFirstVersion, size);
+  if (has_plans) size += SizeOf(snapshot.plans);
+  const uint16_t with_parameters = keeps_parameters ? kParameterVersion : kFirstVersion;
+  FileWriter file(Kind::kShard, has_plans ? kVersion : with_parameters, size);
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.shard, out);
   });
@@ -469,19 +574,25 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
   file.Section(SectionId::kClocks, [&](std::string* out) {
     for (const uint64_t clock : snapshot.clocks) Append(clock, out);
   });
+  if (!has_plans) return file.Finish();
+  file.Section(SectionId::kPlans, [&](std::string* out) { AppendPlans(snapshot.plans, out); });
   return file.Finish();
 }
 
 std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.uplink);
-  FileWriter file(Kind::kWorker, kFirstVersion,
-                  kIdentitySize + SizeOf(snapshot.uplink, specs) + snapshot.trainer.size());
+  const bool has_plans = !snapshot.plans.empty();
+  FileWriter file(Kind::kWorker, has_plans ? kVersion : kFirstVersion,
+                  kIdentitySize + SizeOf(snapshot.uplink, specs) + snapshot.trainer.size() +
+                      (has_plans ? SizeOf(snapshot.plans) : 0));
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.rank, out);
   });
   file.Section(SectionId::kCompressor,
                [&](std::string* out) { AppendCompressor(snapshot.uplink, specs, out); });
   file.Section(SectionId::kTrainer, [&](std::string* out) { out->append(snapshot.trainer); });
+  if (!has_plans) return file.Finish();
+  file.Section(SectionId::kPlans, [&](std::string* out) { AppendPlans(snapshot.plans, out); });
   return file.Finish();
 }
 
@@ -508,6 +619,10 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
   read = ReadSection(*sections, SectionId::kClocks,
                      [&](ByteReader* reader) { return ReadNumbers(reader, &snapshot.clocks); });
   if (!read.ok()) return read;
+  if (!sections->contains(SectionId::kPlans)) return snapshot;
+  read = ReadSection(*sections, SectionId::kPlans,
+                     [&](ByteReader* reader) { return ReadPlans(reader, &snapshot.plans); });
+  if (!read.ok()) return read;
   return snapshot;
 }
 
@@ -522,6 +637,10 @@ absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes) {
   if (!read.ok()) return read;
   const absl::Span<const std::byte> trainer = sections->at(SectionId::kTrainer);
   snapshot.trainer.assign(reinterpret_cast<const char*>(trainer.data()), trainer.size());
+  if (!sections->contains(SectionId::kPlans)) return snapshot;
+  read = ReadSection(*sections, SectionId::kPlans,
+                     [&](ByteReader* reader) { return ReadPlans(reader, &snapshot.plans); });
+  if (!read.ok()) return read;
   return snapshot;
 }
 

@@ -15,6 +15,12 @@ Controller::Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTen
 
 Plan Controller::First() { return Make(policy_->First(), 0); }
 
+void Controller::Resume(uint64_t id, uint64_t step) {
+  (void)First();
+  plans_ = id;
+  next_step_ = step;
+}
+
 std::optional<Plan> Controller::Next(const StepMeasurements& measured) {
   if (measured.step < next_step_) return std::nullopt;
   next_step_ = measured.step + 1;

@@ -24,6 +24,8 @@ class Controller {
 
   // The plan of step 0. Once, first.
   Plan First();
+  // Or, instead: goes on after plan `id`, with what is measured from `step` on.
+  void Resume(uint64_t id, uint64_t step);
   // Measurements of each step, in order; a step that was seen already is passed over.
   std::optional<Plan> Next(const StepMeasurements& measured);
 

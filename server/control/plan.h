@@ -7,12 +7,9 @@
 #include <vector>
 
 #include "compress/codec_spec.h"
+#include "job/control_spec.h"
 
 namespace sluice {
-
-// A plan that is made of what was measured of step t holds from t + kPlanDelay: it rides on the
-// result of t, without which nobody can be there (docs/protocol.md).
-inline constexpr uint64_t kPlanDelay = 2;
 
 // What one sender does: a rank up, or the shards down.
 struct Coding {

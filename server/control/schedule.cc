@@ -1,68 +1,30 @@
 #include "server/control/schedule.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/control/codec_price.h"
-#include "server/control/spending.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kPiecesMax = 1000;
-constexpr uint64_t kStepsMax = uint64_t{1} << 32;  // So that steps x stages stays below 2^64.
+constexpr double kBitsPerByte = 8;
 
-bool IsDensity(double density) { return density > 0 && density <= 1; }
-
-double Between(const ScheduleSpec& spec, uint64_t stage) {
-  const double way = static_cast<double>(stage) / static_cast<double>(spec.stages);
-  return spec.start * std::pow(spec.end / spec.start, way);
-}
-
-absl::Status ValidateStages(const ScheduleSpec& spec) {
-  const uint64_t stages = uint64_t{spec.stages} * (spec.kind == ScheduleKind::kCyclic ? 2 : 1);
-  if (spec.steps > kStepsMax) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: ", spec.steps, " steps; use at most ", kStepsMax));
-  }
-  // A stage of two steps: a plan's way to the workers.
-  if (stages == 0 || stages > spec.steps / kPlanDelay) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: ", stages, " stages in ", spec.steps, " steps; use from 1 to ",
-                     spec.steps / kPlanDelay, ", as each takes two steps at least"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ValidatePieces(const ScheduleSpec& spec) {
-  if (spec.pieces.empty() || spec.pieces.size() > kPiecesMax || spec.pieces[0].from != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("schedule: a piecewise one has from 1 to ",
-                                                   kPiecesMax, " pieces, the first from step 0"));
-  }
-  for (size_t i = 0; i < spec.pieces.size(); ++i) {
-    const SchedulePiece& piece = spec.pieces[i];
-    if (!IsDensity(piece.density)) {
-      return absl::InvalidArgumentError(absl::StrCat("schedule: piece ", i, " has the density ",
-                                                     piece.density, "; use one in (0, 1]"));
-    }
-    if (i > 0 && piece.from < spec.pieces[i - 1].from + kPlanDelay) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("schedule: piece ", i, " begins at step ", piece.from,
-                       ", less than two steps after the one before it"));
-    }
-  }
-  return absl::OkStatus();
+bool HasSparse(const std::vector<CodecSpec>& codecs) {
+  return std::any_of(codecs.begin(), codecs.end(),
+                     [](const CodecSpec& codec) { return IsSparse(codec.codec); });
 }
 
 class SchedulePolicy : public Policy {
  public:
-  SchedulePolicy(ScheduleSpec spec, CodecSpec sparse, std::vector<ControlledTensor> tensors,
+  SchedulePolicy(ScheduleSpec spec, BaseCoding base, std::vector<ControlledTensor> tensors,
                  uint32_t ranks)
-      : spec_(std::move(spec)), sparse_(sparse), tensors_(std::move(tensors)), ranks_(ranks) {}
+      : spec_(std::move(spec)),
+        base_(std::move(base)),
+        tensors_(std::move(tensors)),
+        ranks_(ranks) {}
 
   Choice First() override { return Make(0); }
 
@@ -75,74 +37,51 @@ class SchedulePolicy : public Policy {
   std::unique_ptr<Policy> Clone() const override { return std::make_unique<SchedulePolicy>(*this); }
 
  private:
+  Coding CodingOf(const std::vector<CodecSpec>& base, std::optional<double> density) const {
+    Coding coding;
+    for (size_t i = 0; i < base.size(); ++i) {
+      CodecSpec codec = base[i];
+      if (IsSparse(codec.codec) && density) codec.level = *density;
+      if (IsSparse(codec.codec) && !density) {
+        codec = {.codec = CodecId::kFp16, .compensator = codec.compensator};
+      }
+      const absl::StatusOr<CodecPrice> price = PriceOf(codec);
+      const double bits = price.ok() ? price->bits : CodecPrice().bits;
+      coding.bytes += static_cast<double>(tensors_[i].elements) * bits / kBitsPerByte;
+      coding.codecs.push_back(codec);
+    }
+    return coding;
+  }
+
   Choice Make(uint64_t step) const {
     const std::optional<double> density = DensityAt(spec_, step);
-    CodecSpec codec = density ? sparse_ : CodecSpec{.codec = CodecId::kFp16};
-    if (density) codec.level = *density;
-    const absl::StatusOr<Spent> spent = SpendEvenly(tensors_, codec);
     Choice choice;
-    choice.down = spent.ok() ? spent->coding : Coding{};
-    choice.up.assign(ranks_, choice.down);
-    choice.reason =
-        density ? absl::StrFormat("the schedule has %.4g%% from step %d on", 100 * *density, step)
-                : std::string("the schedule begins dense");
+    choice.down = CodingOf(base_.down, density);
+    choice.up.assign(ranks_, CodingOf(base_.up, density));
+    choice.reason = density ? absl::StrFormat("the schedule has a density of %.4g%% from here on",
+                                              100 * *density)
+                            : std::string("the schedule begins dense");
     return choice;
   }
 
   const ScheduleSpec spec_;
-  const CodecSpec sparse_;
+  const BaseCoding base_;
   const std::vector<ControlledTensor> tensors_;
   const uint32_t ranks_;
 };
 
 }  // namespace
 
-absl::Status ValidateSchedule(const ScheduleSpec& spec) {
-  if (spec.dense_steps == 1) {
-    return absl::InvalidArgumentError(
-        "schedule: 1 dense step; use 0, 2 or more, as no plan can hold from step 1 on");
-  }
-  if (spec.kind == ScheduleKind::kPiecewise) return ValidatePieces(spec);
-  if (!IsDensity(spec.start) || !IsDensity(spec.end)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("schedule: from ", spec.start, " to ", spec.end, "; densities are in (0, 1]"));
-  }
-  return spec.kind == ScheduleKind::kConstant ? absl::OkStatus() : ValidateStages(spec);
-}
-
-std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step) {
-  if (step < spec.dense_steps) return std::nullopt;
-  step -= spec.dense_steps;
-  switch (spec.kind) {
-    case ScheduleKind::kConstant:
-      return spec.end;
-    case ScheduleKind::kExponential:
-      return step < spec.steps ? Between(spec, step * spec.stages / spec.steps) : spec.end;
-    case ScheduleKind::kPiecewise: {
-      const auto after =
-          std::upper_bound(spec.pieces.begin(), spec.pieces.end(), step,
-                           [](uint64_t at, const SchedulePiece& piece) { return at < piece.from; });
-      return std::prev(after)->density;
-    }
-    case ScheduleKind::kCyclic: {
-      const uint64_t stages = uint64_t{2} * spec.stages;
-      const uint64_t stage = step % spec.steps * stages / spec.steps;
-      return Between(spec, std::min(stage, stages - stage));
-    }
-  }
-  return std::nullopt;
-}
-
 absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const ScheduleSpec& spec,
-                                                           const CodecSpec& sparse,
+                                                           BaseCoding base,
                                                            std::vector<ControlledTensor> tensors,
                                                            uint32_t ranks) {
   if (const absl::Status status = ValidateSchedule(spec); !status.ok()) return status;
-  if (!IsSparse(sparse.codec)) {
+  if (!HasSparse(base.up) && !HasSparse(base.down)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("schedule: ", ToString(sparse), " has no density; use topk or topk_exact"));
+        "schedule: no tensor has a codec with a density; use topk or topk_exact");
   }
-  return std::make_unique<SchedulePolicy>(spec, sparse, std::move(tensors), ranks);
+  return std::make_unique<SchedulePolicy>(spec, std::move(base), std::move(tensors), ranks);
 }
 
 }  // namespace sluice

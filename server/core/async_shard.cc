@@ -119,6 +119,9 @@ absl::Status AsyncShard::CheckRequest(const Exchange& exchange) const {
   }
   absl::Status valid = gate_.CheckStamps(exchange);
   if (!valid.ok()) return valid;
+  if (exchange.plan_id != 0 || exchange.plan != nullptr) {
+    return InvalidRequest(exchange, "speaks of a compression plan, and this job makes none");
+  }
   if (exchange.base_version > plan.version) {
     return InvalidRequest(exchange, absl::StrCat("was made on version ", exchange.base_version,
                                                  "; the newest is ", plan.version));

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "job/compression_plan.h"
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
@@ -32,6 +33,8 @@ struct ShardOptions {
   TensorTable table;
   Layout layout;
   CompressionSpec compression;
+  // Modes in lockstep, neither with a quorum nor elastic. Of shard 0 it makes the plans.
+  ControlSpec control{};
   std::string mode =
       "sync";              // As of the job; what is not sync or local_sgd closes nothing together.
   uint32_t staleness = 0;  // ssp
@@ -95,6 +98,11 @@ struct Alarm {
 struct CheckpointNamed {
   uint64_t step = 0;
 };
+// Of shard 0: it has made a plan, which the results that follow announce. With ShardOptions::replay
+// also one that an earlier process had made.
+struct PlanMade {
+  std::shared_ptr<const CompressionPlan> plan;
+};
 // The shard's part of a job checkpoint, to be written. Comes right after the step's last results;
 // nothing of later steps is in it.
 struct TakeSnapshot {
@@ -109,7 +117,7 @@ struct NotReproducible {
   std::string text;
 };
 using ShardEffect =
-    std::variant<Reply, Alarm, Notice, CheckpointNamed, TakeSnapshot, NotReproducible>;
+    std::variant<Reply, Alarm, Notice, CheckpointNamed, PlanMade, TakeSnapshot, NotReproducible>;
 
 class Shard {
  public:
@@ -167,6 +175,8 @@ class Shard {
   virtual double ResidualEnergy() const = 0;
   // What was not published yet of a chunk, by its position in the bundle; empty: nothing is owed.
   virtual absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const = 0;
+  // The plan that the open step is coded by; null: the job file's codecs.
+  virtual std::shared_ptr<const CompressionPlan> plan() const { return nullptr; }
   // The lowest that some rank has not contributed to.
   virtual uint64_t open_step() const = 0;
   virtual uint32_t bundles() const = 0;

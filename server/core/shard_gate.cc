@@ -81,10 +81,6 @@ absl::Status ShardGate::CheckStamps(const Exchange& exchange) const {
     return InvalidRequest(exchange, absl::StrCat("generation ", exchange.sender.generation,
                                                  " is not known; it is ", generation_));
   }
-  if (exchange.plan_id != 0) {
-    return InvalidRequest(exchange,
-                          absl::StrCat("compression plan ", exchange.plan_id, " is not known"));
-  }
   if (!std::isfinite(exchange.rate) || exchange.rate < 0) {
     return InvalidRequest(exchange, absl::StrCat("asks for an update at rate ", exchange.rate));
   }

@@ -34,7 +34,7 @@ class ShardGate {
   // Answers who is fenced, and returns false. Of others the stream is noted: results go to the
   // latest of a rank.
   bool Pass(StreamId stream, const Exchange& exchange, Effects* out);
-  // INVALID_ARGUMENT: generation, plan or rate cannot be.
+  // INVALID_ARGUMENT: generation or rate cannot be.
   absl::Status CheckStamps(const Exchange& exchange) const;
   void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
               Effects* out) const;

@@ -36,10 +36,13 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
+  const absl::Status prepared = shard->PrepareToPlan();
+  if (!prepared.ok()) return prepared;
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
   }
+  shard->TakeUpPlan();
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -50,7 +53,8 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
       bundles_(std::move(plan.bundles)),
       ranks_(options_.incarnations.size()),
       aggregators_(std::move(plan.aggregators)),
-      downlink_(plan.downlink,
+      downlink_base_(std::move(plan.downlink)),
+      downlink_(downlink_base_,
                 {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
       replica_(std::move(plan.replica)),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
@@ -91,6 +95,7 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, a
   }
   // Before anything is admitted, which may close that very step.
   LearnCheckpoint(exchange.checkpoint_step, &out);
+  LearnPlan(exchange);
   rank.reached = std::max(rank.reached, exchange.step);
   const uint64_t acked_step = exchange.acked_step;
   if (IsClosed(exchange.step, exchange.bundle)) {
@@ -200,6 +205,7 @@ bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64
 
 void SyncShard::Close(uint32_t bundle, Effects* out) {
   AnnounceCheckpoint(out);
+  if (bundle == 0) MakePlan(out);
   const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
   quorums_.erase({open->quorum_at(), bundle});
   stats_.held_bytes -= open->held_bytes();
@@ -223,12 +229,14 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   answer->record.step = open_step_;
   answer->record.bundle = bundle;
   answer->record.generation = gate_.generation();
+  answer->record.plan_id = coded_by_;
   answer->record.result_checksum = BundleChecksum(answer->results);
   uint64_t& version = bundles_[bundle].version;
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
   answer->checkpoint_step = DueCheckpoint();
+  if (options_.shard == 0 && bundle == 0) answer->plan = plans_.Beginning(open_step_ + kPlanDelay);
   answer->open_step = open_step_;
 
   closed_[bundle] = true;
@@ -351,6 +359,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
       due_.erase(due_.begin());
     }
     open_step_ = StepAfter(open_step_);
+    TakeUpPlan();
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
     closed_count_ = 0;

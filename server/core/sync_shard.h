@@ -13,6 +13,7 @@
 
 #include "compress/compressor.h"
 #include "server/core/open_bundle.h"
+#include "server/core/plan_maker.h"
 #include "server/core/shard.h"
 #include "server/core/shard_gate.h"
 #include "server/core/shard_plan.h"
@@ -45,6 +46,7 @@ class SyncShard final : public Shard {
   double ResidualEnergy() const override;
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override { return open_step_; }
+  std::shared_ptr<const CompressionPlan> plan() const override { return plans_.At(open_step_); }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
   const ShardOptions& options() const override { return options_; }
 
@@ -101,6 +103,15 @@ class SyncShard final : public Shard {
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
   void CountIn(const Exchange& exchange);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
+  // sync_shard_plans.cc.
+  absl::Status PrepareToPlan();
+  absl::Status CheckPlans(const Exchange& exchange) const;
+  void LearnPlan(const Exchange& exchange);
+  void MakePlan(Effects* out);
+  void TakeUpPlan() { TakeUpPlanOf(open_step_); }
+  void TakeUpPlanOf(uint64_t step);
+  std::vector<CompressionPlan> KnownPlans() const;
+  absl::Status RestorePlans(const ShardSnapshot& snapshot);
   // sync_shard_elastic.cc.
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
@@ -136,7 +147,11 @@ class SyncShard final : public Shard {
   std::vector<BundlePlan> bundles_;
   std::vector<RankState> ranks_;
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
+  const std::vector<ChunkConfig> downlink_base_;          // As the job file has it, by chunk.
   Compressor downlink_;
+  PlanBook plans_;                              // Of a job that makes plans.
+  std::unique_ptr<PlanMaker> maker_;            // Of shard 0, likewise.
+  uint64_t coded_by_ = 0;                       // The plan by which downlink_ codes.
   std::optional<Replica> replica_;              // With a rule.
   std::vector<float> means_;                    // Of the bundle that is updated.
   std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.

@@ -49,10 +49,13 @@ std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
   std::shared_ptr<ShardSnapshot> snapshot = SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
   for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
+  snapshot->plans = KnownPlans();
   return snapshot;
 }
 
 absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
+  const absl::Status plans = RestorePlans(snapshot);
+  if (!plans.ok()) return CannotGoOn(options_, snapshot, plans);
   const absl::Status fits =
       RestoreParts(snapshot, options_, bundles_.size(), &downlink_, aggregators_, &replica_);
   if (!fits.ok()) return CannotGoOn(options_, snapshot, fits);

@@ -19,6 +19,8 @@ absl::Status SyncShard::CheckAddress(const Exchange& exchange) const {
   }
   const absl::Status stamps = gate_.CheckStamps(exchange);
   if (!stamps.ok()) return stamps;
+  const absl::Status plans = CheckPlans(exchange);
+  if (!plans.ok()) return plans;
   return CheckCheckpointStep(exchange);
 }
 

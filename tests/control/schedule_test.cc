@@ -12,6 +12,11 @@ namespace {
 const std::vector<ControlledTensor> kTensors = {{.elements = 100000},
                                                 {.elements = 64, .compressed = false}};
 
+BaseCoding Base(const char* large) {
+  const std::vector<CodecSpec> codecs = {*ParseCodecSpec(large), *ParseCodecSpec("fp16")};
+  return {.up = codecs, .down = codecs};
+}
+
 ScheduleSpec Dgc() {
   return {.kind = ScheduleKind::kExponential,
           .dense_steps = 5,
@@ -23,7 +28,7 @@ ScheduleSpec Dgc() {
 
 // The density that each step is coded with, by the plans that a job gets.
 std::vector<double> Densities(const ScheduleSpec& spec, uint64_t steps, size_t* plans) {
-  auto policy = MakeSchedulePolicy(spec, *ParseCodecSpec("topk:1%+int4"), kTensors, 2);
+  auto policy = MakeSchedulePolicy(spec, Base("topk:1%+int4"), kTensors, 2);
   EXPECT_TRUE(policy.ok()) << policy.status();
   Controller controller(*std::move(policy), kTensors, {});
   std::vector<Plan> made = {controller.First()};
@@ -120,7 +125,7 @@ TEST(Schedule, RefusesWhatNoPlanCanDo) {
   EXPECT_FALSE(ValidateSchedule(spec).ok());
   spec.pieces = {{0, 0.5}, {2, 1.5}};
   EXPECT_FALSE(ValidateSchedule(spec).ok());
-  EXPECT_FALSE(MakeSchedulePolicy(Dgc(), *ParseCodecSpec("int8"), kTensors, 2).ok());
+  EXPECT_FALSE(MakeSchedulePolicy(Dgc(), Base("int8"), kTensors, 2).ok());
 }
 
 }  // namespace

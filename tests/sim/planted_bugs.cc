@@ -20,7 +20,9 @@ class HonestEncoder final : public SimEncoder {
     encoder_.Observe(published.chunks, published.frames);
   }
   SavedCompressor Save() const override { return encoder_.Save(); }
-  absl::Status Restore(const SavedCompressor& saved) override { return encoder_.Restore(saved); }
+  absl::Status Restore(const SavedCompressor& saved, bool plans) override {
+    return encoder_.Restore(saved, plans);
+  }
   absl::Span<const float> Residual(uint32_t chunk) const override {
     return encoder_.compressor().residual(chunk);
   }
@@ -79,7 +81,9 @@ class CarelessEncoder final : public SimEncoder {
     }
   }
   SavedCompressor Save() const override { return compressor_.Save(); }
-  absl::Status Restore(const SavedCompressor& saved) override { return compressor_.Restore(saved); }
+  absl::Status Restore(const SavedCompressor& saved, bool) override {
+    return compressor_.Restore(saved);
+  }
   absl::Span<const float> Residual(uint32_t chunk) const override {
     return compressor_.residual(chunk);
   }

@@ -21,7 +21,7 @@ class SimEncoder {
   virtual EncodedBundle Encode(const EncodeTask& task) = 0;
   virtual void Observe(const Published& published) = 0;
   virtual SavedCompressor Save() const = 0;
-  virtual absl::Status Restore(const SavedCompressor& saved) = 0;
+  virtual absl::Status Restore(const SavedCompressor& saved, bool plans) = 0;
   virtual absl::Span<const float> Residual(uint32_t chunk) const = 0;
 };
 

@@ -23,8 +23,8 @@ std::vector<float> Decode(const std::string& frame, size_t count) {
   return values;
 }
 
-// What is sent and the residual add up to the gradients. A sketch is only decoded when all are
-// summed.
+// What is sent and the residual add up to the gradients, whatever a schedule does. A sketch is only
+// decoded when all are summed.
 bool Balances(const CodecSpec& spec) {
   if (spec.codec == CodecId::kCountSketch) return false;
   return spec.codec == CodecId::kNone || spec.compensator.id == CompensatorId::kErrorFeedback;
@@ -73,6 +73,7 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
     for (ChunkConfig& chunk : downlink) chunk.spec.compensator = {.id = CompensatorId::kNone};
     replica_.emplace(*UpdateRule::Create(*options.rule), counts);
   }
+  downlink_base_ = downlink;
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     downlinks_.emplace_back(downlink, Compressor::Options{.seed = compression.seed,
                                                           .sender = Compressor::kShardSender});
@@ -91,7 +92,31 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
   CheckReplica();
 }
 
+void Reference::FollowSchedule(uint64_t step) {
+  if (!options_.control.makes_plans() || step == 0) return;
+  const ScheduleSpec& schedule = options_.control.schedule;
+  const std::optional<double> density = DensityAt(schedule, step - 1);
+  if (step > 1 && density == DensityAt(schedule, step - 2)) return;
+  auto plan = std::make_shared<CompressionPlan>();
+  plan->id = plan_ == nullptr ? 1 : plan_->id + 1;
+  plan->effective_step = step;
+  for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+    for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+      CodecSpec codec = SpecForTensor(options_.compression, table_[tensor], direction);
+      if (codec.codec != CodecId::kTopK && codec.codec != CodecId::kTopKExact) continue;
+      if (!density) codec = {.codec = CodecId::kFp16};
+      if (density) codec.level = *density;
+      plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
+    }
+  }
+  plan_ = std::move(plan);
+  const std::vector<CodecSpec> specs =
+      SpecsUnder(plan_.get(), Direction::kDownlink, 0, downlink_base_);
+  for (Compressor& downlink : downlinks_) Check(downlink.Recode(specs).ok(), "codecs may change");
+}
+
 void Reference::RunStep(uint64_t step) {
+  FollowSchedule(step);
   values_.clear();
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     values_.push_back(SimValues(options_, table_, rank, step));
@@ -156,6 +181,7 @@ std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shar
     }
     Frames& published = published_[{rank, shard, bundle}];
     task.published = published;
+    task.plan = plan_;
     sent[rank] = encoders_[rank].Encode(task);
     published.clear();
     for (size_t i = 0; i < chunks.size() && step > 0 && balances; ++i) {

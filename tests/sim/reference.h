@@ -62,6 +62,8 @@ class Reference {
   using Frames = std::vector<std::string>;
 
   void RunStep(uint64_t step);
+  // As the job's schedule says, whoever makes plans.
+  void FollowSchedule(uint64_t step);
   std::vector<EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
   void AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
                    const std::string* frame);
@@ -86,6 +88,8 @@ class Reference {
   const Layout& layout_;
   std::vector<BundleEncoder> encoders_;                   // By rank.
   std::vector<Compressor> downlinks_;                     // By shard: thresholds are its own.
+  std::vector<ChunkConfig> downlink_base_;                // Without a plan, by chunk.
+  std::shared_ptr<const CompressionPlan> plan_;           // Of a job with a schedule: of the step.
   std::optional<Replica> replica_;                        // With a rule; by chunk.
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
   std::vector<std::vector<std::vector<float>>> values_;   // Of the step, by rank and tensor.

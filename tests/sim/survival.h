@@ -85,6 +85,12 @@ enum class SurvivalBug {
   kUpdatesNotCounted,    // Nor goes the count of updates on.
   kRateOfTheStepBefore,  // A worker sends it with its work.
   kUpdateAppliedToMean,  // A worker takes the update in place of its parameters.
+  // With plans.
+  kPlanTakenUpLate,       // A worker codes the first step of a plan as the one before.
+  kPlanNotPassedOn,       // It does not tell other shards of one.
+  kWorkerForgetsPlans,    // One that goes on from a checkpoint begins with the job's first plan.
+  kShardForgetsPlans,     // So does a shard.
+  kAnnouncedPlanNotKept,  // A checkpoint has the plan that holds, not those that were announced.
   // Of replay and re-execution.
   // With a quorum.
   kLateWorkDropped,    // A shard answers late work, and forgets it.
@@ -117,6 +123,7 @@ struct SurvivalOptions {
   uint64_t checkpoint_every = 3;              // 0: none; then a lost process would end the job.
   uint64_t replay_limit = uint64_t{1} << 30;  // Bytes; 0: every loss is a rollback.
   CompressionSpec compression;
+  ControlSpec control{};  // Of the codecs above.
   // Ranks that close a step without the others, `grace_us` after the last of them came; 0: all do.
   uint32_t quorum = 0;
   int64_t grace_us = 0;
@@ -154,6 +161,7 @@ struct SurvivalReport {
   uint64_t ranks_reexecuted = 0;
   uint64_t checkpoints = 0;
   uint64_t damaged_refused = 0;
+  uint64_t plans = 0;    // That shard 0 made, again after losses.
   uint64_t repeats = 0;  // Contributions that a shard knew already.
   uint64_t busy = 0;
   uint64_t not_finite = 0;        // Bundles skipped for a gradient that was not finite.
@@ -175,6 +183,9 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed);
 
 // Likewise, of a job whose workers come and go.
 SurvivalOptions RandomElasticOptions(uint64_t seed);
+
+// Likewise, of a job whose codecs' densities change while it runs.
+SurvivalOptions RandomPlanOptions(uint64_t seed);
 
 // Who is in which step depends on what came when: then there is no one way for it to go.
 inline bool GoesManyWays(const SurvivalOptions& options) {

@@ -134,6 +134,30 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomPlanOptions(uint64_t seed) {
+  static constexpr absl::string_view kUp[] = {"topk:10%+int4", "topk:5%", "topk:20%/noef",
+                                              "topk_exact:10%"};
+  static constexpr absl::string_view kDown[] = {"topk:10%+int4", "none", "int8", "topk:5%",
+                                                "topk_exact:30%"};
+  SurvivalOptions options = RandomSurvivalOptions(seed);
+  CounterRandom random(seed, 26);
+  options.compression.uplink = *ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  options.compression.downlink = *ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  options.steps += random.Below(20);
+  ScheduleSpec& schedule = options.control.schedule;
+  options.control.policy = "schedule";
+  schedule.kind = static_cast<ScheduleKind>(random.Below(4));
+  schedule.dense_steps = random.Below(2) == 0 ? 0 : 2 + random.Below(6);
+  schedule.start = 0.5;
+  schedule.end = random.Below(2) == 0 ? 0.03 : 0.07;
+  schedule.stages = 1 + static_cast<uint32_t>(random.Below(3));
+  schedule.steps = 4 * schedule.stages + random.Below(9);
+  for (uint64_t from = 0; from < options.steps; from += 2 + random.Below(6)) {
+    schedule.pieces.push_back({.from = from, .density = 0.02 + 0.5 * random.Uniform()});
+  }
+  return options;
+}
+
 SurvivalOptions RandomElasticOptions(uint64_t seed) {
   static constexpr absl::string_view kSpecs[] = {
       "none",     "fp16",   "int8", "topk:10%+int4", "ternary:0.5", "topk:5%/dgc:0.9",
@@ -184,6 +208,10 @@ std::string Describe(const SurvivalOptions& options) {
       options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
+      options.control.makes_plans()
+          ? absl::StrCat(", schedule ", static_cast<int>(options.control.schedule.kind), " after ",
+                         options.control.schedule.dense_steps, " dense steps")
+          : "",
       options.rule.has_value() ? absl::StrCat(", ", options.rule->name, " on the shards") : "",
       options.quorum == 0
           ? ""

@@ -221,6 +221,7 @@ class SurvivalRun {
   void Handle(StreamId id, const Exchange& exchange);
 
   // Workers.
+  std::vector<CompressionPlan> FirstPlans() const;
   void BeginSession(uint32_t rank);
   void SendJoin(uint32_t rank);
   void WatchJoin(uint32_t rank, JoinToken token, uint64_t server_life);

@@ -186,6 +186,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.table = start.table;
   options.layout = layout_;
   options.compression = options_.compression;
+  options.control = options_.control;
   options.rule = options_.rule;
   options.quorum = options_.quorum;
   options.grace = Of(options_.grace_us);
@@ -279,6 +280,8 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& ef
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       Answer(reply->stream, forger_.Answer(server.shard, reply->answer));
+    } else if (std::holds_alternative<PlanMade>(effect)) {
+      ++report_.plans;
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       server.named = named->step;
       Tell(process, [this, step = named->step](ControlStreamId stream, Coordinator::Effects*) {
@@ -402,6 +405,10 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
     snapshot->replica = server.last_owed->replica;
   }
   server.last_owed = take.snapshot;
+  if (HasBug(SurvivalBug::kShardForgetsPlans)) snapshot->plans = FirstPlans();
+  if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
+    snapshot->plans.resize(1);
+  }
   At(static_cast<Micros>(random_.Below(kWriteMax)), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];

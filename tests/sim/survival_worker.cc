@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "compress/frame.h"
 #include "job/checkpoint/snapshot_format.h"
+#include "server/core/plan_maker.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 
@@ -168,6 +169,8 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   options.learner = grant.learner && !HasBug(SurvivalBug::kLearnerWorksAtOnce);
   options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
   if (grant.learner && HasBug(SurvivalBug::kLearnerLeavesOutOne)) ++options.first_step;
+  options.makes_plans = options_.control.makes_plans();
+  options.compression = options_.compression;
   rank.learns = options.learner;
   rank.skips_left = options.learner ? 1 : 0;
   rank.giver = grant.members.empty() ? 0 : grant.members.front();
@@ -176,7 +179,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
-  if (grant.restore_step == 0) return absl::OkStatus();
+  if (grant.restore_step == 0) return rank.pipeline->SetPlans(FirstPlans());
   const auto manifest = disk_.manifests.find(grant.restore_step);
   const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
   bool own = true;
@@ -187,14 +190,27 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
   if (!HasBug(SurvivalBug::kResidualNotRestored) && own) {
-    const absl::Status encoder = rank.encoder->Restore(snapshot->uplink);
+    const absl::Status encoder =
+        rank.encoder->Restore(snapshot->uplink, options_.control.makes_plans());
     if (!encoder.ok()) return encoder;
   }
+  const absl::Status plans = rank.pipeline->SetPlans(
+      HasBug(SurvivalBug::kWorkerForgetsPlans) ? FirstPlans() : snapshot->plans);
+  if (!plans.ok()) return plans;
   SetTrainerState(snapshot->trainer, &rank);
   if (HasBug(SurvivalBug::kOptimizerNotRestored)) {
     for (std::vector<float>& tensor : rank.momentum) tensor.assign(tensor.size(), 0);
   }
   return absl::OkStatus();
+}
+
+// As Join brings it.
+std::vector<CompressionPlan> SurvivalRun::FirstPlans() const {
+  const absl::StatusOr<PlanMaker::Plan> first =
+      FirstPlan(options_.control, options_.compression, table_, options_.ranks);
+  Check(first.ok(), "the schedule is one");
+  if (*first == nullptr) return {};
+  return {**first};
 }
 
 // The rank's own; of a learner, and where there is none, that of any.
@@ -306,8 +322,12 @@ void SurvivalRun::BeginStep(uint32_t index) {
 
 void SurvivalRun::EncodeNext(uint32_t index) {
   SimRank& rank = ranks_[index];
-  const std::optional<EncodeTask> task = rank.pipeline->NextEncoding();
+  std::optional<EncodeTask> task = rank.pipeline->NextEncoding();
   if (!task.has_value()) return;
+  if (HasBug(SurvivalBug::kPlanTakenUpLate) && task->plan != nullptr &&
+      task->plan->effective_step == task->step && task->step > 1) {
+    task->plan = nullptr;
+  }
   if (HasBug(SurvivalBug::kRetryEncodesAgain)) {
     EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
     kept.published = {};  // It is gone when the bundle is encoded.
@@ -377,7 +397,8 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
                           .step = rank.step,
                           .rank = index,
                           .uplink = rank.encoder->Save(),
-                          .trainer = std::move(trainer)};
+                          .trainer = std::move(trainer),
+                          .plans = rank.pipeline->KnownPlans()};
   if (HasBug(SurvivalBug::kReportedBeforeDurable)) {
     CheckpointPart part;
     part.term = snapshot.term;
@@ -489,6 +510,11 @@ std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t sh
                                                      std::shared_ptr<const Exchange> exchange) {
   SimRank& rank = ranks_[index];
   const BundleKey key{exchange->step, shard, exchange->bundle};
+  if (HasBug(SurvivalBug::kPlanNotPassedOn) && shard > 0 && exchange->plan != nullptr) {
+    auto changed = std::make_shared<Exchange>(*exchange);
+    changed->plan = nullptr;
+    return changed;
+  }
   if (exchange->keys_only || exchange->skip || key.step == 0) return exchange;
   const bool again = !rank.sent.insert(key).second;
   if (!again) return exchange;

@@ -9,22 +9,34 @@
 #include "job/exchange.h"
 
 namespace sluice {
-namespace {
-
-std::vector<uint32_t> TensorsOfChunks(const Layout& layout) {
-  std::vector<uint32_t> tensors;
-  tensors.reserve(layout.chunks.size());
-  for (const Chunk& chunk : layout.chunks) tensors.push_back(chunk.tensor);
-  return tensors;
-}
-
-}  // namespace
-
 BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
                              const CompressionSpec& compression, uint32_t rank)
-    : tensor_of_chunk_(TensorsOfChunks(layout)),
-      compressor_(ChunkConfigs(compression, table, layout, Direction::kUplink),
-                  {.seed = compression.seed, .sender = rank}) {}
+    : base_(ChunkConfigs(compression, table, layout, Direction::kUplink)),
+      rank_(rank),
+      compressor_(base_, {.seed = compression.seed, .sender = rank}) {}
+
+void BundleEncoder::TakeUp(const CompressionPlan& plan) {
+  if (plan.id == coded_by_) return;
+  const absl::Status recoded =
+      compressor_.Recode(SpecsUnder(&plan, Direction::kUplink, rank_, base_));
+  Check(recoded.ok(), recoded.message());
+  coded_by_ = plan.id;
+}
+
+absl::Status BundleEncoder::Restore(const SavedCompressor& saved, bool plans) {
+  if (plans && saved.chunks.size() == base_.size()) {
+    std::vector<CodecSpec> specs;
+    for (size_t i = 0; i < base_.size(); ++i) {
+      const CodecSpec& spec = saved.chunks[i].config.spec;
+      specs.push_back(MayChange(spec) && MayChange(base_[i].spec) ? spec : base_[i].spec);
+      specs.back().compensator = base_[i].spec.compensator;
+    }
+    absl::Status recoded = compressor_.Recode(specs);
+    if (!recoded.ok()) return recoded;
+    coded_by_ = 0;
+  }
+  return compressor_.Restore(saved);
+}
 
 EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   EncodedBundle encoded;
@@ -32,6 +44,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.shard = task.shard;
   encoded.bundle = task.bundle;
   Observe(task.chunks, task.published);
+  if (task.plan != nullptr) TakeUp(*task.plan);
   if (EncodeFrames(task, &frames_).ok()) {
     for (const std::vector<std::byte>& frame : frames_) {
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
@@ -42,7 +55,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
     size_t bad = 0;
     while (bad < task.chunks.size() && IsFine(task, bad)) ++bad;
     Check(bad < task.chunks.size(), "a bundle is only refused for a value that is not finite");
-    encoded.skipped_tensor = tensor_of_chunk_[task.chunks[bad]];
+    encoded.skipped_tensor = base_[task.chunks[bad]].tensor;
   }
   if (task.last_of_step && task.step > 0) compressor_.EndStep(task.step);
   return encoded;

@@ -10,6 +10,7 @@
 
 #include "absl/types/span.h"
 #include "compress/compressor.h"
+#include "job/compression_plan.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
@@ -28,6 +29,8 @@ struct EncodeTask {
   std::vector<GradientView> gradients;  // One per chunk.
   // What was published last for these chunks, one string each; empty: nothing since the last task.
   absl::Span<const std::string> published = {};
+  // That holds in the step; null: none does.
+  std::shared_ptr<const CompressionPlan> plan = {};
 };
 
 struct EncodedBundle {
@@ -43,7 +46,7 @@ struct EncodedBundle {
 
 class BundleEncoder {
  public:
-  // Uplink codecs by tensor, as `compression` says.
+  // Uplink codecs by tensor, as `compression` says, until a task brings a plan.
   BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
                 uint32_t rank);
 
@@ -55,18 +58,23 @@ class BundleEncoder {
   void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
   // Between steps. What was published and not observed is not in it.
   SavedCompressor Save() const { return compressor_.Save(); }
-  // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing changed:
-  // it was of another job, and how.
-  absl::Status Restore(const SavedCompressor& saved) { return compressor_.Restore(saved); }
+  // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing but how
+  // chunks are coded has changed: it was of another job, and how. With `plans` the codecs are those
+  // that it was saved with: what a plan said of the step before, or of one before that if nothing
+  // was encoded since.
+  absl::Status Restore(const SavedCompressor& saved, bool plans = false);
 
   const Compressor& compressor() const { return compressor_; }
   const GradientReader& reader() const { return reader_; }
 
  private:
+  void TakeUp(const CompressionPlan& plan);
   bool IsFine(const EncodeTask& task, size_t position);
   absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
 
-  std::vector<uint32_t> tensor_of_chunk_;
+  const std::vector<ChunkConfig> base_;  // As the job file has it.
+  const uint32_t rank_;
+  uint64_t coded_by_ = 0;  // The last plan that a task brought.
   Compressor compressor_;
   GradientReader reader_;
   std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.

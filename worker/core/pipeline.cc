@@ -50,10 +50,43 @@ Pipeline::Pipeline(PipelineOptions options)
   ready_.resize(options_.table.size());
 }
 
+absl::Status Pipeline::SetPlans(absl::Span<const CompressionPlan> plans) {
+  Check(!open_ && step_ == 0, "plans are known before the first step");
+  if (!options_.makes_plans && plans.empty()) return absl::OkStatus();
+  if (!options_.makes_plans) {
+    return absl::InvalidArgumentError(
+        "there is a compression plan, and by this worker's job file the job makes none");
+  }
+  PlanBook book;
+  for (const CompressionPlan& plan : plans) {
+    absl::Status fits = CheckPlan(plan, options_.compression, options_.table);
+    if (fits.ok()) fits = book.Learn(std::make_shared<const CompressionPlan>(plan));
+    if (!fits.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("compression plan ", plan.id, " cannot be: ", fits.message()));
+    }
+  }
+  if (book.At(options_.first_step) == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no compression plan holds in step ", options_.first_step,
+                     ", with which this worker begins; this job's control makes some"));
+  }
+  plans_ = std::move(book);
+  return absl::OkStatus();
+}
+
+std::vector<CompressionPlan> Pipeline::KnownPlans() const {
+  std::vector<CompressionPlan> plans;
+  for (const PlanBook::Plan& plan : plans_.plans()) plans.push_back(*plan);
+  return plans;
+}
+
 void Pipeline::StartStep() {
   Check(!open_ && !encoding_, "one step at a time");
   step_ = next_step_;
   buffers_due_ = AreBuffersDue(step_);
+  plans_.ForgetBefore(step_);
+  plan_ = plans_.At(step_);
   next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
   open_ = true;
   skipped_ = false;
@@ -182,6 +215,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
     task.gradients.push_back(gradients_[chunk.tensor].Part(chunk.offset, chunk.count));
   }
   task.published = best->flights[best->next_encoding].published;
+  task.plan = plan_;
   return task;
 }
 
@@ -222,6 +256,8 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = shards_[shard].versions[bundle];
   exchange->rate = rate_;
+  exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
+  if (bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
   kept_.Add(shard, exchange);
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;
@@ -384,7 +420,9 @@ absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) cons
 void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
   ShardState& state = shards_[shard];
   Flight& flight = state.flights[answer.bundle];
-  const absl::Status valid = CheckResult(shard, flight, answer);
+  absl::Status valid = CheckResult(shard, flight, answer);
+  // Of the open step's results alone: what its predecessor is told may be far ahead.
+  if (valid.ok()) valid = LearnPlan(shard, answer);
   if (!valid.ok()) {
     return Fail(
         absl::Status(valid.code(), absl::StrCat("shard ", shard, " sent a wrong result for ",

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "job/compression_plan.h"
 #include "job/exchange.h"
 #include "job/layout.h"
 #include "job/tensor_table.h"
@@ -51,6 +52,9 @@ struct PipelineOptions {
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
   // given them; the oldest steps go first. 0: none are kept.
   uint64_t replay_bytes = 0;
+  // Shard 0 makes plans: how they may change the codecs of `compression`.
+  bool makes_plans = false;
+  CompressionSpec compression{};
 };
 
 // Put `exchange` on the shard's stream, after what was put there before.
@@ -94,6 +98,11 @@ class Pipeline {
 
   explicit Pipeline(PipelineOptions options);
 
+  // What is known of plans before the first step: as Join or a checkpoint tells it.
+  // INVALID_ARGUMENT: they cannot be, none holds in the first step, or the job makes none.
+  absl::Status SetPlans(absl::Span<const CompressionPlan> plans);
+  // The one that holds, and those that were announced: for a checkpoint after the last step.
+  std::vector<CompressionPlan> KnownPlans() const;
   // Of the updates of all steps from the next on, where the shards do them.
   void SetRate(float rate) { rate_ = rate; }
   // The step after the one before, which must be done.
@@ -231,6 +240,7 @@ class Pipeline {
   absl::Status CheckRepeat(uint32_t shard, const ExchangeAnswer& answer);
   void ReleaseKept();
 
+  absl::Status LearnPlan(uint32_t shard, const ExchangeAnswer& answer);
   absl::Status CheckResult(uint32_t shard, const Flight& flight,
                            const ExchangeAnswer& answer) const;
   absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
@@ -246,6 +256,8 @@ class Pipeline {
   const uint32_t trained_;             // Tensors; those from here on are buffers.
   uint64_t next_step_;
   float rate_ = 0;
+  PlanBook plans_;
+  PlanBook::Plan plan_;  // That holds in step_.
   uint64_t step_ = 0;
   bool open_ = false;
   bool skipped_ = false;

@@ -9,6 +9,23 @@
 
 namespace sluice {
 
+absl::Status Pipeline::LearnPlan(uint32_t shard, const ExchangeAnswer& answer) {
+  if (answer.plan == nullptr) return absl::OkStatus();
+  absl::Status fits;
+  if (!options_.makes_plans) {
+    fits = absl::InvalidArgumentError("the job makes none");
+  } else if (shard != 0 || answer.plan->effective_step != answer.step + kPlanDelay) {
+    fits = absl::InvalidArgumentError(
+        absl::StrCat("it comes from shard ", shard, " with a result of step ", answer.step,
+                     ", and begins with step ", answer.plan->effective_step));
+  }
+  if (fits.ok()) fits = CheckPlan(*answer.plan, options_.compression, options_.table);
+  if (fits.ok()) fits = plans_.Learn(answer.plan);
+  if (fits.ok()) return fits;
+  return absl::InvalidArgumentError(
+      absl::StrCat("compression plan ", answer.plan->id, " cannot be: ", fits.message()));
+}
+
 absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
                                    const ExchangeAnswer& answer) const {
   const absl::Status record = CheckRecord(flight, answer);

@@ -1,0 +1,51 @@
+// PlanMaker: makes a job's compression plans of what its control policy chooses: shard 0 in every
+// step, and everybody on the servers the first. Pure; not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "job/compression_plan.h"
+#include "job/job_spec.h"
+#include "job/tensor_table.h"
+#include "server/control/controller.h"
+#include "server/control/schedule.h"
+
+namespace sluice {
+
+class PlanMaker {
+ public:
+  using Plan = std::shared_ptr<const CompressionPlan>;
+
+  // Null: the job makes no plans. INVALID_ARGUMENT: the policy does not go with these tensors, e.g.
+  // because all of them are too small to be compressed.
+  static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(const ControlSpec& control,
+                                                           const CompressionSpec& compression,
+                                                           const TensorTable& table,
+                                                           uint32_t ranks);
+
+  // The plan that the job's first step begins with: a function of what Create was given. Instead of
+  // Resume, once.
+  Plan First();
+  // Goes on after plan `id`, with the plan that is made in `step`.
+  void Resume(uint64_t id, uint64_t step);
+  // The plan that is made in `step`; null: none. It holds from step + kPlanDelay on. Each step
+  // once, in order, from the job's first.
+  Plan Next(uint64_t step);
+
+ private:
+  PlanMaker(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors, BaseCoding base);
+  Plan ToJob(const sluice::Plan& plan) const;
+
+  const BaseCoding base_;
+  Controller controller_;
+};
+
+// PlanMaker's, of its own; null: the job makes none.
+absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
+                                          const CompressionSpec& compression,
+                                          const TensorTable& table, uint32_t ranks);
+
+}  // namespace sluice

@@ -1,0 +1,96 @@
+// Whole jobs whose compression follows a schedule: whatever is lost, every step is coded as the
+// schedule says, which the reference reads for itself.
+#include <gtest/gtest.h>
+
+#include "tests/sim/bug_case.h"
+#include "tests/sim/seeds.h"
+#include "tests/sim/sim_failure.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+namespace {
+
+#ifdef SLUICE_SANITIZED
+constexpr uint64_t kSeeds = 200;
+#else
+constexpr uint64_t kSeeds = 1'500;
+#endif
+
+TEST(PlanSurvivalTest, EveryStepIsCodedAsTheScheduleSaysForEverySeed) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  SurvivalReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const SurvivalOptions options = RandomPlanOptions(seed);
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.plans += report.plans;
+    total.rollbacks += report.rollbacks;
+    total.shards_replayed += report.shards_replayed;
+    total.ranks_reexecuted += report.ranks_reexecuted;
+  }
+  GTEST_LOG_(INFO) << "plans " << total.plans << ", rollbacks " << total.rollbacks
+                   << ", shards replayed " << total.shards_replayed << ", ranks executed again "
+                   << total.ranks_reexecuted;
+  if (seeds < 100) return;
+  EXPECT_GT(total.plans, 3 * seeds);
+  EXPECT_GT(total.rollbacks, seeds / 4);
+  EXPECT_GT(total.shards_replayed, seeds / 4);
+  EXPECT_GT(total.ranks_reexecuted, seeds / 4);
+}
+
+// A plan for nearly every other step, so that each loss meets one on its way.
+SurvivalOptions BusySchedule(uint64_t seed, Fault fault) {
+  SurvivalOptions options = UsualJob(seed);
+  options.steps = 24;
+  options.checkpoint_every = 3;
+  options.compression.uplink = *ParseCodecSpec("topk:10%+int4");
+  options.compression.downlink = *ParseCodecSpec("topk:30%+int4");
+  options.compression.min_elements = 0;
+  options.control = {
+      .policy = "schedule",
+      .schedule = {
+          .kind = ScheduleKind::kCyclic, .start = 0.5, .end = 0.05, .steps = 8, .stages = 2}};
+  options.faults = {fault};
+  return options;
+}
+
+TEST(PlanSurvivalTest, LossesEndWithTheBitsOfTheUndisturbedRun) {
+  for (const Fault fault : {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
+                            Fault::kKillWorkerAndShard, Fault::kPowerCut}) {
+    uint64_t struck = 0;
+    for (uint64_t seed = 1; seed <= 50; ++seed) {
+      SurvivalOptions options = BusySchedule(seed, fault);
+      const SurvivalReport disturbed = RunSurvival(options);
+      ASSERT_TRUE(disturbed.violations.empty()) << Failure(options, disturbed);
+      for (const auto& [found, count] : disturbed.faults) struck += found == fault ? count : 0;
+      options.faults.clear();
+      const SurvivalReport undisturbed = RunSurvival(options);
+      EXPECT_EQ(undisturbed.plans, 12u);
+      ASSERT_EQ(disturbed.parameters_hash, undisturbed.parameters_hash) << Describe(options);
+    }
+    EXPECT_GT(struck, 25u) << ToString(fault);
+  }
+}
+
+TEST(PlanSurvivalTest, ASchedulePlaysARole) {
+  SurvivalOptions options = BusySchedule(1, Fault::kBreak);
+  const uint32_t scheduled = RunSurvival(options).parameters_hash;
+  options.control = {};
+  EXPECT_NE(scheduled, RunSurvival(options).parameters_hash);
+}
+
+class PlanBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(PlanBugTest, IsFound) { ExpectFound(GetParam(), 500, RandomPlanOptions); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PlanBugTest,
+    testing::Values(BugCase{SurvivalBug::kPlanTakenUpLate, "PlanTakenUpLate", "other bytes"},
+                    BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "in this step plan"},
+                    BugCase{SurvivalBug::kWorkerForgetsPlans, "WorkerForgetsPlans", "other bytes"},
+                    BugCase{SurvivalBug::kShardForgetsPlans, "ShardForgetsPlans", "plan"},
+                    BugCase{SurvivalBug::kAnnouncedPlanNotKept, "AnnouncedPlanNotKept", "plan"}),
+    NameOf);
+
+}  // namespace
+}  // namespace sluice
