@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
 #include "compress/difference.h"
+#include "job/compression_plan.h"
 
 namespace sluice {
 namespace {
@@ -117,6 +118,28 @@ absl::string_view AttendanceRefusal(const CodecSpec& codec, bool quorum,
   if (!remembers) return "";
   if (quorum) return kQuorumBreaksMemory;
   return membership == "elastic" ? kElasticBreaksMemory : "";
+}
+
+constexpr absl::string_view kPlansNeedLockstep =
+    "plans of compression hold from a step on that all workers begin together; async and ssp have "
+    "no such step; use policy fixed, or mode sync or local_sgd";
+constexpr absl::string_view kPlansNeedAllRanks =
+    "plans of compression reach the shards through every worker's requests of every step, which "
+    "neither a `quorum` nor membership `elastic` waits for; this is not built yet; use policy "
+    "fixed";
+constexpr absl::string_view kPlansChangeCodecs =
+    "a job with plans of compression (control.policy) has codecs whose frames add up whatever they "
+    "are, and that keep nothing but a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, "
+    "ternary, eden, topk and topk_exact, with error feedback or /noef";
+
+SupportAnswer PlansAnswer(const SupportQuery& query) {
+  if (!query.plans) return {};
+  if (!InLockstep(query.mode)) return {Support::kNotYet, "control.policy", kPlansNeedLockstep};
+  if (query.quorum || query.membership == "elastic") {
+    return {Support::kNotYet, "control.policy", kPlansNeedAllRanks};
+  }
+  if (!MayChange(query.codec)) return {Support::kNotYet, "", kPlansChangeCodecs};
+  return {};
 }
 
 // Numbers sentences in the order in which they are first asked for.
@@ -233,7 +256,7 @@ SupportAnswer FindSupport(const SupportQuery& query) {
         AttendanceRefusal(query.codec, query.quorum, query.membership)}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
-  return {};
+  return PlansAnswer(query);
 }
 
 std::string SupportTableMarkdown() {

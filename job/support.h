@@ -29,6 +29,7 @@ struct SupportQuery {
   CodecSpec codec;
   Direction direction = Direction::kUplink;
   bool quorum = false;  // Steps close without those who are late.
+  bool plans = false;   // Codecs change while the job runs (control.policy).
 };
 
 enum class Support { kBuilt, kNotYet, kImpossible };

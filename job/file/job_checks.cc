@@ -52,6 +52,7 @@ class Completer {
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckMode(const v1::JobSpec& job);
   void CheckMembership(const v1::JobSpec& job);
+  void CheckControl(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
   void CheckSupport(const v1::JobSpec& job);
@@ -290,9 +291,37 @@ void Completer::CheckMembership(const v1::JobSpec& job) {
   }
 }
 
+// What the schedule's form takes and needs; then whether the schedule is one.
+void Completer::CheckControl(const v1::JobSpec& job) {
+  const v1::ControlSpec& control = job.control();
+  if (control.policy() != "schedule" || control.schedule().empty()) return;
+  struct Key {
+    absl::string_view name;
+    bool given, taken;
+  };
+  const std::string& form = control.schedule();
+  const bool goes = form == "exponential" || form == "cyclic";
+  bool fits = true;
+  for (const Key& key :
+       {Key{"start", control.has_start(), goes},
+        Key{"end", control.has_end(), goes || form == "constant"},
+        Key{"steps", control.has_steps(), goes}, Key{"stages", control.has_stages(), goes},
+        Key{"pieces", control.pieces_size() > 0, form == "piecewise"}}) {
+    if (key.given == key.taken) continue;
+    fits = false;
+    Fail(absl::StrCat("control.", key.name),
+         key.taken ? absl::StrCat("missing; schedule ", form, " needs it")
+                   : absl::StrCat("schedule ", form, " takes none; remove it"));
+  }
+  if (!fits) return;
+  const absl::Status valid = ValidateSchedule(ConvertControl(control).schedule);
+  if (!valid.ok()) Fail("control.schedule", valid.message());
+}
+
 void Completer::CheckTogether(const v1::JobSpec& job) {
   CheckMode(job);
   CheckMembership(job);
+  CheckControl(job);
   CheckWidth(job.model());
   CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());
@@ -339,6 +368,8 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
     }
   }
   std::set<std::string> told;
+  const bool plans = job.control().policy() == "schedule";
+  bool sparse = false;
   for (const Use& use : uses) {
     const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(use.codec);
     Check(codec.ok(), "the mapper keeps canonical codec specs");
@@ -348,11 +379,17 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
                      .membership = job.membership(),
                      .codec = *codec,
                      .direction = use.direction,
-                     .quorum = job.quorum() > 0});
+                     .quorum = job.quorum() > 0,
+                     .plans = plans});
+    sparse = sparse || codec->codec == CodecId::kTopK || codec->codec == CodecId::kTopKExact;
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)
                                  : std::string(answer.reason));
+  }
+  if (plans && !sparse) {
+    Fail("control.policy",
+         "schedule sets the density of topk and topk_exact, and compression names neither");
   }
 }
 
@@ -388,6 +425,7 @@ void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* p
     ApplyBaseline(job);
     job->clear_baseline();
     SwitchCompressionOff(job->mutable_compression());
+    job->clear_control();
     completer.CompleteSection("", job);
   }
 }

@@ -115,6 +115,32 @@ CompressionSpec Convert(const v1::CompressionSpec& from) {
   return to;
 }
 
+ScheduleKind Kind(const std::string& name) {
+  if (name == "exponential") return ScheduleKind::kExponential;
+  if (name == "piecewise") return ScheduleKind::kPiecewise;
+  return name == "cyclic" ? ScheduleKind::kCyclic : ScheduleKind::kConstant;
+}
+
+}  // namespace
+
+ControlSpec ConvertControl(const v1::ControlSpec& from) {
+  ControlSpec to;
+  to.policy = from.policy();
+  ScheduleSpec& schedule = to.schedule;
+  schedule.kind = Kind(from.schedule());
+  schedule.dense_steps = from.dense_steps();
+  if (from.has_start()) schedule.start = from.start();
+  if (from.has_end()) schedule.end = from.end();
+  schedule.steps = from.steps();
+  if (from.has_stages()) schedule.stages = from.stages();
+  for (const v1::SchedulePiece& piece : from.pieces()) {
+    schedule.pieces.push_back({.from = piece.from(), .density = piece.density()});
+  }
+  return to;
+}
+
+namespace {
+
 CheckpointSpec Convert(const v1::CheckpointSpec& from) {
   return {from.dir(), from.every(), from.keep(), from.store(), from.replay_limit()};
 }
@@ -157,6 +183,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();
+  if (job.has_control()) spec.control = ConvertControl(job.control());
   spec.membership = job.membership();
   spec.max_workers = job.has_max_workers() ? job.max_workers() : job.workers();
   if (job.has_min_workers()) spec.min_workers = job.min_workers();

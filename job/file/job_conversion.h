@@ -8,5 +8,7 @@ namespace sluice {
 
 // For a job that CompleteJob found no problem in.
 JobSpec ConvertJob(const v1::JobSpec& job);
+// Of a section whose keys are complete and of the right type.
+ControlSpec ConvertControl(const v1::ControlSpec& control);
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/random.h"
+#include "server/core/plan_maker.h"
 
 namespace sluice {
 namespace {
@@ -385,6 +386,10 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
                             .server_incarnation = seat.arrival.server_incarnation});
   }
   AddRestoreParts(&grant);
+  if (restore_step > 0) return grant;  // Its plans are in the checkpoint.
+  const absl::StatusOr<PlanMaker::Plan> plan =
+      FirstPlan(options_.control, options_.compression, table_, options_.world_size);
+  if (plan.ok()) grant.plan = *plan;  // Else no shard has started.
   return grant;
 }
 

@@ -17,7 +17,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "job/compression_plan.h"
 #include "job/exchange.h"
+#include "job/job_spec.h"
 #include "job/layout.h"
 #include "job/snapshot.h"
 #include "job/tensor_table.h"
@@ -65,6 +67,9 @@ struct CoordinatorOptions {
   std::string why_no_replay{};  // Where that is not for the limit's sake; for people.
   // False: ranks come to the step of a checkpoint at any time apart.
   bool in_lockstep = true;
+  // What plans of compression are made by, for Join to bring the first.
+  ControlSpec control{};
+  CompressionSpec compression{};
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
   // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
@@ -115,6 +120,8 @@ struct JoinGrant {
   // It joins others who are further, with the parameters of the checkpoint and nothing owed.
   bool learner = false;
   std::vector<uint32_t> members{};  // As JoinReply has them.
+  // Of the job's first step; null: the job makes none.
+  std::shared_ptr<const CompressionPlan> plan{};
 };
 
 struct ShardArrival {

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "job/wire/plan_message.h"
 #include "proto/message_slices.h"
 
 namespace sluice {
@@ -206,6 +207,7 @@ v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t ser
   reply.set_exact(answer.exact);
   reply.set_staleness(answer.staleness);
   reply.set_open_step(answer.open_step);
+  if (answer.plan != nullptr) PlanToProto(*answer.plan, reply.mutable_plan());
   return reply;
 }
 
@@ -246,7 +248,13 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                     .base_version = request->base_version(),
                     .acked_step = request->acked_step(),
                     .checkpoint_step = request->checkpoint_step(),
-                    .rate = request->rate()};
+                    .rate = request->rate(),
+                    .plan = {}};
+  if (request->has_plan()) {
+    absl::StatusOr<CompressionPlan> plan = PlanFromProto(request->plan());
+    if (!plan.ok()) return plan.status();
+    exchange.plan = std::make_shared<const CompressionPlan>(*std::move(plan));
+  }
   if (request->generation() != 0) exchange.sender.generation = request->generation();
   for (v1::Contribution& contribution : *request->mutable_contributions()) {
     if (exchange.keys_only) {
@@ -318,6 +326,7 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.heartbeat)));
   reply->set_server_incarnation(grant.server_incarnation);
   reply->set_learner(grant.learner);
+  if (grant.plan != nullptr) PlanToProto(*grant.plan, reply->mutable_plan());
   reply->mutable_members()->Add(grant.members.begin(), grant.members.end());
 }
 

@@ -81,6 +81,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.wait_limit = job.server.wait_limit;
   out.why_no_replay = WhyNoReplay(job);
   out.in_lockstep = InLockstep(job.mode);
+  out.control = job.control;
+  out.compression = job.compression;
   out.replay_limit = out.why_no_replay.empty() ? job.checkpoint.replay_limit : 0;
   out.run = folder->run();
   out.checkpoints = folder->checkpoints();

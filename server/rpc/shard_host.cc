@@ -107,6 +107,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .table = start.table,
           .layout = std::move(layout),
           .compression = options_.job.compression,
+          .control = options_.job.control,
           .mode = options_.job.mode,
           .staleness = options_.job.staleness,
           .staleness_aware_lr = options_.job.staleness_aware_lr,
@@ -145,6 +146,8 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                start.replay ? absl::StrCat("; takes up step ", start.first_step,
                                            " again from what the workers kept")
                             : "");
+  const std::shared_ptr<const CompressionPlan> plan = shard_->plan();
+  if (options_.shard == 0 && plan != nullptr) LogPlan(*plan);
   const CheckpointSpec& checkpoint = options_.job.checkpoint;
   const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
   if (replays && stats.log_limit < checkpoint.replay_limit) {
@@ -152,6 +155,11 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                     "again, not checkpoint.replay_limit (", checkpoint.replay_limit,
                     "): server.max_memory leaves no more; raise that, or lower replay_limit");
   }
+}
+
+void ShardHost::LogPlan(const CompressionPlan& plan) const {
+  logger_.Info("plan ", plan.id, " from step ", plan.effective_step, ": ", plan.reason, " (",
+               Summary(plan), ")");
 }
 
 // Makes room for the core of start.term, or refuses it.
@@ -393,6 +401,8 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       logger_.Warning(notice->text);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       Report(*named);
+    } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
+      LogPlan(*made->plan);
     } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
       Report(*other);
     } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {

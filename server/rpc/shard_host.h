@@ -105,6 +105,8 @@ class ShardHost {
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
+  // One line for each change.
+  void LogPlan(const CompressionPlan& plan) const;
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(

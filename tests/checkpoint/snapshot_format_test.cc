@@ -167,17 +167,46 @@ TEST(SnapshotFormat, OfShardsThatKeepParametersIsTheSecondVersion) {
   }
 }
 
+TEST(SnapshotFormat, OfJobsThatMakePlansIsTheThirdVersion) {
+  const std::vector<CompressionPlan> plans = {
+      {.id = 3,
+       .effective_step = 40,
+       .entries = {{.direction = Direction::kUplink,
+                    .codec = *ParseCodecSpec("topk:1%+int4"),
+                    .tensors = {0, 2, 5},
+                    .ranks = {1}},
+                   {.direction = Direction::kDownlink, .codec = *ParseCodecSpec("fp16")}},
+       .reason = "a reason"},
+      {.id = 4, .effective_step = 42}};
+  ShardSnapshot shard = SampleShard();
+  WorkerSnapshot worker = SampleWorker();
+  EXPECT_EQ(FormatWorkerSnapshot(worker)[8], 1);
+  shard.plans = worker.plans = plans;
+  const std::string of_shard = FormatShardSnapshot(shard);
+  const std::string of_worker = FormatWorkerSnapshot(worker);
+  EXPECT_EQ(of_shard[8], 3);
+  EXPECT_EQ(of_worker[8], 3);
+  EXPECT_EQ(ParseShardSnapshot(of_shard).value(), shard);
+  EXPECT_EQ(ParseWorkerSnapshot(of_worker).value(), worker);
+  for (size_t size = 0; size < of_shard.size(); ++size) {
+    EXPECT_FALSE(ParseShardSnapshot(of_shard.substr(0, size)).ok()) << size;
+  }
+  for (size_t size = 0; size < of_worker.size(); ++size) {
+    EXPECT_FALSE(ParseWorkerSnapshot(of_worker.substr(0, size)).ok()) << size;
+  }
+}
+
 TEST(SnapshotFormat, TellsOtherVersionsKindsAndFilesApart) {
   std::string file = FormatShardSnapshot(SampleShard());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseWorkerSnapshot(file).status()));
   EXPECT_THAT(ParseWorkerSnapshot(file).status().message(), HasSubstr("not a worker's snapshot"));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("PK\3\4 something else").status()));
-  Put<uint16_t>(3, 8, &file);
+  Put<uint16_t>(4, 8, &file);
   SealHeader(&file);
   const absl::Status newer = ParseShardSnapshot(file).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(newer));
-  EXPECT_THAT(newer.message(), HasSubstr("version 3"));
+  EXPECT_THAT(newer.message(), HasSubstr("version 4"));
 }
 
 TEST(SnapshotFormat, ACodecOfAnotherProgramIsNamed) {

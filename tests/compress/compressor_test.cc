@@ -329,5 +329,68 @@ TEST(Compressor, CodecsOfOtherChunksLeaveRoomInSharedBuffers) {
   }
 }
 
+// As a plan changes them: nothing is lost on the way, and what stays goes on as it was.
+TEST(Compressor, RecodingKeepsWhatIsOwed) {
+  const size_t count = 3000;
+  const auto spec = [](const char* text) { return *ParseCodecSpec(text); };
+  const std::vector<ChunkConfig> chunks = {{.count = count, .spec = spec("topk:1%+int4/ef")},
+                                           {.count = count, .spec = spec("topk:5%"), .id = 1}};
+  Compressor compressor(chunks, {.seed = 3});
+  std::vector<double> wanted(count), sent(count);
+  const char* const codecs[] = {"topk:1%+int4/ef", "fp16/ef", "topk:10%/ef", "int8/ef", "none/ef"};
+  for (uint64_t step = 1; step <= 40; ++step) {
+    const CodecSpec now = spec(codecs[step / 4 % 5]);
+    ASSERT_TRUE(compressor.Recode({now, chunks[1].spec}).ok());
+    const std::vector<float> gradient = HeavyTailed(count, step);
+    std::vector<std::byte> frame, other;
+    ASSERT_TRUE(compressor.Encode(0, step, gradient, &frame).ok());
+    ASSERT_TRUE(compressor.Encode(1, step, gradient, &other).ok());
+    compressor.EndStep(step);
+    const std::vector<float> decoded = Decode(frame, count);
+    for (size_t i = 0; i < count; ++i) {
+      wanted[i] += gradient[i];
+      sent[i] += decoded[i];
+      const double owed = compressor.residual(0).empty() ? 0 : compressor.residual(0)[i];
+      ASSERT_NEAR(sent[i] + owed, wanted[i], 1e-4) << step;
+    }
+  }
+}
+
+TEST(Compressor, RecodingToTheSameChangesNothing) {
+  const std::vector<ChunkConfig> chunks = {
+      {.count = 3000, .spec = *ParseCodecSpec("topk:1%")},
+      {.count = 3000, .spec = *ParseCodecSpec("topk:5%"), .id = 1}};
+  Compressor plain(chunks, {.seed = 3});
+  Compressor recoded(chunks, {.seed = 3});
+  for (uint64_t step = 1; step <= 5; ++step) {
+    for (size_t chunk = 0; chunk < 2; ++chunk) {
+      std::vector<std::byte> expected, frame;
+      ASSERT_TRUE(plain.Encode(chunk, step, HeavyTailed(3000, step), &expected).ok());
+      ASSERT_TRUE(recoded.Encode(chunk, step, HeavyTailed(3000, step), &frame).ok());
+      ASSERT_EQ(frame, expected);
+    }
+    plain.EndStep(step);
+    recoded.EndStep(step);
+    ASSERT_TRUE(recoded.Recode({chunks[0].spec, chunks[1].spec}).ok());
+  }
+  EXPECT_EQ(recoded.Save(), plain.Save());
+}
+
+TEST(Compressor, RecodesNoMemoryAndNoState) {
+  const auto refusal = [](const char* before, const char* after) {
+    Compressor compressor(
+        std::vector<ChunkConfig>{{.count = 64, .spec = *ParseCodecSpec(before), .rows = 8}},
+        {.seed = 3});
+    const SavedCompressor saved = compressor.Save();
+    const absl::Status refused = compressor.Recode({*ParseCodecSpec(after)});
+    EXPECT_EQ(compressor.Save(), saved);
+    return std::string(refused.message());
+  };
+  EXPECT_THAT(refusal("topk:1%", "topk:1%/noef"), HasSubstr("cannot change"));
+  EXPECT_THAT(refusal("topk:1%/dgc:0.9", "topk:2%"), HasSubstr("cannot change"));
+  EXPECT_THAT(refusal("powersgd:2", "fp16/ef"), HasSubstr("cannot"));
+  EXPECT_THAT(refusal("topk:1%", "powersgd:2"), HasSubstr("cannot"));
+}
+
 }  // namespace
 }  // namespace sluice

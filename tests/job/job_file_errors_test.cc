@@ -279,5 +279,42 @@ TEST(JobFileErrors, MutatedFilesNeverCrash) {
   EXPECT_GT(accepted, 50);  // Or the edits are too wild to reach what comes after parsing.
 }
 
+TEST(JobFileErrors, ControlIsStrict) {
+  const std::string topk = "compression: {uplink: topk:1%}\n";
+  const auto problem = [&](absl::string_view control) {
+    return ProblemOf(absl::StrCat(topk, "control: ", control, "\n"));
+  };
+  EXPECT_EQ(problem("{policy: fixed}"), "");
+  EXPECT_EQ(problem("{policy: schedule, schedule: constant, dense_steps: 5, end: 0.02}"), "");
+  EXPECT_THAT(problem("{policy: guess}"), HasSubstr("known: fixed, schedule"));
+  EXPECT_THAT(problem("{policy: fixed, start: 0.1}"),
+              HasSubstr("control.start: fixed takes no start; remove it"));
+  EXPECT_THAT(problem("{policy: schedule}"),
+              HasSubstr("control.schedule: missing; known: constant"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: exponential, end: 0.1, steps: 9, stages: 3}"),
+              HasSubstr("control.start: missing; schedule exponential needs it"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: constant, end: 0.1, stages: 3}"),
+              HasSubstr("control.stages: schedule constant takes none; remove it"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: constant, end: 0}"),
+              HasSubstr("control.end: must be above 0"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: cyclic, start: 0.5, end: 0.1, steps: 9, "
+                      "stages: 3}"),
+              HasSubstr("6 stages in 9 steps; use from 1 to 4"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: piecewise, pieces: [{from: 1, density: 0.5}]}"),
+              HasSubstr("the first from step 0"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: constant, dense_steps: 1, end: 0.5}"),
+              HasSubstr("1 dense step"));
+}
+
+TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
+  const std::string control = "control: {policy: schedule, schedule: constant, end: 0.02}\n";
+  EXPECT_THAT(ProblemOf(control), HasSubstr("control.policy: schedule sets the density of topk"));
+  EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", control)),
+              HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
+  EXPECT_THAT(
+      ProblemOf(absl::StrCat("workers: 2\nquorum: 1\ncompression: {uplink: topk:1%}\n", control)),
+      HasSubstr("control.policy: plans of compression reach the shards"));
+}
+
 }  // namespace
 }  // namespace sluice

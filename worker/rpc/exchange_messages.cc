@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/wire/plan_message.h"
 #include "proto/message_slices.h"
 
 namespace sluice {
@@ -96,6 +97,7 @@ grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
   head.set_checkpoint_step(exchange->checkpoint_step);
   head.set_generation(exchange->sender.generation);
   head.set_rate(exchange->rate);
+  if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
   MessageSlices message(head);
   for (const std::string& frame : exchange->frames) {
     message.AppendMessageOfBytes(v1::ExchangeRequest::kContributionsFieldNumber,
@@ -124,6 +126,11 @@ absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {
   answer.exact = message->exact();
   answer.staleness = message->staleness();
   answer.open_step = message->open_step();
+  if (message->has_plan()) {
+    absl::StatusOr<CompressionPlan> plan = PlanFromProto(message->plan());
+    if (!plan.ok()) return plan.status();
+    answer.plan = std::make_shared<const CompressionPlan>(*std::move(plan));
+  }
   return answer;
 }
 

@@ -31,6 +31,8 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
   }
   options.average_buffers_every = session.average_buffers_every;
   options.quorum = session.quorum;
+  options.makes_plans = session.makes_plans;
+  options.compression = session.compression;
   return options;
 }
 
@@ -159,6 +161,11 @@ void LiveSession::Flush(const Pipeline::Effects& effects) {
 void LiveSession::Heard(const v1::HeartbeatReply& reply) {
   MutexLock lock(&mutex_);
   pipeline_.Release(reply.durable_step());
+}
+
+absl::Status LiveSession::SetPlans(const std::vector<CompressionPlan>& plans) {
+  MutexLock lock(&mutex_);
+  return pipeline_.SetPlans(plans);
 }
 
 absl::Status LiveSession::status() const {
@@ -342,7 +349,8 @@ absl::Status LiveSession::SaveCheckpoint(std::string state, std::vector<Checkpoi
                 .step = pipeline_.step(),
                 .rank = membership_.sender.rank,
                 .uplink = {},
-                .trainer = std::move(state)};
+                .trainer = std::move(state),
+                .plans = pipeline_.KnownPlans()};
     published = pipeline_.TakePublished();
   }
   // No step is open, so the strand leaves the encoder alone.

@@ -41,7 +41,11 @@ class LiveSession final : public ShardStream::Events {
   void SetRate(float rate);
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Before the first step.
-  absl::Status Restore(const SavedCompressor& uplink) { return encoder_.Restore(uplink); }
+  absl::Status Restore(const SavedCompressor& uplink) {
+    return encoder_.Restore(uplink, options_.makes_plans);
+  }
+  // Likewise: those that Join or a checkpoint brings. INVALID_ARGUMENT: as Pipeline::SetPlans.
+  absl::Status SetPlans(const std::vector<CompressionPlan>& plans);
   // Until what SaveCheckpoint took is written and reported.
   void FinishCheckpoints();
   // Null unless checkpoints are kept by the servers.

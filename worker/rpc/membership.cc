@@ -1,6 +1,7 @@
 #include "worker/rpc/membership.h"
 
 #include "absl/strings/str_cat.h"
+#include "job/wire/plan_message.h"
 #include "transport/transport.h"
 #include "worker/rpc/exchange_messages.h"
 
@@ -95,6 +96,11 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
     if (member < reply.world_size() && (i == 0 || membership.members[i - 1] < member)) continue;
     return Refuse(
         absl::StrCat("members out of order, or a rank ", member, " of ", reply.world_size()));
+  }
+  if (reply.has_plan()) {
+    absl::StatusOr<CompressionPlan> plan = PlanFromProto(reply.plan());
+    if (!plan.ok()) return Refuse(plan.status().message());
+    membership.plans.push_back(*std::move(plan));
   }
   membership.window_bytes = reply.window_bytes();
   membership.lease = absl::Milliseconds(reply.lease_ms());

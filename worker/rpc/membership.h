@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "job/compression_plan.h"
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
@@ -31,6 +32,7 @@ struct Membership {
   std::vector<CheckpointPart> restore_parts{};  // As JoinReply has them.
   bool learner = false;                         // As JoinReply has it.
   std::vector<uint32_t> members{};              // Likewise, ascending.
+  std::vector<CompressionPlan> plans{};         // Likewise: at most one.
   uint64_t window_bytes = 0;
   absl::Duration lease;
   absl::Duration heartbeat;

@@ -170,6 +170,13 @@ absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
   // Heartbeats go on meanwhile: reading may take longer than a lease.
   if (membership->restore_step > 0) {
     if (absl::Status status = Restore(*membership); !status.ok()) return status;
+    return info_;
+  }
+  if (absl::Status status = live_->SetPlans(membership->plans); !status.ok()) {
+    live_->Fail(absl::InvalidArgumentError(
+        absl::StrCat("the coordinator's answer to Join makes no sense: ", status.message(),
+                     "; do worker and server run the same version and job file?")));
+    return live_->status();
   }
   return info_;
 }
@@ -231,6 +238,7 @@ absl::Status RemoteSession::RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot)
   if (!snapshot->uplink.chunks.empty()) {
     if (absl::Status status = live_->Restore(snapshot->uplink); !status.ok()) return status;
   }
+  if (absl::Status status = live_->SetPlans(snapshot->plans); !status.ok()) return status;
   info_.restored = std::move(snapshot->trainer);
   return absl::OkStatus();
 }
@@ -354,6 +362,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.average_buffers_every = spec.average_buffers_every;
   options.lockstep = InLockstep(spec.mode);
   options.shards_update = ShardOptimizer(spec).has_value();
+  options.makes_plans = spec.control.makes_plans();
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
   options.elastic = spec.membership == "elastic";

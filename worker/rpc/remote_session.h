@@ -27,6 +27,7 @@ struct RemoteSessionOptions {
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; equal for all ranks.
   bool lockstep = true;        // False: of a mode in which workers do not wait for each other.
   bool shards_update = false;  // Results are changes of parameters, not means.
+  bool makes_plans = false;    // Compression changes while the job runs (control.policy).
   bool quorum = false;         // Steps close without those who are late.
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
