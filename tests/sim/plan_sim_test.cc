@@ -11,9 +11,11 @@ namespace sluice {
 namespace {
 
 #ifdef SLUICE_SANITIZED
-constexpr uint64_t kSeeds = 200;
+constexpr uint64_t kSeeds = 100;
+constexpr uint64_t kSeedsOfALoss = 5;
 #else
-constexpr uint64_t kSeeds = 1'500;
+constexpr uint64_t kSeeds = 1'000;
+constexpr uint64_t kSeedsOfALoss = 50;
 #endif
 
 TEST(PlanSurvivalTest, EveryStepIsCodedAsTheScheduleSaysForEverySeed) {
@@ -58,7 +60,7 @@ TEST(PlanSurvivalTest, LossesEndWithTheBitsOfTheUndisturbedRun) {
   for (const Fault fault : {Fault::kKillWorker, Fault::kKillShard, Fault::kKillCoordinator,
                             Fault::kKillWorkerAndShard, Fault::kPowerCut}) {
     uint64_t struck = 0;
-    for (uint64_t seed = 1; seed <= 50; ++seed) {
+    for (uint64_t seed = 1; seed <= kSeedsOfALoss; ++seed) {
       SurvivalOptions options = BusySchedule(seed, fault);
       const SurvivalReport disturbed = RunSurvival(options);
       ASSERT_TRUE(disturbed.violations.empty()) << Failure(options, disturbed);
@@ -68,7 +70,7 @@ TEST(PlanSurvivalTest, LossesEndWithTheBitsOfTheUndisturbedRun) {
       EXPECT_EQ(undisturbed.plans, 12u);
       ASSERT_EQ(disturbed.parameters_hash, undisturbed.parameters_hash) << Describe(options);
     }
-    EXPECT_GT(struck, 25u) << ToString(fault);
+    EXPECT_GT(2 * struck, kSeedsOfALoss) << ToString(fault);
   }
 }
 
