@@ -71,6 +71,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .join_timeout = job.server.join_timeout,
                          .job_uid = options.job_uid,
                          .server_incarnation = options.server_incarnation};
+  out.control = job.control;
+  out.compression = job.compression;
   if (job.membership == "elastic") {
     out.elastic = {.start = job.workers, .least = job.min_workers};
   }
@@ -81,8 +83,6 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.wait_limit = job.server.wait_limit;
   out.why_no_replay = WhyNoReplay(job);
   out.in_lockstep = InLockstep(job.mode);
-  out.control = job.control;
-  out.compression = job.compression;
   out.replay_limit = out.why_no_replay.empty() ? job.checkpoint.replay_limit : 0;
   out.run = folder->run();
   out.checkpoints = folder->checkpoints();
