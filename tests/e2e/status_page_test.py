@@ -21,7 +21,7 @@ BIN = pathlib.Path()
 SCREENSHOTS = None
 LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
 SOON = 15   # In which a person should see what is wrong.
-TEXT = "document.getElementById('{}').textContent"
+TEXT = "(document.getElementById('{}') || {{}}).textContent"  # Nothing before the page is there.
 
 
 class StatusPageTest(unittest.TestCase):
