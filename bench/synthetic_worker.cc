@@ -163,6 +163,7 @@ class Trainer {
                                                   : session->ApplyScaled(index, -kRate, values);
       if (!applied.ok()) return applied;
     }
+    session->Report({.step = result->step, .total_steps = flags_.steps});
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
   }
   // A tensor's part of what has all of them; all but the last are of one size.

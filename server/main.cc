@@ -126,7 +126,8 @@ HttpView ViewOf(const ServerOptions& options, const Server& server, bool finishe
           .stats = server.Stats(),
           .residual_energy = server.ResidualEnergy(),
           .stages = server.Stages(),
-          .job = server.Status()};
+          .job = server.Status(),
+          .report = server.Report()};
 }
 
 std::vector<HttpOptions> HttpPorts(const Flags& flags) {

@@ -463,6 +463,7 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
   if (stalls) return;
   member->heard = now;
   member->progress = heartbeat.progress;
+  member->timings = heartbeat.timings;
   furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
   knows_position_ = true;
   RefuseSuccessor(member, HeldByAnother(member->join), out);

@@ -142,12 +142,14 @@ struct ShardHealthReport {
   uint64_t highest_open_step = 0;
   uint64_t elements = 0;
   uint64_t in_flight_bytes = 0;
-  uint64_t results_from = 0;  // The oldest step of which it keeps all results; 0: none.
+  uint64_t results_from = 0;             // The oldest step of which it keeps all results; 0: none.
+  std::vector<double> waited_seconds{};  // By rank, as RankWaits.
 };
 
 struct WorkerHeartbeat {
   Sender sender;
   MemberProgress progress;
+  MemberTimings timings{};
   absl::Duration since_progress{};    // Time that it waited for others is not counted.
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
@@ -336,6 +338,7 @@ class Coordinator {
     absl::Time heard;
     absl::Duration stalled{};  // So long, by its last heartbeat, if that is beyond the limit.
     MemberProgress progress;
+    MemberTimings timings;
     uint64_t replay_from = kEverything;  // As it said last.
     // Another worker that wants the rank; waits for what becomes of this one.
     JoinToken successor_token = 0;  // 0: there is none.
@@ -369,6 +372,8 @@ class Coordinator {
   static constexpr int kSilentHeartbeats = 3;  // Of a worker that may be replaced.
   static constexpr uint64_t kAtOnce = 1;       // As least step of a checkpoint.
 
+  // At the shards, mean of them.
+  double WaitedSeconds(uint32_t rank) const;
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const { return phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed; }
@@ -510,6 +515,7 @@ class Coordinator {
   uint64_t restore_step_ = 0;                       // What this term began with.
   uint64_t furthest_step_ = 0;                      // That anybody told of, in this term or before.
   bool knows_position_ = true;                      // False: nobody told since a restart.
+  std::string checkpoint_trouble_;                  // As JobStatus has it.
   absl::Time newest_since_ = absl::InfinitePast();  // When the newest checkpoint became complete.
   uint32_t rollbacks_ = 0;
   std::string last_rollback_;

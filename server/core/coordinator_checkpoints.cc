@@ -215,6 +215,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   DropAtShards(last + 1, out);
   ForgetManifests();
   newest_since_ = now;
+  checkpoint_trouble_.clear();
   out->push_back(Notice{absl::StrCat("the checkpoint after step ", step, " is complete")});
   AnswerRequests(step, out);
   for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
@@ -237,6 +238,7 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
   const uint64_t step = book_.under_way();
   book_.Abandon();
   const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
+  checkpoint_trouble_ = text;
   out->push_back(
       Notice{absl::StrCat(text, "; training goes on, the newest that can be used is ",
                           book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),

@@ -189,6 +189,15 @@ std::string Coordinator::WhoIsMissing() const {
   return absl::StrJoin(missing, " and ");
 }
 
+double Coordinator::WaitedSeconds(uint32_t rank) const {
+  double sum = 0;
+  for (const ShardSeat& seat : seats_) {
+    const std::vector<double>& seconds = seat.health.waited_seconds;
+    if (rank < seconds.size()) sum += seconds[rank];
+  }
+  return sum / static_cast<double>(seats_.size());
+}
+
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
@@ -201,6 +210,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .software_version = options_.software_version,
                    .has_checkpoints = has_checkpoints(),
                    .checkpoint_step = book_.newest(),
+                   .checkpoint_trouble = checkpoint_trouble_,
                    .rollbacks = rollbacks_,
                    .last_rollback = last_rollback_,
                    .repairs = repairs_,
@@ -218,7 +228,9 @@ JobStatus Coordinator::Status(absl::Time now) const {
          .left = member.left,
          .lost = member.lost,
          .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
-         .progress = member.progress});
+         .progress = member.progress,
+         .timings = member.timings,
+         .waited_seconds = WaitedSeconds(rank)});
   }
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
     const ShardSeat& seat = seats_[shard];

@@ -39,6 +39,15 @@ struct MemberProgress {
   std::optional<double> seconds_left{};  // To the end of the job; none: not known yet.
 };
 
+// Where a worker's time went: sums over `steps` steps since it joined.
+struct MemberTimings {
+  uint64_t steps = 0;
+  double compute_seconds = 0;  // Whatever is not below.
+  double encode_seconds = 0;   // It waited for its own encoder.
+  double decode_seconds = 0;
+  double exchange_seconds = 0;  // It waited for its link, the shards or other workers.
+};
+
 struct MemberStatus {
   uint32_t rank = 0;
   std::string host;
@@ -48,6 +57,10 @@ struct MemberStatus {
   bool lost = false;  // Its lease is over; the job waits for it.
   absl::Duration since_heartbeat{};
   MemberProgress progress{};
+  MemberTimings timings{};
+  // Since the shards began, what it has sent lay there so long until it was answered: for other
+  // workers. Mean of the shards; over steps.
+  double waited_seconds = 0;
 };
 
 struct ShardStatus {
@@ -75,8 +88,10 @@ struct JobStatus {
   bool has_checkpoints = false;                    // The job writes some.
   uint64_t checkpoint_step = 0;                    // Of the newest complete one; 0: none.
   std::optional<absl::Duration> checkpoint_age{};  // Absent: none since this coordinator started.
-  uint32_t rollbacks = 0;                          // Since this coordinator started.
-  std::string last_rollback{};                     // What was lost and where the job went back to.
+  // Why the newest attempt at one was given up; empty: it was not.
+  std::string checkpoint_trouble{};
+  uint32_t rollbacks = 0;       // Since this coordinator started.
+  std::string last_rollback{};  // What was lost and where the job went back to.
   // How the next loss would be repaired.
   RecoveryClass recovery_class = RecoveryClass::kNone;
   std::string recovery_reason{};  // Why it is not kReplay although the job asks for it; else empty.

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "server/http/metrics_text.h"
+#include "server/http/status_json.h"
 #include "server/http/status_page.h"
 
 namespace sluice {
@@ -20,6 +21,11 @@ namespace {
 constexpr size_t kThreads = 4;
 constexpr std::chrono::seconds kPatience{5};  // With a client that is slow to ask or to read.
 constexpr size_t kRequestBytesMax = 64 << 10;
+
+// The page is one file, and asks this server alone.
+constexpr char kPolicy[] =
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 struct Answer {
   int status = 200;
@@ -43,8 +49,14 @@ Answer AnswerTo(const std::string& path, const std::function<HttpView()>& view, 
     }
     return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = MetricsText(seen)};
   }
-  if (path == "/") return {.type = "text/html; charset=utf-8", .body = StatusPage(view())};
-  return {.status = 404, .body = "there are /, /metrics, /livez, /readyz and /startupz\n"};
+  if (path == "/status.json") {
+    return {.type = "application/json; charset=utf-8", .body = StatusJson(view())};
+  }
+  if (path == "/") {
+    return {.type = "text/html; charset=utf-8", .body = std::string(StatusPage())};
+  }
+  return {.status = 404,
+          .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
 }
 
 // Of the moment: files that have changed count from the next connection on.
@@ -115,6 +127,7 @@ void HttplibServer::Respond(const httplib::Request& request, httplib::Response* 
   response->set_content(answer.body, answer.type);
   response->set_header("Cache-Control", "no-store");
   response->set_header("X-Content-Type-Options", "nosniff");
+  response->set_header("Content-Security-Policy", kPolicy);
 }
 
 absl::Status HttplibServer::Listen() {

@@ -1,5 +1,5 @@
-// HttpServer: /metrics, the status page, /livez, /readyz and /startupz of one server, read-only.
-// `view` is called on its threads, for each request.
+// HttpServer: /metrics, the status page and its status.json, /livez, /readyz and /startupz of one
+// server, read-only. `view` is called on its threads, for each request.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "job/stage_times.h"
+#include "server/core/job_report.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
 
@@ -21,7 +22,8 @@ struct HttpView {
   ShardStats stats{};
   double residual_energy = 0;
   StageSeconds stages{};
-  std::optional<JobStatus> job{};  // On the coordinator only.
+  std::optional<JobStatus> job{};     // On the coordinator only.
+  std::optional<JobReport> report{};  // Likewise.
 };
 
 }  // namespace sluice

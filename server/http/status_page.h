@@ -1,15 +1,11 @@
-// The status page of a view: plain HTML that reloads itself; every text in it is escaped.
+// The status page: one file without anything from elsewhere, which asks for status.json and draws
+// it. Its source is status_page.html.
 #pragma once
 
-#include <string>
-
 #include "absl/strings/string_view.h"
-#include "server/http/http_view.h"
 
 namespace sluice {
 
-std::string StatusPage(const HttpView& view);
-
-std::string EscapeHtml(absl::string_view text);
+absl::string_view StatusPage();
 
 }  // namespace sluice

@@ -1,6 +1,7 @@
 #include "server/rpc/convert.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,7 @@ constexpr int kNameMax = 512;       // Of a tensor.
 constexpr size_t kFileNameMax = 128;
 constexpr size_t kSha256Size = 32;
 constexpr int kContributionsMax = 1 << 20;
+constexpr size_t kRanksMax = 1 << 16;
 
 std::string Shortened(const std::string& text) { return text.substr(0, kTextMax); }
 
@@ -127,6 +129,19 @@ MemberProgress ProgressFromProto(const v1::WorkerProgress& progress) {
           .seconds_left = progress.has_seconds_left()
                               ? std::optional<double>(progress.seconds_left())
                               : std::nullopt};
+}
+
+// Whatever is no time is none.
+double SecondsFromProto(double seconds) {
+  return seconds > 0 && std::isfinite(seconds) ? seconds : 0;
+}
+
+MemberTimings TimingsFromProto(const v1::WorkerTimings& timings) {
+  return {.steps = timings.steps(),
+          .compute_seconds = SecondsFromProto(timings.compute_seconds()),
+          .encode_seconds = SecondsFromProto(timings.exposed_encode_seconds()),
+          .decode_seconds = SecondsFromProto(timings.decode_seconds()),
+          .exchange_seconds = SecondsFromProto(timings.exposed_communication_seconds())};
 }
 
 void ProgressToProto(const MemberProgress& progress, v1::WorkerProgress* out) {
@@ -358,6 +373,7 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
   if (!hash.ok()) return hash;
   return WorkerHeartbeat{.sender = SenderFromProto(request.sender()),
                          .progress = ProgressFromProto(request.progress()),
+                         .timings = TimingsFromProto(request.timings()),
                          .since_progress = DurationFromSeconds(request.seconds_since_progress()),
                          .parameters_hash_step = request.parameters_hash_step(),
                          .parameters_sha256 = request.parameters_sha256(),
@@ -371,6 +387,7 @@ absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {
   if (!hash.ok()) return hash;
   return WorkerLeave{.last = {.sender = SenderFromProto(request.sender()),
                               .progress = ProgressFromProto(request.progress()),
+                              .timings = TimingsFromProto(request.timings()),
                               .parameters_hash_step = request.parameters_hash_step(),
                               .parameters_sha256 = request.parameters_sha256()},
                      .finished = request.finished(),
@@ -484,15 +501,21 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   out.set_elements(health.elements);
   out.set_in_flight_bytes(health.in_flight_bytes);
   out.set_results_from(health.results_from);
+  for (const double seconds : health.waited_seconds) out.add_waited_seconds(seconds);
   return out;
 }
 
 ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
-  return {.highest_closed_step = health.highest_closed_step(),
-          .highest_open_step = health.highest_open_step(),
-          .elements = health.elements(),
-          .in_flight_bytes = health.in_flight_bytes(),
-          .results_from = health.results_from()};
+  ShardHealthReport out{.highest_closed_step = health.highest_closed_step(),
+                        .highest_open_step = health.highest_open_step(),
+                        .elements = health.elements(),
+                        .in_flight_bytes = health.in_flight_bytes(),
+                        .results_from = health.results_from()};
+  for (const double seconds : health.waited_seconds()) {
+    if (out.waited_seconds.size() == kRanksMax) break;
+    out.waited_seconds.push_back(SecondsFromProto(seconds));
+  }
+  return out;
 }
 
 void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {

@@ -11,6 +11,7 @@ namespace {
 
 // Effects behind one that is for the disk. Each comes from a call or a shard's report.
 constexpr size_t kWaitingMax = 10000;
+constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 
 bool IsForDisk(const CoordinatorEffect& effect) {
   return std::holds_alternative<PersistRun>(effect) ||
@@ -24,6 +25,7 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
                                  const Clock* clock, Logger logger)
     : server_incarnation_(options.server_incarnation),
       tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
+      silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
@@ -54,8 +56,10 @@ void CoordinatorHost::RunTicks() {
   while (!stopping_) {
     stopping_changed_.WaitFor(&mutex_, tick_);
     Coordinator::Effects effects;
-    coordinator_.Tick(clock_->Now(), &effects);
+    const absl::Time now = clock_->Now();
+    coordinator_.Tick(now, &effects);
     Deliver(std::move(effects));
+    if (history_.due() <= now) history_.Add(coordinator_.Status(now), now);
   }
 }
 
@@ -194,6 +198,11 @@ bool CoordinatorHost::AnyToldEnd() const {
 JobStatus CoordinatorHost::Status() const {
   MutexLock lock(&mutex_);
   return coordinator_.Status(clock_->Now());
+}
+
+JobReport CoordinatorHost::Report() const {
+  MutexLock lock(&mutex_);
+  return MakeReport(coordinator_.Status(clock_->Now()), history_, silence_);
 }
 
 void CoordinatorHost::Deliver(Coordinator::Effects effects) {

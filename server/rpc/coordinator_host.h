@@ -17,6 +17,8 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "server/core/coordinator.h"
+#include "server/core/job_history.h"
+#include "server/core/job_report.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/run_folder.h"
 #include "sluice/v1/shard_control.pb.h"
@@ -70,6 +72,7 @@ class CoordinatorHost {
   bool Drained() const;
   bool AnyToldEnd() const;
   JobStatus Status() const;
+  JobReport Report() const;
   uint64_t server_incarnation() const { return server_incarnation_; }
 
  private:
@@ -92,6 +95,7 @@ class CoordinatorHost {
 
   const uint64_t server_incarnation_;
   const absl::Duration tick_;
+  const absl::Duration silence_;  // A process that lives says something sooner.
   const Clock* const clock_;
   const Logger logger_;
   const std::unique_ptr<RunFolder> folder_;
@@ -103,7 +107,8 @@ class CoordinatorHost {
   CondVar waiting_changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
   size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
-  JobState announced_ ABSL_GUARDED_BY(mutex_);     // As it was before those.
+  JobHistory history_ ABSL_GUARDED_BY(mutex_);
+  JobState announced_ ABSL_GUARDED_BY(mutex_);  // As it was before those.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);

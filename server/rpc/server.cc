@@ -175,6 +175,10 @@ class GrpcServer final : public Server {
     if (coordinator_ == nullptr) return std::nullopt;
     return coordinator_->Status();
   }
+  std::optional<JobReport> Report() const override {
+    if (coordinator_ == nullptr) return std::nullopt;
+    return coordinator_->Report();
+  }
 
  private:
   // The job goes on without this process until another takes its place.

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "job/job_spec.h"
 #include "job/stage_times.h"
+#include "server/core/job_report.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
 #include "transport/transport.h"
@@ -66,6 +67,7 @@ class Server {
   virtual double ResidualEnergy() const = 0;
   virtual StageSeconds Stages() const = 0;              // Processor time since Start.
   virtual std::optional<JobStatus> Status() const = 0;  // Shard 0 only.
+  virtual std::optional<JobReport> Report() const = 0;  // Likewise.
 };
 
 }  // namespace sluice

@@ -23,7 +23,8 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       folder_(PartsFolder(options_.job.checkpoint, options_.shard)),
       clock_(clock),
       logger_(std::move(logger)),
-      stages_(&CpuNanosecondsOfThisThread) {
+      stages_(&CpuNanosecondsOfThisThread),
+      waits_(RankLimit(options_.job)) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
@@ -93,6 +94,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
   shard_ = *std::move(shard);
+  waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
   job_uid_ = start.job_uid;
   if (!ended_.empty()) Deliver(shard_->End(ended_));
   LogStart(start, clock_->Now() - begun_at);
@@ -341,13 +343,19 @@ StreamId ShardHost::Open(ExchangeOutput* output) {
 void ShardHost::Closed(StreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);
+  ranks_.erase(stream);
   if (shard_ != nullptr) shard_->StreamClosed(stream);
 }
 
 void ShardHost::Handle(StreamId stream, Exchange exchange) {
   MutexLock lock(&mutex_);
   if (shard_ != nullptr) {
-    Deliver(shard_->Handle(stream, std::move(exchange), clock_->Now()));
+    const absl::Time now = clock_->Now();
+    ranks_[stream] = exchange.sender.rank;
+    if (!exchange.keys_only) {
+      waits_.Arrived(exchange.sender.rank, exchange.step, exchange.bundle, now);
+    }
+    Deliver(shard_->Handle(stream, std::move(exchange), now));
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
@@ -391,12 +399,24 @@ absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pu
   return shard_->ResultsAfter(after_step, bundles);
 }
 
+void ShardHost::NoteAnswer(const Reply& reply) {
+  const auto rank = ranks_.find(reply.stream);
+  if (rank == ranks_.end() || reply.answer->outcome == Outcome::kPending) return;
+  const ExchangeAnswer& answer = *reply.answer;
+  if (answer.outcome == Outcome::kResult) {
+    waits_.Answered(rank->second, answer.step, answer.bundle, clock_->Now());
+  } else {
+    waits_.Refused(rank->second, answer.step, answer.bundle);
+  }
+}
+
 void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   if (effects.empty()) return;
   const StageSpan sending(&stages_, Stage::kSend);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       Send(reply->stream, reply->answer);
+      NoteAnswer(*reply);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
       logger_.Warning(notice->text);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
@@ -449,11 +469,13 @@ double ShardHost::ResidualEnergy() const {
 
 ShardHealthReport ShardHost::Health() const {
   const ShardStats stats = Stats();
+  MutexLock lock(&mutex_);
   return {.highest_closed_step = stats.highest_closed_step,
           .highest_open_step = stats.open_step,
           .elements = stats.elements,
           .in_flight_bytes = stats.held_bytes,
-          .results_from = stats.results_from};
+          .results_from = stats.results_from,
+          .waited_seconds = waits_.seconds()};
 }
 
 }  // namespace sluice

@@ -20,6 +20,7 @@
 #include "job/job_spec.h"
 #include "job/stage_times.h"
 #include "server/core/coordinator.h"
+#include "server/core/rank_waits.h"
 #include "server/core/shard.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
@@ -117,6 +118,7 @@ class ShardHost {
   void Report(const News& news);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -136,6 +138,8 @@ class ShardHost {
   std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
   std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
+  std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
+  RankWaits waits_ ABSL_GUARDED_BY(mutex_);
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace sluice {
 namespace {
 
@@ -34,6 +36,25 @@ TEST(ConvertTest, APartWhoseNameIsNoFileNameIsAnError) {
   message.set_error(std::string(1 << 20, 'b'));
   EXPECT_LE(PartFromProto(message).name.size(), 128);
   EXPECT_LE(PartFromProto(message).error.size(), 4096);
+}
+
+TEST(ConvertTest, WhatIsNoTimeIsNone) {
+  v1::HeartbeatRequest request;
+  v1::WorkerTimings* timings = request.mutable_timings();
+  timings->set_steps(3);
+  timings->set_compute_seconds(1.5);
+  timings->set_decode_seconds(-1);
+  timings->set_exposed_encode_seconds(std::numeric_limits<double>::quiet_NaN());
+  timings->set_exposed_communication_seconds(std::numeric_limits<double>::infinity());
+  const absl::StatusOr<WorkerHeartbeat> heartbeat = HeartbeatFromProto(request);
+  ASSERT_TRUE(heartbeat.ok());
+  EXPECT_EQ(heartbeat->timings.steps, 3u);
+  EXPECT_EQ(heartbeat->timings.compute_seconds, 1.5);
+  EXPECT_EQ(heartbeat->timings.decode_seconds, 0);
+  EXPECT_EQ(heartbeat->timings.encode_seconds, 0);
+  EXPECT_EQ(heartbeat->timings.exchange_seconds, 0);
+  const ShardHealthReport health = HealthFromProto(HealthToProto({.waited_seconds = {2, -1, 0.5}}));
+  EXPECT_EQ(health.waited_seconds, (std::vector<double>{2, 0, 0.5}));
 }
 
 TEST(ConvertTest, CommandsOfCheckpointsTravel) {

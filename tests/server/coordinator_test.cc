@@ -298,5 +298,18 @@ TEST_F(CoordinatorTest, StatusShowsMembersAndShards) {
   EXPECT_TRUE(status.shards.at(0).attached);
 }
 
+TEST_F(CoordinatorTest, StatusShowsWhereTimeWent) {
+  StartJob();
+  WorkerHeartbeat beat = BeatOf(1);
+  beat.timings = {.steps = 4, .compute_seconds = 3, .exchange_seconds = 2};
+  ASSERT_TRUE(Beat(beat).ok());
+  coordinator_.ShardHealth(11, {.waited_seconds = {0.5, 1, 99}}, now_);
+  coordinator_.ShardHealth(12, {.waited_seconds = {0.5, 2}}, now_);
+  const JobStatus status = coordinator_.Status(now_);
+  EXPECT_EQ(status.members.at(1).timings.steps, 4u);
+  EXPECT_EQ(status.members.at(1).timings.compute_seconds, 3);
+  EXPECT_EQ(status.members.at(1).waited_seconds, 1.5) << "shards wait side by side";
+}
+
 }  // namespace
 }  // namespace sluice

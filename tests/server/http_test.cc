@@ -6,11 +6,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_text.h"
+#include "server/http/status_json.h"
 #include "server/http/status_page.h"
 #include "tests/temporary_folder.h"
 #include "tests/transport/certificates.h"
@@ -18,9 +21,13 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+
+using Json = nlohmann::json;
 
 HttpView ExampleView() {
   HttpView view{.job_name = "de<m>o", .software_version = "0.1"};
@@ -128,29 +135,84 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
   EXPECT_THAT(without, Not(HasSubstr("recovering")));
 }
 
-TEST(StatusPage, ShowsCheckpointsAndTheLastRollback) {
-  const std::string page = StatusPage(ViewWithCheckpoints());
-  EXPECT_THAT(page,
-              HasSubstr("Newest checkpoint: after step 1000, 1m1s ago; term 3; 1 rollback, "));
-  EXPECT_THAT(page, HasSubstr("1 rollback, 2 repairs since"));
-  EXPECT_THAT(page, HasSubstr("Last rollback: rank 1 (host &lt;b&gt;) was not heard of."));
-  EXPECT_THAT(page, HasSubstr("Last repair: shard 1 (host &lt;d&gt;) was started again."));
-  EXPECT_THAT(page, HasSubstr("Recovery class rollback: the next loss takes the whole job back to "
-                              "the checkpoint. Why: rank 0 (host &lt;c&gt;) keeps too little."));
-  EXPECT_THAT(page, HasSubstr("<td>lost</td>"));
-  EXPECT_THAT(StatusPage(ExampleView()), Not(HasSubstr("heckpoint")));
-  HttpView none = ViewWithCheckpoints();
-  none.job->checkpoint_step = 0;
-  EXPECT_THAT(StatusPage(none), HasSubstr("No checkpoint yet; term 3"));
+Json ParsedStatus(const HttpView& view) { return Json::parse(StatusJson(view)); }
+
+TEST(StatusJson, ShowsCheckpointsAndTheLastRollback) {
+  const Json checkpoint = ParsedStatus(ViewWithCheckpoints())["checkpoint"];
+  EXPECT_EQ(checkpoint["step"], 1000);
+  EXPECT_EQ(checkpoint["age_seconds"], 61.5);
+  EXPECT_EQ(checkpoint["term"], 3);
+  EXPECT_EQ(checkpoint["rollbacks"], 1);
+  EXPECT_EQ(checkpoint["repairs"], 2);
+  EXPECT_EQ(checkpoint["recovery_class"], "rollback");
+  EXPECT_EQ(checkpoint["recovery_reason"], "rank 0 (host <c>) keeps too little");
+  EXPECT_EQ(checkpoint["last_rollback"], "rank 1 (host <b>) was not heard of");
+  EXPECT_EQ(checkpoint["last_repair"], "shard 1 (host <d>) was started again");
+  EXPECT_EQ(ParsedStatus(ViewWithCheckpoints())["servers"][0]["state"], "lost");
+  EXPECT_TRUE(ParsedStatus(ExampleView())["checkpoint"].is_null());
 }
 
-TEST(StatusPage, EscapesWhatOthersWrote) {
-  const std::string page = StatusPage(ExampleView());
-  EXPECT_THAT(page, HasSubstr("de&lt;m&gt;o"));
-  EXPECT_THAT(page, HasSubstr("rank 1 &lt;script&gt;"));
-  EXPECT_THAT(page, HasSubstr("&quot;h&quot;"));
-  EXPECT_THAT(page, Not(HasSubstr("<script>")));
-  EXPECT_THAT(page, HasSubstr("100.0\u00d7"));
+TEST(StatusJson, OfAnotherShardIsWithoutTheJob) {
+  HttpView view = ExampleView();
+  view.job.reset();
+  view.shard = 1;
+  view.shards = 2;
+  const Json status = ParsedStatus(view);
+  EXPECT_FALSE(status.contains("phase"));
+  EXPECT_EQ(status["shard"], 1);
+  EXPECT_EQ(status["this_shard"]["uplink_uncompressed_bytes"], 1000);
+}
+
+TEST(StatusJson, TellsWorkersAndHistory) {
+  HttpView view = ExampleView();
+  view.job->members[0].progress.loss = std::numeric_limits<double>::quiet_NaN();
+  view.job->members[0].progress.seconds_left = 90;
+  view.report = JobReport{
+      .warnings = {{JobWarning::Kind::kSlow, "worker 0 waits"}},
+      .history = {{.seconds = 1, .step = 7, .loss = 0.123456789},
+                  {.seconds = 2, .step = 9, .split = StepSplit{.compute = 1, .transfer = 2}}},
+      .paces = {MemberPace{.split = {.wait = 0.5}, .bytes_up_per_step = 12}}};
+  const Json status = ParsedStatus(view);
+  EXPECT_EQ(status["phase"], "failed");
+  EXPECT_EQ(status["failure"], "rank 1 <script>");
+  EXPECT_EQ(status["seconds_left"], 90);
+  EXPECT_EQ(status["warnings"][0]["kind"], "slow");
+  const Json worker = status["workers"][0];
+  EXPECT_EQ(worker["uplink_ratio"], 100);
+  EXPECT_TRUE(worker["loss"].is_null());
+  EXPECT_TRUE(worker["validation_metric"].is_null());
+  EXPECT_EQ(worker["step_seconds"]["wait"], 0.5);
+  EXPECT_EQ(worker["uplink_bytes_per_step"], 12);
+  const Json history = status["history"];
+  EXPECT_EQ(history["step"], Json({7, 9}));
+  EXPECT_EQ(history["loss"], Json({0.12346, nullptr}));
+  EXPECT_EQ(history["step_transfer_seconds"], Json({nullptr, 2}));
+  for (const auto& [name, column] : history.items()) EXPECT_EQ(column.size(), 2u) << name;
+}
+
+TEST(StatusJson, ShowsAtMostSixtyFourWorkers) {
+  HttpView view = ExampleView();
+  view.job->members.resize(100);
+  const Json status = ParsedStatus(view);
+  EXPECT_EQ(status["workers"].size(), 64u);
+  EXPECT_EQ(status["workers_total"], 100);
+}
+
+TEST(StatusJson, IsValidWhateverOthersWrote) {
+  HttpView view = ExampleView();
+  view.job->members[0].host = "\xff\"\n\x01</script>";
+  EXPECT_THAT(ParsedStatus(view)["workers"][0]["host"].get<std::string>(), HasSubstr("</script>"));
+}
+
+TEST(StatusPage, IsOneFileThatTakesNothingFromElsewhere) {
+  const std::string page(StatusPage());
+  EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));
+  EXPECT_THAT(page, EndsWith("</html>\n"));
+  EXPECT_THAT(page, Not(HasSubstr("src=")));
+  EXPECT_THAT(page, Not(HasSubstr("innerHTML"))) << "what others wrote is text";
+  for (const char* address : {"href=\"http", "url(", "@import"}) {
+    EXPECT_THAT(page, Not(HasSubstr(address)));
+  }
 }
 
 TEST(HttpServer, AnswersItsPaths) {
@@ -166,7 +228,10 @@ TEST(HttpServer, AnswersItsPaths) {
   EXPECT_THAT(Get(port, "/metrics"), HasSubstr("sluice_ready{"));
   view.metrics_enabled = false;
   EXPECT_THAT(Get(port, "/metrics"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Get(port, "/"), HasSubstr("<h1>de&lt;m&gt;o</h1>"));
+  EXPECT_THAT(Get(port, "/"), AllOf(HasSubstr("Content-Security-Policy: default-src 'none'"),
+                                    HasSubstr("What holds it up")));
+  EXPECT_THAT(Get(port, "/status.json"),
+              AllOf(HasSubstr("application/json"), HasSubstr("\"job\":\"de<m>o\"")));
   EXPECT_THAT(Get(port, "/../etc/passwd"), Not(HasSubstr("root:")));
   EXPECT_THAT(Get(port, "/nothing"), StartsWith("HTTP/1.1 404"));
 }
@@ -182,7 +247,8 @@ TEST(HttpServer, AHealthPortHasThreePathsAndNothingElse) {
   EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
   view.ready = true;
   EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
-  for (const char* path : {"/", "/metrics", "/livez/", "//livez", "/readyz/..", "/nothing"}) {
+  for (const char* path :
+       {"/", "/metrics", "/status.json", "/livez/", "//livez", "/readyz/..", "/nothing"}) {
     EXPECT_THAT(Get(port, path), StartsWith("HTTP/1.1 404")) << path;
   }
 }

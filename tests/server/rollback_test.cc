@@ -58,6 +58,7 @@ TEST_F(RollbackTest, APartWithAnErrorGivesUpThatCheckpointAndTheNextOneIsTried) 
   EXPECT_THAT(warnings_[0], HasSubstr("after step 100 is given up: rank 1 (host a, pid 121): "
                                       "worker-1-term-0.state: no space left"));
   EXPECT_THAT(dropped_, ElementsAre(100));
+  EXPECT_THAT(coordinator_.Status(now_).checkpoint_trouble, HasSubstr("no space left on device"));
   EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 200u);
   GiveAllParts(100);
   EXPECT_THAT(manifests_, IsEmpty()) << "the rest of it comes late";
@@ -66,6 +67,8 @@ TEST_F(RollbackTest, APartWithAnErrorGivesUpThatCheckpointAndTheNextOneIsTried) 
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_step, 0u);
   EXPECT_EQ(LastOf<NameCheckpoint>(11)->minimum_step, 300u);
   EXPECT_THAT(warnings_.back(), HasSubstr("manifest.json"));
+  CompleteCheckpoint(300);
+  EXPECT_EQ(coordinator_.Status(now_).checkpoint_trouble, "") << "it was repaired";
 }
 
 TEST_F(RollbackTest, APartThatNeverComesGivesTheCheckpointUpInTheEnd) {

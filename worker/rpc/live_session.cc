@@ -83,7 +83,6 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       writer_(MakeWriter(options, membership, store_.get())) {
   const absl::Time now = clock_.Now();
   last_progress_ = now;
-  last_heartbeat_ = now;
   links_.resize(membership.shards.size());
   for (uint32_t shard = 0; shard < links_.size(); ++shard) {
     Sender sender = membership.sender;
@@ -271,7 +270,8 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
   skipped_bundles_ += result.bundles_skipped_here;
   if (result.step > 0) {
     ++counters_.steps;
-    counters_.exposed_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
+    counters_.exposed_seconds += absl::ToDoubleSeconds(last_progress_ - started);
+    step_clock_.Waited(started, last_progress_);
   }
   return result;
 }
@@ -326,7 +326,8 @@ absl::Status LiveSession::Applied(absl::Time started, absl::Status status) {
   last_progress_ = clock_.Now();
   if (!status.ok()) return FailLocked(std::move(status));
   if (pipeline_.step() > 0) {
-    counters_.decode_seconds += absl::ToDoubleSeconds(clock_.Now() - started);
+    counters_.decode_seconds += absl::ToDoubleSeconds(last_progress_ - started);
+    step_clock_.Decoded(last_progress_ - started);
   }
   return absl::OkStatus();
 }
@@ -445,16 +446,14 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
     const double since = absl::ToDoubleSeconds(now - reported_);
     progress->set_seconds_left(std::max(0.0, *progress_.seconds_left - since));
   }
-  const TrafficCounters& before = at_last_heartbeat_;
-  const double exposed = counters.exposed_seconds - before.exposed_seconds;
+  const StepSeconds& seconds = step_clock_.seconds();
   v1::WorkerTimings* timings = request.mutable_timings();
-  timings->set_compute_seconds(
-      std::max(0.0, absl::ToDoubleSeconds(now - last_heartbeat_) - exposed));
-  timings->set_encode_seconds(counters.encode_seconds - before.encode_seconds);
-  timings->set_decode_seconds(counters.decode_seconds - before.decode_seconds);
-  timings->set_exposed_communication_seconds(exposed);
-  at_last_heartbeat_ = counters;
-  last_heartbeat_ = now;
+  timings->set_compute_seconds(seconds.compute);
+  timings->set_encode_seconds(seconds.encode_hidden_too);
+  timings->set_decode_seconds(seconds.decode);
+  timings->set_exposed_communication_seconds(seconds.exchange);
+  timings->set_exposed_encode_seconds(seconds.encode);
+  timings->set_steps(seconds.steps);
   return request;
 }
 

@@ -13,6 +13,7 @@
 #include "job/stage_times.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
+#include "worker/core/step_clock.h"
 #include "worker/rpc/checkpoint_writer.h"
 #include "worker/rpc/heartbeat.h"
 #include "worker/rpc/membership.h"
@@ -134,8 +135,7 @@ class LiveSession final : public ShardStream::Events {
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, in Wait.
-  absl::Time last_heartbeat_ ABSL_GUARDED_BY(mutex_);
-  TrafficCounters at_last_heartbeat_ ABSL_GUARDED_BY(mutex_);
+  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);      // Of steps with an exchange; not step 0.
   uint64_t hash_step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string parameters_sha256_ ABSL_GUARDED_BY(mutex_);
 

@@ -122,13 +122,16 @@ bool LiveSession::EncodeNext() {
   }
   const absl::Time started = clock_.Now();
   EncodedBundle encoded = Encode(*task);
-  const absl::Duration taken = clock_.Now() - started;
+  const absl::Time ended = clock_.Now();
   Pipeline::Effects effects;
   {
     MutexLock lock(&mutex_);
     encoding_ = false;
     step_changed_.SignalAll();
-    if (task->step > 0) counters_.encode_seconds += absl::ToDoubleSeconds(taken);
+    if (task->step > 0) {
+      counters_.encode_seconds += absl::ToDoubleSeconds(ended - started);
+      step_clock_.Encoded(started, ended);
+    }
     pipeline_.Encoded(std::move(encoded), &effects);
     CarryOut(effects);
   }

@@ -302,6 +302,7 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
   v1::LeaveRequest request;
   *request.mutable_sender() = last.sender();
   *request.mutable_progress() = last.progress();
+  *request.mutable_timings() = last.timings();
   request.set_finished(finished);
   request.set_reason(std::string(reason));
   request.set_parameters_hash_step(last.parameters_hash_step());

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""The status page of a running job in a headless Chromium: charts move, warnings come and go, nothing is wrong in the console,
+and it fits a phone.
+
+usage: status_page_test.py FOLDER_OF_PROGRAMS [--screenshots FOLDER]     exits 77 (skipped) where chromium is missing
+"""
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+from browser import Browser, find_chromium
+from processes import wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+BIN = pathlib.Path()
+SCREENSHOTS = None
+LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
+SOON = 15   # In which a person should see what is wrong.
+TEXT = "(document.getElementById('{}') || {{}}).textContent"  # Nothing before the page is there.
+
+
+class StatusPageTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.processes = {}
+        self.addCleanup(self.stop)
+
+    def stop(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
+    def start(self, kind, number, *arguments):
+        command = [str(BIN / f"sluice-{kind}"), "--job", str(HERE / "survival.yaml"), *arguments]
+        for change in ("name=page", "steps=10000000", "server.lease=60s", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=500"):
+            command += ["--set", change]
+        log = self.folder / f"{kind}-{number}.log"
+        with log.open("w") as out:
+            self.processes[kind, number] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+        return log
+
+    def address(self, log, words):
+        """What follows `words` in a log."""
+        return wait_until(lambda: next((line.split(words)[1].split()[0] for line in log.read_text().splitlines() if words in line), None),
+                          f"'{words}' in {log.name}", LIMIT)
+
+    def start_job(self):
+        log = self.start("server", 0, "--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0")
+        self.page = self.address(log, "status page: ")
+        coordinator = self.address(log, "listens on ")
+        self.start("server", 1, "--shard", "1", "--listen", "127.0.0.1:0", "--coordinator", coordinator)
+        for rank in range(2):
+            self.start("worker", rank, "--rank", str(rank), "--threads", "1", "--coordinator", coordinator)
+
+    def status(self):
+        with urllib.request.urlopen(self.page + "status.json", timeout=LIMIT) as answer:
+            return json.loads(answer.read())
+
+    def text(self, element):
+        return self.browser.value(TEXT.format(element))
+
+    def paths(self):
+        return self.browser.value("[...document.querySelectorAll('svg path')].map(path => path.getAttribute('d'))")
+
+    def take(self, name):
+        if SCREENSHOTS:
+            self.browser.screenshot(SCREENSHOTS / f"{name}.png")
+
+    def test_page(self):
+        self.start_job()
+        wait_until(lambda: any(self.status()["history"]["step_compute_seconds"]), "steps in the history", LIMIT)
+        self.browser = Browser(self.folder, LIMIT)
+        self.addCleanup(self.browser.close)
+        self.browser.look(1200, 900, "light")
+        self.browser.open(self.page)
+        wait_until(lambda: "The job is running: step" in (self.text("summary") or ""), "a summary", LIMIT)
+        self.check_content()
+        self.check_motion()
+        self.check_looks()
+        self.assertEqual(self.browser.errors, [])
+        self.check_paused_worker()
+        self.assertEqual(self.browser.errors, [])
+        self.check_server_gone()
+
+    def check_content(self):
+        self.assertEqual(self.text("job"), "page")
+        self.assertIn("A step takes", self.text("summary"))
+        self.assertIn("computing", self.text("summary"))
+        self.assertIn("No checkpoint yet" if self.status()["checkpoint"]["step"] == 0 else "Newest checkpoint", self.text("checkpoint"))
+        self.assertEqual(self.browser.value("document.querySelectorAll('#workers tbody tr').length"), 2)
+        self.assertEqual(self.browser.value("document.querySelectorAll('#shards tbody tr').length"), 2)
+        # Every drawing says in words what it shows, and no section is without a name.
+        unnamed = "[...document.querySelectorAll('[role=img]')].filter(e => !(e.getAttribute('aria-label') || '').match(/[0-9]/)).length"
+        self.assertEqual(self.browser.value(unnamed), 0)
+        self.assertEqual(self.browser.value("[...document.querySelectorAll('section')].filter(e => !document.getElementById(e.getAttribute('aria-labelledby'))).length"), 0)
+
+    def check_motion(self):
+        step, drawn = self.status()["step"], self.paths()
+        self.assertGreater(len(drawn), 8)
+        self.assertNotIn("NaN", str(drawn))
+        wait_until(lambda: all(new != old for new, old in zip(self.paths(), drawn) if old), "every chart to move", LIMIT)
+        self.assertGreater(self.status()["step"], step)
+
+    def check_looks(self):
+        back = {}
+        for scheme in ("light", "dark"):
+            for name, width, height in (("page", 1200, 900), ("phone", 360, 740)):
+                self.browser.look(width, height, scheme)
+                wait_until(lambda: self.browser.value("innerWidth") == width, "the window", LIMIT)
+                self.browser.value("show(shown)")
+                self.assertEqual(self.browser.value("document.documentElement.scrollWidth"), width, f"{name}: nothing is wider than the window")
+                back[scheme] = self.browser.value("getComputedStyle(document.body).backgroundColor")
+                self.take(f"{name}-{scheme}")
+        self.assertNotEqual(back["light"], back["dark"])
+        self.browser.look(1200, 900, "light")
+
+    def check_paused_worker(self):
+        self.processes["worker", 1].send_signal(signal.SIGSTOP)
+        told = wait_until(lambda: next((line for line in self.text("warnings").split(".") if "worker 1" in line.lower() and "heard" in line), None),
+                          "a warning about the paused worker", SOON)
+        print(told)
+        self.take("paused")
+        self.processes["worker", 1].send_signal(signal.SIGCONT)
+        wait_until(lambda: "not been heard" not in self.text("warnings"), "the warning gone", SOON)
+
+    def check_server_gone(self):
+        self.processes["server", 0].kill()
+        wait_until(lambda: "does not answer since" in self.text("stale"), "word that the server is gone", SOON)
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    if "--screenshots" in sys.argv:
+        at = sys.argv.index("--screenshots")
+        SCREENSHOTS = pathlib.Path(sys.argv[at + 1]).resolve()
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        del sys.argv[at:at + 2]
+    if find_chromium() is None:
+        print("chromium is missing (Debian: chromium): skipped")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,41 @@
+#include "worker/core/step_clock.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
+
+TEST(StepClock, TellsWhatAStepWasMadeOf) {
+  StepClock clock;
+  clock.Encoded(At(1), At(2));
+  clock.Waited(At(2), At(10));  // Nobody saw it begin.
+  EXPECT_EQ(clock.seconds().steps, 0u);
+  clock.Decoded(absl::Seconds(1));    // 10 to 11.
+  clock.Encoded(At(14), At(15));      // Beside backward.
+  clock.Encoded(At(15.5), At(16.5));  // Half of it too late for that.
+  clock.Waited(At(16), At(20));
+  const StepSeconds& seconds = clock.seconds();
+  EXPECT_EQ(seconds.steps, 1u);
+  EXPECT_DOUBLE_EQ(seconds.compute, 5);
+  EXPECT_DOUBLE_EQ(seconds.decode, 1);
+  EXPECT_DOUBLE_EQ(seconds.encode, 0.5);
+  EXPECT_DOUBLE_EQ(seconds.exchange, 3.5);
+  EXPECT_DOUBLE_EQ(seconds.encode_hidden_too, 2);
+}
+
+TEST(StepClock, AStepThatEncodesNothingOwesNothingToTheOneBefore) {
+  StepClock clock;
+  clock.Waited(At(0), At(1));
+  clock.Encoded(At(1), At(3));
+  clock.Waited(At(2), At(4));
+  clock.Waited(At(5), At(7));  // A skip.
+  EXPECT_EQ(clock.seconds().steps, 2u);
+  EXPECT_DOUBLE_EQ(clock.seconds().encode, 1);
+  EXPECT_DOUBLE_EQ(clock.seconds().exchange, 1 + 2);
+  EXPECT_DOUBLE_EQ(clock.seconds().compute, 1 + 1);
+}
+
+}  // namespace
+}  // namespace sluice
