@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"
 
@@ -149,7 +150,7 @@ TEST_F(AsyncSessionTest, NobodyWaitsForOneWhoIsSlow) {
   before_step_ = [&](uint32_t rank, uint64_t step) {
     if (rank != 0 && step == kSteps && at_[3 - rank] + 1 >= kSteps) others_are_done = true;
     // Rank 0 does its second step when the others are at their last.
-    while (rank == 0 && step == 2 && !others_are_done) std::this_thread::yield();
+    if (rank == 0 && step == 2) AwaitThat([&] { return others_are_done.load(); });
   };
   Run();
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.2);
@@ -183,7 +184,7 @@ TEST_F(AsyncSessionTest, ALostShardTakesTheJobBackToACheckpoint) {
   before_step_ = [&](uint32_t rank, uint64_t step) {
     // Steps are faster than disks.
     if (rank == 0 && step > 50 && !lost.exchange(true)) {
-      while (servers_[0].Status()->checkpoint_step == 0) std::this_thread::yield();
+      AwaitThat([&] { return servers_[0].Status()->checkpoint_step > 0; });
       servers_.Restart(1);
     }
   };

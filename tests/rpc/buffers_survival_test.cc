@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
+#include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"
 
@@ -127,13 +128,12 @@ class BuffersSurvivalTest : public ::testing::Test {
     return session->SaveCheckpoint(std::string(reinterpret_cast<const char*>(state), sizeof(State)),
                                    {});
   }
-  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than disks: one
-  // per heartbeat, until two checkpoints are complete.
+  // On rank 0's thread, so that nobody gets any further meanwhile. Steps are faster than
+  // heartbeats, which checkpoints are asked for with: one step for each, until two checkpoints are
+  // complete.
   void BeforeStep(uint64_t step) {
     if (!lose_) return;
-    while (servers_[0].Status()->shards[0].highest_closed_step + 1 < step) {
-      std::this_thread::yield();
-    }
+    AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
     const uint64_t newest = servers_[0].Status()->checkpoint_step;
     if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
     // Between two averagings, so that ranks differ.

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "base/mutex.h"
 #include "server/rpc/server.h"
+#include "tests/rpc/await.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -178,7 +179,7 @@ class ManyWorkersTest : public ::testing::Test {
   }
   void TearDown() override {
     if (server_ == nullptr) return;
-    while (!server_->Outcome().has_value()) std::this_thread::yield();
+    AwaitThat([&] { return server_->Outcome().has_value(); });
     server_.reset();
   }
 

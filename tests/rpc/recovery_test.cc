@@ -10,6 +10,7 @@
 
 #include "job/checkpoint/checkpoint_folder.h"
 #include "server/rpc/server.h"
+#include "tests/rpc/await.h"
 #include "tests/rpc/fake_worker.h"
 
 namespace sluice {
@@ -143,22 +144,20 @@ class RecoveryTest : public ::testing::Test {
     next_ = next;
   }
   void AwaitTerm(uint32_t term) {
-    while (workers_[0]->Beat().term() != term) std::this_thread::yield();
+    AwaitThat([&] { return workers_[0]->Beat().term() == term; });
   }
   // Others are removed in the background.
   void AwaitCheckpoints(const std::vector<uint64_t>& steps) {
-    while (*ListCheckpoints(dir()) != steps) std::this_thread::yield();
+    AwaitThat([&] { return *ListCheckpoints(dir()) == steps; });
   }
   void LeaveUntilFinished() {
     EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
     // It is on disk before anybody is told.
     for (const uint32_t rank : {1, 0}) {
-      while (workers_[rank]->Leave(true).phase() != v1::JOB_PHASE_FINISHED) {
-        std::this_thread::yield();
-      }
+      AwaitThat([&] { return workers_[rank]->Leave(true).phase() == v1::JOB_PHASE_FINISHED; });
     }
     streams_.clear();
-    while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
+    AwaitThat([&] { return servers_[0]->Outcome().has_value(); });
     EXPECT_TRUE(servers_[0]->Outcome()->ok());
   }
 
@@ -277,7 +276,7 @@ TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
     ExchangeUntilCheckpoint(first + 2);
     streams_.clear();
     std::optional<absl::Status> outcome;
-    while (!(outcome = servers_[stopped]->Outcome()).has_value()) std::this_thread::yield();
+    AwaitThat([&] { return (outcome = servers_[stopped]->Outcome()).has_value(); });
     EXPECT_THAT(std::string(outcome->message()), HasSubstr("was stopped by SIGTERM"));
     EXPECT_FALSE(ReadRunRecord(dir())->finished);
     servers_[1].reset();
@@ -294,7 +293,7 @@ TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfI
   std::filesystem::create_directories(dir() + "/run.json/in-the-way");
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
-  while (servers_[0]->Status()->phase != JobPhase::kFailed) std::this_thread::yield();
+  AwaitThat([&] { return servers_[0]->Status()->phase == JobPhase::kFailed; });
   EXPECT_THAT(servers_[0]->Status()->failure, HasSubstr("term 1 of the job cannot be recorded"));
 }
 
@@ -312,10 +311,10 @@ class ExactRecoveryTest : public RecoveryTest {
     }
   }
   void AwaitReady(uint32_t shard) {
-    while (!servers_[shard]->ready()) {
+    AwaitThat([&] {
       BeatAll();
-      std::this_thread::yield();
-    }
+      return servers_[shard]->ready();
+    });
   }
   // To a shard that was started again, as sessions do it.
   void SendAgain(uint32_t shard, uint64_t first, uint64_t last) {
@@ -418,7 +417,7 @@ TEST_F(ExactRecoveryTest, AShard0ThatDiesBeforeAllKnowTheEndTellsThemAfterwards)
   JoinAll();
   ExchangeStep(1);
   for (auto& worker : workers_) worker->Leave(true);
-  while (!ReadRunRecord(dir())->finished) std::this_thread::yield();
+  AwaitThat([&] { return ReadRunRecord(dir())->finished; });
   streams_.clear();
   servers_[0].reset();
   ASSERT_TRUE(StartServer(0).ok());
@@ -427,7 +426,7 @@ TEST_F(ExactRecoveryTest, AShard0ThatDiesBeforeAllKnowTheEndTellsThemAfterwards)
     EXPECT_EQ(worker->Leave(true).phase(), v1::JOB_PHASE_FINISHED);
   }
   for (auto& server : servers_) {
-    while (!server->Outcome().has_value()) std::this_thread::yield();
+    AwaitThat([&] { return server->Outcome().has_value(); });
     EXPECT_TRUE(server->Outcome()->ok()) << *server->Outcome();
   }
 }
@@ -441,7 +440,7 @@ TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsRefused) {
   servers_[0].reset();
   finished_patience_ = absl::Milliseconds(200);
   ASSERT_TRUE(StartServer(0).ok());
-  while (!servers_[0]->Outcome().has_value()) std::this_thread::yield();
+  AwaitThat([&] { return servers_[0]->Outcome().has_value(); });
   EXPECT_THAT(std::string(servers_[0]->Outcome()->message()),
               HasSubstr("holds a finished run of job test"));
 }
@@ -457,7 +456,7 @@ TEST_F(ExactRecoveryTest, AFinishedRunOfWhichNobodyAsksIsWellForASupervisedServe
   finished_patience_ = absl::Milliseconds(200);
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     ASSERT_TRUE(StartServer(shard).ok());
-    while (!servers_[shard]->Outcome().has_value()) std::this_thread::yield();
+    AwaitThat([&] { return servers_[shard]->Outcome().has_value(); });
     EXPECT_TRUE(servers_[shard]->Outcome()->ok()) << *servers_[shard]->Outcome();
   }
 }
@@ -469,7 +468,7 @@ TEST_F(ExactRecoveryTest, AShardThatIsStartedAgainAfterTheEndIsToldOfIt) {
   LeaveUntilFinished();
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
-  while (!servers_[1]->Outcome().has_value()) std::this_thread::yield();
+  AwaitThat([&] { return servers_[1]->Outcome().has_value(); });
   EXPECT_TRUE(servers_[1]->Outcome()->ok()) << *servers_[1]->Outcome();
 }
 

@@ -4,8 +4,10 @@
 #include <grpcpp/impl/codegen/client_unary_call.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <thread>
 
+#include "tests/rpc/await.h"
 #include "tests/rpc/fake_worker.h"
 
 namespace sluice {
@@ -63,10 +65,9 @@ class ServerTest : public ::testing::Test {
     for (std::thread& join : joins) join.join();
   }
   absl::Status AwaitOutcome(uint32_t shard) {
-    for (;;) {
-      if (const auto outcome = servers_[shard]->Outcome()) return *outcome;
-      std::this_thread::yield();
-    }
+    std::optional<absl::Status> outcome;
+    AwaitThat([&] { return (outcome = servers_[shard]->Outcome()).has_value(); });
+    return *outcome;
   }
 
   SteadyClock clock_;
@@ -156,7 +157,7 @@ TEST_F(ServerTest, JoinExchangeAStepLeaveAndEnd) {
 TEST_F(ServerTest, AnotherTableIsRefusedByName) {
   StartServers(2);
   std::thread first([&] { EXPECT_TRUE(workers_[0]->Join().ok()); });
-  while (!workers_[0]->Status().members(0).joined()) std::this_thread::yield();
+  AwaitThat([&] { return workers_[0]->Status().members(0).joined(); });
   FakeWorker other(servers_[0]->address(), 1);
   other.request().mutable_table()->mutable_tensors(0)->set_shape(0, 16);
   const grpc::Status refused = other.Join();
@@ -176,12 +177,12 @@ TEST_F(ServerTest, AJoinThatIsCancelledFreesItsRank) {
     EXPECT_EQ(first.Join(std::chrono::system_clock::now() + std::chrono::seconds(1)).error_code(),
               grpc::StatusCode::DEADLINE_EXCEEDED);
   });
-  while (!first.Status().members(0).joined()) std::this_thread::yield();
+  AwaitThat([&] { return first.Status().members(0).joined(); });
   FakeWorker second(servers_[0]->address(), 0);
   second.request().set_nonce(5);
   EXPECT_EQ(second.Join().error_code(), grpc::StatusCode::ALREADY_EXISTS);
   joining.join();
-  while (first.Status().members(0).joined()) std::this_thread::yield();
+  AwaitThat([&] { return !first.Status().members(0).joined(); });
 }
 
 TEST_F(ServerTest, AFlippedBitIsNamedAndHarmsNobody) {
@@ -320,7 +321,7 @@ TEST_F(ServerTest, StoppingAShardTellsEverybodyWhy) {
   auto open = workers_[0]->Open(0);
   v1::ExchangeRequest other_shard = workers_[0]->Contribution(1, 2);
   servers_[1]->Stop("was stopped by SIGTERM");
-  while (workers_[0]->Beat().phase() != v1::JOB_PHASE_FAILED) std::this_thread::yield();
+  AwaitThat([&] { return workers_[0]->Beat().phase() == v1::JOB_PHASE_FAILED; });
   EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("was stopped by SIGTERM"));
   EXPECT_THAT(std::string(AwaitOutcome(0).message()), HasSubstr("was stopped by SIGTERM"));
   EXPECT_FALSE(AwaitOutcome(1).ok());
@@ -338,7 +339,7 @@ TEST_F(ServerTest, ARankThatIsShutOutEndsTheJobWithItsName) {
   EXPECT_EQ(Ask(&open, bad).outcome(), v1::OUTCOME_INVALID);
   EXPECT_EQ(Ask(&open, bad).outcome(), v1::OUTCOME_INVALID);
   EXPECT_EQ(Ask(&open, bad).outcome(), v1::OUTCOME_FENCED);
-  while (workers_[0]->Beat().phase() != v1::JOB_PHASE_FAILED) std::this_thread::yield();
+  AwaitThat([&] { return workers_[0]->Beat().phase() == v1::JOB_PHASE_FAILED; });
   EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("rank 0 was refused 3 times running"));
 }
 
@@ -357,7 +358,7 @@ TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
                                     &clock_);
   ASSERT_TRUE(server.ok()) << server.status();
   std::optional<absl::Status> outcome;
-  while (!(outcome = (*server)->Outcome()).has_value()) std::this_thread::yield();
+  AwaitThat([&] { return (outcome = (*server)->Outcome()).has_value(); });
   EXPECT_THAT(std::string(outcome->message()), HasSubstr("another job file"));
 }
 

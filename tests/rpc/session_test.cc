@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/server.h"
+#include "tests/rpc/await.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -76,10 +78,9 @@ class SessionTest : public ::testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
   absl::Status AwaitOutcome(uint32_t shard) {
-    for (;;) {
-      if (const auto outcome = servers_[shard]->Outcome()) return *outcome;
-      std::this_thread::yield();
-    }
+    std::optional<absl::Status> outcome;
+    AwaitThat([&] { return (outcome = servers_[shard]->Outcome()).has_value(); });
+    return *outcome;
   }
 
   SteadyClock clock_;

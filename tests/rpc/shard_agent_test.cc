@@ -6,6 +6,7 @@
 
 #include "server/rpc/convert.h"
 #include "server/rpc/parameter_service.h"
+#include "tests/rpc/await.h"
 #include "tests/rpc/host_fixture.h"
 
 namespace sluice {
@@ -145,7 +146,7 @@ class ShardAgentTest : public HostFixture {
     return reply;
   }
   void AwaitEnd() {
-    while (!agent_->end().ended) std::this_thread::yield();
+    AwaitThat([&] { return agent_->end().ended; });
   }
 
   FakeControl control_;
