@@ -92,12 +92,12 @@ if(SLUICE_SANITIZE MATCHES "thread")
   list(APPEND SLUICE_SANITIZER_DEFINES SLUICE_THREAD_SANITIZED)
 endif()
 
-# sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [PRECOMPILED t] [OPTIMIZED]
-# [SINGLE_THREADED] [APART]): one GoogleTest program, one ctest entry. PRECOMPILED: the target whose precompiled headers it takes.
+# sluice_test(NAME SOURCES a_test.cc LINK deps [DEFINES NAME=value...] [LABELS l] [TIMEOUT s] [SHARDS n] [PRECOMPILED t]
+# [OPTIMIZED] [SINGLE_THREADED] [APART]): one GoogleTest program, one ctest entry, or `n` with a part of the tests each. PRECOMPILED: the target whose precompiled headers it takes.
 # OPTIMIZED: as the libraries are, for tests that compute much themselves. SINGLE_THREADED: it and what it tests have no
 # threads, so that the thread sanitizer's build leaves it out.
 function(sluice_test name)
-  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED;APART" "TIMEOUT;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "OPTIMIZED;SINGLE_THREADED;APART" "TIMEOUT;SHARDS;PRECOMPILED" "SOURCES;LINK;DEFINES;LABELS" ${ARGN})
   if(ARG_SINGLE_THREADED AND SLUICE_SANITIZE MATCHES "thread")
     message(STATUS "Test ${name}: left out, it has no threads to look at")
     return()
@@ -116,9 +116,19 @@ function(sluice_test name)
     target_compile_options(${name} PRIVATE ${SLUICE_TEST_OPTIONS})
     target_precompile_headers(${name} REUSE_FROM sluice_test_headers)
   endif()
-  add_test(NAME ${name} COMMAND ${name})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
-    ENVIRONMENT "${SLUICE_TEST_ENVIRONMENT}")
+  if(NOT ARG_SHARDS)
+    set(ARG_SHARDS 1)
+  endif()
+  foreach(shard RANGE 1 ${ARG_SHARDS})
+    set(entry ${name})
+    if(ARG_SHARDS GREATER 1)
+      set(entry ${name}_${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${entry} COMMAND ${name})
+    set_tests_properties(${entry} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+      ENVIRONMENT "${SLUICE_TEST_ENVIRONMENT};GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
 endfunction()
 
 # sluice_debian_python_test(NAME MODULE torch PACKAGE python3-torch COMMAND script args [TIMEOUT s]): a test by Debian's
