@@ -11,7 +11,6 @@ import argparse
 import json
 import pathlib
 import re
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,15 +18,12 @@ import tempfile
 import time
 import urllib.request
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
+from processes import free_port  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS, LEAVERS, SHARDS = 4, (2, 3), 2
 LIMIT = 1800  # Seconds for a run.
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 class Run:

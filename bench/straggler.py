@@ -20,19 +20,17 @@ Least possible: a step of `sync` takes TIMES x MS; a quorum's MS; without waitin
 import argparse
 import json
 import pathlib
-import signal
 import statistics
 import subprocess
 import tempfile
-import threading
 import time
 import urllib.request
 
-from survival import Worker
+from survival import Worker  # Which finds `processes` too.
+from processes import SlowedDown, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKERS = 4
-PERIOD = 0.02  # Seconds of one turn of standing still and going on.
 
 JOB = """\
 name: quorum-bench
@@ -46,33 +44,6 @@ optimizer: {{name: sgd, lr: 0.01, on: {on}}}
 compression: {{uplink: "{uplink}", downlink: int8}}
 {mode}
 """
-
-
-class SlowedDown:
-    """Lets a process run for one part in `times` of the time."""
-
-    def __init__(self, process, times):
-        self.process, self.times, self.over = process, times, threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while not self.over.is_set():
-            self.process.send_signal(signal.SIGSTOP)
-            time.sleep(PERIOD * (1 - 1 / self.times))
-            self.process.send_signal(signal.SIGCONT)
-            time.sleep(PERIOD / self.times)
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
-
-
-def free_port():
-    import socket
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def metric(port, name):
@@ -106,7 +77,7 @@ def turn(options, folder, mode):
                                        "--compute-ms", str(options.compute)], log))
             for worker in workers:
                 worker.wait_for_step(5)
-            slowed = SlowedDown(workers[-1].process, options.slow)
+            slowed = SlowedDown(workers[-1].process.pid, options.slow)
             time.sleep(1)
             begin = [worker.last() for worker in workers]
             late = metric(http, "sluice_late_contributions_total")

@@ -27,6 +27,9 @@ import tempfile
 import threading
 import time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
+from processes import free_port  # noqa: E402
+
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 600  # Seconds for anything.
 
@@ -127,16 +130,10 @@ class Job:
             text += f"checkpoint: {{dir: {self.checkpoints}, every: {every}}}\n"
         self.path = folder / "job.yaml"
         self.path.write_text(text)
-        self.ports = [self.free_port() for _ in range(shards)]
+        self.ports = [free_port() for _ in range(shards)]
         self.log = open(folder / "log", "w")
         self.shards = [self.start_shard(i) for i in range(shards)]
         self.workers = []
-
-    def free_port(self):
-        import socket
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            return s.getsockname()[1]
 
     def start_shard(self, i):
         command = [self.options.bin / "sluice-server", "--job", self.path, "--shard", str(i), "--listen",

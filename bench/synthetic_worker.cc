@@ -216,7 +216,9 @@ int Run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
-  CLI::App app("A worker of a real job that computes nothing, for bench/survival.py.");
+  CLI::App app(
+      "A worker of a real job that computes nothing, for bench/survival.py and "
+      "bench/straggler.py.");
   sluice::Flags flags;
   app.add_option("--job", flags.job.path, "The job file")->required();
   app.add_option("--set", flags.job.set, "Override a key of the job file; repeatable")

@@ -128,6 +128,27 @@ std::string Summary(const CompressionPlan& plan) {
   return parts.empty() ? "as the job file says" : absl::StrJoin(parts, "; ");
 }
 
+absl::StatusOr<PlanBook> PlanBook::Of(absl::Span<const CompressionPlan> plans,
+                                      const CompressionSpec& compression,
+                                      const TensorTable& table) {
+  PlanBook book;
+  for (const CompressionPlan& plan : plans) {
+    absl::Status fits = CheckPlan(plan, compression, table);
+    if (fits.ok()) fits = book.Learn(std::make_shared<const CompressionPlan>(plan));
+    if (!fits.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("compression plan ", plan.id, " cannot be: ", fits.message()));
+    }
+  }
+  return book;
+}
+
+std::vector<CompressionPlan> PlanBook::Copies() const {
+  std::vector<CompressionPlan> copies;
+  for (const Plan& plan : plans_) copies.push_back(*plan);
+  return copies;
+}
+
 absl::Status PlanBook::Learn(Plan plan) {
   const auto contradicts = [&](const CompressionPlan& known) {
     return absl::InvalidArgumentError(

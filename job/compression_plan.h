@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compress/codec_spec.h"
 #include "job/job_spec.h"
@@ -59,6 +60,10 @@ class PlanBook {
  public:
   using Plan = std::shared_ptr<const CompressionPlan>;
 
+  // What a message or a checkpoint brought. INVALID_ARGUMENT: one of them cannot be, and which.
+  static absl::StatusOr<PlanBook> Of(absl::Span<const CompressionPlan> plans,
+                                     const CompressionSpec& compression, const TensorTable& table);
+
   // By effective step, ascending. INVALID_ARGUMENT: another plan of this number or step is known,
   // or more are announced than there can be. One that is known, or is over, changes nothing.
   absl::Status Learn(Plan plan);
@@ -70,6 +75,8 @@ class PlanBook {
   void ForgetBefore(uint64_t step);
   uint64_t newest_id() const { return plans_.empty() ? 0 : plans_.back()->id; }
   absl::Span<const Plan> plans() const { return plans_; }
+  // As Of takes them.
+  std::vector<CompressionPlan> Copies() const;
 
  private:
   std::vector<Plan> plans_;  // Few. Numbers rise with steps.

@@ -17,7 +17,7 @@ namespace sluice {
 
 class PlanMaker {
  public:
-  using Plan = std::shared_ptr<const CompressionPlan>;
+  using Plan = PlanBook::Plan;
 
   // Null: the job makes no plans. INVALID_ARGUMENT: the policy does not go with these tensors, e.g.
   // because all of them are too small to be compressed.

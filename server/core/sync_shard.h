@@ -110,7 +110,6 @@ class SyncShard final : public Shard {
   void MakePlan(Effects* out);
   void TakeUpPlan() { TakeUpPlanOf(open_step_); }
   void TakeUpPlanOf(uint64_t step);
-  std::vector<CompressionPlan> KnownPlans() const;
   absl::Status RestorePlans(const ShardSnapshot& snapshot);
   // sync_shard_elastic.cc.
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;

@@ -49,7 +49,7 @@ std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
   std::shared_ptr<ShardSnapshot> snapshot = SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
   for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
-  snapshot->plans = KnownPlans();
+  snapshot->plans = plans_.Copies();
   return snapshot;
 }
 

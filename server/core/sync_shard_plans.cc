@@ -40,12 +40,10 @@ absl::Status SyncShard::RestorePlans(const ShardSnapshot& snapshot) {
         "it has no compression plan, and this job's control makes some; go on with the job file of "
         "the run that wrote it");
   }
-  plans_ = PlanBook();
-  for (const CompressionPlan& plan : snapshot.plans) {
-    absl::Status fits = CheckPlan(plan, options_.compression, options_.table);
-    if (fits.ok()) fits = plans_.Learn(std::make_shared<const CompressionPlan>(plan));
-    if (!fits.ok()) return fits;
-  }
+  absl::StatusOr<PlanBook> book =
+      PlanBook::Of(snapshot.plans, options_.compression, options_.table);
+  if (!book.ok()) return book.status();
+  plans_ = *std::move(book);
   if (maker_ != nullptr) maker_->Resume(plans_.newest_id(), snapshot.step + 1);
   // Its chunks were saved as the plan of its step has them.
   TakeUpPlanOf(snapshot.step);
@@ -107,12 +105,6 @@ void SyncShard::TakeUpPlanOf(uint64_t step) {
       SpecsUnder(plan.get(), Direction::kDownlink, Compressor::kShardSender, downlink_base_));
   Check(recoded.ok(), recoded.message());
   coded_by_ = plan->id;
-}
-
-std::vector<CompressionPlan> SyncShard::KnownPlans() const {
-  std::vector<CompressionPlan> plans;
-  for (const PlanBook::Plan& plan : plans_.plans()) plans.push_back(*plan);
-  return plans;
 }
 
 }  // namespace sluice

@@ -9,25 +9,18 @@ import math
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import unittest
 
-from processes import wait_until
+from processes import free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
 STEPS = 3000
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Elastic(unittest.TestCase):

@@ -8,7 +8,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import time
 import unittest
 
 import processes
-from processes import command_line, is_running
+from processes import command_line, free_port, is_running
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")
@@ -35,12 +34,6 @@ def program(name):
 
 def sluice(*arguments):
     return subprocess.run([program("sluice"), *arguments], capture_output=True, text=True, timeout=LIMIT)
-
-
-def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
 
 
 class Run:

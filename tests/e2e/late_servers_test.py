@@ -5,24 +5,19 @@ something to connect to, also through TLS. Each is a process of its own: in one 
 usage: late_servers_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 """
 import pathlib
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
 
+from processes import free_port
+
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")  # Two workers, two shards.
 BIN = pathlib.Path()
 LATE = 4     # Seconds.
 LIMIT = 40   # Seconds from then on; a start takes two or three.
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def make_certificates(folder):

@@ -1,6 +1,16 @@
-"""What the tests of real processes ask the system about them."""
+"""What the tests and benchmarks of real processes ask the system about them, and do to them."""
+import os
 import pathlib
+import signal
+import socket
+import threading
 import time
+
+
+def free_port():
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        return holder.getsockname()[1]
 
 
 def command_line(pid):
@@ -27,3 +37,28 @@ def wait_until(condition, what, limit):
             return result
         time.sleep(0.02)
     raise AssertionError(f"in {limit} s not: {what}")
+
+
+class SlowedDown:
+    """Lets a process run for one part in `times` of the time, until it ends or end() is called."""
+
+    PERIOD = 0.02  # Seconds.
+
+    def __init__(self, pid, times):
+        self.pid, self.times, self.over = pid, times, threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.over.is_set():
+                os.kill(self.pid, signal.SIGSTOP)
+                time.sleep(self.PERIOD * (1 - 1 / self.times))
+                os.kill(self.pid, signal.SIGCONT)
+                time.sleep(self.PERIOD / self.times)
+        except ProcessLookupError:
+            pass  # It has ended.
+
+    def end(self):
+        self.over.set()
+        self.thread.join()

@@ -12,43 +12,18 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 
 import processes
-from processes import command_line, is_running
+from processes import SlowedDown, command_line, is_running
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 SLOW = 4     # Times slower.
-PERIOD = 0.02
 STEPS = 600
-
-
-class SlowedDown:
-    """Lets a process run for one part in SLOW of the time."""
-
-    def __init__(self, pid):
-        self.pid, self.over = pid, threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        try:
-            while not self.over.is_set():
-                os.kill(self.pid, signal.SIGSTOP)
-                time.sleep(PERIOD * (1 - 1 / SLOW))
-                os.kill(self.pid, signal.SIGCONT)
-                time.sleep(PERIOD / SLOW)
-        except ProcessLookupError:
-            pass  # It has ended.
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
 
 
 class Quorum(unittest.TestCase):
@@ -77,7 +52,7 @@ class Quorum(unittest.TestCase):
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
         pid = processes.wait_until(lambda: self.worker(run, 3), "the worker started", LIMIT)
-        slowed = SlowedDown(pid)
+        slowed = SlowedDown(pid, SLOW)
         self.addCleanup(slowed.end)
         return run
 

@@ -57,28 +57,15 @@ absl::Status Pipeline::SetPlans(absl::Span<const CompressionPlan> plans) {
     return absl::InvalidArgumentError(
         "there is a compression plan, and by this worker's job file the job makes none");
   }
-  PlanBook book;
-  for (const CompressionPlan& plan : plans) {
-    absl::Status fits = CheckPlan(plan, options_.compression, options_.table);
-    if (fits.ok()) fits = book.Learn(std::make_shared<const CompressionPlan>(plan));
-    if (!fits.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("compression plan ", plan.id, " cannot be: ", fits.message()));
-    }
-  }
-  if (book.At(options_.first_step) == nullptr) {
+  absl::StatusOr<PlanBook> book = PlanBook::Of(plans, options_.compression, options_.table);
+  if (!book.ok()) return book.status();
+  if (book->At(options_.first_step) == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("no compression plan holds in step ", options_.first_step,
                      ", with which this worker begins; this job's control makes some"));
   }
-  plans_ = std::move(book);
+  plans_ = *std::move(book);
   return absl::OkStatus();
-}
-
-std::vector<CompressionPlan> Pipeline::KnownPlans() const {
-  std::vector<CompressionPlan> plans;
-  for (const PlanBook::Plan& plan : plans_.plans()) plans.push_back(*plan);
-  return plans;
 }
 
 void Pipeline::StartStep() {

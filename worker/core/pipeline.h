@@ -102,7 +102,7 @@ class Pipeline {
   // INVALID_ARGUMENT: they cannot be, none holds in the first step, or the job makes none.
   absl::Status SetPlans(absl::Span<const CompressionPlan> plans);
   // The one that holds, and those that were announced: for a checkpoint after the last step.
-  std::vector<CompressionPlan> KnownPlans() const;
+  std::vector<CompressionPlan> KnownPlans() const { return plans_.Copies(); }
   // Of the updates of all steps from the next on, where the shards do them.
   void SetRate(float rate) { rate_ = rate; }
   // The step after the one before, which must be done.
