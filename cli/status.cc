@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "absl/status/statusor.h"
@@ -19,6 +20,7 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr int kPlansShown = 3;   // The newest.
 constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
 
 std::string Printable(std::string text) {
@@ -44,6 +46,20 @@ std::string CheckpointLine(const v1::GetStatusReply& status) {
   return line;
 }
 
+std::string CodecLines(const v1::JobCodecs& codecs) {
+  std::string text =
+      absl::StrCat("compression ", codecs.uplink(), " up, ", codecs.downlink(), " down");
+  if (codecs.plans_size() == 0) return text;
+  absl::StrAppend(&text, " in the job file; policy ", codecs.policy(), ", ", codecs.plans_made(),
+                  codecs.plans_made() == 1 ? " plan" : " plans");
+  for (int i = std::max(0, codecs.plans_size() - kPlansShown); i < codecs.plans_size(); ++i) {
+    const v1::PlanChange& plan = codecs.plans(i);
+    absl::StrAppend(&text, "\nplan ", plan.id(), " from step ", plan.effective_step(), ": ",
+                    plan.what(), " (", plan.reason(), ")");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string FormatStatus(const v1::GetStatusReply& status) {
@@ -64,6 +80,7 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
       absl::StrAppend(&text, "not here yet");
     }
   }
+  if (!status.codecs().uplink().empty()) absl::StrAppend(&text, "\n", CodecLines(status.codecs()));
   const bool has_checkpoints =
       !status.recovery_class().empty() && status.recovery_class() != "none";
   if (status.checkpoint_step() > 0 || status.term() > 0 || has_checkpoints) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/core/plan_log.h"
 
 namespace sluice {
 
@@ -98,6 +99,7 @@ struct JobStatus {
   uint32_t repairs = 0;       // Processes brought back by replay since this coordinator started.
   std::string last_repair{};  // For a person.
   uint64_t lost_workers = 0;  // Elastic: removed since this coordinator started.
+  JobCodecs codecs{};
 };
 
 }  // namespace sluice

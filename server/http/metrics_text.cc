@@ -157,6 +157,14 @@ void AddMembers(const JobStatus& job, Families* out) {
   }
 }
 
+void AddPlans(const JobCodecs& codecs, Families* out) {
+  out->Counter("sluice_plans_total",
+               "Compression plans made since this coordinator started, that of its start included.",
+               codecs.plans_made);
+  out->Gauge("sluice_plan_id", "The newest compression plan; 0: none, it is as the job file says.",
+             codecs.plans.empty() ? 0 : static_cast<double>(codecs.plans.back().id));
+}
+
 void AddSurvival(const JobStatus& job, Families* out) {
   out->Gauge("sluice_checkpoint_step", "Step of the newest complete job checkpoint; 0: none.",
              static_cast<double>(job.checkpoint_step));
@@ -213,6 +221,7 @@ std::string MetricsText(const HttpView& view) {
   out.Gauge("sluice_results_from", "The step from which on all results are kept; 0: none are.",
             static_cast<double>(view.stats.results_from));
   if (view.job.has_value()) AddMembers(*view.job, &out);
+  if (view.job.has_value()) AddPlans(view.job->codecs, &out);
   if (view.job.has_value() && view.job->has_checkpoints) AddSurvival(*view.job, &out);
   return out.Text();
 }

@@ -98,6 +98,25 @@ Json CheckpointJson(const JobStatus& job) {
   return checkpoint;
 }
 
+// The newest plan comes first: it, or the one before, holds.
+Json CodecsJson(const JobCodecs& codecs, uint64_t step) {
+  const PlanChange* in_force = PlanIn(codecs.plans, step);
+  Json out = {{"uplink", codecs.uplink},
+              {"downlink", codecs.downlink},
+              {"policy", codecs.policy},
+              {"plan", in_force == nullptr ? Json(nullptr) : Json(in_force->id)},
+              {"plans_made", codecs.plans_made}};
+  Json plans = Json::array();
+  for (auto plan = codecs.plans.rbegin(); plan != codecs.plans.rend(); ++plan) {
+    plans.push_back({{"id", plan->id},
+                     {"effective_step", plan->effective_step},
+                     {"what", plan->what},
+                     {"reason", plan->reason}});
+  }
+  out["plans"] = std::move(plans);
+  return out;
+}
+
 Json ColumnOf(const std::vector<HistoryPoint>& history, Json (*value)(const HistoryPoint&)) {
   Json column = Json::array();
   for (const HistoryPoint& point : history) column.push_back(value(point));
@@ -192,6 +211,7 @@ void AddJob(const JobStatus& job, const JobReport& report, Json* out) {
                        {"step", shard.highest_closed_step}});
   }
   (*out)["servers"] = std::move(servers);
+  (*out)["compression"] = CodecsJson(job.codecs, step + 1);
   (*out)["checkpoint"] = job.has_checkpoints ? CheckpointJson(job) : Json(nullptr);
   (*out)["history"] = HistoryJson(report.history);
 }

@@ -466,6 +466,18 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
   reply->set_recovery_reason(status.recovery_reason);
   reply->set_repairs(status.repairs);
   reply->set_last_repair(status.last_repair);
+  v1::JobCodecs* codecs = reply->mutable_codecs();
+  codecs->set_uplink(status.codecs.uplink);
+  codecs->set_downlink(status.codecs.downlink);
+  codecs->set_policy(status.codecs.policy);
+  codecs->set_plans_made(status.codecs.plans_made);
+  for (const PlanChange& plan : status.codecs.plans) {
+    v1::PlanChange* out = codecs->add_plans();
+    out->set_id(plan.id);
+    out->set_effective_step(plan.effective_step);
+    out->set_what(plan.what);
+    out->set_reason(plan.reason);
+  }
 }
 
 v1::ShardHello HelloToProto(const ShardArrival& arrival) {

@@ -29,6 +29,7 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
+      plans_(options.compression, options.control),
       coordinator_(std::move(options), clock->Now()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
@@ -195,14 +196,25 @@ bool CoordinatorHost::AnyToldEnd() const {
   return coordinator_.AnyToldEnd();
 }
 
+void CoordinatorHost::PlanMade(const CompressionPlan& plan) {
+  MutexLock lock(&mutex_);
+  plans_.Add(plan);
+}
+
+JobStatus CoordinatorHost::StatusNow() const {
+  JobStatus status = coordinator_.Status(clock_->Now());
+  status.codecs = plans_.codecs();
+  return status;
+}
+
 JobStatus CoordinatorHost::Status() const {
   MutexLock lock(&mutex_);
-  return coordinator_.Status(clock_->Now());
+  return StatusNow();
 }
 
 JobReport CoordinatorHost::Report() const {
   MutexLock lock(&mutex_);
-  return MakeReport(coordinator_.Status(clock_->Now()), history_, silence_);
+  return MakeReport(StatusNow(), history_, silence_);
 }
 
 void CoordinatorHost::Deliver(Coordinator::Effects effects) {

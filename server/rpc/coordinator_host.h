@@ -19,6 +19,7 @@
 #include "server/core/coordinator.h"
 #include "server/core/job_history.h"
 #include "server/core/job_report.h"
+#include "server/core/plan_log.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/run_folder.h"
 #include "sluice/v1/shard_control.pb.h"
@@ -67,6 +68,8 @@ class CoordinatorHost {
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
   void ShardGone(ControlStreamId stream);
 
+  // Shard 0, which is in this process, made a plan, or begins with it.
+  void PlanMade(const CompressionPlan& plan);
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.
   bool Drained() const;
@@ -91,6 +94,7 @@ class CoordinatorHost {
   // `state`, or, while what it rests on is not on disk, what was so before.
   absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t server_incarnation_;
@@ -108,6 +112,7 @@ class CoordinatorHost {
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
   size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
   JobHistory history_ ABSL_GUARDED_BY(mutex_);
+  PlanLog plans_ ABSL_GUARDED_BY(mutex_);
   JobState announced_ ABSL_GUARDED_BY(mutex_);  // As it was before those.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);

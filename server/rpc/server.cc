@@ -140,7 +140,11 @@ class GrpcServer final : public Server {
         host_({.shard = options_.shard,
                .job = options_.job,
                .server_incarnation = options_.server_incarnation,
-               .on_alarm = [this](const std::string& text) { Alarmed(text); }},
+               .on_alarm = [this](const std::string& text) { Alarmed(text); },
+               .on_plan =
+                   [this](const CompressionPlan& plan) {
+                     if (coordinator_ != nullptr) coordinator_->PlanMade(plan);
+                   }},
               clock, logger_),
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {

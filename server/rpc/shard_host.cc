@@ -149,7 +149,7 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                                            " again from what the workers kept")
                             : "");
   const std::shared_ptr<const CompressionPlan> plan = shard_->plan();
-  if (options_.shard == 0 && plan != nullptr) LogPlan(*plan);
+  if (options_.shard == 0 && plan != nullptr) TellOfPlan(*plan);
   const CheckpointSpec& checkpoint = options_.job.checkpoint;
   const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
   if (replays && stats.log_limit < checkpoint.replay_limit) {
@@ -159,9 +159,10 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
   }
 }
 
-void ShardHost::LogPlan(const CompressionPlan& plan) const {
+void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
   logger_.Info("plan ", plan.id, " from step ", plan.effective_step, ": ", plan.reason, " (",
                Summary(plan), ")");
+  if (options_.on_plan) options_.on_plan(plan);
 }
 
 // Makes room for the core of start.term, or refuses it.
@@ -422,7 +423,7 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       Report(*named);
     } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
-      LogPlan(*made->plan);
+      TellOfPlan(*made->plan);
     } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
       Report(*other);
     } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {

@@ -37,6 +37,8 @@ class ShardHost {
     uint64_t server_incarnation = 0;
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
+    // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
+    std::function<void(const CompressionPlan&)> on_plan{};
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -107,7 +109,7 @@ class ShardHost {
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
   // One line for each change.
-  void LogPlan(const CompressionPlan& plan) const;
+  void TellOfPlan(const CompressionPlan& plan) const;
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(

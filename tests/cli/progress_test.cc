@@ -185,6 +185,29 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
+  v1::GetStatusReply status = Running(1);
+  EXPECT_THAT(FormatStatus(status), Not(HasSubstr("compression")));
+  v1::JobCodecs* codecs = status.mutable_codecs();
+  codecs->set_uplink("topk:1%+int4");
+  codecs->set_downlink("int8");
+  codecs->set_policy("fixed");
+  EXPECT_THAT(FormatStatus(status), HasSubstr("\ncompression topk:1%+int4 up, int8 down"));
+  codecs->set_policy("schedule");
+  codecs->set_plans_made(7);
+  for (uint64_t id = 4; id <= 7; ++id) {
+    v1::PlanChange* plan = codecs->add_plans();
+    plan->set_id(id);
+    plan->set_effective_step(100 * id);
+    plan->set_what("topk:5% up in 2 tensors");
+    plan->set_reason("as scheduled");
+  }
+  EXPECT_THAT(
+      FormatStatus(status),
+      HasSubstr("int8 down in the job file; policy schedule, 7 plans\nplan 5 from step 500: "
+                "topk:5% up in 2 tensors (as scheduled)\nplan 6"));
+}
+
 TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
   v1::GetStatusReply status = Running(1);
   EXPECT_THAT(FormatStatus(status), Not(HasSubstr("term")));

@@ -152,6 +152,24 @@ TEST(StatusJson, ShowsCheckpointsAndTheLastRollback) {
   EXPECT_TRUE(ParsedStatus(ExampleView())["checkpoint"].is_null());
 }
 
+TEST(StatusJson, ShowsThePlanThatHoldsAndTheNewestFirst) {
+  HttpView view = ExampleView();
+  PlanLog log;
+  log.Add({.id = 1, .effective_step = 1, .reason = "the schedule begins"});
+  log.Add({.id = 2, .effective_step = 50, .reason = "half of it is over"});
+  view.job->codecs = log.codecs();
+  view.job->members[0].progress.step = 48;
+  Json compression = ParsedStatus(view)["compression"];
+  EXPECT_EQ(compression["plan"], 1);
+  EXPECT_EQ(compression["plans_made"], 2);
+  ASSERT_EQ(compression["plans"].size(), 2u);
+  EXPECT_EQ(compression["plans"][0]["reason"], "half of it is over");
+  view.job->members[0].progress.step = 49;  // It is in step 50 now.
+  EXPECT_EQ(ParsedStatus(view)["compression"]["plan"], 2);
+  EXPECT_THAT(MetricsText(view),
+              HasSubstr("sluice_plan_id{training_job=\"de<m>o\",shard=\"0\"} 2"));
+}
+
 TEST(StatusJson, OfAnotherShardIsWithoutTheJob) {
   HttpView view = ExampleView();
   view.job.reset();
