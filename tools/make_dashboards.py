@@ -83,6 +83,8 @@ DASHBOARDS = {
         panel("Parameters by shard", "none", "", (f"sluice_elements{{{JOB}}}", "shard {{shard}}"), kind="stat"),
         panel("Processor time by stage", "none", "Cores of a server that are in each stage of exchanges; gRPC and most of the kernel's is in none.",
               (rate("sluice_stage_seconds_total", "shard, stage"), "shard {{shard}} {{stage}}")),
+        panel("Compression plans", "none", "The newest plan, and plans made since this coordinator started; none with control.policy fixed.",
+              (f"sluice_plan_id{{{JOB}}}", "plan"), (f"sluice_plans_total{{{JOB}}}", "made")),
         panel("Refused and repeated", "ops", "Requests not admitted, by answer, and contributions sent again.",
               (rate("sluice_contributions_refused_total", "reason"), "{{reason}}"), (rate("sluice_repeats_total"), "repeats")),
         panel("Memory that results take", "bytes", "Kept for those that have not acknowledged them and for repairs; the limit; and frames not yet summed.",
