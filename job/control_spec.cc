@@ -4,7 +4,9 @@
 #include <cmath>
 #include <iterator>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace sluice {
 namespace {
@@ -16,7 +18,9 @@ bool IsDensity(double density) { return density > 0 && density <= 1; }
 
 double Between(const ScheduleSpec& spec, uint64_t stage) {
   const double way = static_cast<double>(stage) / static_cast<double>(spec.stages);
-  return spec.start * std::pow(spec.end / spec.start, way);
+  const double exact = spec.start * std::pow(spec.end / spec.start, way);
+  double rounded = exact;
+  return absl::SimpleAtod(absl::StrFormat("%.3g", exact), &rounded) ? rounded : exact;
 }
 
 absl::Status ValidateStages(const ScheduleSpec& spec) {

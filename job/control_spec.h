@@ -10,6 +10,9 @@
 //              2 x stages in a period of `steps` has start x (end / start)^(t / stages),
 //              t = min(i, 2 stages - i)
 //
+// What is between start and end is rounded to three digits, which people read more easily and which
+// do not depend on a processor's mathematics.
+//
 // Stages, and not a change in every step, so that plans stay few. Steps are counted from 0, which
 // is the first that the job does.
 #pragma once
