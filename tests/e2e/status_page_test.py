@@ -39,7 +39,8 @@ class StatusPageTest(unittest.TestCase):
 
     def start(self, kind, number, *arguments):
         command = [str(BIN / f"sluice-{kind}"), "--job", str(HERE / "survival.yaml"), *arguments]
-        for change in ("name=page", "steps=10000000", "server.lease=60s", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=500"):
+        for change in ("name=page", "steps=10000000", "server.lease=60s", f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=500",
+                       "control={policy: schedule, schedule: exponential, dense_steps: 10, start: 0.2, end: 0.05, steps: 200, stages: 2}"):
             command += ["--set", change]
         log = self.folder / f"{kind}-{number}.log"
         with log.open("w") as out:
@@ -96,6 +97,10 @@ class StatusPageTest(unittest.TestCase):
         self.assertIn("No checkpoint yet" if self.status()["checkpoint"]["step"] == 0 else "Newest checkpoint", self.text("checkpoint"))
         self.assertEqual(self.browser.value("document.querySelectorAll('#workers tbody tr').length"), 2)
         self.assertEqual(self.browser.value("document.querySelectorAll('#shards tbody tr').length"), 2)
+        wait_until(lambda: "since step 211" in self.text("codecs"), "the last plan in force", LIMIT)
+        self.assertIn("control policy schedule changes that", self.text("codecs"))
+        self.assertEqual(self.browser.value("document.querySelectorAll('#plans tbody tr').length"), 4)
+        self.assertIn("the schedule begins dense", self.text("plans"))
         # Every drawing says in words what it shows, and no section is without a name.
         unnamed = "[...document.querySelectorAll('[role=img]')].filter(e => !(e.getAttribute('aria-label') || '').match(/[0-9]/)).length"
         self.assertEqual(self.browser.value(unnamed), 0)
