@@ -15,7 +15,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,8 +26,13 @@
 #include "base/clock.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
+#include "base/process_usage.h"
 #include "base/random.h"
+#include "base/trace_file.h"
+#include "http/http_server.h"
 #include "job/file/job_file.h"
+#include "worker/http/current_session.h"
+#include "worker/http/worker_pages.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -45,6 +52,9 @@ struct Flags {
   uint32_t state_bytes = 4;  // Per parameter; at least its value.
   double compute_ms = 0;
   bool turns = false;
+  std::string metrics_listen;
+  uint64_t quality_every = 0;
+  std::string trace;
 };
 
 double Now() {
@@ -194,13 +204,47 @@ int Run(const Flags& flags) {
     return 2;
   }
   Trainer trainer(flags, ShardOptimizer(*job).has_value());
+  const SteadyClock clock;
+  absl::StatusOr<std::unique_ptr<TraceFile>> trace;
+  if (!flags.trace.empty()) {
+    trace = TraceFile::Create({.path = flags.trace,
+                               .process = absl::StrCat("worker ", flags.rank),
+                               .number = flags.rank,
+                               .clock = &clock});
+    if (!trace.ok()) {
+      std::cerr << trace.status().message() << "\n";
+      return 2;
+    }
+    (*trace)->NameThread("training");
+  }
+  CurrentSession session;
+  const std::function<WorkerView()> view = [&] {
+    return WorkerView{.job_name = job->name,
+                      .software_version = SLUICE_VERSION,
+                      .rank = flags.rank,
+                      .cpu_seconds = CpuSecondsOfThisProcess(),
+                      .figures = session.figures()};
+  };
+  absl::StatusOr<std::unique_ptr<HttpServer>> metrics;
+  if (!flags.metrics_listen.empty()) {
+    metrics = HttpServer::Start({.listen = flags.metrics_listen}, [&view](const std::string& path) {
+      return WorkerPage(path, view);
+    });
+    if (!metrics.ok()) {
+      std::cerr << metrics.status().message() << "\n";
+      return 2;
+    }
+  }
   absl::Status status;
   bool rejoining = false;
   for (int session_number = 0; session_number < kSessionsMax; ++session_number) {
     RemoteSessionOptions options = OptionsFromJob(*job, flags.coordinator, flags.rank);
     options.software_version = SLUICE_VERSION;
     options.rejoining = rejoining;
-    status = trainer.Run(MakeRemoteSession(std::move(options)).get());
+    options.quality_every = flags.quality_every;
+    options.clock = &clock;
+    if (trace.ok()) options.trace = trace->get();
+    status = trainer.Run(session.Replace(MakeRemoteSession(std::move(options))));
     if (!IsRollback(status)) break;
     rejoining = true;
     std::printf("rollback %.6f\n", Now());
@@ -230,6 +274,9 @@ int main(int argc, char** argv) {
   app.add_option("--state-bytes", flags.state_bytes, "Of a checkpoint's state, per parameter");
   app.add_option("--compute-ms", flags.compute_ms, "Sleep so long in each step");
   app.add_flag("--turns", flags.turns, "Take as many steps as lines on stdin say");
+  app.add_option("--metrics-listen", flags.metrics_listen, "As of sluice-worker");
+  app.add_option("--quality-every", flags.quality_every, "As of sluice-worker; 0: never");
+  app.add_option("--trace", flags.trace, "As of sluice-worker");
   CLI11_PARSE(app, argc, argv);
   return sluice::Run(flags);
 }

@@ -25,7 +25,7 @@ std::vector<std::string> Environment(const LaunchOptions& options, size_t proces
   return environment;
 }
 
-std::string Loopback(uint16_t port) { return absl::StrCat("127.0.0.1:", port); }
+std::string Loopback(uint32_t port) { return absl::StrCat("127.0.0.1:", port); }
 
 void AddJobFlags(const LaunchOptions& options, std::vector<std::string>* command) {
   command->insert(command->end(), {"--job", options.job_path});
@@ -62,9 +62,12 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
     child.command = {options.program_folder + "/sluice-server"};
     AddJobFlags(options, &child.command);
     const std::string address = Loopback(options.shard_ports[i]);
+    const std::string metrics = options.metrics_port == 0
+                                    ? "off"
+                                    : Loopback(options.metrics_port + static_cast<uint32_t>(i));
     child.command.insert(child.command.end(),
                          {"--shard", absl::StrCat(i), "--listen", address, "--advertise", address,
-                          "--http-listen", i == 0 ? options.http_listen : "off"});
+                          "--http-listen", i == 0 ? options.http_listen : metrics});
     if (i > 0) child.command.insert(child.command.end(), {"--coordinator", plan.coordinator});
     child.environment = Environment(options, i);
     child.log_path = absl::StrCat(options.log_folder, "/shard-", i, ".log");
@@ -81,6 +84,10 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
                           "--report", ReportPath(options, rank)});
     if (options.threads > 0) {
       child.command.insert(child.command.end(), {"--threads", absl::StrCat(options.threads)});
+    }
+    if (options.metrics_port > 0) {
+      const auto port = options.metrics_port + static_cast<uint32_t>(shards) + rank;
+      child.command.insert(child.command.end(), {"--metrics-listen", Loopback(port)});
     }
     child.environment = Environment(options, shards + rank);
     child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");

@@ -22,6 +22,9 @@ struct LaunchOptions {
   std::vector<uint16_t> shard_ports;  // On 127.0.0.1; one shard each.
   std::string http_listen;            // Of shard 0: HOST:PORT, or "off".
   uint32_t workers = 0;
+  // All others serve metrics on 127.0.0.1: shard I at metrics_port + I, worker R at metrics_port +
+  // shards + R. 0: they serve none.
+  uint16_t metrics_port = 0;
   std::vector<uint16_t>
       proxy_ports;  // Of the link pacer, shards first, then workers; empty: no pacing.
 };

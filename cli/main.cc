@@ -84,6 +84,11 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
                   "Where shard 0 serves its page and metrics; `off` for nowhere "
                   "(default: server.http_port, or a free port if that is taken)")
       ->type_name("HOST:PORT");
+  run->add_option("--metrics-port", options->metrics_port,
+                  "All but shard 0 serve metrics as well, on 127.0.0.1: shard I on port N + I, "
+                  "worker R on port N + shards + R (default: none)")
+      ->check(CLI::Range(1, 65535))
+      ->type_name("N");
   run->add_option("--log-dir", options->log_folder,
                   "Keep the processes' logs here (default: a temporary folder, kept on failure)")
       ->type_name("DIR");

@@ -18,9 +18,10 @@ struct RunOptions {
   std::string json_path;  // Empty: no report file.
   uint32_t threads = 0;   // Of each worker; 0: its share of the cores that there are.
   std::string
-      http_listen;      // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
-  bool resume = false;  // Continue the unfinished run in the job's checkpoint.dir.
-  bool quiet = false;   // No progress, no warnings.
+      http_listen;  // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
+  uint16_t metrics_port = 0;  // As LaunchOptions has it.
+  bool resume = false;        // Continue the unfinished run in the job's checkpoint.dir.
+  bool quiet = false;         // No progress, no warnings.
   RestartLimits restart_limits;
   std::string log_folder;  // Empty: a temporary one, removed if all went well.
   std::string temporary_folder;

@@ -90,6 +90,12 @@ absl::Status CheckFlags(const RunOptions& options, RunSetup* setup) {
     }
     setup->bits_per_second = *rate;
   }
+  const uint32_t last = options.metrics_port + setup->spec.shards + setup->spec.workers - 1;
+  if (options.metrics_port > 0 && last > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--metrics-port: the last process would serve its metrics on port ", last,
+                     "; the highest port is 65535"));
+  }
   if (absl::Status status = CheckPrograms(options.program_folder); !status.ok()) return status;
   if (!options.json_path.empty() && !std::ofstream(options.json_path, std::ios::app)) {
     return absl::InvalidArgumentError(
@@ -124,6 +130,7 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   setup.launch.threads = options.threads > 0 ? options.threads : ShareOfCores(setup.spec.workers);
   setup.launch.environment = options.environment;
   setup.launch.workers = setup.spec.workers;
+  setup.launch.metrics_port = options.metrics_port;
   setup.launch.append_logs = setup.start.continues;
   if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
   if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <random>
@@ -15,8 +16,10 @@
 #include "base/clock.h"
 #include "base/heap.h"
 #include "base/log.h"
+#include "base/process_usage.h"
+#include "base/trace_file.h"
 #include "job/file/job_file.h"
-#include "server/http/http_server.h"
+#include "server/http/server_pages.h"
 #include "server/rpc/server.h"
 #include "transport/transport.h"
 #include "transport/transport_flags.h"
@@ -27,7 +30,8 @@ namespace {
 constexpr int kExitFinished = 0;
 constexpr int kExitFailed = 1;
 constexpr int kExitUsage = 2;
-constexpr int kExitSignal = 128;  // Plus the signal's number, as shells do.
+constexpr uint32_t kTraceNumber = 10000;  // Of shard 0; workers have their ranks.
+constexpr int kExitSignal = 128;          // Plus the signal's number, as shells do.
 
 constexpr char kFooter[] = R"(
 Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
@@ -48,6 +52,7 @@ struct Flags {
   std::string http_listen;
   bool http_tls = false;
   std::string health_listen;
+  std::string trace;
   TransportOptions transport;
   bool allow_anonymous = false;
   bool reflection = false;
@@ -88,6 +93,11 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "A second port with /livez, /readyz and /startupz only, always plaintext: for "
                   "probes that cannot do TLS")
       ->type_name("HOST:PORT");
+  app->add_option(
+         "--trace", flags->trace,
+         "Write here what this process does when, for ui.perfetto.dev (docs/traces.md); at "
+         "most 256 MiB")
+      ->type_name("FILE");
   AddTransportFlags(app, &flags->transport);
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
                 "Let whoever reaches --listen join, though it is not loopback and there is neither "
@@ -126,21 +136,29 @@ HttpView ViewOf(const ServerOptions& options, const Server& server, bool finishe
           .stats = server.Stats(),
           .residual_energy = server.ResidualEnergy(),
           .stages = server.Stages(),
+          .cpu_seconds = CpuSecondsOfThisProcess(),
+          .snapshots = server.Snapshots(),
           .job = server.Status(),
           .report = server.Report()};
 }
 
-std::vector<HttpOptions> HttpPorts(const Flags& flags) {
-  std::vector<HttpOptions> ports;
+struct HttpPort {
+  HttpOptions options;
+  bool health_only = false;
+};
+
+std::vector<HttpPort> HttpPorts(const Flags& flags) {
+  std::vector<HttpPort> ports;
   if (flags.http_listen != "off") {
-    ports.push_back({.listen = flags.http_listen});
+    HttpPort& port = ports.emplace_back();
+    port.options.listen = flags.http_listen;
     if (flags.http_tls) {
-      ports.back().tls_cert = flags.transport.tls_cert;
-      ports.back().tls_key = flags.transport.tls_key;
+      port.options.tls_cert = flags.transport.tls_cert;
+      port.options.tls_key = flags.transport.tls_key;
     }
   }
   if (!flags.health_listen.empty()) {
-    ports.push_back({.listen = flags.health_listen, .health_only = true});
+    ports.push_back({.options = {.listen = flags.health_listen}, .health_only = true});
   }
   return ports;
 }
@@ -204,6 +222,20 @@ int Run(Flags flags) {
     logger.Error("--http-tls serves the certificate of --tls-cert and --tls-key: give them");
     return kExitUsage;
   }
+  std::unique_ptr<TraceFile> trace;
+  if (!flags.trace.empty()) {
+    absl::StatusOr<std::unique_ptr<TraceFile>> created =
+        TraceFile::Create({.path = flags.trace,
+                           .process = absl::StrCat("shard ", flags.shard, " of ", job->name),
+                           .number = kTraceNumber + flags.shard,
+                           .clock = &clock,
+                           .logger = logger});
+    if (!created.ok()) {
+      logger.Error(created.status().message());
+      return kExitUsage;
+    }
+    trace = *std::move(created);
+  }
   const ServerOptions options{
       .job = *job,
       .shard = flags.shard,
@@ -218,25 +250,26 @@ int Run(Flags flags) {
       .software_version = SLUICE_VERSION,
       .job_uid = RandomBits(),
       // Wall time goes up from one start to the next, which is all that is asked of it.
-      .server_incarnation = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()))};
+      .server_incarnation = static_cast<uint64_t>(absl::ToUnixMicros(absl::Now())),
+      .trace = trace.get()};
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, &clock);
   if (!server.ok()) {
     logger.Error(server.status().message());
     return absl::IsInvalidArgument(server.status()) ? kExitUsage : kExitFailed;
   }
   std::atomic<bool> finished = false;
-  const auto view = [&] { return ViewOf(options, **server, finished); };
+  const std::function<HttpView()> view = [&] { return ViewOf(options, **server, finished); };
   std::vector<std::unique_ptr<HttpServer>> http;
-  for (const HttpOptions& ask : HttpPorts(flags)) {
-    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(ask, view);
+  for (const HttpPort& port : HttpPorts(flags)) {
+    const auto pages = port.health_only ? &HealthPage : &ServerPage;
+    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
+        port.options, [pages, &view](const std::string& path) { return pages(path, view); });
     if (!started.ok()) {
       logger.Error(started.status().message());
       return absl::IsInvalidArgument(started.status()) ? kExitUsage : kExitFailed;
     }
     http.push_back(*std::move(started));
-    logger.Info(
-        ask.health_only ? "health: " : "status page: ", ask.tls_cert.empty() ? "http" : "https",
-        "://", ask.listen.substr(0, ask.listen.rfind(':')), ":", http.back()->port(), "/");
+    logger.Info(port.health_only ? "health: " : "status page: ", http.back()->url());
   }
   const int code = RunUntilEnd(server->get(), signals, logger, &finished);
   return finished && flags.supervised ? StayFinished(signals, logger) : code;

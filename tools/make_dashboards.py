@@ -12,9 +12,9 @@ JOB = 'training_job="$training_job"'
 RATE = "[$__rate_interval]"
 
 
-def panel(title, unit, help_text, *queries, kind="timeseries"):
-    """queries: (PromQL, legend). Unit: Grafana's name of it."""
-    return {"title": title, "unit": unit, "help": help_text, "queries": queries, "kind": kind}
+def panel(title, unit, help_text, *queries, kind="timeseries", stacked=False):
+    """queries: (PromQL, legend). Unit: Grafana's name of it. stacked: areas on top of each other."""
+    return {"title": title, "unit": unit, "help": help_text, "queries": queries, "kind": kind, "stacked": stacked}
 
 
 def rate(metric, by="", labels=""):
@@ -43,14 +43,32 @@ WAIT = panel("Waiting for the last worker", "s",
              "From a bundle's first contribution to its last. Near a step's time: one worker holds up the others.",
              (mean_of("sluice_aggregation_wait_seconds"), "shard {{shard}}, mean"),
              (f"histogram_quantile(0.95, {rate('sluice_aggregation_wait_seconds_bucket', 'le')})", "all, 95 of 100"))
+PARTS = panel("What a step is made of", "s", "Mean of the workers: compute (and whatever is not below), waiting for the own encoder, exchange (on links, at "
+              "the shards, for other workers), decoding.",
+              (f"{rate('sluice_step_seconds_total', 'part')} / scalar({rate('sluice_timed_steps_total')})", "{{part}}"), stacked=True)
 LOST = panel("Lost processes", "none", "Whose lease is over, and that the job waits for.", (f"sluice_lost{{{JOB}}}", "{{kind}}s"), kind="stat")
+
+QUALITY = [
+    panel("Norm of what is owed, over the gradient's", "none",
+          "What error feedback keeps back, in gradients: 10 means that what is sent is about ten steps old. Growing without end: the codec is "
+          "too coarse for the learning rate.", (f"sluice_residual_gradient_norm_ratio{{{JOB}}}", "rank {{rank}}")),
+    panel("Share of energy sent", "percentunit", "Of what was to be sent (the gradient and what was owed), as sum of squares.",
+          (f"sluice_captured_energy_ratio{{{JOB}}}", "rank {{rank}}")),
+    panel("Cosine between what is sent and the gradient", "none", "1: the same direction. Low with sparse codecs: much of what is sent is of earlier steps.",
+          (f"sluice_sent_gradient_cosine{{{JOB}}}", "rank {{rank}}")),
+]
 
 DASHBOARDS = {
     "overview": ("Sluice: overview", [
         PHASE, STEP, LOST,
         panel("Newest checkpoint", "s", "Age of the newest complete job checkpoint.",
               (f"sluice_checkpoint_age_seconds{{{JOB}}}", "age"), kind="stat"),
-        LOSS, SPEED, RATIOS, BYTES, WAIT,
+        LOSS, panel("Validation metric", "percentunit", "Share of test samples that were right, at the last test.",
+                    (f"sluice_validation_metric{{{JOB}}}", "rank {{rank}}")),
+        SPEED, PARTS, RATIOS, BYTES, WAIT,
+        panel("Members", "none", "Workers by what is known of them.", (f"sluice_members{{{JOB}}}", "{{state}}")),
+        panel("Changes of membership", "none", "Generation: raised by each change of who takes part. Lost: workers that the job went on without (elastic).",
+              (f"sluice_generation{{{JOB}}}", "generation"), (f"sluice_lost_workers_total{{{JOB}}}", "lost")),
         panel("Recoveries", "none", "Since this coordinator started: repairs in place, and returns to a checkpoint.",
               (f"sluice_repairs_total{{{JOB}}}", "repairs"), (f"sluice_rollbacks_total{{{JOB}}}", "rollbacks"),
               (f"sluice_term{{{JOB}}}", "term")),
@@ -60,7 +78,11 @@ DASHBOARDS = {
               (f"sum by (version) (sluice_ready{{{JOB}}} * on (instance, shard) group_right sluice_build_info{{{JOB}}})", "{{version}}"), kind="stat"),
     ]),
     "compression": ("Sluice: compression", [
-        RATIOS, LOSS,
+        RATIOS, LOSS, *QUALITY,
+        panel("Chunks that were measured", "none", "Of trained tensors, for the three above; of ef21 and diana none are.",
+              (f"sluice_quality_chunks{{{JOB}}}", "rank {{rank}}")),
+        panel("Time spent encoding", "percentunit", "Share of a worker's time that its encoder is busy, beside backward or not.",
+              (rate("sluice_encoding_seconds_total", "rank"), "rank {{rank}}")),
         panel("What the downlink owes", "none", "Sum of squares of what results still owe to the workers. Growing without end: the codec is too coarse.",
               (f"sluice_downlink_residual_energy{{{JOB}}}", "shard {{shard}}")),
         panel("Contributions that are in no mean", "percentunit", "Not finite, or their worker was out of data.",
@@ -95,13 +117,45 @@ DASHBOARDS = {
     ]),
     "workers": ("Sluice: workers", [
         panel("Step of each worker", "none", "", (f"sluice_worker_step{{{JOB}}}", "rank {{rank}}")),
-        panel("Behind the foremost", "none", "Steps; in sync at most one.",
+        panel("Behind the foremost", "none", "Steps, as heartbeats told them: in sync all are at the same one, and what shows is how old heartbeats are.",
               (f"scalar(max (sluice_worker_step{{{JOB}}})) - sluice_worker_step{{{JOB}}}", "rank {{rank}}")),
-        LOSS, LOST, WAIT,
+        LOSS, LOST, WAIT, PARTS,
+        panel("Loss, at the worker", "none", "Mean since its last report.", (f"sluice_train_loss{{{JOB}}}", "rank {{rank}}")),
+        panel("Step, at the worker", "none", "As of its last report, about a second ago.", (f"sluice_train_step{{{JOB}}}", "rank {{rank}}")),
+        panel("Epoch", "none", "From 0.", (f"max (sluice_train_epoch{{{JOB}}})", "epoch"), kind="stat"),
+        panel("Samples a second", "none", "", (rate("sluice_samples_total", "rank"), "rank {{rank}}")),
+        panel("Computing", "percentunit", "Share of each worker's time; the one that computes most holds up the others.",
+              (rate("sluice_step_seconds_total", "rank", 'part="compute"'), "rank {{rank}}")),
+        panel("Waiting for other workers", "percentunit", "Share of the time that all that a worker had to send was at the shards, and lay there.",
+              (rate("sluice_worker_waited_seconds_total", "rank"), "rank {{rank}}")),
+        panel("Exchange of a step", "s", "From a worker's first frame to its last result.",
+              (mean_of("sluice_exchange_duration_seconds", "rank"), "rank {{rank}}, mean"),
+              (f"histogram_quantile(0.95, {rate('sluice_exchange_duration_seconds_bucket', 'le')})", "all, 95 of 100")),
+        panel("Bytes a second, by worker", "Bps", "Messages of streams, without what gRPC and TCP add.",
+              (rate("sluice_worker_uplink_bytes_total", "rank"), "rank {{rank}} up"),
+              (rate("sluice_worker_downlink_bytes_total", "rank"), "rank {{rank}} down")),
+        panel("Compression ratio, by worker", "none", "Dense fp32 bytes over bytes of messages.",
+              (f"{rate('sluice_worker_uplink_uncompressed_bytes_total', 'rank')} / {rate('sluice_worker_uplink_bytes_total', 'rank')}", "rank {{rank}} up"),
+              (f"{rate('sluice_worker_downlink_uncompressed_bytes_total', 'rank')} / {rate('sluice_worker_downlink_bytes_total', 'rank')}", "rank {{rank}} down")),
+        panel("In flight", "bytes", "Frames sent that no shard has admitted yet; at most server.window_bytes for each shard.",
+              (f"sluice_in_flight_bytes{{{JOB}}}", "rank {{rank}}")),
+        panel("Bundles held back", "ops", "A gradient was not finite.", (rate("sluice_skipped_bundles_total", "rank"), "rank {{rank}}")),
+        panel("Cores used", "none", "Processor time of each process a second.", (rate("sluice_cpu_seconds_total", "rank", 'rank!=""'), "worker {{rank}}"),
+              (rate("sluice_cpu_seconds_total", "shard", 'shard!=""'), "shard {{shard}}")),
+        panel("Processor time of exchanges, by stage", "none", "Cores of a worker that are in each stage.",
+              (rate("sluice_worker_stage_seconds_total", "rank, stage"), "rank {{rank}} {{stage}}")),
         panel("Checkpoints", "none", "Step of the newest complete job checkpoint, and of the job.",
               (f"sluice_checkpoint_step{{{JOB}}}", "checkpoint"), (f"min (sluice_step{{{JOB}}})", "job")),
+        panel("Newest checkpoint given up", "none", "1: the newest attempt failed; the job goes on.", (f"sluice_checkpoint_given_up{{{JOB}}}", "given up"), kind="stat"),
+        panel("Parts of checkpoints", "none", "Of shards: written and failed, since they began.",
+              (f"sum by (result) (sluice_snapshots_total{{{JOB}}})", "{{result}}")),
+        panel("Size of a shard's part", "bytes", "", (f"sluice_snapshot_bytes{{{JOB}}}", "shard {{shard}}")),
+        panel("Time to write it", "s", "Beside training.", (f"sluice_snapshot_duration_seconds{{{JOB}}}", "shard {{shard}}")),
     ]),
 }
+
+
+STACK = {"stacking": {"mode": "normal", "group": "A"}, "fillOpacity": 60}
 
 
 def drawn(spec, number, x, y, width, height):
@@ -109,7 +163,7 @@ def drawn(spec, number, x, y, width, height):
         "id": number, "type": spec["kind"], "title": spec["title"], "description": spec["help"],
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
         "gridPos": {"x": x, "y": y, "w": width, "h": height},
-        "fieldConfig": {"defaults": {"unit": spec["unit"]}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": spec["unit"], **({"custom": STACK} if spec["stacked"] else {})}, "overrides": []},
         "targets": [{"refId": chr(ord("A") + i), "expr": query, "legendFormat": legend}
                     for i, (query, legend) in enumerate(spec["queries"])],
     }

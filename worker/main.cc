@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,14 +13,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/cores.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
-#include "base/mutex.h"
+#include "base/process_usage.h"
+#include "base/trace_file.h"
+#include "http/http_server.h"
 #include "job/file/job_file.h"
 #include "transport/transport.h"
 #include "transport/transport_flags.h"
+#include "worker/http/current_session.h"
+#include "worker/http/worker_pages.h"
 #include "worker/launch_environment.h"
 #include "worker/rpc/remote_session.h"
 #include "worker/signal_watch.h"
@@ -55,6 +61,10 @@ struct Flags {
   std::string coordinator = "127.0.0.1:7070";
   std::optional<uint32_t> rank;
   std::string report;
+  std::string metrics_listen;
+  bool metrics_tls = false;
+  uint64_t quality_every = 100;
+  std::string trace;
   std::string threads;
   bool supervised = false;
   bool quiet = false;
@@ -75,6 +85,22 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_option("--rank", flags->rank, "This worker's number, from 0")->type_name("R");
   app->add_option("--report", flags->report, "Write the run's figures here, as JSON")
+      ->type_name("FILE");
+  app->add_option("--metrics-listen", flags->metrics_listen,
+                  "Serve this worker's /metrics (docs/metrics.md), /livez, /readyz and /startupz "
+                  "here; port 0: any free one [none]")
+      ->type_name("HOST:PORT");
+  app->add_flag("--metrics-tls", flags->metrics_tls,
+                "Serve --metrics-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option("--quality-every", flags->quality_every,
+                  "With --metrics-listen: steps in which what compression loses is measured once "
+                  "on every chunk; 0: never")
+      ->type_name("STEPS")
+      ->capture_default_str();
+  app->add_option(
+         "--trace", flags->trace,
+         "Write here what this process does when, for ui.perfetto.dev (docs/traces.md); at "
+         "most 256 MiB")
       ->type_name("FILE");
   app->add_option("--threads", flags->threads,
                   "Threads inside LibTorch's operations. Bits of the result depend on it, so all "
@@ -128,24 +154,6 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   return exit_code;
 }
 
-// The session of now, for the thread that hears of signals.
-class CurrentSession {
- public:
-  Session* Replace(std::unique_ptr<Session> session) {
-    MutexLock lock(&mutex_);
-    session_ = std::move(session);
-    return session_.get();
-  }
-  void Abandon(absl::string_view reason) {
-    MutexLock lock(&mutex_);
-    if (session_ != nullptr) session_->Abandon(reason);
-  }
-
- private:
-  Mutex mutex_;
-  std::unique_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
-};
-
 // Trains to the end, through as many sessions as the job's rollbacks make of it.
 absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions session_options,
                                   CurrentSession* session, TrainOptions options,
@@ -173,30 +181,82 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
   }
 }
 
+// Null without --metrics-listen.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, const JobSpec& spec,
+                                                         uint32_t rank,
+                                                         const CurrentSession& session,
+                                                         const Logger& logger) {
+  if (flags.metrics_listen.empty()) return nullptr;
+  HttpOptions options{.listen = flags.metrics_listen};
+  if (flags.metrics_tls) {
+    if (flags.transport.tls_cert.empty()) {
+      return absl::InvalidArgumentError(
+          "--metrics-tls serves the certificate of --tls-cert and --tls-key: give them");
+    }
+    options.tls_cert = flags.transport.tls_cert;
+    options.tls_key = flags.transport.tls_key;
+  }
+  const std::function<WorkerView()> view = [&spec, rank, &session] {
+    return WorkerView{.job_name = spec.name,
+                      .software_version = SLUICE_VERSION,
+                      .rank = rank,
+                      .metrics_enabled = spec.metrics_enabled,
+                      .cpu_seconds = CpuSecondsOfThisProcess(),
+                      .figures = session.figures()};
+  };
+  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+      std::move(options), [view](const std::string& path) { return WorkerPage(path, view); });
+  if (server.ok()) logger.Info("metrics: ", (*server)->url(), "metrics");
+  return server;
+}
+
+// Null without --trace.
+absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const JobSpec& spec,
+                                                      uint32_t rank, const Clock* clock,
+                                                      const Logger& logger) {
+  if (flags.trace.empty()) return nullptr;
+  absl::StatusOr<std::unique_ptr<TraceFile>> trace =
+      TraceFile::Create({.path = flags.trace,
+                         .process = absl::StrCat("worker ", rank, " of ", spec.name),
+                         .number = rank,
+                         .clock = clock,
+                         .logger = logger});
+  if (trace.ok()) (*trace)->NameThread("training");
+  return trace;
+}
+
+// What flags, job file and environment say of this process.
+struct Place {
+  JobSpec spec;
+  uint32_t rank = 0;
+  int threads = 0;
+};
+
+absl::StatusOr<Place> FindPlace(const Flags& flags) {
+  const auto environment = [](const char* name) { return std::getenv(name); };
+  absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
+  if (!spec.ok()) return spec.status();
+  const absl::StatusOr<uint32_t> rank = FindRank(flags.rank, *spec, environment);
+  if (!rank.ok()) return rank.status();
+  const absl::StatusOr<int> threads = FindThreads(flags.threads, AvailableCores(), environment);
+  if (!threads.ok()) return threads.status();
+  return Place{*std::move(spec), *rank, *threads};
+}
+
 int Run(const Flags& flags) {
-  const absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
-  if (!spec.ok()) {
-    Logger("worker").Error(spec.status().message());
+  const absl::StatusOr<Place> place = FindPlace(flags);
+  if (!place.ok()) {
+    Logger("worker").Error(place.status().message());
     return kExitUsage;
   }
-  const absl::StatusOr<uint32_t> rank =
-      FindRank(flags.rank, *spec, [](const char* name) { return std::getenv(name); });
-  if (!rank.ok()) {
-    Logger("worker").Error(rank.status().message());
-    return kExitUsage;
-  }
-  const absl::StatusOr<int> threads = FindThreads(
-      flags.threads, AvailableCores(), [](const char* name) { return std::getenv(name); });
-  if (!threads.ok()) {
-    Logger("worker").Error(threads.status().message());
-    return kExitUsage;
-  }
-  const Logger logger(absl::StrCat("worker-", *rank),
+  const JobSpec& spec = place->spec;
+  const uint32_t rank = place->rank;
+  const Logger logger(absl::StrCat("worker-", rank),
                       flags.quiet ? LogLevel::kWarning : LogLevel::kInfo);
-  if (*rank == 0) {
-    for (const std::string& warning : JobWarnings(*spec)) logger.Warning(warning);
+  if (rank == 0) {
+    for (const std::string& warning : JobWarnings(spec)) logger.Warning(warning);
   }
-  RemoteSessionOptions session_options = OptionsFromJob(*spec, flags.coordinator, *rank);
+  RemoteSessionOptions session_options = OptionsFromJob(spec, flags.coordinator, rank);
   session_options.logger = logger;
   absl::StatusOr<std::shared_ptr<const Transport>> transport =
       Transport::Open(flags.transport, logger);
@@ -207,19 +267,35 @@ int Run(const Flags& flags) {
   session_options.transport = *std::move(transport);
   const std::string warning = session_options.transport->WarningFor(flags.coordinator);
   if (!warning.empty()) logger.Warning(warning);
+  const SteadyClock clock;
+  const absl::StatusOr<std::unique_ptr<TraceFile>> trace =
+      BeginTrace(flags, spec, rank, &clock, logger);
+  if (!trace.ok()) {
+    logger.Error(trace.status().message());
+    return kExitUsage;
+  }
+  session_options.trace = trace->get();
+  session_options.clock = &clock;
   CurrentSession session;
+  const absl::StatusOr<std::unique_ptr<HttpServer>> metrics =
+      ServeMetrics(flags, spec, rank, session, logger);
+  if (!metrics.ok()) {
+    logger.Error(metrics.status().message());
+    return absl::IsInvalidArgument(metrics.status()) ? kExitUsage : kExitFailure;
+  }
+  if (*metrics != nullptr) session_options.quality_every = flags.quality_every;
   std::atomic<bool> stop = false;
   TrainOptions options;
-  options.threads = *threads;
+  options.threads = place->threads;
   options.stop = &stop;
   options.on_trained = [&](const TrainReport& trained) {
     if (flags.report.empty()) return;
     // Written again at the end; if that fails too, it is told then.
-    (void)WriteReport(flags.report, SuccessJson(*spec, *rank, trained));
+    (void)WriteReport(flags.report, SuccessJson(spec, rank, trained));
   };
   SignalWatch watch(
       [&](int signal) {
-        if (flags.supervised && spec->checkpoint.enabled()) {
+        if (flags.supervised && spec.checkpoint.enabled()) {
           logger.Info("stopped by signal ", signal, "; the job waits for this rank's next process");
           std::_Exit(kExitBySignal + signal);
         }
@@ -229,8 +305,8 @@ int Run(const Flags& flags) {
       },
       kStopGrace);
   const absl::StatusOr<TrainReport> report =
-      Train(*spec, std::move(session_options), &session, options, logger);
-  return Conclude(*spec, *rank, flags, report, watch.received(), logger);
+      Train(spec, std::move(session_options), &session, options, logger);
+  return Conclude(spec, rank, flags, report, watch.received(), logger);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "server/core/job_report.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
+#include "server/core/snapshot_stats.h"
 
 namespace sluice {
 
@@ -22,8 +23,10 @@ struct HttpView {
   ShardStats stats{};
   double residual_energy = 0;
   StageSeconds stages{};
-  std::optional<JobStatus> job{};     // On the coordinator only.
-  std::optional<JobReport> report{};  // Likewise.
+  double cpu_seconds = 0;
+  std::optional<SnapshotStats> snapshots{};  // In jobs with checkpoints only.
+  std::optional<JobStatus> job{};            // On the coordinator only.
+  std::optional<JobReport> report{};         // Likewise.
 };
 
 }  // namespace sluice

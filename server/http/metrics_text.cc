@@ -1,55 +1,17 @@
 #include "server/http/metrics_text.h"
 
-#include <prometheus/metric_family.h>
-#include <prometheus/text_serializer.h>
-
 #include <algorithm>
-#include <array>
-#include <limits>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "http/metric_families.h"
 
 namespace sluice {
 namespace {
 
-using Labels = std::vector<prometheus::ClientMetric::Label>;
+// So many workers have series of their own here; each has all of them on its own port.
+constexpr size_t kRanksMax = 64;
 
-// Collects families whose samples all carry the job and the shard.
-class Families {
- public:
-  explicit Families(const HttpView& view)
-      : common_{{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}} {}
-
-  void Start(const char* name, const char* help, prometheus::MetricType type) {
-    families_.push_back({.name = name, .help = help, .type = type, .metric = {}});
-  }
-  prometheus::ClientMetric& AddSample(Labels labels = {}) {
-    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
-    metric.label = common_;
-    metric.label.insert(metric.label.end(), labels.begin(), labels.end());
-    return metric;
-  }
-  void Counter(const char* name, const char* help, uint64_t value) {
-    Start(name, help, prometheus::MetricType::Counter);
-    AddSample().counter.value = static_cast<double>(value);
-  }
-  void Gauge(const char* name, const char* help, double value) {
-    Start(name, help, prometheus::MetricType::Gauge);
-    AddSample().gauge.value = value;
-  }
-  void AddCounter(Labels labels, uint64_t value) {
-    AddSample(std::move(labels)).counter.value = static_cast<double>(value);
-  }
-  std::string Text() const { return prometheus::TextSerializer().Serialize(families_); }
-
- private:
-  const Labels common_;
-  std::vector<prometheus::MetricFamily> families_;
-};
-
-void AddTraffic(const ShardStats& stats, Families* out) {
+void AddTraffic(const ShardStats& stats, MetricFamilies* out) {
   out->Counter("sluice_uplink_bytes_total", "Bytes of frames admitted.", stats.bytes_in);
   out->Counter("sluice_uplink_uncompressed_bytes_total",
                "What those would have been in dense fp32.", stats.dense_bytes_in);
@@ -58,7 +20,7 @@ void AddTraffic(const ShardStats& stats, Families* out) {
                "What those would have been in dense fp32.", stats.dense_bytes_out);
 }
 
-void AddSteps(const ShardStats& stats, Families* out) {
+void AddSteps(const ShardStats& stats, MetricFamilies* out) {
   out->Counter("sluice_contributions_total", "Contributions admitted, skips included.",
                stats.contributions);
   out->Counter("sluice_skipped_contributions_total",
@@ -66,10 +28,10 @@ void AddSteps(const ShardStats& stats, Families* out) {
                stats.skipped_contributions);
   out->Counter("sluice_repeats_total", "Contributions that were sent again.", stats.repeats);
   out->Counter("sluice_bundles_closed_total", "Bundles closed.", stats.bundles_closed);
-  out->Start("sluice_empty_bundles_total", "Bundles that closed without a result, by cause.",
-             prometheus::MetricType::Counter);
-  out->AddCounter({{"reason", "skipped"}}, stats.empty_bundles - stats.overflowed_bundles);
-  out->AddCounter({{"reason", "overflow"}}, stats.overflowed_bundles);
+  out->StartCounter("sluice_empty_bundles_total",
+                    "Bundles that closed without a result, by cause.");
+  out->Add({{"reason", "skipped"}}, stats.empty_bundles - stats.overflowed_bundles);
+  out->Add({{"reason", "overflow"}}, stats.overflowed_bundles);
   out->Counter("sluice_quorum_bundles_total",
                "Bundles that closed without some worker (jobs with a quorum).",
                stats.quorum_bundles);
@@ -77,47 +39,30 @@ void AddSteps(const ShardStats& stats, Families* out) {
                "Contributions that came after their bundle had closed without them, and are in a "
                "later step (jobs with a quorum).",
                stats.late_contributions);
-  out->Start("sluice_contributions_refused_total", "Requests that were not admitted, by answer.",
-             prometheus::MetricType::Counter);
-  out->AddCounter({{"reason", "invalid"}}, stats.refused_invalid);
-  out->AddCounter({{"reason", "fenced"}}, stats.refused_fenced);
-  out->AddCounter({{"reason", "busy"}}, stats.refused_busy);
-  out->AddCounter({{"reason", "need"}}, stats.asked_for_payload);
+  out->StartCounter("sluice_contributions_refused_total",
+                    "Requests that were not admitted, by answer.");
+  out->Add({{"reason", "invalid"}}, stats.refused_invalid);
+  out->Add({{"reason", "fenced"}}, stats.refused_fenced);
+  out->Add({{"reason", "busy"}}, stats.refused_busy);
+  out->Add({{"reason", "need"}}, stats.asked_for_payload);
   out->Gauge("sluice_step", "Highest step of which every bundle is closed.",
              static_cast<double>(stats.highest_closed_step));
 }
 
-template <size_t kBounds>
-void FillHistogram(const std::array<uint64_t, kBounds + 1>& counts,
-                   const std::array<double, kBounds>& bounds, double sum,
-                   prometheus::ClientMetric::Histogram* histogram) {
-  uint64_t count = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    count += counts[i];
-    const double bound = i < kBounds ? bounds[i] : std::numeric_limits<double>::infinity();
-    histogram->bucket.push_back({.cumulative_count = count, .upper_bound = bound});
-  }
-  histogram->sample_count = count;
-  histogram->sample_sum = sum;
-}
-
-void AddWaiting(const ShardStats& stats, Families* out) {
-  out->Start("sluice_aggregation_wait_seconds",
-             "From a bundle's first contribution to its last, of bundles that closed; in async and "
-             "ssp from a contribution to its result.",
-             prometheus::MetricType::Histogram);
-  FillHistogram(stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds,
-                &out->AddSample().histogram);
+void AddWaiting(const ShardStats& stats, MetricFamilies* out) {
+  out->Histogram("sluice_aggregation_wait_seconds",
+                 "From a bundle's first contribution to its last, of bundles that closed; in async "
+                 "and ssp from a contribution to its result.",
+                 stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds);
 }
 
 // Of modes in which workers do not wait for each other.
-void AddStaleness(const ShardStats& stats, Families* out) {
-  out->Start("sluice_staleness_steps",
-             "Updates of a bundle between the parameters that a contribution was made on and its "
-             "own.",
-             prometheus::MetricType::Histogram);
-  FillHistogram(stats.staleness_counts, kStalenessBounds,
-                static_cast<double>(stats.staleness_total), &out->AddSample().histogram);
+void AddStaleness(const ShardStats& stats, MetricFamilies* out) {
+  out->Histogram("sluice_staleness_steps",
+                 "Updates of a bundle between the parameters that a contribution was made on and "
+                 "its own.",
+                 stats.staleness_counts, kStalenessBounds,
+                 static_cast<double>(stats.staleness_total));
   out->Counter("sluice_publications_total", "Times that a bundle's updates were published.",
                stats.publications);
   out->Counter("sluice_exact_results_total",
@@ -126,38 +71,40 @@ void AddStaleness(const ShardStats& stats, Families* out) {
                stats.exact_results);
 }
 
-void AddStages(const StageSeconds& seconds, Families* out) {
-  out->Start("sluice_stage_seconds_total",
-             "Processor time of this server by stage of exchanges; gRPC and most of the kernel's "
-             "is in none.",
-             prometheus::MetricType::Counter);
+void AddStages(const StageSeconds& seconds, MetricFamilies* out) {
+  out->StartCounter("sluice_stage_seconds_total",
+                    "Processor time of this process by stage of exchanges; gRPC and most of the "
+                    "kernel's is in none.");
   for (const Stage stage : kServerStages) {
-    out->AddSample({{"stage", std::string(ToString(stage))}}).counter.value =
-        seconds[static_cast<size_t>(stage)];
+    out->Add({{"stage", std::string(ToString(stage))}}, seconds[static_cast<size_t>(stage)]);
   }
 }
 
-void AddMembers(const JobStatus& job, Families* out) {
-  out->Start("sluice_job_phase", "1 for the phase the job is in.", prometheus::MetricType::Gauge);
+void AddMembers(const JobStatus& job, MetricFamilies* out) {
+  out->StartGauge("sluice_job_phase", "1 for the phase the job is in.");
   std::vector<JobPhase> phases = {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
                                   JobPhase::kFailed};
   if (job.has_checkpoints) phases.push_back(JobPhase::kRecovering);
   for (const JobPhase phase : phases) {
-    out->AddSample({{"phase", std::string(ToString(phase))}}).gauge.value = phase == job.phase;
+    out->Add({{"phase", std::string(ToString(phase))}}, phase == job.phase);
   }
-  out->Start("sluice_worker_step", "Step that a worker is at.", prometheus::MetricType::Gauge);
-  for (const MemberStatus& member : job.members) {
-    out->AddSample({{"rank", absl::StrCat(member.rank)}}).gauge.value =
-        static_cast<double>(member.progress.step);
-  }
-  out->Start("sluice_worker_loss", "Loss that a worker reported last.",
-             prometheus::MetricType::Gauge);
-  for (const MemberStatus& member : job.members) {
-    out->AddSample({{"rank", absl::StrCat(member.rank)}}).gauge.value = member.progress.loss;
-  }
+  out->StartGauge("sluice_members", "Workers by what is known of them.");
+  const auto count = [&](const char* state, auto is) {
+    out->Add({{"state", state}},
+             static_cast<double>(std::count_if(job.members.begin(), job.members.end(), is)));
+  };
+  using Member = MemberStatus;
+  count("awaited", [](const Member& member) { return !member.joined; });
+  count("here", [](const Member& member) { return member.joined && !member.left && !member.lost; });
+  count("left", [](const Member& member) { return member.joined && member.left; });
+  count("lost", [](const Member& member) { return member.joined && !member.left && member.lost; });
+  out->Gauge("sluice_generation", "Raised by each change of who takes part.", job.generation);
+  out->Counter("sluice_lost_workers_total",
+               "Workers that the job went on without since this coordinator started (elastic).",
+               static_cast<double>(job.lost_workers));
 }
 
-void AddPlans(const JobCodecs& codecs, Families* out) {
+void AddPlans(const JobCodecs& codecs, MetricFamilies* out) {
   out->Counter("sluice_plans_total",
                "Compression plans made since this coordinator started, that of its start included.",
                codecs.plans_made);
@@ -165,13 +112,33 @@ void AddPlans(const JobCodecs& codecs, Families* out) {
              codecs.plans.empty() ? 0 : static_cast<double>(codecs.plans.back().id));
 }
 
-void AddSurvival(const JobStatus& job, Families* out) {
+// Of each of the first ranks.
+void AddRanks(const JobStatus& job, MetricFamilies* out) {
+  const auto each = [&](auto value_of) {
+    for (size_t i = 0; i < std::min(job.members.size(), kRanksMax); ++i) {
+      const MemberStatus& member = job.members[i];
+      out->Add({{"rank", absl::StrCat(member.rank)}}, static_cast<double>(value_of(member)));
+    }
+  };
+  out->StartGauge("sluice_worker_step", "Step that a worker is at.");
+  each([](const MemberStatus& member) { return member.progress.step; });
+  out->StartGauge("sluice_worker_loss", "Loss that a worker reported last.");
+  each([](const MemberStatus& member) { return member.progress.loss; });
+  out->StartCounter("sluice_worker_waited_seconds_total",
+                    "Time that what a worker sent lay at the shards until it was answered.");
+  each([](const MemberStatus& member) { return member.waited_seconds; });
+}
+
+void AddSurvival(const JobStatus& job, MetricFamilies* out) {
   out->Gauge("sluice_checkpoint_step", "Step of the newest complete job checkpoint; 0: none.",
              static_cast<double>(job.checkpoint_step));
   if (job.checkpoint_age.has_value()) {
     out->Gauge("sluice_checkpoint_age_seconds", "Since the newest job checkpoint became complete.",
                absl::ToDoubleSeconds(*job.checkpoint_age));
   }
+  out->Gauge("sluice_checkpoint_given_up",
+             "1 while the newest attempt at a job checkpoint was given up.",
+             job.checkpoint_trouble.empty() ? 0 : 1);
   out->Gauge("sluice_term", "Raised by each rollback.", job.term);
   out->Counter("sluice_rollbacks_total",
                "Times the job went back to a checkpoint since this coordinator started.",
@@ -179,28 +146,39 @@ void AddSurvival(const JobStatus& job, Families* out) {
   out->Counter("sluice_repairs_total",
                "Processes brought back without a rollback since this coordinator started.",
                job.repairs);
-  out->Start("sluice_recovery_class",
-             "1 for what the next loss would mean: replay (repaired in place) or rollback.",
-             prometheus::MetricType::Gauge);
+  out->StartGauge("sluice_recovery_class",
+                  "1 for what the next loss would mean: replay (repaired in place) or rollback.");
   for (const RecoveryClass recovery : {RecoveryClass::kReplay, RecoveryClass::kRollback}) {
-    out->AddSample({{"class", std::string(ToString(recovery))}}).gauge.value =
-        recovery == job.recovery_class;
+    out->Add({{"class", std::string(ToString(recovery))}}, recovery == job.recovery_class);
   }
-  const auto is_lost = [](const auto& who) { return who.lost; };
-  out->Start("sluice_lost", "Processes whose lease is over and that the job waits for.",
-             prometheus::MetricType::Gauge);
-  out->AddSample({{"kind", "worker"}}).gauge.value =
-      static_cast<double>(std::count_if(job.members.begin(), job.members.end(), is_lost));
-  out->AddSample({{"kind", "shard"}}).gauge.value =
-      static_cast<double>(std::count_if(job.shards.begin(), job.shards.end(), is_lost));
+  const auto count_lost = [](const auto& all) {
+    return static_cast<double>(
+        std::count_if(all.begin(), all.end(), [](const auto& who) { return who.lost; }));
+  };
+  out->StartGauge("sluice_lost", "Processes whose lease is over and that the job waits for.");
+  out->Add({{"kind", "worker"}}, count_lost(job.members));
+  out->Add({{"kind", "shard"}}, count_lost(job.shards));
+}
+
+// Of this shard's parts of job checkpoints.
+void AddSnapshots(const SnapshotStats& stats, MetricFamilies* out) {
+  out->StartCounter("sluice_snapshots_total", "This shard's parts of checkpoints, by result.");
+  out->Add({{"result", "written"}}, static_cast<double>(stats.written));
+  out->Add({{"result", "failed"}}, static_cast<double>(stats.failed));
+  if (stats.written == 0) return;
+  out->Gauge("sluice_snapshot_bytes", "Of the last part that was written.",
+             static_cast<double>(stats.last_bytes));
+  out->Gauge("sluice_snapshot_duration_seconds", "That writing it took, beside training.",
+             stats.last_seconds);
 }
 
 }  // namespace
 
 std::string MetricsText(const HttpView& view) {
-  Families out(view);
-  out.Start("sluice_build_info", "1; the version is a label.", prometheus::MetricType::Gauge);
-  out.AddSample({{"version", view.software_version}}).gauge.value = 1;
+  MetricFamilies out({{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}});
+  out.StartGauge("sluice_build_info", "1; the version is a label.");
+  out.Add({{"version", view.software_version}}, 1);
+  out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
   out.Gauge("sluice_ready", "1 once the shard has its part of the job.", view.ready ? 1 : 0);
   out.Gauge("sluice_elements", "Parameters that live on this shard.",
             static_cast<double>(view.stats.elements));
@@ -220,8 +198,10 @@ std::string MetricsText(const HttpView& view) {
             static_cast<double>(view.stats.log_limit));
   out.Gauge("sluice_results_from", "The step from which on all results are kept; 0: none are.",
             static_cast<double>(view.stats.results_from));
+  if (view.snapshots.has_value()) AddSnapshots(*view.snapshots, &out);
   if (view.job.has_value()) AddMembers(*view.job, &out);
   if (view.job.has_value()) AddPlans(view.job->codecs, &out);
+  if (view.job.has_value()) AddRanks(*view.job, &out);
   if (view.job.has_value() && view.job->has_checkpoints) AddSurvival(*view.job, &out);
   return out.Text();
 }

@@ -31,6 +31,8 @@ class ExchangeCall final : public ExchangeOutput {
                           message_bytes_max_)});
       return;
     }
+    TraceFile* const trace = host_->trace();
+    const absl::Time came = trace == nullptr ? absl::Time() : trace->Now();
     StageSpan span(host_->stages(), Stage::kReceive);
     v1::ExchangeRequest request;
     const grpc::Status parsed =
@@ -46,6 +48,10 @@ class ExchangeCall final : public ExchangeOutput {
       return;
     }
     sender_ = exchange->sender;
+    if (trace != nullptr) {
+      trace->Span("receive", came, trace->Now(),
+                  {.step = exchange->step, .bundle = exchange->bundle});
+    }
     span.Next(Stage::kSum);
     host_->Handle(id_, *std::move(exchange));
   }

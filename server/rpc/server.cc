@@ -144,7 +144,8 @@ class GrpcServer final : public Server {
                .on_plan =
                    [this](const CompressionPlan& plan) {
                      if (coordinator_ != nullptr) coordinator_->PlanMade(plan);
-                   }},
+                   },
+               .trace = options_.trace},
               clock, logger_),
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {
@@ -175,6 +176,7 @@ class GrpcServer final : public Server {
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
   StageSeconds Stages() const override { return host_.stages().Seconds(); }
+  std::optional<SnapshotStats> Snapshots() const override { return host_.Snapshots(); }
   std::optional<JobStatus> Status() const override {
     if (coordinator_ == nullptr) return std::nullopt;
     return coordinator_->Status();

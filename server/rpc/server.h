@@ -10,11 +10,13 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace_file.h"
 #include "job/job_spec.h"
 #include "job/stage_times.h"
 #include "server/core/job_report.h"
 #include "server/core/job_status.h"
 #include "server/core/shard_stats.h"
+#include "server/core/snapshot_stats.h"
 #include "transport/transport.h"
 
 namespace sluice {
@@ -37,6 +39,7 @@ struct ServerOptions {
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.
+  TraceFile* trace = nullptr;       // Not owned; null: no trace is written.
   // Of shard 0 that was started again after the end: for workers that have not heard of it.
   absl::Duration finished_patience = absl::Seconds(10);
 };
@@ -65,9 +68,10 @@ class Server {
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;
   virtual double ResidualEnergy() const = 0;
-  virtual StageSeconds Stages() const = 0;              // Processor time since Start.
-  virtual std::optional<JobStatus> Status() const = 0;  // Shard 0 only.
-  virtual std::optional<JobReport> Report() const = 0;  // Likewise.
+  virtual StageSeconds Stages() const = 0;                     // Processor time since Start.
+  virtual std::optional<SnapshotStats> Snapshots() const = 0;  // Of jobs with checkpoints only.
+  virtual std::optional<JobStatus> Status() const = 0;         // Shard 0 only.
+  virtual std::optional<JobReport> Report() const = 0;         // Likewise.
 };
 
 }  // namespace sluice

@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t kNotStartedRetryMs = 100;
 constexpr absl::Duration kIdle = absl::Seconds(1);  // Of the ticker; it is woken when it is needed.
 
+double EncodeSeconds(const StageTimes& stages) {
+  return stages.Seconds()[static_cast<size_t>(Stage::kEncode)];
+}
+
 }  // namespace
 
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
@@ -356,7 +360,11 @@ void ShardHost::Handle(StreamId stream, Exchange exchange) {
     if (!exchange.keys_only) {
       waits_.Arrived(exchange.sender.rank, exchange.step, exchange.bundle, now);
     }
-    Deliver(shard_->Handle(stream, std::move(exchange), now));
+    const TraceTags tags{.step = exchange.step, .bundle = exchange.bundle};
+    const double encoded = options_.trace == nullptr ? 0 : EncodeSeconds(stages_);
+    const std::vector<ShardEffect> effects = shard_->Handle(stream, std::move(exchange), now);
+    if (options_.trace != nullptr) TraceHandled(tags, now, EncodeSeconds(stages_) - encoded);
+    Deliver(effects);
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
@@ -405,6 +413,7 @@ void ShardHost::NoteAnswer(const Reply& reply) {
   if (rank == ranks_.end() || reply.answer->outcome == Outcome::kPending) return;
   const ExchangeAnswer& answer = *reply.answer;
   if (answer.outcome == Outcome::kResult) {
+    if (options_.trace != nullptr) TraceResult(answer);
     waits_.Answered(rank->second, answer.step, answer.bundle, clock_->Now());
   } else {
     waits_.Refused(rank->second, answer.step, answer.bundle);
@@ -413,6 +422,7 @@ void ShardHost::NoteAnswer(const Reply& reply) {
 
 void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   if (effects.empty()) return;
+  const absl::Time begin = options_.trace == nullptr ? absl::Time() : clock_->Now();
   const StageSpan sending(&stages_, Stage::kSend);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
@@ -435,6 +445,7 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   }
   last_answer_.reset();
   last_bytes_.reset();
+  if (options_.trace != nullptr) options_.trace->Span("send", begin, clock_->Now());
 }
 
 void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer) {
@@ -466,6 +477,11 @@ ShardStats ShardHost::Stats() const {
 double ShardHost::ResidualEnergy() const {
   MutexLock lock(&mutex_);
   return shard_ == nullptr ? 0 : shard_->ResidualEnergy();
+}
+
+std::optional<SnapshotStats> ShardHost::Snapshots() const {
+  if (writer_ == nullptr) return std::nullopt;
+  return writer_->stats();
 }
 
 ShardHealthReport ShardHost::Health() const {

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/trace_file.h"
 #include "job/job_spec.h"
 #include "job/stage_times.h"
 #include "server/core/coordinator.h"
@@ -39,6 +40,7 @@ class ShardHost {
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
     std::function<void(const CompressionPlan&)> on_plan{};
+    TraceFile* trace = nullptr;  // Null: none is written.
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -97,11 +99,14 @@ class ShardHost {
   Work work() const;
   ShardStats Stats() const;
   double ResidualEnergy() const;
+  std::optional<SnapshotStats> Snapshots() const;  // None: a job without checkpoints.
   ShardHealthReport Health() const;
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
   StageTimes* stages() { return &stages_; }
   const StageTimes& stages() const { return stages_; }
   uint64_t server_incarnation() const { return options_.server_incarnation; }
+  // Likewise; null: none is written.
+  TraceFile* trace() const { return options_.trace; }
 
  private:
   void RunTicks();
@@ -121,6 +126,10 @@ class ShardHost {
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Only where there is a trace. `encoding`: processor seconds of this call.
+  void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TraceResult(const ExchangeAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -142,6 +151,9 @@ class ShardHost {
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
+  // For traces: when the first contribution of a step's bundle came; of those that are open.
+  std::map<std::pair<uint64_t, uint32_t>, absl::Time> first_arrivals_ ABSL_GUARDED_BY(mutex_);
+  absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // When the last contribution came.
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);

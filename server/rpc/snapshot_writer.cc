@@ -40,6 +40,11 @@ void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
                    "faster disk"));
 }
 
+SnapshotStats SnapshotWriter::stats() const {
+  MutexLock lock(&mutex_);
+  return stats_;
+}
+
 void SnapshotWriter::Run() {
   for (;;) {
     std::shared_ptr<const ShardSnapshot> snapshot;
@@ -56,7 +61,7 @@ void SnapshotWriter::Run() {
   }
 }
 
-CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) const {
+CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) {
   const absl::Time begin = clock_->Now();
   const ShardSnapshot identity{.job_uid = snapshot->job_uid,
                                .term = snapshot->term,
@@ -70,13 +75,22 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
   absl::StatusOr<CheckpointPart> part = WritePart(
       dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term), bytes);
   if (!part.ok()) return Failed(identity, part.status().message());
+  const absl::Duration took = clock_->Now() - begin;
   logger_.Info("wrote ", part->name, " of the checkpoint after step ", part->step, ": ",
                part->bytes, " bytes in ",
-               absl::FormatDuration(absl::Trunc(clock_->Now() - begin, absl::Milliseconds(1))));
+               absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1))));
+  MutexLock lock(&mutex_);
+  ++stats_.written;
+  stats_.last_bytes = part->bytes;
+  stats_.last_seconds = absl::ToDoubleSeconds(took);
   return *std::move(part);
 }
 
-CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::string_view why) const {
+CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::string_view why) {
+  {
+    MutexLock lock(&mutex_);
+    ++stats_.failed;
+  }
   logger_.Warning("no part of the checkpoint after step ", snapshot.step, ": ", why);
   return {.term = snapshot.term,
           .step = snapshot.step,

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/snapshot.h"
+#include "server/core/snapshot_stats.h"
 
 namespace sluice {
 
@@ -27,20 +28,23 @@ class SnapshotWriter {
   // Does not wait. While one is being written, the next counts as failed.
   void Write(std::shared_ptr<const ShardSnapshot> snapshot);
 
+  SnapshotStats stats() const;
+
  private:
   void Run();
-  CheckpointPart WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) const;
-  CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why) const;
+  CheckpointPart WriteOne(std::shared_ptr<const ShardSnapshot> snapshot);
+  CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why);
 
   const std::string dir_;
   const Listener listener_;
   const Clock* const clock_;
   const Logger logger_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   std::shared_ptr<const ShardSnapshot> waiting_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SnapshotStats stats_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -66,6 +66,19 @@ TEST(LaunchPlanTest, LogsGoOnIfAsked) {
   EXPECT_TRUE(MakeLaunchPlan(options).workers[1].append_log);
 }
 
+TEST(LaunchPlanTest, MetricsOfAllOnlyIfAsked) {
+  LaunchOptions options = TwoByTwo();
+  const LaunchPlan without = MakeLaunchPlan(options);
+  EXPECT_THAT(without.shards[1].command, IsSupersetOf({"--http-listen", "off"}));
+  EXPECT_THAT(without.workers[0].command, Not(Contains("--metrics-listen")));
+  options.metrics_port = 9100;
+  const LaunchPlan plan = MakeLaunchPlan(options);
+  EXPECT_THAT(plan.shards[0].command, Contains(options.http_listen));
+  EXPECT_THAT(plan.shards[1].command, IsSupersetOf({"--http-listen", "127.0.0.1:9101"}));
+  EXPECT_THAT(plan.workers[0].command, IsSupersetOf({"--metrics-listen", "127.0.0.1:9102"}));
+  EXPECT_THAT(plan.workers[1].command, IsSupersetOf({"--metrics-listen", "127.0.0.1:9103"}));
+}
+
 TEST(LaunchPlanTest, ThreadsOnlyIfAsked) {
   LaunchOptions options = TwoByTwo();
   EXPECT_THAT(MakeLaunchPlan(options).workers[0].command, Not(Contains("--threads")));

@@ -19,8 +19,8 @@ def in_code():
     """Name to whether it is a histogram."""
     names = {}
     for path in sorted((ROOT / "server").rglob("*.cc")) + sorted((ROOT / "worker").rglob("*.cc")):
-        for name, rest in re.findall(rf'(?:Start|Gauge|Counter)\("({NAME})"(.*?)\);\n', path.read_text(), re.S):
-            names[name] = "MetricType::Histogram" in rest
+        for kind, name in re.findall(rf'(Gauge|Counter|Histogram|count)\("({NAME})"', path.read_text()):
+            names[name] = kind == "Histogram"
     return names
 
 

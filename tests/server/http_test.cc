@@ -1,27 +1,17 @@
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <httplib.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 
-#include "absl/strings/str_cat.h"
-#include "server/http/http_server.h"
 #include "server/http/metrics_text.h"
+#include "server/http/server_pages.h"
 #include "server/http/status_json.h"
 #include "server/http/status_page.h"
-#include "tests/temporary_folder.h"
-#include "tests/transport/certificates.h"
 
 namespace sluice {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -44,25 +34,6 @@ HttpView ExampleView() {
   view.job->members[0].progress.bytes_up = 10;
   view.job->members[0].progress.dense_bytes_up = 1000;
   return view;
-}
-
-std::string Get(int port, const std::string& path) {
-  const int socket_fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(socket_fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const std::string request = absl::StrCat("GET ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
-  EXPECT_EQ(::write(socket_fd, request.data(), request.size()),
-            static_cast<ssize_t>(request.size()));
-  std::string response;
-  char buffer[4096];
-  for (ssize_t got; (got = ::read(socket_fd, buffer, sizeof(buffer))) > 0;) {
-    response.append(buffer, static_cast<size_t>(got));
-  }
-  ::close(socket_fd);
-  return response;
 }
 
 TEST(MetricsText, TellsStalenessWhereWorkersDoNotWait) {
@@ -100,6 +71,43 @@ TEST(MetricsText, NamesCarryJobAndShard) {
   EXPECT_THAT(text, Not(HasSubstr("stage=\"apply\"")));
 }
 
+TEST(MetricsText, TellsMembersByStateAndRanksUpToALimit) {
+  HttpView view = ExampleView();
+  view.job->members.resize(100);
+  view.job->members[1] = {
+      .rank = 1, .host = "", .joined = true, .lost = true, .waited_seconds = 2.5};
+  view.job->members[2] = {.rank = 2, .host = "", .joined = true, .left = true};
+  for (uint32_t rank = 3; rank < 100; ++rank) view.job->members[rank].rank = rank;
+  view.job->generation = 5;
+  view.job->lost_workers = 3;
+  view.cpu_seconds = 12.5;
+  const std::string text = MetricsText(view);
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("sluice_members" + labels + ",state=\"awaited\"} 97"));
+  EXPECT_THAT(text, HasSubstr("sluice_members" + labels + ",state=\"here\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_members" + labels + ",state=\"lost\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_members" + labels + ",state=\"left\"} 1"));
+  EXPECT_THAT(text, HasSubstr("sluice_generation" + labels + "} 5"));
+  EXPECT_THAT(text, HasSubstr("sluice_lost_workers_total" + labels + "} 3"));
+  EXPECT_THAT(text, HasSubstr("sluice_cpu_seconds_total" + labels + "} 12.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_worker_waited_seconds_total" + labels + ",rank=\"1\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_worker_step" + labels + ",rank=\"63\"}"));
+  EXPECT_THAT(text, Not(HasSubstr("rank=\"64\"")));
+}
+
+TEST(MetricsText, TellsWhatBecameOfSnapshots) {
+  HttpView view = ExampleView();
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("sluice_snapshot")));
+  view.snapshots = SnapshotStats{.failed = 1};
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(MetricsText(view),
+              HasSubstr("sluice_snapshots_total" + labels + ",result=\"failed\"} 1"));
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("sluice_snapshot_bytes")));
+  view.snapshots = SnapshotStats{.written = 2, .last_bytes = 4096, .last_seconds = 0.5};
+  EXPECT_THAT(MetricsText(view), HasSubstr("sluice_snapshot_bytes" + labels + "} 4096"));
+  EXPECT_THAT(MetricsText(view), HasSubstr("sluice_snapshot_duration_seconds" + labels + "} 0.5"));
+}
+
 HttpView ViewWithCheckpoints() {
   HttpView view = ExampleView();
   view.job->has_checkpoints = true;
@@ -122,6 +130,7 @@ TEST(MetricsText, SurvivalIsShownOfJobsWithCheckpointsOnly) {
   const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
   EXPECT_THAT(text, HasSubstr("sluice_checkpoint_step" + labels + "} 1000"));
   EXPECT_THAT(text, HasSubstr("sluice_checkpoint_age_seconds" + labels + "} 61.5"));
+  EXPECT_THAT(text, HasSubstr("sluice_checkpoint_given_up" + labels + "} 0"));
   EXPECT_THAT(text, HasSubstr("sluice_term" + labels + "} 3"));
   EXPECT_THAT(text, HasSubstr("sluice_rollbacks_total" + labels + "} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_job_phase" + labels + ",phase=\"recovering\"} 1"));
@@ -233,90 +242,38 @@ TEST(StatusPage, IsOneFileThatTakesNothingFromElsewhere) {
   }
 }
 
-TEST(HttpServer, AnswersItsPaths) {
+TEST(ServerPage, IsOfItsPaths) {
   HttpView view = ExampleView();
-  const auto server = HttpServer::Start({.listen = "127.0.0.1:0"}, [&view] { return view; });
-  ASSERT_TRUE(server.ok()) << server.status();
-  const int port = (*server)->port();
-  EXPECT_THAT(Get(port, "/livez"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get(port, "/startupz"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
+  const auto get = [&](const char* path) { return ServerPage(path, [&] { return view; }); };
+  EXPECT_EQ(get("/livez").status, 200);
+  EXPECT_EQ(get("/startupz").status, 200);
+  EXPECT_EQ(get("/readyz").status, 503);
   view.ready = true;
-  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get(port, "/metrics"), HasSubstr("sluice_ready{"));
+  EXPECT_EQ(get("/readyz").status, 200);
+  EXPECT_THAT(get("/metrics").body, HasSubstr("sluice_ready{"));
+  EXPECT_THAT(get("/metrics").type, StartsWith("text/plain; version=0.0.4"));
   view.metrics_enabled = false;
-  EXPECT_THAT(Get(port, "/metrics"), StartsWith("HTTP/1.1 404"));
-  EXPECT_THAT(Get(port, "/"), AllOf(HasSubstr("Content-Security-Policy: default-src 'none'"),
-                                    HasSubstr("What holds it up")));
-  EXPECT_THAT(Get(port, "/status.json"),
-              AllOf(HasSubstr("application/json"), HasSubstr("\"job\":\"de<m>o\"")));
-  EXPECT_THAT(Get(port, "/../etc/passwd"), Not(HasSubstr("root:")));
-  EXPECT_THAT(Get(port, "/nothing"), StartsWith("HTTP/1.1 404"));
+  EXPECT_EQ(get("/metrics").status, 404);
+  EXPECT_THAT(get("/").body, HasSubstr("What holds it up"));
+  EXPECT_THAT(get("/status.json").type, HasSubstr("application/json"));
+  EXPECT_THAT(get("/status.json").body, HasSubstr("\"job\":\"de<m>o\""));
+  EXPECT_EQ(get("/nothing").status, 404);
 }
 
-TEST(HttpServer, AHealthPortHasThreePathsAndNothingElse) {
+TEST(HealthPage, HasThreePathsAndNothingElse) {
   HttpView view = ExampleView();
-  const auto server =
-      HttpServer::Start({.listen = "127.0.0.1:0", .health_only = true}, [&view] { return view; });
-  ASSERT_TRUE(server.ok()) << server.status();
-  const int port = (*server)->port();
-  EXPECT_THAT(Get(port, "/livez"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get(port, "/startupz"), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 503"));
+  const auto status = [&](const char* path) {
+    return HealthPage(path, [&] { return view; }).status;
+  };
+  EXPECT_EQ(status("/livez"), 200);
+  EXPECT_EQ(status("/startupz"), 200);
+  EXPECT_EQ(status("/readyz"), 503);
   view.ready = true;
-  EXPECT_THAT(Get(port, "/readyz"), StartsWith("HTTP/1.1 200"));
+  EXPECT_EQ(status("/readyz"), 200);
   for (const char* path :
        {"/", "/metrics", "/status.json", "/livez/", "//livez", "/readyz/..", "/nothing"}) {
-    EXPECT_THAT(Get(port, path), StartsWith("HTTP/1.1 404")) << path;
+    EXPECT_EQ(status(path), 404) << path;
   }
-}
-
-TEST(HttpServer, ACertificateThatChangesIsTheNextConnections) {
-  const TemporaryFolder folder;
-  TestCa ca(folder.path(), "ca");
-  ca.Certify("own");
-  const auto server = HttpServer::Start({.listen = "127.0.0.1:0",
-                                         .tls_cert = folder.Path("own.pem"),
-                                         .tls_key = folder.Path("own.key")},
-                                        [] { return ExampleView(); });
-  ASSERT_TRUE(server.ok()) << server.status();
-  const auto asked = [&] {
-    httplib::SSLClient client("127.0.0.1", (*server)->port());
-    client.set_ca_cert_path(ca.path().c_str());
-    client.enable_server_certificate_verification(true);
-    const httplib::Result result = client.Get("/livez");
-    return result && result->status == 200;
-  };
-  EXPECT_TRUE(asked());
-  ca.Certify("own", {.subject_alt_name = "DNS:elsewhere"});
-  EXPECT_FALSE(asked());
-  ca.Certify("own");
-  EXPECT_TRUE(asked());
-  EXPECT_THAT(Get((*server)->port(), "/livez"), Not(HasSubstr("alive"))) << "in plaintext";
-}
-
-TEST(HttpServer, WhatIsNoAddressIsRefused) {
-  for (const char* address : {"", "127.0.0.1", ":7071", "127.0.0.1:x", "127.0.0.1:65536"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(
-        HttpServer::Start({.listen = address}, [] { return HttpView(); }).status()))
-        << address;
-  }
-}
-
-TEST(HttpServer, NoExceptionLeavesAHandler) {
-  const auto server = HttpServer::Start(
-      {.listen = "127.0.0.1:0"}, []() -> HttpView { throw std::runtime_error("broken view"); });
-  ASSERT_TRUE(server.ok()) << server.status();
-  EXPECT_THAT(Get((*server)->port(), "/metrics"), StartsWith("HTTP/1.1 500"));
-}
-
-TEST(HttpServer, ATakenPortIsAnErrorThatNamesIt) {
-  const auto first = HttpServer::Start({.listen = "127.0.0.1:0"}, [] { return HttpView(); });
-  ASSERT_TRUE(first.ok()) << first.status();
-  const std::string address = absl::StrCat("127.0.0.1:", (*first)->port());
-  const auto second = HttpServer::Start({.listen = address}, [] { return HttpView(); });
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(second.status().message()), HasSubstr(address));
 }
 
 }  // namespace

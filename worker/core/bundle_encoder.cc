@@ -5,15 +5,19 @@
 #include "base/check.h"
 #include "compress/accumulator.h"
 #include "compress/codec_table.h"
+#include "compress/difference.h"
 #include "compress/frame.h"
 #include "job/exchange.h"
 
 namespace sluice {
 BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
-                             const CompressionSpec& compression, uint32_t rank)
+                             const CompressionSpec& compression, uint32_t rank,
+                             uint64_t quality_every)
     : base_(ChunkConfigs(compression, table, layout, Direction::kUplink)),
       rank_(rank),
-      compressor_(base_, {.seed = compression.seed, .sender = rank}) {}
+      compressor_(base_, {.seed = compression.seed, .sender = rank}),
+      trained_(TrainedTensors(table)),
+      meter_(base_.size(), quality_every) {}
 
 void BundleEncoder::TakeUp(const CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
@@ -46,6 +50,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   Observe(task.chunks, task.published);
   if (task.plan != nullptr) TakeUp(*task.plan);
   if (EncodeFrames(task, &frames_).ok()) {
+    MeasureQuality(task);
     for (const std::vector<std::byte>& frame : frames_) {
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
     }
@@ -59,6 +64,16 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   }
   if (task.last_of_step && task.step > 0) compressor_.EndStep(task.step);
   return encoded;
+}
+
+void BundleEncoder::MeasureQuality(const EncodeTask& task) {
+  if (task.step == 0) return;
+  for (size_t i = 0; i < task.chunks.size(); ++i) {
+    const uint32_t chunk = task.chunks[i];
+    if (!meter_.IsDue(chunk, task.step) || base_[chunk].tensor >= trained_) continue;
+    if (HasMemory(base_[chunk].spec.compensator.id)) continue;
+    meter_.Measure(chunk, reader_.Read(task.gradients[i]), frames_[i], compressor_.residual(chunk));
+  }
 }
 
 void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,

@@ -15,6 +15,7 @@
 #include "job/layout.h"
 #include "job/tensor_table.h"
 #include "worker/core/gradient_view.h"
+#include "worker/core/quality_meter.h"
 
 namespace sluice {
 
@@ -46,9 +47,10 @@ struct EncodedBundle {
 
 class BundleEncoder {
  public:
-  // Uplink codecs by tensor, as `compression` says, until a task brings a plan.
+  // Uplink codecs by tensor, as `compression` says, until a task brings a plan. `quality_every`: as
+  // QualityMeter has it.
   BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
-                uint32_t rank);
+                uint32_t rank, uint64_t quality_every = 0);
 
   // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
   EncodedBundle Encode(const EncodeTask& task);
@@ -64,6 +66,9 @@ class BundleEncoder {
   // was encoded since.
   absl::Status Restore(const SavedCompressor& saved, bool plans = false);
 
+  // What coding loses of trained tensors, as it was measured last; of compensators with a memory on
+  // both sides (ef21, diana) nothing is measured: their frames are no gradients.
+  CodingQuality quality() const { return meter_.quality(); }
   const Compressor& compressor() const { return compressor_; }
   const GradientReader& reader() const { return reader_; }
 
@@ -71,11 +76,14 @@ class BundleEncoder {
   void TakeUp(const CompressionPlan& plan);
   bool IsFine(const EncodeTask& task, size_t position);
   absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
+  void MeasureQuality(const EncodeTask& task);
 
   const std::vector<ChunkConfig> base_;  // As the job file has it.
   const uint32_t rank_;
   uint64_t coded_by_ = 0;  // The last plan that a task brought.
   Compressor compressor_;
+  const uint32_t trained_;  // Tensors.
+  QualityMeter meter_;
   GradientReader reader_;
   std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.
 };

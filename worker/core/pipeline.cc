@@ -68,6 +68,12 @@ absl::Status Pipeline::SetPlans(absl::Span<const CompressionPlan> plans) {
   return absl::OkStatus();
 }
 
+uint64_t Pipeline::bytes_in_flight() const {
+  uint64_t bytes = 0;
+  for (const ShardState& shard : shards_) bytes += shard.bytes_in_flight;
+  return bytes;
+}
+
 void Pipeline::StartStep() {
   Check(!open_ && !encoding_, "one step at a time");
   step_ = next_step_;

@@ -134,6 +134,8 @@ class Pipeline {
   // The oldest step from which on everything that was sent is kept; 0: nothing is kept.
   uint64_t replay_from() const;
   uint64_t kept_bytes() const { return kept_.bytes(); }
+  // Of frames that were sent and that no shard has admitted yet.
+  uint64_t bytes_in_flight() const;
 
   // A step is open from StartStep until its StepDone.
   bool step_open() const { return open_; }

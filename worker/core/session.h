@@ -15,9 +15,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/duration_histogram.h"
 #include "job/stage_times.h"
 #include "job/tensor_table.h"
 #include "worker/core/gradient_view.h"
+#include "worker/core/quality_meter.h"
+#include "worker/core/step_clock.h"
 
 namespace sluice {
 
@@ -92,12 +95,26 @@ struct Progress {
   uint64_t step = 0;
   uint64_t total_steps = 0;
   uint32_t epoch = 0;
+  uint64_t samples = 0;  // Of this worker's, since the job's start.
   double loss = 0;
   double samples_per_second = 0;
   double step_ms_p50 = 0;
   double validation_metric = -1;
   // To the end of the job, last tests included, at the time of the report; none: not known yet.
   std::optional<double> seconds_left{};
+};
+
+// What a session knows of itself at a moment, for metrics. Sums are since Join.
+struct SessionFigures {
+  Progress progress{};  // As Report had it last.
+  TrafficCounters traffic{};
+  uint64_t dense_bytes = 0;  // What either direction would have been in dense fp32.
+  uint64_t bytes_in_flight = 0;
+  uint64_t skipped_bundles = 0;  // As StepResult::bundles_skipped_here.
+  StepSeconds seconds{};
+  StageSeconds stages{};
+  DurationHistogram exchanges{};           // From a step's first frame to its last result.
+  std::optional<CodingQuality> quality{};  // None: it is not measured, or was not yet.
 };
 
 // Every error is final for the session and says who, where, what and what to do. After one, every
@@ -154,6 +171,8 @@ class Session {
   // Processor time by stage since Join; all 0 from a session that does not measure it. Applying is
   // done on a thread of the caller's, who can tell what it takes.
   virtual StageSeconds stages() const { return {}; }
+  // None before Join, and of a session that keeps none. Thread-safe.
+  virtual std::optional<SessionFigures> figures() const { return std::nullopt; }
   // Finished in order. Waits until the coordinator knows; in a job with checkpoints, until all
   // ranks have finished, since a rollback may need this one again.
   virtual absl::Status Leave() = 0;

@@ -77,7 +77,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       table_(table),
       membership_(membership),
       stages_(&CpuNanosecondsOfThisThread),
-      encoder_(table, membership.layout, options.compression, options.rank),
+      encoder_(table, membership.layout, options.compression, options.rank, options.quality_every),
       pipeline_(MakePipelineOptions(options, table, membership)),
       store_(MakeStore(options, membership)),
       writer_(MakeWriter(options, membership, store_.get())) {
@@ -88,8 +88,9 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     Sender sender = membership.sender;
     sender.server_incarnation = membership.shards[shard].server_incarnation;
     ShardLink& link = links_[shard];
-    link.stream = std::make_unique<ShardStream>(shard, membership.shards[shard].address,
-                                                *options.transport, sender, this, &stages_);
+    link.stream =
+        std::make_unique<ShardStream>(shard, membership.shards[shard].address, *options.transport,
+                                      sender, this, &stages_, options.trace);
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
@@ -131,6 +132,7 @@ LiveSession::~LiveSession() {
 void LiveSession::CarryOut(const Pipeline::Effects& effects) {
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) {
+      TimeExchange(send);
       links_[send->shard].stream->Enqueue(send->exchange);
     } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
       links_[retry->shard].retry_at = clock_.Now() + retry->delay;
@@ -146,6 +148,7 @@ void LiveSession::CarryOut(const Pipeline::Effects& effects) {
                            StepsName(replay->from, replay->to), "; sending ",
                            replay->from == replay->to ? "it again" : "them again");
     } else {
+      TimeExchange(nullptr);
       step_changed_.SignalAll();
     }
   }
@@ -203,6 +206,7 @@ absl::Status LiveSession::BeginStep() {
   if (!begun_) {
     if (save_due_) ReportNotSaved("the program went on without SaveCheckpoint");
     pipeline_.StartStep();
+    if (step_began_ == absl::Time()) step_began_ = last_progress_;
     begun_ = true;
     has_result_ = false;
   }
@@ -273,6 +277,7 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
     counters_.exposed_seconds += absl::ToDoubleSeconds(last_progress_ - started);
     step_clock_.Waited(started, last_progress_);
   }
+  if (options_.trace != nullptr) TraceStep(started, last_progress_);
   return result;
 }
 
@@ -328,6 +333,7 @@ absl::Status LiveSession::Applied(absl::Time started, absl::Status status) {
   if (pipeline_.step() > 0) {
     counters_.decode_seconds += absl::ToDoubleSeconds(last_progress_ - started);
     step_clock_.Decoded(last_progress_ - started);
+    if (options_.trace != nullptr) TraceDecoding(started, last_progress_);
   }
   return absl::OkStatus();
 }
@@ -387,16 +393,6 @@ void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_s
   heartbeat_->ReportParameters(step, std::string(parameters_sha256));
 }
 
-TrafficCounters LiveSession::traffic() const {
-  MutexLock lock(&mutex_);
-  TrafficCounters counters = counters_;
-  for (const ShardLink& link : links_) {
-    counters.bytes_up += link.stream->bytes_up();
-    counters.bytes_down += link.stream->bytes_down();
-  }
-  return counters;
-}
-
 absl::Status LiveSession::BeginLeaving() {
   MutexLock lock(&mutex_);
   if (!status_.ok()) return status_;
@@ -405,6 +401,7 @@ absl::Status LiveSession::BeginLeaving() {
         "Leave was called while step ", pipeline_.step(), " is open: Wait for it first")));
   }
   leaving_ = true;
+  EndDecoding();
   return absl::OkStatus();
 }
 
@@ -418,7 +415,7 @@ v1::HeartbeatRequest LiveSession::LastWords() {
 
 v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   const TrafficCounters counters = traffic();
-  const uint64_t dense_bytes = counters.steps * sizeof(float) * TrainedElements(table_);
+  const uint64_t dense_bytes = DenseBytes(counters);
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
@@ -449,7 +446,6 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   const StepSeconds& seconds = step_clock_.seconds();
   v1::WorkerTimings* timings = request.mutable_timings();
   timings->set_compute_seconds(seconds.compute);
-  timings->set_encode_seconds(seconds.encode_hidden_too);
   timings->set_decode_seconds(seconds.decode);
   timings->set_exposed_communication_seconds(seconds.exchange);
   timings->set_exposed_encode_seconds(seconds.encode);

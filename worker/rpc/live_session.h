@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,7 @@ class LiveSession final : public ShardStream::Events {
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
   StageSeconds stages() const { return stages_.Seconds(); }
+  SessionFigures figures() const;
 
   // From here on nothing that streams do is an error, but for a job that has gone back and a shard
   // that was started again and closes something differently. Where what was sent is kept, streams
@@ -97,6 +99,16 @@ class LiveSession final : public ShardStream::Events {
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Heard(const v1::HeartbeatReply& reply);
   v1::HeartbeatRequest ComposeHeartbeat();
+  uint64_t DenseBytes(const TrafficCounters& counters) const {
+    return counters.steps * sizeof(float) * TrainedElements(table_);
+  }
+  // Where there is a trace: the step that ended with a Wait, and what the training thread did in
+  // it.
+  void TraceStep(absl::Time wait_began, absl::Time ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndDecoding() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TraceDecoding(absl::Time began, absl::Time ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of what is sent and of the end of a step.
+  void TimeExchange(const SendExchange* sent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void RunStrand();
   bool EncodeNext();
@@ -136,6 +148,12 @@ class LiveSession final : public ShardStream::Events {
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, in Wait.
   StepClock step_clock_ ABSL_GUARDED_BY(mutex_);      // Of steps with an exchange; not step 0.
+  std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // Of the open step.
+  DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
+  absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: where the last step ended.
+  absl::Time decoding_began_ ABSL_GUARDED_BY(mutex_);  // Likewise: calls that follow each other...
+  absl::Time decoding_ended_ ABSL_GUARDED_BY(mutex_);  // ...are one span.
+  std::optional<CodingQuality> quality_ ABSL_GUARDED_BY(mutex_);
   uint64_t hash_step_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string parameters_sha256_ ABSL_GUARDED_BY(mutex_);
 

@@ -93,6 +93,7 @@ absl::Status LiveSession::Unreachable(uint32_t shard) const {
 }
 
 void LiveSession::RunStrand() {
+  if (options_.trace != nullptr) options_.trace->NameThread("encoder");
   while (true) {
     if (EncodeNext() || ServeTimers()) continue;
     MutexLock lock(&mutex_);
@@ -123,9 +124,15 @@ bool LiveSession::EncodeNext() {
   const absl::Time started = clock_.Now();
   EncodedBundle encoded = Encode(*task);
   const absl::Time ended = clock_.Now();
+  if (options_.trace != nullptr) {
+    options_.trace->Span("encode", started, ended, {.step = task->step, .bundle = task->bundle});
+  }
+  std::optional<CodingQuality> quality;
+  if (task->last_of_step && options_.quality_every > 0) quality = encoder_.quality();
   Pipeline::Effects effects;
   {
     MutexLock lock(&mutex_);
+    if (quality.has_value() && quality->chunks > 0) quality_ = quality;
     encoding_ = false;
     step_changed_.SignalAll();
     if (task->step > 0) {

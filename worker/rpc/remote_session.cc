@@ -82,6 +82,11 @@ class RemoteSession final : public Session {
   StageSeconds stages() const override {
     return live_ == nullptr ? StageSeconds() : live_->stages();
   }
+  std::optional<SessionFigures> figures() const override {
+    MutexLock lock(&mutex_);
+    if (live_ == nullptr) return std::nullopt;
+    return live_->figures();
+  }
   absl::Status Leave() override;
   void Abandon(absl::string_view reason) override;
 
@@ -116,9 +121,10 @@ class RemoteSession final : public Session {
   Sender sender_;
   absl::Duration heartbeat_;
   bool agreed_ = false;
-  // Once joined. Only Join sets it, under the lock, since Abandon may come from another thread.
+  // Once joined. Only Join sets it, under the lock, since Abandon and figures may come from another
+  // thread.
   std::unique_ptr<LiveSession> live_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/trace_file.h"
 #include "job/job_spec.h"
 #include "transport/transport.h"
 #include "worker/core/session.h"
@@ -33,6 +34,10 @@ struct RemoteSessionOptions {
   // RollbackError.
   CheckpointSpec checkpoint;
   bool elastic = false;  // Workers come and go.
+  // Steps in which what coding loses is measured on every chunk once (SessionFigures::quality); 0:
+  // never.
+  uint64_t quality_every = 0;
+  TraceFile* trace = nullptr;  // Not owned; its clock is `clock`'s. Null: no trace is written.
   std::string software_version;
   std::shared_ptr<const Transport> transport = Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.

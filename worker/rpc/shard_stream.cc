@@ -45,11 +45,15 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       queue_.pop_front();
       writing_ = true;
     }
+    TraceFile* const trace = owner_->trace_;
+    const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
     const StageSpan sending(owner_->stages_, Stage::kSend);
     request_ = RequestBytes(exchange, first_ ? &sender_ : nullptr);
     first_ = false;
     if (exchange->step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
     StartWrite(&request_);
+    if (trace == nullptr) return;
+    trace->Span("send", begin, trace->Now(), {.step = exchange->step, .bundle = exchange->bundle});
   }
 
   void Cancel() { context_.TryCancel(); }
@@ -98,6 +102,8 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
 
   // False: there is none in the bytes, and the call ends.
   bool TakeReply() {
+    TraceFile* const trace = owner_->trace_;
+    const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
     const StageSpan receiving(owner_->stages_, Stage::kReceive);
     const size_t bytes = incoming_.Length();
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeReply>(&incoming_, &reply_)
@@ -107,7 +113,9 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       return false;
     }
     if (reply_.step() > 0) owner_->bytes_down_ += bytes + kMessagePrefix;
+    const TraceTags tags{.step = reply_.step(), .bundle = reply_.bundle()};
     owner_->events_->OnReply(owner_->shard_, &reply_);
+    if (trace != nullptr) trace->Span("receive", begin, trace->Now(), tags);
     return true;
   }
 
@@ -146,11 +154,12 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
 };
 
 ShardStream::ShardStream(uint32_t shard, std::string address, const Transport& transport,
-                         const Sender& sender, Events* events, StageTimes* stages)
+                         const Sender& sender, Events* events, StageTimes* stages, TraceFile* trace)
     : shard_(shard),
       address_(std::move(address)),
       events_(events),
       stages_(stages),
+      trace_(trace),
       channel_(transport.Dial(address_)),
       stub_(channel_),
       sender_(sender) {}

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "base/mutex.h"
+#include "base/trace_file.h"
 #include "job/exchange.h"
 #include "job/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
@@ -32,9 +33,10 @@ class ShardStream {
     virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
   };
 
-  // `events` and `stages` must outlive this. `sender` opens each stream.
+  // `events`, `stages` and `trace` (null: none is written) must outlive this. `sender` opens each
+  // stream.
   ShardStream(uint32_t shard, std::string address, const Transport& transport, const Sender& sender,
-              Events* events, StageTimes* stages);
+              Events* events, StageTimes* stages, TraceFile* trace = nullptr);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
@@ -63,6 +65,7 @@ class ShardStream {
   const std::string address_;
   Events* const events_;
   StageTimes* const stages_;
+  TraceFile* const trace_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
   std::atomic<uint64_t> bytes_up_ = 0;

@@ -147,6 +147,7 @@ void TrainingResults::Report(absl::Time now, std::optional<absl::Duration> time_
   progress.step = step_;
   progress.total_steps = total_steps_;
   progress.epoch = static_cast<uint32_t>(epoch_);
+  progress.samples = samples_;
   progress.loss = report_loss_.count > 0 ? report_loss_.value() : last_loss_;
   if (since > absl::ZeroDuration()) {
     progress.samples_per_second =

@@ -62,10 +62,20 @@ template:
           - --coordinator=$(SLUICE_COORDINATOR)
           - --threads={{ $worker.threads }}
           - --supervised
+          {{- if .Values.metrics.podMonitor.enabled }}
+          - --metrics-listen={{ .Values.server.bindAddress }}:7072
+          {{- if .Values.tls.enabled }}
+          - --metrics-tls
+          {{- end }}
+          {{- end }}
           {{- include "sluice.transportArgs" . | nindent 10 }}
           {{- with $worker.args }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
+        {{- end }}
+        {{- if .Values.metrics.podMonitor.enabled }}
+        ports:
+          - {name: metrics, containerPort: 7072}
         {{- end }}
         env:
           - {name: SLUICE_JOB, value: /etc/sluice/job/job.yaml}

@@ -1,4 +1,4 @@
-#include "server/http/http_server.h"
+#include "http/http_server.h"
 
 #include <httplib.h>
 #include <openssl/ssl.h>
@@ -11,9 +11,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "server/http/metrics_text.h"
-#include "server/http/status_json.h"
-#include "server/http/status_page.h"
 
 namespace sluice {
 namespace {
@@ -27,38 +24,6 @@ constexpr char kPolicy[] =
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-struct Answer {
-  int status = 200;
-  const char* type = "text/plain; charset=utf-8";
-  std::string body;
-};
-
-Answer AnswerTo(const std::string& path, const std::function<HttpView()>& view, bool health_only) {
-  // It answers, hence it has started; the job may be waiting for others for long.
-  if (path == "/startupz") return {.body = "started\n"};
-  if (path == "/livez") return {.body = "alive\n"};
-  if (path == "/readyz") {
-    if (view().ready) return {.body = "ready\n"};
-    return {.status = 503, .body = "the job has not started\n"};
-  }
-  if (health_only) return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
-  if (path == "/metrics") {
-    const HttpView seen = view();
-    if (!seen.metrics_enabled) {
-      return {.status = 404, .body = "the job has metrics.enabled: false\n"};
-    }
-    return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = MetricsText(seen)};
-  }
-  if (path == "/status.json") {
-    return {.type = "application/json; charset=utf-8", .body = StatusJson(view())};
-  }
-  if (path == "/") {
-    return {.type = "text/html; charset=utf-8", .body = std::string(StatusPage())};
-  }
-  return {.status = 404,
-          .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
-}
-
 // Of the moment: files that have changed count from the next connection on.
 int UseFiles(SSL* ssl, void* argument) {
   const auto* const options = static_cast<const HttpOptions*>(argument);
@@ -68,8 +33,8 @@ int UseFiles(SSL* ssl, void* argument) {
 
 class HttplibServer final : public HttpServer {
  public:
-  HttplibServer(HttpOptions options, std::function<HttpView()> view)
-      : options_(std::move(options)), view_(std::move(view)), server_(Make()) {
+  HttplibServer(HttpOptions options, HttpPages pages)
+      : options_(std::move(options)), pages_(std::move(pages)), server_(Make()) {
     server_->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
     server_->set_keep_alive_max_count(1);
     server_->set_read_timeout(kPatience);
@@ -93,6 +58,10 @@ class HttplibServer final : public HttpServer {
 
   absl::Status Listen();
   int port() const override { return port_; }
+  std::string url() const override {
+    const std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+    return absl::StrCat(options_.tls_cert.empty() ? "http://" : "https://", host, ":", port_, "/");
+  }
 
  private:
   std::unique_ptr<httplib::Server> Make() {
@@ -106,20 +75,20 @@ class HttplibServer final : public HttpServer {
   void Respond(const httplib::Request& request, httplib::Response* response) const;
 
   HttpOptions options_;
-  const std::function<HttpView()> view_;
+  const HttpPages pages_;
   const std::unique_ptr<httplib::Server> server_;
   int port_ = 0;
   std::thread thread_;
 };
 
 void HttplibServer::Respond(const httplib::Request& request, httplib::Response* response) const {
-  Answer answer;
+  HttpAnswer answer;
   if (request.method != "GET" && request.method != "HEAD") {
     answer = {.status = 405, .body = "this server is only to be read\n"};
   } else {
     try {
-      answer = AnswerTo(request.path, view_, options_.health_only);
-    } catch (const std::exception& failure) {  // prometheus-cpp may throw.
+      answer = pages_(request.path);
+    } catch (const std::exception& failure) {  // Libraries behind pages may throw.
       answer = {.status = 500, .body = absl::StrCat(failure.what(), "\n")};
     }
   }
@@ -162,8 +131,8 @@ absl::Status HttplibServer::Listen() {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions options,
-                                                              std::function<HttpView()> view) {
-  auto server = std::make_unique<HttplibServer>(std::move(options), std::move(view));
+                                                              HttpPages pages) {
+  auto server = std::make_unique<HttplibServer>(std::move(options), std::move(pages));
   const absl::Status listening = server->Listen();
   if (!listening.ok()) return listening;
   return server;

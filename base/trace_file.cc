@@ -1,0 +1,112 @@
+#include "base/trace_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+
+namespace sluice {
+namespace {
+
+// For the last event and the closing bracket.
+constexpr uint64_t kSpare = 256;
+
+// Names of ours need no escapes but what a job's name may bring.
+std::string Quoted(absl::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += static_cast<unsigned char>(c) < ' ' ? ' ' : c;
+  }
+  return quoted + "\"";
+}
+
+std::string Arguments(const TraceTags& tags) {
+  if (!tags.step.has_value()) return "{}";
+  std::string arguments = absl::StrCat("{\"step\":", *tags.step);
+  if (tags.bundle.has_value()) absl::StrAppend(&arguments, ",\"bundle\":", *tags.bundle);
+  return arguments + "}";
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(Options options) {
+  const int file =
+      ::open(options.path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) {
+    return absl::UnavailableError(absl::StrCat("cannot write the trace ", options.path, ": ",
+                                               std::strerror(errno), "; is its folder there?"));
+  }
+  std::unique_ptr<TraceFile> trace(new TraceFile(std::move(options), file));
+  trace->Write("[");
+  trace->Write(absl::StrCat(trace->Head("M", "process_name"),
+                            ",\"args\":{\"name\":", Quoted(trace->options_.process), "}},\n"));
+  return trace;
+}
+
+TraceFile::TraceFile(Options options, int file)
+    : options_(std::move(options)), file_(file), to_wall_(absl::Now() - options_.clock->Now()) {}
+
+TraceFile::~TraceFile() {
+  // An empty event, since commas follow all of them.
+  constexpr absl::string_view kEnd = "{}]\n";
+  [[maybe_unused]] const ssize_t written = ::write(file_, kEnd.data(), kEnd.size());
+  ::close(file_);
+}
+
+// Exact: a double of so many microseconds has quarters of one.
+std::string TraceFile::WallMicroseconds(absl::Time time) const {
+  const int64_t ns = absl::ToUnixNanos(time + to_wall_);
+  return absl::StrFormat("%d.%03d", ns / 1000, ns % 1000);
+}
+
+std::string TraceFile::Head(absl::string_view kind, absl::string_view name) const {
+  return absl::StrCat("{\"ph\":\"", kind, "\",\"name\":", Quoted(name),
+                      ",\"pid\":", options_.number, ",\"tid\":", ::gettid());
+}
+
+void TraceFile::Span(absl::string_view name, absl::Time begin, absl::Time end,
+                     const TraceTags& tags) {
+  if (full_) return;
+  Write(absl::StrCat(Head("X", name),
+                     absl::StrFormat(",\"ts\":%s,\"dur\":%.3f,\"args\":", WallMicroseconds(begin),
+                                     absl::ToDoubleMicroseconds(end - begin)),
+                     Arguments(tags), "},\n"));
+}
+
+void TraceFile::Overlapping(absl::string_view name, uint64_t id, absl::Time begin, absl::Time end,
+                            const TraceTags& tags) {
+  if (full_) return;
+  const auto event = [&](const char* kind, absl::Time time) {
+    return absl::StrCat(Head(kind, name), ",\"cat\":", Quoted(name), ",\"id\":", id,
+                        ",\"ts\":", WallMicroseconds(time), ",\"args\":", Arguments(tags), "},\n");
+  };
+  Write(event("b", begin) + event("e", end));
+}
+
+void TraceFile::NameThread(absl::string_view name) {
+  Write(absl::StrCat(Head("M", "thread_name"), ",\"args\":{\"name\":", Quoted(name), "}},\n"));
+}
+
+// One write for each event, so that those of several threads do not mix.
+void TraceFile::Write(absl::string_view event) {
+  if (bytes_.fetch_add(event.size()) + event.size() + kSpare > options_.bytes_max) {
+    if (full_.exchange(true)) return;
+    options_.logger.Warning("the trace ", options_.path, " is full at ", options_.bytes_max,
+                            " bytes; what comes later is not in it");
+    return;
+  }
+  if (full_ || ::write(file_, event.data(), event.size()) == static_cast<ssize_t>(event.size())) {
+    return;
+  }
+  if (full_.exchange(true)) return;
+  options_.logger.Warning("the trace ", options_.path, " ends here: ", std::strerror(errno));
+}
+
+}  // namespace sluice

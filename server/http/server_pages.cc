@@ -1,0 +1,41 @@
+#include "server/http/server_pages.h"
+
+#include "http/metric_families.h"
+#include "server/http/metrics_text.h"
+#include "server/http/status_json.h"
+#include "server/http/status_page.h"
+
+namespace sluice {
+
+HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view) {
+  // It answers, hence it has started; the job may be waiting for others for long.
+  if (path == "/startupz") return {.body = "started\n"};
+  if (path == "/livez") return {.body = "alive\n"};
+  if (path == "/readyz") {
+    if (view().ready) return {.body = "ready\n"};
+    return {.status = 503, .body = "the job has not started\n"};
+  }
+  return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
+}
+
+HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view) {
+  if (path == "/metrics") {
+    const HttpView seen = view();
+    if (!seen.metrics_enabled) {
+      return {.status = 404, .body = "the job has metrics.enabled: false\n"};
+    }
+    return {.type = kMetricsType, .body = MetricsText(seen)};
+  }
+  if (path == "/status.json") {
+    return {.type = "application/json; charset=utf-8", .body = StatusJson(view())};
+  }
+  if (path == "/") {
+    return {.type = "text/html; charset=utf-8", .body = std::string(StatusPage())};
+  }
+  HttpAnswer health = HealthPage(path, view);
+  if (health.status != 404) return health;
+  return {.status = 404,
+          .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
+}
+
+}  // namespace sluice

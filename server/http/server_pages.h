@@ -1,0 +1,19 @@
+// What is at the paths of a server's HTTP port. `view` is called where a page shows something of
+// the server.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "http/http_server.h"
+#include "server/http/http_view.h"
+
+namespace sluice {
+
+// The status page and its status.json, /metrics, and the three paths of HealthPage.
+HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view);
+
+// /livez, /readyz and /startupz, and nothing else.
+HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view);
+
+}  // namespace sluice

@@ -1,0 +1,111 @@
+#include "worker/http/worker_pages.h"
+
+#include "absl/strings/str_cat.h"
+#include "http/metric_families.h"
+
+namespace sluice {
+namespace {
+
+void AddTraining(const Progress& progress, MetricFamilies* out) {
+  out->Gauge("sluice_train_step", "Step that this worker has finished.",
+             static_cast<double>(progress.step));
+  out->Gauge("sluice_train_epoch", "Epoch that this worker is in, from 0.", progress.epoch);
+  out->Counter("sluice_samples_total", "Samples that this worker has trained on.",
+               static_cast<double>(progress.samples));
+  if (progress.step > 0) {
+    out->Gauge("sluice_train_loss", "Mean loss since the last report.", progress.loss);
+  }
+  if (progress.validation_metric >= 0) {
+    out->Gauge("sluice_validation_metric",
+               "Share of test samples that were right, at the last test.",
+               progress.validation_metric);
+  }
+}
+
+void AddTimes(const SessionFigures& figures, MetricFamilies* out) {
+  const StepSeconds& seconds = figures.seconds;
+  out->Counter("sluice_timed_steps_total", "Steps that sluice_step_seconds_total is of.",
+               static_cast<double>(seconds.steps));
+  out->StartCounter("sluice_step_seconds_total",
+                    "What steps were made of; the parts are all of it.");
+  out->Add({{"part", "compute"}}, seconds.compute);
+  out->Add({{"part", "encode"}}, seconds.encode);
+  out->Add({{"part", "exchange"}}, seconds.exchange);
+  out->Add({{"part", "decode"}}, seconds.decode);
+  out->Counter("sluice_encoding_seconds_total", "All encoding, beside backward or not.",
+               seconds.encode_hidden_too);
+  out->Histogram("sluice_exchange_duration_seconds",
+                 "From a step's first frame to its last result.", figures.exchanges.counts,
+                 DurationHistogram::kBounds, figures.exchanges.seconds);
+  out->StartCounter("sluice_worker_stage_seconds_total",
+                    "Processor time of this process by stage of exchanges.");
+  for (const Stage stage : {Stage::kEncode, Stage::kSend, Stage::kReceive}) {
+    out->Add({{"stage", std::string(ToString(stage))}}, figures.stages[static_cast<size_t>(stage)]);
+  }
+}
+
+void AddLink(const SessionFigures& figures, MetricFamilies* out) {
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    out->Counter(name, help, static_cast<double>(value));
+  };
+  count("sluice_worker_uplink_bytes_total", "Bytes of messages sent to shards.",
+        figures.traffic.bytes_up);
+  count("sluice_worker_uplink_uncompressed_bytes_total",
+        "What those would have been in dense fp32.", figures.dense_bytes);
+  count("sluice_worker_downlink_bytes_total", "Bytes of messages from shards.",
+        figures.traffic.bytes_down);
+  count("sluice_worker_downlink_uncompressed_bytes_total",
+        "What those would have been in dense fp32.", figures.dense_bytes);
+  out->Gauge("sluice_in_flight_bytes", "Frames sent that no shard has admitted yet.",
+             static_cast<double>(figures.bytes_in_flight));
+  count("sluice_skipped_bundles_total", "Bundles held back: a gradient was not finite.",
+        figures.skipped_bundles);
+}
+
+void AddQuality(const CodingQuality& quality, MetricFamilies* out) {
+  out->Gauge("sluice_residual_gradient_norm_ratio",
+             "Norm of what this worker still owes, over that of its gradient.",
+             quality.ResidualNormRatio());
+  out->Gauge("sluice_captured_energy_ratio",
+             "Share of the energy of what was to be sent that frames carry.",
+             quality.CapturedEnergy());
+  out->Gauge("sluice_sent_gradient_cosine", "Between what frames say and the gradient.",
+             quality.Cosine());
+  out->Gauge("sluice_quality_chunks", "Chunks that those three were measured on.",
+             static_cast<double>(quality.chunks));
+}
+
+}  // namespace
+
+std::string WorkerMetrics(const WorkerView& view) {
+  MetricFamilies out({{"training_job", view.job_name}, {"rank", absl::StrCat(view.rank)}});
+  out.StartGauge("sluice_build_info", "1; the version is a label.");
+  out.Add({{"version", view.software_version}}, 1);
+  out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
+  if (!view.figures.has_value()) return out.Text();
+  AddTraining(view.figures->progress, &out);
+  AddTimes(*view.figures, &out);
+  AddLink(*view.figures, &out);
+  if (view.figures->quality.has_value()) AddQuality(*view.figures->quality, &out);
+  return out.Text();
+}
+
+HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view) {
+  // It answers, hence it has started.
+  if (path == "/startupz") return {.body = "started\n"};
+  if (path == "/livez") return {.body = "alive\n"};
+  if (path == "/readyz") {
+    if (view().figures.has_value()) return {.body = "ready\n"};
+    return {.status = 503, .body = "this worker has not joined the job\n"};
+  }
+  if (path == "/metrics") {
+    const WorkerView seen = view();
+    if (!seen.metrics_enabled) {
+      return {.status = 404, .body = "the job has metrics.enabled: false\n"};
+    }
+    return {.type = kMetricsType, .body = WorkerMetrics(seen)};
+  }
+  return {.status = 404, .body = "there are /metrics, /livez, /readyz and /startupz\n"};
+}
+
+}  // namespace sluice

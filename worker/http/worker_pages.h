@@ -1,0 +1,29 @@
+// What is at the paths of a worker's HTTP port: /metrics, /livez, /readyz and /startupz.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "http/http_server.h"
+#include "worker/core/session.h"
+
+namespace sluice {
+
+// A worker at a moment, taken anew for each request.
+struct WorkerView {
+  std::string job_name;
+  std::string software_version;
+  uint32_t rank = 0;
+  bool metrics_enabled = true;
+  double cpu_seconds = 0;                   // Of the process.
+  std::optional<SessionFigures> figures{};  // None: it has not joined.
+};
+
+// docs/metrics.md says what each means.
+std::string WorkerMetrics(const WorkerView& view);
+
+HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view);
+
+}  // namespace sluice

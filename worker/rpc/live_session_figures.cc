@@ -1,0 +1,75 @@
+// The parts of LiveSession that tell of it: figures and traces.
+#include "worker/rpc/live_session.h"
+
+namespace sluice {
+namespace {
+
+// Calls to decode that follow each other sooner are drawn as one.
+constexpr absl::Duration kOneDecoding = absl::Microseconds(100);
+
+}  // namespace
+
+TrafficCounters LiveSession::traffic() const {
+  MutexLock lock(&mutex_);
+  TrafficCounters counters = counters_;
+  for (const ShardLink& link : links_) {
+    counters.bytes_up += link.stream->bytes_up();
+    counters.bytes_down += link.stream->bytes_down();
+  }
+  return counters;
+}
+
+SessionFigures LiveSession::figures() const {
+  SessionFigures figures;
+  figures.traffic = traffic();
+  figures.dense_bytes = DenseBytes(figures.traffic);
+  figures.stages = stages();
+  MutexLock lock(&mutex_);
+  figures.progress = progress_;
+  figures.bytes_in_flight = pipeline_.bytes_in_flight();
+  figures.skipped_bundles = skipped_bundles_;
+  figures.seconds = step_clock_.seconds();
+  figures.exchanges = exchanges_;
+  figures.quality = quality_;
+  return figures;
+}
+
+void LiveSession::TimeExchange(const SendExchange* sent) {
+  if (sent == nullptr) {
+    if (exchange_began_.has_value()) {
+      const absl::Time now = clock_.Now();
+      exchanges_.Add(now - *exchange_began_);
+      if (options_.trace != nullptr) {
+        options_.trace->Overlapping("exchange", 0, *exchange_began_, now,
+                                    {.step = pipeline_.step()});
+      }
+    }
+    exchange_began_.reset();
+  } else if (!exchange_began_.has_value() && sent->exchange->step > 0 && pipeline_.step_open() &&
+             sent->exchange->step == pipeline_.step()) {
+    exchange_began_ = clock_.Now();
+  }
+}
+
+void LiveSession::TraceStep(absl::Time wait_began, absl::Time ended) {
+  EndDecoding();
+  const TraceTags tags{.step = pipeline_.step()};
+  options_.trace->Span("step", step_began_, ended, tags);
+  options_.trace->Span("compute", step_began_, wait_began, tags);
+  options_.trace->Span("wait", wait_began, ended, tags);
+  step_began_ = ended;
+}
+
+void LiveSession::EndDecoding() {
+  if (decoding_ended_ == absl::Time()) return;
+  options_.trace->Span("decode", decoding_began_, decoding_ended_);
+  decoding_ended_ = absl::Time();
+}
+
+void LiveSession::TraceDecoding(absl::Time began, absl::Time ended) {
+  if (began - decoding_ended_ >= kOneDecoding) EndDecoding();
+  if (decoding_ended_ == absl::Time()) decoding_began_ = began;
+  decoding_ended_ = ended;
+}
+
+}  // namespace sluice
