@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A real Prometheus scrapes real jobs: every query of every dashboard returns data, metrics are as `promtool check metrics`
+"""A real Prometheus scrapes the servers and workers of real jobs: every query of every dashboard returns data, metrics are as `promtool check metrics`
 wants them, and the alert for a lost worker fires and clears.
 
-usage: prometheus_test.py FOLDER_OF_PROGRAMS ROOT     exits 77 (skipped) where prometheus or promtool is missing
+usage: prometheus_test.py FOLDER_OF_PROGRAMS ROOT [--panels FOLDER]     exits 77 (skipped) where prometheus or promtool is missing
+  --panels FOLDER   let the jobs run for a minute and draw every dashboard of each there, as HTML
 """
 import json
 import pathlib
@@ -13,17 +14,21 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
 
+import panels
 from processes import wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 ROOT = pathlib.Path()
+PANELS = None
+DRAWN = 60  # Seconds.
 LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 ENDLESS = "steps=10000000"
 LEASE = 2  # Seconds.
@@ -56,7 +61,7 @@ class Job:
         self.name, self.folder = name, test.folder / name
         self.folder.mkdir()
         self.changes = [f"name={name}", ENDLESS, f"server.lease={LEASE}s", f"checkpoint.dir={self.folder}/checkpoints", *changes]
-        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(2)]
+        self.grpc, self.http = [free_port() for _ in range(2)], [free_port() for _ in range(4)]  # Workers' come last.
         self.processes = {}
         test.addCleanup(self.stop)
         for shard in range(2):
@@ -66,7 +71,8 @@ class Job:
             self.start_worker(rank)
 
     def start_worker(self, rank):
-        self.start("worker", rank, "--rank", str(rank), "--threads", "1")
+        self.start("worker", rank, "--rank", str(rank), "--threads", "1", "--metrics-listen", f"127.0.0.1:{self.http[2 + rank]}",
+                   "--quality-every", "10")
 
     def start(self, kind, number, *arguments):
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.grpc[0]}", *arguments]
@@ -139,18 +145,31 @@ class PrometheusTest(unittest.TestCase):
                                          capture_output=True, text=True)
                 self.assertEqual((checked.returncode, checked.stdout + checked.stderr), (0, ""))
         self.check_panels(jobs)
+        if PANELS:
+            self.draw_panels(jobs)
         self.check_lost_worker(jobs[0])
 
+    def draw_panels(self, jobs):
+        time.sleep(DRAWN)
+        end = time.time()
+        for path in sorted((ROOT / "helm/sluice/dashboards").glob("*.json")):
+            for job in jobs:
+                def series_of(expression, name=job.name):
+                    query = {"query": expression.replace("$training_job", name).replace("$__rate_interval", "10s"), "start": end - DRAWN, "end": end, "step": 1}
+                    answer = json.loads(fetch(f"{self.url}/api/v1/query_range?" + urllib.parse.urlencode(query)))
+                    return [(series["metric"], [(at, float(value)) for at, value in series["values"]]) for series in answer["data"]["result"]]
+                (PANELS / f"{path.stem}-{job.name}.html").write_text(panels.page(json.loads(path.read_text()), job.name, series_of))
+
     def check_panels(self, jobs):
-        panels = 0
+        count = 0
         for path in sorted((ROOT / "helm/sluice/dashboards").glob("*.json")):
             for panel in json.loads(path.read_text())["panels"]:
                 for target in panel["targets"]:
                     expressions = [target["expr"].replace("$training_job", job.name).replace("$__rate_interval", "10s") for job in jobs]
-                    panels += 1
+                    count += 1
                     wait_until(lambda: any(self.query(expression) for expression in expressions),
                                f"data for {path.name}, {panel['title']}: {target['expr']}", LIMIT)
-        print(f"{panels} queries returned data")
+        print(f"{count} queries returned data")
         for job in jobs:
             self.assertEqual(self.firing("SluiceProcessLost"), [])
 
@@ -167,6 +186,11 @@ class PrometheusTest(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN, ROOT = (pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2))
+    if "--panels" in sys.argv:
+        at = sys.argv.index("--panels")
+        PANELS = pathlib.Path(sys.argv[at + 1]).resolve()
+        PANELS.mkdir(parents=True, exist_ok=True)
+        del sys.argv[at:at + 2]
     missing = [program for program in ("prometheus", "promtool") if shutil.which(program) is None]
     if missing:
         print(f"{' and '.join(missing)} missing (Debian: prometheus): skipped")
