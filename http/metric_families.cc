@@ -21,7 +21,7 @@ struct MetricFamilies::State {
   }
 };
 
-MetricFamilies::MetricFamilies(Labels common) : state_(std::make_unique<State>()) {
+MetricFamilies::MetricFamilies(const Labels& common) : state_(std::make_unique<State>()) {
   for (const auto& [name, value] : common) state_->common.push_back({name, value});
 }
 

@@ -19,7 +19,7 @@ class MetricFamilies {
  public:
   using Labels = std::vector<std::pair<std::string, std::string>>;
 
-  explicit MetricFamilies(Labels common);
+  explicit MetricFamilies(const Labels& common);
   ~MetricFamilies();
 
   // A family of one sample.

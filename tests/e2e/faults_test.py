@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import urllib.parse
 import urllib.request
 
 from paced_proxy import PacedProxy
-from processes import wait_until
+from processes import free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 BIN = pathlib.Path()
@@ -28,12 +27,6 @@ LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
 SOON = 15   # In which a person should see what is wrong, and that it is over.
 CUT = 100e6 / 8  # Bytes a second of a cut link.
 NOBODY = 65534
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fetch(url):

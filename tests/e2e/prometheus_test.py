@@ -10,7 +10,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,7 @@ import urllib.parse
 import urllib.request
 
 import panels
-from processes import wait_until
+from processes import free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
@@ -36,12 +35,6 @@ JOBS = {
     "sync": ["checkpoint.every=50"],
     "async": ["mode=async", "checkpoint.every=50"],
 }
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def fetch(url):

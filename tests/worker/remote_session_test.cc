@@ -77,6 +77,35 @@ TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
   }
 }
 
+TEST(RemoteSessionTest, TellsFiguresOfItself) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.quality_every = 2;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_FALSE(session->figures().has_value());
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  ASSERT_TRUE(session->figures().has_value());
+  EXPECT_FALSE(session->figures()->quality.has_value());
+  for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(1));
+  session->Report({.step = 3, .samples = 48, .loss = 0.5});
+  const std::optional<SessionFigures> figures = session->figures();
+  ASSERT_TRUE(figures.has_value());
+  EXPECT_EQ(figures->traffic.steps, 3u);
+  EXPECT_EQ(figures->traffic.bytes_up, server.bytes_read());
+  EXPECT_EQ(figures->dense_bytes, 3 * 2 * kSize * sizeof(float));
+  EXPECT_EQ(figures->bytes_in_flight, 0u);
+  EXPECT_EQ(figures->progress.samples, 48u);
+  EXPECT_EQ(figures->seconds.steps, 2u);
+  uint64_t exchanges = 0;
+  for (const uint64_t count : figures->exchanges.counts) exchanges += count;
+  EXPECT_EQ(exchanges, 3u);
+  EXPECT_GT(figures->exchanges.seconds, 0);
+  ASSERT_TRUE(figures->quality.has_value());
+  EXPECT_EQ(figures->quality->chunks, 2u);
+  EXPECT_EQ(figures->quality->CapturedEnergy(), 1) << "nothing is lost";
+  ASSERT_TRUE(session->Leave().ok());
+}
+
 TEST(RemoteSessionTest, StepsAndLeaves) {
   FakeServer server({});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
