@@ -22,12 +22,17 @@ struct LaunchOptions {
   std::vector<uint16_t> shard_ports;  // On 127.0.0.1; one shard each.
   std::string http_listen;            // Of shard 0: HOST:PORT, or "off".
   uint32_t workers = 0;
-  std::vector<uint16_t>
-      proxy_ports;  // Of the link pacer, shards first, then workers; empty: no pacing.
+  // Of the job's relays, on 127.0.0.1, and of the relay of each worker; empty: it has none.
+  std::vector<uint16_t> relay_ports{};
+  std::vector<uint32_t> relay_of{};
+  // Of the link pacer, shards first, then relays, or workers if there are none (what is behind a
+  // relay is near it); empty: no pacing.
+  std::vector<uint16_t> proxy_ports;
 };
 
 struct LaunchPlan {
   std::vector<ChildOptions> shards;   // "shard 0", ...
+  std::vector<ChildOptions> relays;   // "relay 0", ...
   std::vector<ChildOptions> workers;  // "worker 0", ...
   std::string coordinator;            // HOST:PORT
 };
