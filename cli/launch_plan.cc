@@ -18,7 +18,7 @@ constexpr std::array<absl::string_view, 10> kNotPassedOn = {
 
 std::vector<std::string> Environment(const LaunchOptions& options, size_t process) {
   std::vector<std::string> environment = PassedOn(options.environment);
-  if (!options.proxy_ports.empty()) {
+  if (process < options.proxy_ports.size()) {
     environment.push_back(
         absl::StrCat("grpc_proxy=http://127.0.0.1:", options.proxy_ports[process]));
   }
@@ -74,14 +74,30 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
     child.append_log = options.append_logs;
     plan.shards.push_back(std::move(child));
   }
+  const size_t relays = options.relay_ports.size();
+  for (size_t i = 0; i < relays; ++i) {
+    ChildOptions child;
+    child.name = absl::StrCat("relay ", i);
+    child.command = {options.program_folder + "/sluice-relay"};
+    AddJobFlags(options, &child.command);
+    child.command.insert(child.command.end(),
+                         {"--relay", absl::StrCat(i), "--upstream", plan.coordinator, "--listen",
+                          Loopback(options.relay_ports[i])});
+    child.environment = Environment(options, shards + i);
+    child.log_path = absl::StrCat(options.log_folder, "/relay-", i, ".log");
+    child.append_log = options.append_logs;
+    plan.relays.push_back(std::move(child));
+  }
   for (uint32_t rank = 0; rank < options.workers; ++rank) {
     ChildOptions child;
     child.name = absl::StrCat("worker ", rank);
     child.command = {options.program_folder + "/sluice-worker"};
     AddJobFlags(options, &child.command);
-    child.command.insert(child.command.end(),
-                         {"--coordinator", plan.coordinator, "--rank", absl::StrCat(rank),
-                          "--report", ReportPath(options, rank)});
+    child.command.insert(
+        child.command.end(),
+        {"--coordinator",
+         relays == 0 ? plan.coordinator : Loopback(options.relay_ports[options.relay_of[rank]]),
+         "--rank", absl::StrCat(rank), "--report", ReportPath(options, rank)});
     if (options.threads > 0) {
       child.command.insert(child.command.end(), {"--threads", absl::StrCat(options.threads)});
     }
@@ -89,7 +105,7 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
       const auto port = options.metrics_port + static_cast<uint32_t>(shards) + rank;
       child.command.insert(child.command.end(), {"--metrics-listen", Loopback(port)});
     }
-    child.environment = Environment(options, shards + rank);
+    child.environment = Environment(options, shards + relays + rank);
     child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
     child.append_log = options.append_logs;
     plan.workers.push_back(std::move(child));

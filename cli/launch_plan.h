@@ -25,12 +25,17 @@ struct LaunchOptions {
   // All others serve metrics on 127.0.0.1: shard I at metrics_port + I, worker R at metrics_port +
   // shards + R. 0: they serve none.
   uint16_t metrics_port = 0;
-  std::vector<uint16_t>
-      proxy_ports;  // Of the link pacer, shards first, then workers; empty: no pacing.
+  // Of the job's relays, on 127.0.0.1, and of the relay of each worker; empty: it has none.
+  std::vector<uint16_t> relay_ports{};
+  std::vector<uint32_t> relay_of{};
+  // Of the link pacer, shards first, then relays, or workers if there are none (what is behind a
+  // relay is near it); empty: no pacing.
+  std::vector<uint16_t> proxy_ports;
 };
 
 struct LaunchPlan {
   std::vector<ChildOptions> shards;   // "shard 0", ...
+  std::vector<ChildOptions> relays;   // "relay 0", ...
   std::vector<ChildOptions> workers;  // "worker 0", ...
   std::string coordinator;            // HOST:PORT
 };

@@ -141,6 +141,9 @@ int JobRun::Run() {
     console_.Say(absl::StrCat(
         setup_.spec.name, options_.dense ? " (dense)" : "", ": ", setup_.spec.workers, " workers, ",
         setup_.spec.shards, " shards",
+        setup_.spec.relays.enabled()
+            ? absl::StrCat(", ", setup_.spec.relays.workers.size(), " relays")
+            : "",
         setup_.start.continues
             ? absl::StrCat(", continued after step ", setup_.start.checkpoint_step)
             : "",
@@ -155,7 +158,8 @@ int JobRun::Run() {
 absl::Status JobRun::StartProcesses() {
   if (setup_.bits_per_second.has_value()) {
     std::vector<uint16_t> listens_on = setup_.launch.shard_ports;
-    listens_on.resize(listens_on.size() + setup_.spec.workers, 0);
+    const size_t relays = setup_.launch.relay_ports.size();
+    listens_on.resize(listens_on.size() + (relays > 0 ? relays : setup_.spec.workers), 0);
     absl::StatusOr<std::unique_ptr<LinkPacer>> pacer =
         LinkPacer::Start(*setup_.bits_per_second, listens_on, &clock_);
     if (!pacer.ok()) return pacer.status();
@@ -172,6 +176,9 @@ absl::Status JobRun::StartProcesses() {
   started_ = clock_.Now();
   for (const ChildOptions& shard : plan.shards) {
     if (absl::Status status = processes_.Start(Role::kServer, shard); !status.ok()) return status;
+  }
+  for (const ChildOptions& relay : plan.relays) {
+    if (absl::Status status = processes_.Start(Role::kServer, relay); !status.ok()) return status;
   }
   for (const ChildOptions& worker : plan.workers) {
     if (absl::Status status = processes_.Start(Role::kWorker, worker); !status.ok()) return status;

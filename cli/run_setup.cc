@@ -15,12 +15,14 @@
 #include "base/cores.h"
 #include "cli/quantity.h"
 #include "job/file/job_file.h"
+#include "job/relays.h"
 
 namespace sluice {
 namespace {
 
-absl::Status CheckPrograms(const std::string& folder) {
-  for (const absl::string_view program : {"sluice-server", "sluice-worker"}) {
+absl::Status CheckPrograms(const std::string& folder, const JobSpec& spec) {
+  for (const absl::string_view program : {"sluice-server", "sluice-relay", "sluice-worker"}) {
+    if (program == "sluice-relay" && !spec.relays.enabled()) continue;
     const std::string path = absl::StrCat(folder, "/", program);
     if (::access(path.c_str(), X_OK) != 0) {
       return absl::NotFoundError(absl::StrCat(
@@ -72,10 +74,11 @@ absl::Status PreparePage(const RunOptions& options, Console* console, RunSetup* 
 }
 
 absl::Status PreparePorts(const RunOptions& options, Console* console, RunSetup* setup) {
-  for (uint32_t shard = 0; shard < setup->spec.shards; ++shard) {
+  const size_t shards = setup->spec.shards;
+  for (size_t i = 0; i < shards + setup->spec.relays.workers.size(); ++i) {
     absl::StatusOr<FreePort> port = FreePort::Reserve();
     if (!port.ok()) return port.status();
-    setup->launch.shard_ports.push_back(port->port());
+    (i < shards ? setup->launch.shard_ports : setup->launch.relay_ports).push_back(port->port());
     setup->ports.push_back(*std::move(port));
   }
   return PreparePage(options, console, setup);
@@ -96,7 +99,8 @@ absl::Status CheckFlags(const RunOptions& options, RunSetup* setup) {
         absl::StrCat("--metrics-port: the last process would serve its metrics on port ", last,
                      "; the highest port is 65535"));
   }
-  if (absl::Status status = CheckPrograms(options.program_folder); !status.ok()) return status;
+  if (absl::Status status = CheckPrograms(options.program_folder, setup->spec); !status.ok())
+    return status;
   if (!options.json_path.empty() && !std::ofstream(options.json_path, std::ios::app)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--json: cannot write ", options.json_path, ": is its folder there?"));
@@ -131,6 +135,9 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   setup.launch.environment = options.environment;
   setup.launch.workers = setup.spec.workers;
   setup.launch.metrics_port = options.metrics_port;
+  for (uint32_t rank = 0; setup.spec.relays.enabled() && rank < setup.spec.workers; ++rank) {
+    setup.launch.relay_of.push_back(FindRackPlace(setup.spec, rank).relay);
+  }
   setup.launch.append_logs = setup.start.continues;
   if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
   if (absl::Status status = PreparePorts(options, console, &setup); !status.ok()) return status;

@@ -22,8 +22,8 @@ struct RunSetup {
   std::string page_url;                   // Empty: no page.
   bool keep_logs = true;                  // False: in a temporary folder of ours.
   std::optional<double> bits_per_second;  // None: links are not paced.
-  // Of the shards, then of the page. Hold them until the processes start; with checkpoints until
-  // the end, so that a shard that is started again finds its own.
+  // Of the shards, the relays, then of the page. Hold them until the processes start; with
+  // checkpoints until the end, so that a shard that is started again finds its own.
   std::vector<FreePort> ports;
 };
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "compress/codec_spec.h"
 
 namespace sluice {
@@ -29,6 +30,11 @@ std::string Summary(const JobSpec& spec) {
     if (entry.downlink) absl::StrAppend(&text, " downlink ", ToString(*entry.downlink));
   }
   text += "\n";
+  if (spec.relays.enabled()) {
+    absl::StrAppend(&text, spec.relays.workers.size(), " relays with ",
+                    absl::StrJoin(spec.relays.workers, ", "), " workers behind them, from these ",
+                    ToString(spec.relays.uplink), ", to these none\n");
+  }
   for (const std::string& warning : JobWarnings(spec)) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }

@@ -37,6 +37,7 @@ struct Included {
   uint64_t origin_step = 0;
   uint32_t checksum = 0;
   bool skipped = false;
+  uint32_t weight = 1;  // What it adds to the record's n: of a relay, the contributions inside.
 
   friend bool operator==(const Included&, const Included&) = default;
 };
@@ -71,6 +72,7 @@ struct Exchange {
   uint64_t acked_step = 0;
   uint64_t checkpoint_step = 0;  // A job checkpoint is due after this step; 0: none known.
   float rate = 0;                // Of the update that this is for, where the shards do it.
+  uint32_t weight = 1;           // Contributions inside, of a relay.
   // With bundle 0: the plan that begins with the next step; null: none that the worker knows of.
   std::shared_ptr<const CompressionPlan> plan{};
 };

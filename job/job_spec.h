@@ -123,6 +123,14 @@ struct ServerSpec {
 
 inline constexpr uint64_t kAverageBuffersEvery = 100;
 
+// Workers in racks, each behind a relay (job/relays.h).
+struct RelaysSpec {
+  std::vector<uint32_t> workers;  // Of each relay; empty: the job has none.
+  CodecSpec uplink;               // From workers to their relay.
+
+  bool enabled() const { return !workers.empty(); }
+};
+
 struct JobSpec {
   std::string name;
   std::string mode = "sync";
@@ -162,6 +170,11 @@ struct JobSpec {
   uint64_t scalars_every = 10;  // Steps; 0: no scalars.
   CheckpointSpec checkpoint;
   ServerSpec server;
+  RelaysSpec relays;  // Of a whole job; the jobs that it consists of have what follows.
+  // Of the job that relays are the workers of, by rank: how many contributions each may bring.
+  std::vector<uint32_t> weights{};
+  // Of one rack's job: the workers of the whole job, whose mean comes from above. 0: of no rack.
+  uint32_t rack_of = 0;
   bool metrics_enabled = true;
   uint64_t hash = 0;  // Of the resolved file; equal for all processes of a job.
 };

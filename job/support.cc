@@ -142,6 +142,21 @@ SupportAnswer PlansAnswer(const SupportQuery& query) {
   return {};
 }
 
+constexpr absl::string_view kRelaysNeedSync =
+    "relays pass on means of steps that all workers take together and apply themselves: mode sync "
+    "with optimizer.on workers; others are not built yet";
+constexpr absl::string_view kRelaysNeedAll =
+    "a relay waits for all of its workers, so neither a `quorum` nor membership `elastic` goes "
+    "with "
+    "relays yet";
+constexpr absl::string_view kRelaysNoPlans =
+    "plans of compression (control.policy) do not reach through relays yet; use policy fixed";
+constexpr absl::string_view kRelaysAddUp =
+    "a relay sends the sum of what came in, and bundles are cut alike on both sides of it: the "
+    "codecs of a job with relays are those whose frames add up whatever they are, and that keep "
+    "nothing but a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, ternary, eden, topk "
+    "and topk_exact, with error feedback or /noef";
+
 // Numbers sentences in the order in which they are first asked for.
 class Footnotes {
  public:
@@ -256,7 +271,14 @@ SupportAnswer FindSupport(const SupportQuery& query) {
         AttendanceRefusal(query.codec, query.quorum, query.membership)}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
+  if (query.relays && !MayChange(query.codec)) return {Support::kNotYet, "", kRelaysAddUp};
   return PlansAnswer(query);
+}
+
+absl::string_view RelaysRefusal(const SupportQuery& query) {
+  if (query.mode != "sync" || query.rule != "average") return kRelaysNeedSync;
+  if (query.quorum || query.membership != "fixed") return kRelaysNeedAll;
+  return query.plans ? kRelaysNoPlans : "";
 }
 
 std::string SupportTableMarkdown() {

@@ -30,6 +30,7 @@ struct SupportQuery {
   Direction direction = Direction::kUplink;
   bool quorum = false;  // Steps close without those who are late.
   bool plans = false;   // Codecs change while the job runs (control.policy).
+  bool relays = false;  // Workers are in racks behind relays.
 };
 
 enum class Support { kBuilt, kNotYet, kImpossible };
@@ -42,6 +43,9 @@ struct SupportAnswer {
 
 // Every query has an answer.
 SupportAnswer FindSupport(const SupportQuery& query);
+
+// Why a job like this cannot have relays, whatever its codecs are; empty: it can.
+absl::string_view RelaysRefusal(const SupportQuery& query);
 
 // A row about mode, rule and membership alone. Empty members stand for anything; the first row that
 // fits a query decides, and what no row names is impossible.

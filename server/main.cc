@@ -19,6 +19,7 @@
 #include "base/process_usage.h"
 #include "base/trace_file.h"
 #include "job/file/job_file.h"
+#include "job/relays.h"
 #include "server/http/server_pages.h"
 #include "server/rpc/server.h"
 #include "transport/transport.h"
@@ -196,11 +197,12 @@ int RunUntilEnd(Server* server, const sigset_t& signals, const Logger& logger,
 }
 
 int Run(Flags flags) {
-  const absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  absl::StatusOr<JobSpec> job = LoadJob(flags.job);
   if (!job.ok()) {
     std::cerr << "sluice-server: " << job.status().message() << "\n";
     return kExitUsage;
   }
+  *job = JobOfServers(*std::move(job));
   SetDefaults(*job, &flags);
   // Before any thread, so that all of them leave the signals to RunUntilEnd.
   sigset_t signals;

@@ -22,6 +22,7 @@
 #include "base/trace_file.h"
 #include "http/http_server.h"
 #include "job/file/job_file.h"
+#include "job/relays.h"
 #include "transport/transport.h"
 #include "transport/transport_flags.h"
 #include "worker/http/current_session.h"
@@ -80,7 +81,8 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app->add_flag("--dense", flags->job.dense, "Uncompressed, with the job file's baseline: applied");
-  app->add_option("--coordinator", flags->coordinator, "Address of shard 0")
+  app->add_option("--coordinator", flags->coordinator,
+                  "Address of shard 0; in a job with relays of this worker's")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app->add_option("--rank", flags->rank, "This worker's number, from 0")->type_name("R");
@@ -154,11 +156,18 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   return exit_code;
 }
 
+// In a job with relays a session is with the rack's.
+RemoteSessionOptions SessionOptionsOf(const JobSpec& spec, const std::string& coordinator,
+                                      uint32_t rank) {
+  if (!spec.relays.enabled()) return OptionsFromJob(spec, coordinator, rank);
+  const RackPlace place = FindRackPlace(spec, rank);
+  return OptionsFromJob(JobOfRack(spec, place.relay), coordinator, place.rank);
+}
+
 // Trains to the end, through as many sessions as the job's rollbacks make of it.
 absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions session_options,
-                                  CurrentSession* session, TrainOptions options,
+                                  uint32_t rank, CurrentSession* session, TrainOptions options,
                                   const Logger& logger) {
-  const uint32_t rank = session_options.rank;
   if (spec.checkpoint.enabled()) {
     absl::StatusOr<std::shared_ptr<const TrainingData>> data = LoadTrainingData(spec, rank);
     if (!data.ok()) return data.status();
@@ -256,7 +265,7 @@ int Run(const Flags& flags) {
   if (rank == 0) {
     for (const std::string& warning : JobWarnings(spec)) logger.Warning(warning);
   }
-  RemoteSessionOptions session_options = OptionsFromJob(spec, flags.coordinator, rank);
+  RemoteSessionOptions session_options = SessionOptionsOf(spec, flags.coordinator, rank);
   session_options.logger = logger;
   absl::StatusOr<std::shared_ptr<const Transport>> transport =
       Transport::Open(flags.transport, logger);
@@ -305,7 +314,7 @@ int Run(const Flags& flags) {
       },
       kStopGrace);
   const absl::StatusOr<TrainReport> report =
-      Train(spec, std::move(session_options), &session, options, logger);
+      Train(spec, std::move(session_options), rank, &session, options, logger);
   return Conclude(spec, rank, flags, report, watch.received(), logger);
 }
 

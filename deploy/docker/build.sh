@@ -48,7 +48,7 @@ programs=localhost/sluice-programs:$version
 if [ -n "$programs_from" ]; then
   say "programs of $programs_from"
   mkdir -p "$work/root/programs/bin" "$work/root/programs/lib"
-  for program in sluice sluice-server sluice-worker; do
+  for program in sluice sluice-server sluice-relay sluice-worker; do
     strip -o "$work/root/programs/bin/$program" "$programs_from/bin/$program"
   done
   cp .deps/libtorch/lib/libtorch_cpu.so .deps/libtorch/lib/libc10.so .deps/libtorch/lib/libgomp.so.1 \

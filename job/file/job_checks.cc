@@ -55,6 +55,7 @@ class Completer {
   void CheckMode(const v1::JobSpec& job);
   void CheckMembership(const v1::JobSpec& job);
   void CheckControl(const v1::JobSpec& job);
+  void CheckRelays(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
   void CheckSupport(const v1::JobSpec& job);
@@ -320,10 +321,33 @@ void Completer::CheckControl(const v1::JobSpec& job) {
   if (!valid.ok()) Fail("control.schedule", valid.message());
 }
 
+void Completer::CheckRelays(const v1::JobSpec& job) {
+  if (!job.has_relays()) return;
+  uint64_t workers = 0;
+  for (const uint32_t behind : job.relays().workers()) workers += behind;
+  if (job.relays().workers_size() == 0) {
+    Fail("relays.workers",
+         "missing; give the number of workers behind each relay, such as [2, 2], or remove relays");
+  } else if (workers != job.workers()) {
+    Fail("relays.workers", absl::StrCat("has ", workers, " workers behind ",
+                                        job.relays().workers_size(), " relays, and the job has ",
+                                        job.workers(), " (workers); all workers are behind one"));
+  }
+  const absl::string_view refusal =
+      RelaysRefusal({.mode = job.mode(),
+                     .rule = RuleOf(job.mode(), job.optimizer().on(), job.optimizer().name()),
+                     .membership = job.membership(),
+                     .codec = {},
+                     .quorum = job.has_quorum(),
+                     .plans = job.control().policy() == "schedule"});
+  if (!refusal.empty()) Fail("relays", refusal);
+}
+
 void Completer::CheckTogether(const v1::JobSpec& job) {
   CheckMode(job);
   CheckMembership(job);
   CheckControl(job);
+  CheckRelays(job);
   CheckWidth(job.model());
   CheckModelTakesData(job.model().name(), job.data().format());
   CheckOptimizer("optimizer", job.optimizer());
@@ -359,6 +383,9 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
   std::vector<Use> uses = {
       {"compression.uplink", job.compression().uplink(), Direction::kUplink},
       {"compression.downlink", job.compression().downlink(), Direction::kDownlink}};
+  if (job.has_relays()) {
+    uses.push_back({"relays.uplink", job.relays().uplink(), Direction::kUplink});
+  }
   for (int i = 0; i < job.compression().overrides_size(); ++i) {
     const v1::CompressionOverride& entry = job.compression().overrides(i);
     const std::string path = absl::StrCat("compression.overrides[", i, "]");
@@ -382,7 +409,8 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
                      .codec = *codec,
                      .direction = use.direction,
                      .quorum = job.quorum() > 0,
-                     .plans = plans});
+                     .plans = plans,
+                     .relays = job.has_relays()});
     sparse = sparse || codec->codec == CodecId::kTopK || codec->codec == CodecId::kTopKExact;
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
@@ -427,6 +455,7 @@ void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* p
     ApplyBaseline(job);
     job->clear_baseline();
     SwitchCompressionOff(job->mutable_compression());
+    if (job->has_relays()) job->mutable_relays()->set_uplink("none");
     job->clear_control();
     completer.CompleteSection("", job);
   }

@@ -202,6 +202,10 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   if (job.has_checkpoint()) spec.checkpoint = Convert(job.checkpoint());
   if (!WhyNoReplay(spec).empty()) spec.checkpoint.replay_limit = 0;
   spec.server = Convert(job.server());
+  if (job.has_relays()) {
+    spec.relays.workers = {job.relays().workers().begin(), job.relays().workers().end()};
+    spec.relays.uplink = Codec(job.relays().uplink());
+  }
   spec.metrics_enabled = job.metrics().enabled();
   spec.hash = HashJob(job);
   return spec;

@@ -33,9 +33,13 @@ void CheckpointBook::BeginTerm(uint32_t term) {
   over_ = newest();
 }
 
-void CheckpointBook::DiscardNewest() {
-  litter_.push_back(newest());
-  complete_.pop_back();
+void CheckpointBook::Discard(uint64_t step) {
+  if (std::erase(complete_, step) > 0) litter_.push_back(step);
+}
+
+void CheckpointBook::DiscardAfter(uint64_t step) {
+  while (newest() > step) Discard(newest());
+  over_ = std::min(over_, step);
 }
 
 std::vector<uint64_t> CheckpointBook::ToStay(uint64_t given_up) const {
@@ -121,7 +125,9 @@ std::vector<uint64_t> CheckpointBook::Written() {
   std::erase(litter_, under_way_);
   std::vector<uint64_t> remove = std::exchange(litter_, {});
   complete_.push_back(under_way_);
-  while (complete_.size() > std::max(options_.keep, 1u)) {
+  const auto counts = [this](uint64_t step) { return !options_.in_rack || step <= released_; };
+  auto counted = static_cast<size_t>(std::count_if(complete_.begin(), complete_.end(), counts));
+  for (; counted > std::max(options_.keep, 1u); --counted) {
     remove.push_back(complete_.front());
     complete_.erase(complete_.begin());
   }

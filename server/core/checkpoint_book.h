@@ -2,6 +2,7 @@
 // by shard 0, gathered part by part, and complete or given up. Pure; not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -18,6 +19,8 @@ struct CheckpointBookOptions {
   uint32_t world_size = 1;
   uint32_t shards = 1;
   absl::Duration patience = absl::Minutes(10);  // From the first part of a checkpoint to the last.
+  // A job above decides which are good enough: those after the step that Release says are kept too.
+  bool in_rack = false;
 };
 
 class CheckpointBook {
@@ -39,8 +42,12 @@ class CheckpointBook {
 
   // What is under way is given up; parts are of `term` from here on.
   void BeginTerm(uint32_t term);
-  // The newest complete one turned out to be damaged.
-  void DiscardNewest();
+  // The complete one after `step`, if there is one, turned out to be damaged.
+  void Discard(uint64_t step);
+  // The job goes on from `step`: complete ones after it are not of its past.
+  void DiscardAfter(uint64_t step);
+  // Of a rack: the newest that is complete above.
+  void Release(uint64_t step) { released_ = std::max(released_, step); }
 
   // The least step for the next regular checkpoint: the first multiple of `every` that no
   // checkpoint was named for and that is not before `open_step`.
@@ -86,6 +93,7 @@ class CheckpointBook {
   std::vector<uint64_t> complete_;
   // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
+  uint64_t released_ = 0;
   uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.

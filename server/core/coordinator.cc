@@ -34,7 +34,8 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
           .keep = options.checkpoint_keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.in_lockstep ? options.wait_limit : absl::InfiniteDuration()};
+          .patience = options.in_lockstep ? options.wait_limit : absl::InfiniteDuration(),
+          .in_rack = options.in_rack};
 }
 
 std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {
@@ -288,7 +289,7 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   const bool complete =
       IsEnough(now) &&
       std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
-  if (!complete || !gathering()) return;
+  if (!complete || !gathering() || !MayBegin(out)) return;
   announced_ = true;
   generation_ = kFirstGeneration;
   // Restored parameters are equal whatever the workers began with.
@@ -297,7 +298,8 @@ void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
   const bool equal = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
     return !member.present || member.join.parameters_sha256 == first.join.parameters_sha256;
   });
-  parameters_agree_ = restore_step_ > 0 || (equal && !options_.shards_update);
+  const bool may_agree = !options_.shards_update && !options_.relays;
+  if (!options_.in_rack) parameters_agree_ = restore_step_ > 0 || (equal && may_agree);
   if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
   for (ShardSeat& seat : seats_) {
     seat.heard = now;
@@ -449,7 +451,7 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   const bool all = std::all_of(members_.begin(), members_.end(),
                                [](const Member& other) { return other.left || !other.present; });
   if (all && phase_ == JobPhase::kRunning) {
-    End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
+    Finish(out);
   }
   if (ended()) member.told_end = true;
   return StateFor(&member);

@@ -48,6 +48,13 @@ struct CoordinatorOptions {
   uint32_t shards = 1;
   LayoutParameters layout;
   bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
+  // Its workers are relays: named so, and step 0 always brings the parameters, since a relay cannot
+  // tell whether those of its rack are as others are.
+  bool relays = false;
+  // A relay's own, for its rack: a job above, in which the relay is a worker, says with which step
+  // a term begins, names the checkpoints, and says when all is over. AskAbove and LeaveAbove ask
+  // it, BeginTerm, AboveLost and FinishAbove say what became of it. No loss is repaired in place.
+  bool in_rack = false;
   // What workers tell of their progress counts their own steps, of which an exchange has so many.
   uint64_t steps_per_exchange = 1;
   uint64_t window_bytes = 16 << 20;
@@ -210,6 +217,16 @@ struct EndShard {
   std::string reason;
 };
 
+// Of a rack. All workers and shards of `term` are here: BeginTerm is to say what it begins with.
+// What belonged to the term before is over.
+struct AskAbove {
+  uint32_t term = 0;
+  TensorTable table;
+};
+// Of a rack: all workers of `term` have finished; FinishAbove is to say that so has the job above.
+struct LeaveAbove {
+  uint32_t term = 0;
+};
 struct AnswerJoin {
   JoinToken token = 0;
   absl::StatusOr<JoinGrant> grant;
@@ -243,8 +260,9 @@ struct AnswerCheckpoint {
   CheckpointToken token = 0;
   absl::StatusOr<uint64_t> step;
 };
-using CoordinatorEffect = std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun,
-                                       WriteCheckpoint, DropCheckpoint, AnswerCheckpoint, Notice>;
+using CoordinatorEffect =
+    std::variant<AnswerJoin, CommandShard, RefuseShard, PersistRun, WriteCheckpoint, DropCheckpoint,
+                 AnswerCheckpoint, AskAbove, LeaveAbove, Notice>;
 
 // How the job stands, for a worker that asks.
 struct JobState {
@@ -308,6 +326,19 @@ class Coordinator {
   // Leases and the join timeout. When more than a quarter of the lease passed since the last tick,
   // this process was stopped, and all timers are shifted by that gap.
   void Tick(absl::Time now, Effects* out);
+  // The next four are of a rack (CoordinatorOptions::in_rack); of a term that is over: nothing.
+  // It begins after `restore_step`, whose checkpoint here is complete, or with 0 at the start.
+  // Newer ones are of no use any more.
+  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree, absl::Time now,
+                 Effects* out);
+  // The job above goes back, or has lost this relay: the rack begins a new term.
+  void AboveLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out);
+  // The job above has finished.
+  void FinishAbove(uint32_t term, Effects* out);
+  // The newest complete checkpoint above is that after `durable_step`: those here that are newer
+  // are kept beside checkpoint_keep others.
+  void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
+  bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
   // Ends the job with `reason`; nothing if it has ended.
   void Fail(absl::string_view reason, Effects* out);
 
@@ -423,6 +454,10 @@ class Coordinator {
   uint32_t Present() const;
   std::vector<uint32_t> PresentRanks() const;
 
+  // coordinator_rack.cc
+  bool MayBegin(Effects* out);
+  void Finish(Effects* out);
+
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
   void RemoveTheLost(absl::Time now, Effects* out);
@@ -508,6 +543,11 @@ class Coordinator {
   uint64_t start_sequence_ = 0;
   uint64_t end_sequence_ = 0;
   uint64_t members_sequence_ = 0;  // Of SetMembers of the present generation; 0: it came by Start.
+
+  // Of a rack.
+  bool asked_above_ = false;  // For the term.
+  bool above_began_ = false;  // It has answered.
+  bool leaving_above_ = false;
 
   CheckpointBook book_;
   std::map<uint64_t, CheckpointManifest> manifests_;  // By step: of the complete ones in book_.

@@ -68,12 +68,14 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
   members_sequence_ = 0;
   out->push_back(PersistRun{Record(/*finished=*/false)});
   restore_step_ = book_.newest();
+  asked_above_ = above_began_ = leaving_above_ = false;
   rollbacks_ += 1;
-  last_rollback_ = knows_position_
-                       ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
-                                      PlaceOf(restore_step_), ": ",
-                                      was_at - std::min(was_at, restore_step_), " steps are lost")
-                       : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
+  last_rollback_ =
+      options_.in_rack  ? absl::StrCat(cause, "; the rack begins again where the job above says")
+      : knows_position_ ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
+                                       PlaceOf(restore_step_), ": ",
+                                       was_at - std::min(was_at, restore_step_), " steps are lost")
+                        : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
   out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
   AnswerRequests(absl::UnavailableError(last_rollback_), out);
   if (book_.under_way() != 0) {
@@ -158,7 +160,7 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
   const bool in_use =
       part.step == restore_step_ || (repairs_losses() && part.step == book_.newest());
   if (!part.error.empty() && part.step > 0 && in_use) {
-    if (book_.newest() == part.step) book_.DiscardNewest();
+    book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),
              now, out);
@@ -361,6 +363,7 @@ void Coordinator::AskForNextCheckpoint(Effects* out) {
 }
 
 void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
+  if (options_.in_rack) return;
   book_.Asked(minimum_step);
   if (!MayNameCheckpoints()) return;  // Asked when it is back, and where the others are.
   auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
@@ -374,6 +377,9 @@ void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
   if (!has_checkpoints()) {
     refused = absl::FailedPreconditionError(absl::StrCat(
         "job ", options_.job_name, " has no checkpoints; its file needs a `checkpoint` section"));
+  } else if (options_.in_rack) {
+    refused = absl::FailedPreconditionError(
+        "this is a relay, and checkpoints are named by shard 0 of the job above: ask that");
   } else if (ended()) {
     refused = absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " is ", ToString(phase_)));

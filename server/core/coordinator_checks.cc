@@ -155,7 +155,8 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sende
 }
 
 std::string Coordinator::Describe(const WorkerJoin& join) const {
-  return absl::StrCat("rank ", join.rank, " (host ", join.host, ", pid ", join.pid, ")");
+  return absl::StrCat(options_.relays ? "relay " : "rank ", join.rank, " (host ", join.host,
+                      ", pid ", join.pid, ")");
 }
 
 std::string Coordinator::Describe(const ShardSeat& seat) const {
@@ -183,9 +184,11 @@ std::string Coordinator::WhoIsMissing() const {
       missing.push_back(absl::StrCat(begin_with_ - Present(), " of ", begin_with_, " workers"));
     }
   } else if (!ranks.empty()) {
-    missing.push_back(absl::StrCat("rank ", absl::StrJoin(ranks, ", ")));
+    missing.push_back(
+        absl::StrCat(options_.relays ? "relay " : "rank ", absl::StrJoin(ranks, ", ")));
   }
   if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
+  if (missing.empty() && asked_above_ && !above_began_) return "the job above";
   return absl::StrJoin(missing, " and ");
 }
 

@@ -73,6 +73,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
 }
 
 void Coordinator::CheckWaiting(absl::Time now, Effects* out) {
+  if (asked_above_ && !above_began_) return;  // How long the others may take is known there.
   const bool recovering = phase_ == JobPhase::kRecovering;
   const absl::Duration limit = recovering ? options_.wait_limit : options_.join_timeout;
   if (now - waiting_since_ < limit) return;

@@ -56,17 +56,18 @@ OpenBundle::~OpenBundle() {
 }
 
 void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
-                       std::vector<std::string> frames, absl::Time now) {
+                       std::vector<std::string> frames, absl::Time now, uint32_t weight) {
   Arrival& arrival = arrivals_[rank];
   Check(!arrival.arrived, "a rank is admitted to a bundle once");
   arrival.arrived = true;
   arrival.skipped = frames.empty();
   arrival.checksum = checksum;
+  arrival.weight = arrival.skipped ? 1 : weight;
   arrival.rate = rate;
   arrival.frames = std::move(frames);
   arrival.bytes = TotalBytes(arrival.frames);
   held_bytes_ += arrival.bytes;
-  n_ += arrival.skipped ? 0 : 1;
+  n_ += arrival.skipped ? 0 : arrival.weight;
   first_arrival_ = std::min(first_arrival_, now);
   last_arrival_ = std::max(last_arrival_, now);
   if (arrival.expected) --missing_;
@@ -151,14 +152,14 @@ void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
 }
 
-absl::Span<const float> OpenBundle::MeanOf(size_t chunk) {
-  Check(n_ > 0, "a mean needs one contribution");
+absl::Span<const float> OpenBundle::SumOf(size_t chunk, uint32_t divisor) {
+  Check(n_ > 0, "a sum needs one contribution");
   // Where no sum was begun all chunks use the same memory, one after the other.
   if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
   const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
   if (begun_) mean_at_ += counts_[chunk];
   SumRanks(chunk, arrivals_.size(), sum);
-  aggregators_[chunk]->Close(n_, sum);
+  aggregators_[chunk]->Close(divisor, sum);
   return sum;
 }
 
@@ -184,7 +185,8 @@ std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
     included.push_back({.rank = rank,
                         .origin_step = step,
                         .checksum = arrivals_[rank].checksum,
-                        .skipped = arrivals_[rank].skipped});
+                        .skipped = arrivals_[rank].skipped,
+                        .weight = arrivals_[rank].weight});
   }
   return included;
 }

@@ -49,9 +49,9 @@ class OpenBundle {
   bool arrived(uint32_t rank) const { return arrivals_[rank].arrived; }
   uint32_t checksum(uint32_t rank) const { return arrivals_[rank].checksum; }
   // `frames` must be valid for their chunks' aggregators; none: the rank skips. Each rank once.
-  // `rate` is that of the update that it is for.
+  // `rate` is that of the update that it is for; `weight` what it adds to n.
   void Admit(uint32_t rank, uint32_t checksum, float rate, std::vector<std::string> frames,
-             absl::Time now);
+             absl::Time now, uint32_t weight = 1);
   // Work of an earlier step: frames, not a skip. Before the rank's Admit, and in order of steps.
   void AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
                  std::vector<std::string> frames);
@@ -82,7 +82,9 @@ class OpenBundle {
   std::vector<Included> IncludedRanks(uint64_t step) const;
   // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
   // 0. Once each, in order; good until the next is asked for.
-  absl::Span<const float> MeanOf(size_t chunk);
+  absl::Span<const float> MeanOf(size_t chunk) { return SumOf(chunk, n_); }
+  // Likewise; the sum itself.
+  absl::Span<const float> SumOf(size_t chunk) { return SumOf(chunk, 1); }
   std::vector<std::string> TakeFrames(uint32_t rank);
 
  private:
@@ -91,6 +93,7 @@ class OpenBundle {
     bool arrived = false;
     bool skipped = false;
     uint32_t checksum = 0;
+    uint32_t weight = 1;
     float rate = 0;
     uint64_t unanswered = 0;
     uint64_t bytes = 0;               // Of the frames.
@@ -104,6 +107,7 @@ class OpenBundle {
     std::vector<std::string> frames;
   };
   absl::Span<const Late> LateOf(size_t rank) const;
+  absl::Span<const float> SumOf(size_t chunk, uint32_t divisor);
   void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
 
   const absl::Span<const uint32_t> counts_;

@@ -59,8 +59,15 @@ struct ShardOptions {
   // time for it; until then it skips.
   bool elastic = false;
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; in these buffers wait for all.
-  uint64_t window_bytes = 16 << 20;                       // Credits of each worker.
-  uint64_t max_memory = uint64_t{8} << 30;                // See Create and Handle.
+  // Of a job whose workers are relays, by rank: how many contributions one may have inside;
+  // empty: 1.
+  std::vector<uint32_t> weights{};
+  // A relay's: a bundle whose contributions are all there is not closed but handed on as a sum
+  // (BundleSummed), and closes with what Publish brings. Mode sync without a quorum, elastic or a
+  // rule.
+  bool hands_on = false;
+  uint64_t window_bytes = 16 << 20;         // Credits of each worker.
+  uint64_t max_memory = uint64_t{8} << 30;  // See Create and Handle.
   ResultLogLimits log;
   // Of results that all ranks have, kept until ReleaseResults for workers that are started again
   // and go through those steps anew; 0: they are forgotten. In place of log's limits. No more than
@@ -116,8 +123,32 @@ struct NotReproducible {
   uint64_t step = 0;
   std::string text;
 };
-using ShardEffect =
-    std::variant<Reply, Alarm, Notice, CheckpointNamed, PlanMade, TakeSnapshot, NotReproducible>;
+// What a shard that hands on (ShardOptions) has of a bundle when all its contributions are there.
+struct BundleSum {
+  uint32_t term = 0;
+  uint64_t step = 0;
+  uint32_t bundle = 0;
+  uint32_t n = 0;          // Contributions in it; 0: all have skipped.
+  std::vector<float> sum;  // Of its chunks, one after the other; of step 0 rank 0's parameters.
+                           // Empty if n is 0.
+};
+// The bundle waits for its Publish. Shared, since effects are copied.
+struct BundleSummed {
+  std::shared_ptr<const BundleSum> sum;
+};
+using ShardEffect = std::variant<Reply, Alarm, Notice, CheckpointNamed, PlanMade, TakeSnapshot,
+                                 NotReproducible, BundleSummed>;
+
+// With what a bundle closes that was handed on.
+struct Publication {
+  uint64_t step = 0;
+  uint32_t bundle = 0;
+  uint32_t n = 0;           // Contributions that the mean is of, here and elsewhere; 0: nothing.
+  std::vector<float> mean;  // As BundleSum::sum; empty if n is 0.
+  // A checkpoint is due after this step; 0: none that is known. The same with all publications of a
+  // step, and not the first time with one of that very step.
+  uint64_t checkpoint_step = 0;
+};
 
 class Shard {
  public:
@@ -159,6 +190,8 @@ class Shard {
   // nothing. With ShardOptions::replay it waits, and the step rises, until this shard is where the
   // workers are.
   virtual uint64_t NameCheckpoint(uint64_t minimum_step) = 0;
+  // Closes a bundle that was handed on. Of any other step or bundle: nothing.
+  virtual std::vector<ShardEffect> Publish(const Publication& /*publication*/) { return {}; }
   // Says who is late, once per step, and does what has become due.
   virtual std::vector<ShardEffect> Tick(absl::Time now) = 0;
   // When the next Tick has something to do that should not wait. Any call may change it.

@@ -84,6 +84,13 @@ absl::Status ShardGate::CheckStamps(const Exchange& exchange) const {
   if (!std::isfinite(exchange.rate) || exchange.rate < 0) {
     return InvalidRequest(exchange, absl::StrCat("asks for an update at rate ", exchange.rate));
   }
+  const uint32_t weight_max =
+      options_.weights.empty() || exchange.step == 0 ? 1 : options_.weights[exchange.sender.rank];
+  if (exchange.weight == 0 || exchange.weight > weight_max) {
+    return InvalidRequest(exchange,
+                          absl::StrCat("claims ", exchange.weight, " contributions; it may have ",
+                                       weight_max, ": do relay and server run the same job file?"));
+  }
   return absl::OkStatus();
 }
 

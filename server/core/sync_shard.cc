@@ -60,7 +60,8 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
       sums_(plan.elements),
       open_step_(options_.parameters_agree ? options_.first_step : 0),
-      closed_(bundles_.size()) {
+      closed_(bundles_.size()),
+      handed_(bundles_.size()) {
   stats_.elements = plan.trained;
   open_.bundles.resize(bundles_.size());
   next_.bundles.resize(bundles_.size());
@@ -156,14 +157,15 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
   if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
   const uint64_t bytes = TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
-  open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now);
+  open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
   // one step at a time.
   if (exchange.step == open_step_ && exchange.step > 0) open->SumPrefix();
   stats_.held_bytes += open->held_bytes();
   if (exchange.step == open_step_) NoteQuorum(exchange.bundle);
-  if (exchange.step == open_step_ && IsDue(exchange.bundle)) {
-    Close(exchange.bundle, out);
+  const bool due = exchange.step == open_step_ && IsDue(exchange.bundle);
+  if (due) Close(exchange.bundle, out);
+  if (due && !options_.hands_on) {
     AdvanceSteps(out);
   } else if (MayStayUnanswered(ranks_[rank], stream, bytes)) {
     ranks_[rank].unanswered += bytes;
@@ -203,15 +205,21 @@ bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64
          rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 
-void SyncShard::Close(uint32_t bundle, Effects* out) {
-  AnnounceCheckpoint(out);
-  if (bundle == 0) MakePlan(out);
-  const std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
+std::unique_ptr<OpenBundle> SyncShard::TakeOpen(uint32_t bundle) {
+  std::unique_ptr<OpenBundle> open = std::move(open_.bundles[bundle]);
   quorums_.erase({open->quorum_at(), bundle});
   stats_.held_bytes -= open->held_bytes();
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
     ranks_[rank].unanswered -= open->unanswered(rank);
   }
+  return open;
+}
+
+void SyncShard::Close(uint32_t bundle, Effects* out) {
+  if (options_.hands_on) return HandOn(bundle, out);
+  AnnounceCheckpoint(out);
+  if (bundle == 0) MakePlan(out);
+  const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
   auto answer = std::make_shared<ExchangeAnswer>();
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = open->n();
@@ -222,6 +230,11 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   } else if (open->n() > 0) {
     CloseWithMean(bundle, open.get(), answer.get(), out);
   }
+  Conclude(bundle, *open, std::move(answer), out);
+}
+
+void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
+                         std::shared_ptr<ExchangeAnswer> answer, Effects* out) {
   answer->outcome = Outcome::kResult;
   answer->step = open_step_;
   answer->bundle = bundle;
@@ -242,9 +255,9 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   closed_[bundle] = true;
   ++closed_count_;
   ++stats_.bundles_closed;
-  if (!open->complete()) ++stats_.quorum_bundles;
+  if (!open.complete()) ++stats_.quorum_bundles;
   if (answer->record.n == 0 && !bundles_[bundle].buffers) ++stats_.empty_bundles;
-  const double waited = absl::ToDoubleSeconds(open->last_arrival() - open->first_arrival());
+  const double waited = absl::ToDoubleSeconds(open.last_arrival() - open.first_arrival());
   stats_.wait_seconds += waited;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, waited)];
 
@@ -257,7 +270,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   log_.Add(answer, needed_from);
   // Whoever is not there yet is answered when its work is: what it has sent may be lost on the way.
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (gate_.stream(rank) == 0 || !open->arrived(rank)) continue;
+    if (gate_.stream(rank) == 0 || !open.arrived(rank)) continue;
     if (!IsMember(bundle, rank, open_step_)) continue;  // That was its predecessor.
     SendResult(gate_.stream(rank), answer, out);
   }
@@ -362,6 +375,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
     TakeUpPlan();
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
+    handed_.assign(handed_.size(), false);
     closed_count_ = 0;
     noticed_ = false;
     for (uint32_t bundle = 0; bundle < bundles_.size(); ++bundle) {

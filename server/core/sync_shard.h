@@ -37,6 +37,7 @@ class SyncShard final : public Shard {
     return gate_.Suspend(term, reason, open_step_);
   }
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
+  std::vector<ShardEffect> Publish(const Publication& publication) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
   absl::Time tick_due() const override;
   std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
@@ -123,6 +124,12 @@ class SyncShard final : public Shard {
   void CloseComplete(Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
+  std::unique_ptr<OpenBundle> TakeOpen(uint32_t bundle);
+  // The rest of a close, once the results are there.
+  void Conclude(uint32_t bundle, const OpenBundle& open, std::shared_ptr<ExchangeAnswer> answer,
+                Effects* out);
+  // sync_shard_relay.cc.
+  void HandOn(uint32_t bundle, Effects* out);
   // Each fills in the results of a bundle that closes, and what it changes in the record.
   void CloseWithParameters(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer);
   void CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
@@ -161,6 +168,7 @@ class SyncShard final : public Shard {
   OpenStep open_;             // Of open_step_.
   OpenStep next_;             // Of open_step_ + 1; closes nothing before it becomes open_.
   std::vector<bool> closed_;  // By bundle, in open_step_.
+  std::vector<bool> handed_;  // Likewise: waits for its Publish.
   size_t closed_count_ = 0;
   bool noticed_ = false;            // Tick has spoken about open_step_.
   uint64_t wanted_checkpoint_ = 0;  // Asked for and not named yet; 0: none.

@@ -22,6 +22,7 @@ bool SyncShard::WaitsForAll(uint32_t bundle) const {
 // An open bundle of the open step is to be closed now.
 bool SyncShard::IsDue(uint32_t bundle) const {
   const OpenBundle& open = *open_.bundles[bundle];
+  if (handed_[bundle]) return false;
   if (open_step_ == 0 && !open.arrived(ParameterRank(options_))) return false;
   if (open.complete()) return true;
   return open.quorum_at() + options_.grace <= now_ && MayCloseEarly() && !WaitsForAll(bundle);

@@ -21,6 +21,17 @@ constexpr size_t kFileNameMax = 128;
 constexpr size_t kSha256Size = 32;
 constexpr int kContributionsMax = 1 << 20;
 constexpr size_t kRanksMax = 1 << 16;
+constexpr float kWeightMax = 1024;  // As workers of a job.
+
+// A number of contributions; how many there can be the shard knows.
+absl::StatusOr<uint32_t> WeightFromProto(float weight) {
+  if (weight == 0) return 1;
+  if (weight >= 1 && weight <= kWeightMax && weight == std::floor(weight)) {
+    return static_cast<uint32_t>(weight);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("weight ", weight, " is no number of contributions, 1 to ", kWeightMax));
+}
 
 std::string Shortened(const std::string& text) { return text.substr(0, kTextMax); }
 
@@ -105,6 +116,7 @@ void RecordToProto(const ClosingRecord& record, v1::ClosingRecord* out) {
     one->set_origin_step(included.origin_step);
     one->set_checksum(included.checksum);
     one->set_skipped(included.skipped);
+    if (included.weight != 1) one->set_weight(included.weight);
   }
   out->set_n(record.n);
   out->set_plan_id(record.plan_id);
@@ -248,10 +260,8 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                                                    " contributions in one request; at most ",
                                                    kContributionsMax));
   }
-  if (request->weight() != 0 && request->weight() != 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weight ", request->weight(), ": only 1 is understood"));
-  }
+  const absl::StatusOr<uint32_t> weight = WeightFromProto(request->weight());
+  if (!weight.ok()) return weight.status();
   Exchange exchange{.sender = request->has_sender() ? SenderFromProto(request->sender()) : known,
                     .step = request->step(),
                     .bundle = request->bundle(),
@@ -264,6 +274,7 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                     .acked_step = request->acked_step(),
                     .checkpoint_step = request->checkpoint_step(),
                     .rate = request->rate(),
+                    .weight = *weight,
                     .plan = {}};
   if (request->has_plan()) {
     absl::StatusOr<CompressionPlan> plan = PlanFromProto(request->plan());

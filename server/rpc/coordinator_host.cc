@@ -22,13 +22,14 @@ bool IsForDisk(const CoordinatorEffect& effect) {
 }  // namespace
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
-                                 const Clock* clock, Logger logger)
+                                 UpperSide* upper, const Clock* clock, Logger logger)
     : server_incarnation_(options.server_incarnation),
       tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
+      upper_(upper),
       plans_(options.compression, options.control),
       coordinator_(std::move(options), clock->Now()) {
   MutexLock lock(&mutex_);
@@ -177,6 +178,37 @@ void CoordinatorHost::ShardGone(ControlStreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);
   coordinator_.ShardDetached(stream);
+}
+
+void CoordinatorHost::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.BeginTerm(term, restore_step, parameters_agree, clock_->Now(), &effects);
+  Deliver(std::move(effects));
+}
+
+void CoordinatorHost::AboveLost(uint32_t term, absl::string_view cause) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.AboveLost(term, cause, clock_->Now(), &effects);
+  Deliver(std::move(effects));
+}
+
+void CoordinatorHost::FinishAbove(uint32_t term) {
+  MutexLock lock(&mutex_);
+  Coordinator::Effects effects;
+  coordinator_.FinishAbove(term, &effects);
+  Deliver(std::move(effects));
+}
+
+void CoordinatorHost::ReleaseCheckpoints(uint64_t durable_step) {
+  MutexLock lock(&mutex_);
+  coordinator_.ReleaseCheckpoints(durable_step);
+}
+
+bool CoordinatorHost::HasCheckpoint(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  return coordinator_.HasCheckpoint(step);
 }
 
 void CoordinatorHost::Fail(absl::string_view reason) {
@@ -329,6 +361,10 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     if (request == requests_.end()) return;
     request->second(answer->step);
     requests_.erase(request);
+  } else if (const auto* ask = std::get_if<AskAbove>(&effect)) {
+    if (upper_ != nullptr) upper_->Asked(*ask);
+  } else if (const auto* leave = std::get_if<LeaveAbove>(&effect)) {
+    if (upper_ != nullptr) upper_->Finished(*leave);
   } else {
     const Notice& notice = std::get<Notice>(effect);
     if (notice.warning) {

@@ -22,6 +22,7 @@
 #include "server/core/plan_log.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/run_folder.h"
+#include "server/rpc/upper_side.h"
 #include "sluice/v1/shard_control.pb.h"
 
 namespace sluice {
@@ -41,9 +42,9 @@ using CheckpointAnswer = std::function<void(const absl::StatusOr<uint64_t>&)>;
 
 class CoordinatorHost {
  public:
-  // `folder`: of a job with checkpoints, else null.
-  CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock,
-                  Logger logger);
+  // `folder`: of a job with checkpoints, else null. `upper`: of a rack, else null; not owned.
+  CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder, UpperSide* upper,
+                  const Clock* clock, Logger logger);
   ~CoordinatorHost();
 
   // `waiter` must stay until it was answered or its token was given to JoinCancelled.
@@ -70,6 +71,13 @@ class CoordinatorHost {
 
   // Shard 0, which is in this process, made a plan, or begins with it.
   void PlanMade(const CompressionPlan& plan);
+  // Of a rack: as the Coordinator has them.
+  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
+  void AboveLost(uint32_t term, absl::string_view cause);
+  void FinishAbove(uint32_t term);
+  void ReleaseCheckpoints(uint64_t durable_step);
+  bool HasCheckpoint(uint64_t step) const;
+
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.
   bool Drained() const;
@@ -103,6 +111,7 @@ class CoordinatorHost {
   const Clock* const clock_;
   const Logger logger_;
   const std::unique_ptr<RunFolder> folder_;
+  UpperSide* const upper_;
   mutable Mutex mutex_;
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

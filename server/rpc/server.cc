@@ -71,6 +71,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .join_timeout = job.server.join_timeout,
                          .job_uid = options.job_uid,
                          .server_incarnation = options.server_incarnation};
+  out.relays = !job.weights.empty();
+  out.in_rack = job.rack_of > 0;
   out.control = job.control;
   out.compression = job.compression;
   if (job.membership == "elastic") {
@@ -130,13 +132,17 @@ void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
       });
 }
 
+std::string LogName(const ServerOptions& options) {
+  return options.log_name.empty() ? absl::StrCat("shard-", options.shard) : options.log_name;
+}
+
 class GrpcServer final : public Server {
  public:
   // `folder`: of shard 0 of a job with checkpoints, else null.
   GrpcServer(ServerOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock)
       : options_(std::move(options)),
         clock_(clock),
-        logger_(absl::StrCat("shard-", options_.shard), options_.log_lowest),
+        logger_(LogName(options_), options_.log_lowest),
         host_({.shard = options_.shard,
                .job = options_.job,
                .server_incarnation = options_.server_incarnation,
@@ -145,7 +151,11 @@ class GrpcServer final : public Server {
                    [this](const CompressionPlan& plan) {
                      if (coordinator_ != nullptr) coordinator_->PlanMade(plan);
                    },
-               .trace = options_.trace},
+               .trace = options_.trace,
+               .on_summed =
+                   [this](std::shared_ptr<const BundleSum> sum) {
+                     options_.upper->Summed(options_.shard, std::move(sum));
+                   }},
               clock, logger_),
         parameters_(&host_, {.queue_max = kAnswerQueueMax,
                              .message_bytes_max = options_.message_bytes_max}) {
@@ -159,7 +169,7 @@ class GrpcServer final : public Server {
       had_finished_ = folder != nullptr && folder->run().has_value() && folder->run()->finished;
       CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
       coordinator_ = std::make_unique<CoordinatorHost>(std::move(coordinator), std::move(folder),
-                                                       clock, logger_);
+                                                       options_.upper, clock, logger_);
       coordinator_service_ = std::make_unique<CoordinatorService>(coordinator_.get());
       control_service_ = std::make_unique<ControlService>(coordinator_.get());
     }
@@ -172,6 +182,21 @@ class GrpcServer final : public Server {
   std::string address() const override { return address_; }
   std::optional<absl::Status> Outcome() override;
   void Stop(absl::string_view reason) override;
+  void Fail(absl::string_view reason) override;
+  void Publish(uint32_t term, const std::vector<Publication>& publications) override {
+    host_.Publish(term, publications);
+  }
+  void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) override {
+    coordinator_->BeginTerm(term, restore_step, parameters_agree);
+  }
+  void AboveLost(uint32_t term, absl::string_view cause) override {
+    coordinator_->AboveLost(term, cause);
+  }
+  void FinishAbove(uint32_t term) override { coordinator_->FinishAbove(term); }
+  void ReleaseCheckpoints(uint64_t durable_step) override {
+    coordinator_->ReleaseCheckpoints(durable_step);
+  }
+  bool HasCheckpoint(uint64_t step) const override { return coordinator_->HasCheckpoint(step); }
   bool ready() const override { return host_.started(); }
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
@@ -337,6 +362,15 @@ void GrpcServer::Stop(absl::string_view reason) {
   (void)token;  // Never taken back: the coordinator ends first.
 }
 
+void GrpcServer::Fail(absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  if (coordinator_ != nullptr) {
+    coordinator_->Fail(reason);
+  } else {
+    agent_->ReportFailure(std::string(reason));
+  }
+}
+
 void GrpcServer::StopNow() {
   ending_since_ = clock_->Now();
   server_->GetHealthCheckService()->SetServingStatus(false);
@@ -365,6 +399,9 @@ absl::Status CheckOptions(const ServerOptions& options) {
           absl::StrCat("\"", *address, "\" is not HOST:PORT, such as 127.0.0.1:7070"));
     }
   }
+  if (options.job.rack_of > 0 && options.upper == nullptr) {
+    return absl::InvalidArgumentError("a rack's servers need something above them");
+  }
   return options.transport->MayListen(options.listen, options.allow_anonymous);
 }
 
@@ -376,7 +413,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   std::unique_ptr<RunFolder> folder;
   if (options.shard == 0 && options.job.checkpoint.enabled()) {
     absl::StatusOr<std::unique_ptr<RunFolder>> opened =
-        RunFolder::Open(options.job, Logger("shard-0", options.log_lowest));
+        RunFolder::Open(options.job, Logger(LogName(options), options.log_lowest));
     if (!opened.ok()) return opened.status();
     folder = *std::move(opened);
   }

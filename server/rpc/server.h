@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,8 +16,10 @@
 #include "job/stage_times.h"
 #include "server/core/job_report.h"
 #include "server/core/job_status.h"
+#include "server/core/shard.h"
 #include "server/core/shard_stats.h"
 #include "server/core/snapshot_stats.h"
+#include "server/rpc/upper_side.h"
 #include "transport/transport.h"
 
 namespace sluice {
@@ -37,6 +40,9 @@ struct ServerOptions {
   LogLevel log_lowest = LogLevel::kInfo;  // What is below it is not logged.
   size_t message_bytes_max = 64 << 20;    // A larger request ends its stream.
   std::string software_version{};
+  // Of a rack's job (job/relays.h), needed then: what its sums go to. Not owned.
+  UpperSide* upper = nullptr;
+  std::string log_name{};           // Empty: "shard-N".
   uint64_t job_uid = 0;             // Random; used by shard 0.
   uint64_t server_incarnation = 0;  // Higher at each start.
   TraceFile* trace = nullptr;       // Not owned; null: no trace is written.
@@ -64,6 +70,19 @@ class Server {
   // it asks for a last one before and waits for it a few seconds; if it is supervised, that is all,
   // and the job waits for this shard's next process.
   virtual void Stop(absl::string_view reason) = 0;
+
+  // Ends the job with `reason` at once.
+  virtual void Fail(absl::string_view reason) = 0;
+
+  // The next six are of a rack. Closes bundles of the term that were handed on; those of another
+  // term or step are left alone.
+  virtual void Publish(uint32_t term, const std::vector<Publication>& publications) = 0;
+  // As the Coordinator has them; of shard 0.
+  virtual void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) = 0;
+  virtual void AboveLost(uint32_t term, absl::string_view cause) = 0;
+  virtual void FinishAbove(uint32_t term) = 0;
+  virtual void ReleaseCheckpoints(uint64_t durable_step) = 0;
+  virtual bool HasCheckpoint(uint64_t step) const = 0;
 
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;

@@ -129,6 +129,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .grace = options_.job.grace,
           .elastic = options_.job.membership == "elastic",
           .average_buffers_every = options_.job.average_buffers_every,
+          .weights = options_.job.weights,
+          .hands_on = options_.job.rack_of > 0,
           .window_bytes = start.window_bytes,
           .max_memory = options_.job.server.max_memory,
           .log = {},
@@ -314,6 +316,14 @@ void ShardHost::ReleaseResults(uint64_t durable_step) {
   if (shard_ != nullptr) shard_->ReleaseResults(durable_step);
 }
 
+void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publications) {
+  MutexLock lock(&mutex_);
+  for (const Publication& publication : publications) {
+    if (shard_ == nullptr || shard_->options().term != term) return;
+    Deliver(shard_->Publish(publication));
+  }
+}
+
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
   ended_ = std::string(reason);
@@ -438,6 +448,8 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       Report(*other);
     } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
       if (writer_ != nullptr) writer_->Write(taken->snapshot);
+    } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {
+      options_.on_summed(summed->sum);
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
       logger_.Error(alarm->text);
       options_.on_alarm(alarm->text);

@@ -41,6 +41,8 @@ class ShardHost {
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
     std::function<void(const CompressionPlan&)> on_plan{};
     TraceFile* trace = nullptr;  // Null: none is written.
+    // Of a rack's job: what is handed on. Called likewise.
+    std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -78,6 +80,8 @@ class ShardHost {
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
   // As Shard::ReleaseResults; nothing where there is no core.
   void ReleaseResults(uint64_t durable_step);
+  // As Shard::Publish; nothing where there is no core of that term.
+  void Publish(uint32_t term, const std::vector<Publication>& publications);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
   void Tick();

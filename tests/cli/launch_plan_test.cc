@@ -50,6 +50,23 @@ TEST(LaunchPlanTest, NoProxyAndNoRankOfTheSurroundingsIsPassedOn) {
   EXPECT_THAT(MakeLaunchPlan(options).workers[0].environment, ElementsAre("HOME=/root"));
 }
 
+TEST(LaunchPlanTest, WorkersOfRacksGoToTheirRelaysOverLinksThatAreNotPaced) {
+  LaunchOptions options = TwoByTwo();
+  options.relay_ports = {1003, 1004};
+  options.relay_of = {0, 1};
+  options.proxy_ports = {2000, 2001, 2002, 2003};
+  const LaunchPlan plan = MakeLaunchPlan(options);
+  ASSERT_THAT(plan.relays, SizeIs(2));
+  EXPECT_EQ(plan.relays[1].name, "relay 1");
+  EXPECT_THAT(
+      plan.relays[1].command,
+      ElementsAre("/bin/sluice-relay", "--job", "job.yaml", "--set", "steps=3", "--dense",
+                  "--relay", "1", "--upstream", "127.0.0.1:1001", "--listen", "127.0.0.1:1004"));
+  EXPECT_THAT(plan.relays[1].environment, ElementsAre("grpc_proxy=http://127.0.0.1:2003"));
+  EXPECT_THAT(plan.workers[1].command, IsSupersetOf({"--coordinator", "127.0.0.1:1004"}));
+  EXPECT_THAT(plan.workers[1].environment, ElementsAre());
+}
+
 TEST(LaunchPlanTest, EachProcessDialsThroughItsOwnPacedLink) {
   LaunchOptions options = TwoByTwo();
   options.proxy_ports = {2000, 2001, 2002, 2003};

@@ -158,6 +158,32 @@ TEST(JobFileErrors, WhatDoesNotGoTogether) {
   EXPECT_THAT(Problem(Load(kLeastJob, {"name=a b"})), HasSubstr("may hold letters"));
 }
 
+TEST(JobFileErrors, RelaysHaveAllWorkersAndASyncJob) {
+  const std::string relays = "relays={workers: [2, 1], uplink: int8}";
+  EXPECT_EQ(Problem(Load(kLeastJob, {"workers=3", relays})), "");
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", relays})),
+              HasSubstr("relays.workers: has 3 workers behind 2 relays, and the job has 4"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=4", "relays={uplink: int8}"})),
+              HasSubstr("relays.workers: missing"));
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=2", "relays={workers: [2, 0]}"})),
+              HasSubstr("must be"));
+  for (const char* set : {"mode=async", "optimizer.on=shards"}) {
+    EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", relays, set})),
+                HasSubstr("relays: relays pass on means"))
+        << set;
+  }
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", relays, "quorum=2"})),
+              HasSubstr("relays: a relay waits for all"));
+  for (const char* codec : {"powersgd:2", "lsh", "topk:1%/ef21", "signsgd"}) {
+    EXPECT_THAT(
+        Problem(Load(kLeastJob, {"workers=3", relays, absl::StrCat("compression.uplink=", codec)})),
+        HasSubstr("compression.uplink: "))
+        << codec;
+  }
+  EXPECT_THAT(Problem(Load(kLeastJob, {"workers=3", "relays={workers: [3], uplink: signsgd}"})),
+              HasSubstr("relays.uplink: "));
+}
+
 TEST(JobFileErrors, ModelsTakeTextOrImages) {
   for (const char* model :
        {"mlp", "simple_cnn", "resnet20", "resnet18", "resnet50", "vgg16", "custom"}) {

@@ -44,6 +44,16 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_NE(job.hash, 0u);
 }
 
+TEST(JobFile, ReadsRelays) {
+  EXPECT_FALSE(MustLoad(Load(kLeastJob)).relays.enabled());
+  const std::vector<std::string> set = {"workers=3", "relays={workers: [2, 1], uplink: int8}"};
+  const JobSpec job = MustLoad(Load(kLeastJob, set));
+  EXPECT_THAT(job.relays.workers, ElementsAre(2, 1));
+  EXPECT_EQ(ToString(job.relays.uplink), "int8");
+  EXPECT_EQ(ToString(MustLoad(Load(kLeastJob, set, true)).relays.uplink), "none");
+  EXPECT_NE(job.hash, MustLoad(Load(kLeastJob, {"workers=3"})).hash);
+}
+
 TEST(JobFile, AQuorumHasNoReplay) {
   const JobSpec job =
       MustLoad(LoadLeastAnd("workers: 4\nquorum: 3\ngrace: 20ms\ncheckpoint: {dir: a}\n"));

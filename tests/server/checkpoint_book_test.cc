@@ -106,7 +106,7 @@ TEST(CheckpointBook, OtherTermsAreNotMixed) {
 
 TEST(CheckpointBook, ADamagedOneLeavesTheOneBefore) {
   CheckpointBook book = BookOf({10, 20});
-  book.DiscardNewest();
+  book.Discard(book.newest());
   book.BeginTerm(1);
   EXPECT_EQ(book.newest(), 10u);
   EXPECT_EQ(book.NextRegular(11), 20u);

@@ -49,7 +49,9 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.bundle = task.bundle;
   Observe(task.chunks, task.published);
   if (task.plan != nullptr) TakeUp(*task.plan);
-  if (EncodeFrames(task, &frames_).ok()) {
+  if (task.nothing) {
+    encoded.skipped = true;
+  } else if (EncodeFrames(task, &frames_).ok()) {
     MeasureQuality(task);
     for (const std::vector<std::byte>& frame : frames_) {
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());

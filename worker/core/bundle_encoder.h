@@ -26,6 +26,7 @@ struct EncodeTask {
   uint32_t shard = 0;
   uint32_t bundle = 0;
   bool last_of_step = false;
+  bool nothing = false;  // To be sent of it: it is skipped, and residuals stay.
   absl::Span<const uint32_t> chunks;
   std::vector<GradientView> gradients;  // One per chunk.
   // What was published last for these chunks, one string each; empty: nothing since the last task.

@@ -167,6 +167,21 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient
   return absl::OkStatus();
 }
 
+absl::Status Pipeline::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) {
+  if (!status_.ok()) return status_;
+  if (!open_) {
+    return absl::FailedPreconditionError(absl::StrCat("a weight was set when step ", step_,
+                                                      " was done: set it before the last "
+                                                      "tensor of its bundle is submitted"));
+  }
+  if (shard >= shards_.size() || bundle >= shards_[shard].flights.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a weight for bundle ", bundle, " of shard ", shard, ", which there is not"));
+  }
+  shards_[shard].flights[bundle].weight = contributions;
+  return absl::OkStatus();
+}
+
 absl::Status Pipeline::SkipStep(Effects* effects) {
   if (!status_.ok()) return status_;
   Check(open_, "a skip belongs to a step");
@@ -209,6 +224,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
   }
   task.published = best->flights[best->next_encoding].published;
   task.plan = plan_;
+  task.nothing = best->flights[best->next_encoding].weight == 0;
   return task;
 }
 
@@ -221,7 +237,8 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   state.flights[encoded.bundle].published.clear();
   ++state.next_encoding;
   --bundles_to_encode_;
-  if (encoded.skipped) {
+  const bool refused = encoded.skipped && state.flights[encoded.bundle].weight > 0;
+  if (refused) {
     const bool buffer = encoded.skipped_tensor >= trained_;
     if (!buffer) ++bundles_skipped_here_;
     std::string& first = buffer ? first_skipped_buffer_ : first_skipped_tensor_;
@@ -249,6 +266,7 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->checkpoint_step = near ? checkpoint_step_ : 0;
   exchange->base_version = shards_[shard].versions[bundle];
   exchange->rate = rate_;
+  exchange->weight = skip ? 1 : flight.weight;
   exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
   if (bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
   kept_.Add(shard, exchange);

@@ -47,6 +47,8 @@ struct PipelineOptions {
   // It joins others who are further. Every step is to be skipped until all shards had its part of
   // one in time; so far a result may be of others alone.
   bool learner = false;
+  // Of a rack: results come from a job above, of so many workers; 0: they are of those included.
+  uint32_t rack_of = 0;
   uint64_t window_bytes =
       16 << 20;  // Of frames sent to a shard and not yet admitted; one bundle may always be.
   // Of frames of earlier steps, kept until Release so that a shard that was started again can be
@@ -111,6 +113,9 @@ class Pipeline {
   // INVALID_ARGUMENT: no such tensor, another size, the tensor came before in this step, or it is a
   // buffer and buffers are not due. FAILED_PRECONDITION: a learner has to skip the step.
   absl::Status TensorReady(uint32_t tensor, const GradientView& gradient);
+  // As Session::SetWeight, of the open step; 1 where it is not called. INVALID_ARGUMENT: no such
+  // bundle.
+  absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
   // Sends every bundle as a skip. FAILED_PRECONDITION after TensorReady or SkipStep in this step.
   absl::Status SkipStep(Effects* effects);
   // One task at a time; none while one is out or no bundle is whole.
@@ -133,6 +138,8 @@ class Pipeline {
   void Release(uint64_t durable_step);
   // The oldest step from which on everything that was sent is kept; 0: nothing is kept.
   uint64_t replay_from() const;
+  uint64_t durable_step() const { return durable_step_; }
+  uint64_t named_checkpoint() const { return checkpoint_step_; }
   uint64_t kept_bytes() const { return kept_.bytes(); }
   // Of frames that were sent and that no shard has admitted yet.
   uint64_t bytes_in_flight() const;
@@ -178,6 +185,7 @@ class Pipeline {
     Phase phase = Phase::kGathering;
     uint32_t chunks_missing = 0;
     uint32_t repeats_asked = 0;
+    uint32_t weight = 1;
     uint64_t bytes = 0;
     std::shared_ptr<const Exchange> exchange;  // Until the result is there.
     uint32_t checksum = 0;                     // Of its frames.

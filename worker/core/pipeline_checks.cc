@@ -107,7 +107,7 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
     const Included& included = record.included[i];
     const absl::Status placed = CheckPlace(record, i);
     if (!placed.ok()) return placed;
-    if (!included.skipped) ++contributed;
+    if (!included.skipped) contributed += included.weight;
     if (included.rank != options_.sender.rank || included.origin_step != record.step) continue;
     own = true;
     if (included.checksum != flight.checksum && !learning_) {  // Its predecessor's, then.
@@ -119,6 +119,11 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
   if (!own && !options_.quorum && !learning_) {
     return absl::InvalidArgumentError(
         absl::StrCat("its record leaves rank ", options_.sender.rank, " out, this worker"));
+  }
+  if (options_.rack_of > 0) {
+    if (record.n <= options_.rack_of) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "its record divides by ", record.n, ", and the job has ", options_.rack_of, " workers"));
   }
   if (record.n == contributed) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("its record divides by ", record.n,

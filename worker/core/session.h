@@ -178,6 +178,23 @@ class Session {
   virtual absl::Status Leave() = 0;
   // Gives up and tells why, so that the others end with the reason. Best effort.
   virtual void Abandon(absl::string_view reason) = 0;
+
+  // The rest is of relays (docs/protocol.md, "Relays"). The step's contribution to a bundle is the
+  // sum of so many, and counts as so many; 0: of none, and the bundle is skipped, whatever is
+  // submitted. Before the last Submit of a tensor in it; of the open step, or else of the next.
+  virtual absl::Status SetWeight(uint32_t /*shard*/, uint32_t /*bundle*/,
+                                 uint32_t /*contributions*/) {
+    return absl::UnimplementedError("this session has no weights");
+  }
+  // What the last step's mean of a bundle was divided by. After Wait.
+  virtual uint32_t Contributions(uint32_t /*shard*/, uint32_t /*bundle*/) const { return 0; }
+  // The step of the last checkpoint that was named, before or after the last step; 0: none was.
+  virtual uint64_t named_checkpoint() const { return 0; }
+  // The step of the newest complete checkpoint, as far as this session heard; 0: none.
+  virtual uint64_t durable_step() const { return 0; }
+  // Ends the session without a word, as if this process had been lost: whoever is in a call gets
+  // CANCELLED. Thread-safe.
+  virtual void Cut() {}
 };
 
 }  // namespace sluice

@@ -1,5 +1,6 @@
 #include "worker/rpc/exchange_messages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +20,8 @@ ClosingRecord FromMessage(const v1::ClosingRecord& message) {
     record.included.push_back({.rank = included.rank(),
                                .origin_step = included.origin_step(),
                                .checksum = included.checksum(),
-                               .skipped = included.skipped()});
+                               .skipped = included.skipped(),
+                               .weight = std::max(included.weight(), 1u)});
   }
   record.n = message.n();
   record.plan_id = message.plan_id();
@@ -97,6 +99,7 @@ grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
   head.set_checkpoint_step(exchange->checkpoint_step);
   head.set_generation(exchange->sender.generation);
   head.set_rate(exchange->rate);
+  if (exchange->weight != 1) head.set_weight(static_cast<float>(exchange->weight));
   if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
   MessageSlices message(head);
   for (const std::string& frame : exchange->frames) {

@@ -30,6 +30,7 @@ PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const T
     options.replay_bytes = session.checkpoint.replay_limit;
   }
   options.average_buffers_every = session.average_buffers_every;
+  options.rack_of = session.rack_of;
   options.quorum = session.quorum;
   options.makes_plans = session.makes_plans;
   options.compression = session.compression;
@@ -225,6 +226,28 @@ absl::Status LiveSession::Submit(uint32_t tensor, const GradientView& gradient) 
   if (!status.ok()) return FailLocked(std::move(status));
   WakeStrand();
   return absl::OkStatus();
+}
+
+absl::Status LiveSession::SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) {
+  MutexLock lock(&mutex_);
+  absl::Status status = BeginStep();
+  if (status.ok()) status = pipeline_.SetWeight(shard, bundle, contributions);
+  return status.ok() ? status : FailLocked(std::move(status));
+}
+
+uint32_t LiveSession::Contributions(uint32_t shard, uint32_t bundle) const {
+  MutexLock lock(&mutex_);
+  return pipeline_.Record(shard, bundle).n;
+}
+
+uint64_t LiveSession::named_checkpoint() const {
+  MutexLock lock(&mutex_);
+  return pipeline_.named_checkpoint();
+}
+
+uint64_t LiveSession::durable_step() const {
+  MutexLock lock(&mutex_);
+  return pipeline_.durable_step();
 }
 
 absl::Status LiveSession::Skip() {

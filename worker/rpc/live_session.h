@@ -35,6 +35,10 @@ class LiveSession final : public ShardStream::Events {
 
   bool BuffersDue() const;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient);
+  absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions);
+  uint32_t Contributions(uint32_t shard, uint32_t bundle) const;
+  uint64_t named_checkpoint() const;
+  uint64_t durable_step() const;
   absl::Status Skip();
   absl::StatusOr<StepResult> Wait();
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);

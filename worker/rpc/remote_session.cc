@@ -49,6 +49,16 @@ class RemoteSession final : public Session {
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override {
     return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
   }
+  absl::Status SetWeight(uint32_t shard, uint32_t bundle, uint32_t contributions) override {
+    return live_ == nullptr ? NotJoined() : live_->SetWeight(shard, bundle, contributions);
+  }
+  uint32_t Contributions(uint32_t shard, uint32_t bundle) const override {
+    return live_ == nullptr ? 0 : live_->Contributions(shard, bundle);
+  }
+  uint64_t named_checkpoint() const override {
+    return live_ == nullptr ? 0 : live_->named_checkpoint();
+  }
+  uint64_t durable_step() const override { return live_ == nullptr ? 0 : live_->durable_step(); }
   absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->Skip(); }
   absl::StatusOr<StepResult> Wait() override {
     if (live_ == nullptr) return NotJoined();
@@ -89,6 +99,7 @@ class RemoteSession final : public Session {
   }
   absl::Status Leave() override;
   void Abandon(absl::string_view reason) override;
+  void Cut() override;
 
  private:
   absl::Status NotJoined() const {
@@ -204,7 +215,8 @@ absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& me
 absl::Status RemoteSession::Restore(const Membership& membership) {
   const absl::StatusOr<SnapshotSource> source = FindSnapshots(membership);
   absl::Status status = source.status();
-  if (source.ok()) {
+  if (source.ok() && options_.may_restore) status = options_.may_restore(membership.restore_step);
+  if (status.ok()) {
     status = RestoreFrom(options_.elastic
                              ? ReadElasticSnapshot(*source, membership.sender, membership.learner)
                              : ReadSnapshot(*source, membership.sender, membership.world_size));
@@ -355,6 +367,17 @@ void RemoteSession::Abandon(absl::string_view reason) {
   coordinator_.Cancel();  // It may be leaving.
 }
 
+void RemoteSession::Cut() {
+  LiveSession* live = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    abandoned_ = true;
+    live = live_.get();
+  }
+  if (live != nullptr) live->Fail(absl::CancelledError("this session was cut"));
+  coordinator_.Cancel();
+}
+
 }  // namespace
 
 RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coordinator,
@@ -373,6 +396,7 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
   options.elastic = spec.membership == "elastic";
+  options.rack_of = spec.rack_of;
   options.wait_limit = spec.server.wait_limit;
   options.join_timeout = spec.server.join_timeout;
   options.connect_timeout = spec.server.connect_timeout;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -38,6 +39,10 @@ struct RemoteSessionOptions {
   // never.
   uint64_t quality_every = 0;
   TraceFile* trace = nullptr;  // Not owned; its clock is `clock`'s. Null: no trace is written.
+  uint32_t rack_of = 0;        // Of a rack: the workers of the whole job.
+  // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
+  // (DATA_LOSS: it is not, and the job takes one from before). Called by Join.
+  std::function<absl::Status(uint64_t)> may_restore{};
   std::string software_version;
   std::shared_ptr<const Transport> transport = Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.

@@ -107,7 +107,9 @@ absl::Status TrainingRun::Join() {
   if (!info->parameters_agree && ShardOptimizer(spec_).has_value()) {
     logger_.Info("the shards have their parameters from rank 0, and do the updates");
   } else if (!info->parameters_agree) {
-    logger_.Info("initial parameters differed between ranks: all start from those of rank 0");
+    logger_.Info(spec_.relays.enabled()
+                     ? "all start from the parameters of rank 0, which the relays bring"
+                     : "initial parameters differed between ranks: all start from those of rank 0");
   }
   joined_ = *info;
   steps_behind_ = joined_.steps_behind;

@@ -1,0 +1,68 @@
+#include "job/relays.h"
+
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "job/fnv1a.h"
+
+namespace sluice {
+namespace {
+
+uint64_t HashOfRack(const JobSpec& job, uint32_t relay) {
+  Fnv1a hash;
+  hash.Add("rack");
+  hash.Add(job.hash);
+  hash.Add(uint64_t{relay});
+  return hash.value();
+}
+
+}  // namespace
+
+RackPlace FindRackPlace(const JobSpec& job, uint32_t rank) {
+  Check(rank < job.workers, "the rank is one of the job's");
+  RackPlace place{.relay = 0, .rank = rank};
+  while (place.rank >= job.relays.workers[place.relay]) {
+    place.rank -= job.relays.workers[place.relay++];
+  }
+  return place;
+}
+
+uint32_t FirstRankOf(const JobSpec& job, uint32_t relay) {
+  const auto begin = job.relays.workers.begin();
+  return std::accumulate(begin, begin + relay, 0u);
+}
+
+JobSpec JobOfServers(const JobSpec& job) {
+  if (!job.relays.enabled()) return job;
+  JobSpec above = job;
+  above.weights = std::exchange(above.relays.workers, {});
+  above.workers = static_cast<uint32_t>(above.weights.size());
+  above.max_workers = above.workers;
+  return above;
+}
+
+JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
+  JobSpec rack = job;
+  rack.rack_of = job.workers;
+  rack.workers = job.relays.workers[relay];
+  rack.max_workers = rack.workers;
+  rack.relays.workers.clear();
+  rack.hash = HashOfRack(job, relay);
+  // The layout stays: bundles are the same above and below.
+  rack.compression.uplink = job.relays.uplink;
+  rack.compression.downlink = *ParseCodecSpec("none");
+  rack.compression.overrides.clear();
+  if (job.checkpoint.enabled()) {
+    rack.checkpoint.dir = absl::StrCat(job.checkpoint.dir, "/rack-", relay);
+    // Named by the job above, so never by itself.
+    rack.checkpoint.every = std::numeric_limits<uint64_t>::max() / 2;
+    rack.checkpoint.replay_limit = 0;
+  }
+  return rack;
+}
+
+}  // namespace sluice

@@ -1,0 +1,378 @@
+#include "relay/relay.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/mutex.h"
+#include "job/relays.h"
+#include "relay/relay_step.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+namespace {
+
+// Joins in a row that end in a rollback before a step is done, as of workers.
+constexpr int kFruitlessJoinsMax = 20;
+constexpr size_t kHashBytes = 32;
+
+struct SumOfShard {
+  uint32_t shard = 0;
+  std::shared_ptr<const BundleSum> sum;
+};
+struct StopNow {};
+// What the rack's servers have for the job above, in order. Bounded: a rack has one step open.
+using FromBelow = std::variant<SumOfShard, AskAbove, LeaveAbove, StopNow>;
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+class RunningRelay final : public Relay, public UpperSide {
+ public:
+  RunningRelay(RelayOptions options, const Clock* clock)
+      : options_(std::move(options)),
+        above_(JobOfServers(options_.job)),
+        rack_(JobOfRack(options_.job, options_.relay)),
+        clock_(clock),
+        logger_(absl::StrCat("relay-", options_.relay), options_.log_lowest) {}
+  ~RunningRelay() override;
+  absl::Status StartServers();
+
+  std::string address() const override { return servers_[0]->address(); }
+  std::optional<absl::Status> Outcome() override;
+  void Stop(absl::string_view reason) override { servers_[0]->Fail(reason); }
+  const Server& rack() const override { return *servers_[0]; }
+
+  void Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) override {
+    Push(SumOfShard{shard, std::move(sum)});
+  }
+  void Asked(const AskAbove& ask) override { Push(ask); }
+  void Finished(const LeaveAbove& leave) override { Push(leave); }
+
+ private:
+  void Push(FromBelow what);
+  FromBelow Pop();
+  // On the thread between the two sides.
+  void Run();
+  void JoinAbove(const AskAbove& ask);
+  void TakeSum(const SumOfShard& from);
+  absl::Status HandUp(const SumOfShard& from);
+  absl::Status FinishStep();
+  absl::Status AgreeOnParameters();
+  void PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
+                   uint64_t checkpoint_step);
+  void LeaveTheJob(const LeaveAbove& leave);
+  void EndSession(const absl::Status& why);
+  void SetSession(std::shared_ptr<Session> session);
+  std::shared_ptr<Session> session();
+  void ReportUp(const JobStatus& rack);
+  void TellUp(const JobStatus& rack);
+
+  const RelayOptions options_;
+  const JobSpec above_;
+  const JobSpec rack_;
+  const Clock* const clock_;
+  const Logger logger_;
+
+  Mutex mutex_;
+  CondVar pushed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool over_above_ ABSL_GUARDED_BY(mutex_) = false;  // It has ended, and said why.
+  std::deque<FromBelow> from_below_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+
+  // The thread's alone.
+  uint32_t term_ = 0;  // Of the rack.
+  std::optional<RelayStep> step_;
+  bool buffers_due_ = false;
+  bool step_begun_ = false;
+  bool joined_before_ = false;
+
+  // The caller's alone.
+  bool told_up_ = false;
+  absl::Time report_at_ = absl::InfinitePast();
+
+  std::vector<std::unique_ptr<Server>> servers_;  // Of the rack, by shard.
+  std::thread thread_;
+};
+
+RunningRelay::~RunningRelay() {
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    from_below_.push_front(StopNow());
+    pushed_.SignalAll();
+    session = session_;
+  }
+  if (session != nullptr) session->Cut();
+  session.reset();
+  if (thread_.joinable()) thread_.join();
+  while (!servers_.empty()) servers_.pop_back();
+}
+
+// As many servers as the job above has shards, so that bundles are the same on both sides.
+absl::Status RunningRelay::StartServers() {
+  for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
+    const bool first = shard == 0;
+    const auto beside = [&](const std::string& address) {
+      return first || address.empty() ? address : absl::StrCat(HostOf(address), ":0");
+    };
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+        {.job = rack_,
+         .shard = shard,
+         .listen = beside(options_.listen),
+         .advertise = beside(options_.advertise),
+         .coordinator = first ? "" : servers_[0]->address(),
+         .transport = options_.transport,
+         .allow_anonymous = options_.allow_anonymous,
+         .reflection = options_.reflection,
+         .log_lowest = options_.log_lowest,
+         .software_version = options_.software_version,
+         .upper = this,
+         .log_name = absl::StrCat("relay-", options_.relay, first ? "" : absl::StrCat("/", shard)),
+         .job_uid = options_.job_uid,
+         .server_incarnation = options_.server_incarnation},
+        clock_);
+    if (!server.ok()) return server.status();
+    servers_.push_back(*std::move(server));
+  }
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void RunningRelay::Push(FromBelow what) {
+  MutexLock lock(&mutex_);
+  from_below_.push_back(std::move(what));
+  pushed_.SignalAll();
+}
+
+FromBelow RunningRelay::Pop() {
+  MutexLock lock(&mutex_);
+  while (from_below_.empty()) pushed_.Wait(&mutex_);
+  FromBelow what = std::move(from_below_.front());
+  from_below_.pop_front();
+  return what;
+}
+
+std::shared_ptr<Session> RunningRelay::session() {
+  MutexLock lock(&mutex_);
+  return session_;
+}
+
+void RunningRelay::SetSession(std::shared_ptr<Session> session) {
+  MutexLock lock(&mutex_);
+  if (stopping_ && session != nullptr) session->Cut();
+  session_.swap(session);
+}
+
+void RunningRelay::Run() {
+  for (;;) {
+    const FromBelow what = Pop();
+    if (std::holds_alternative<StopNow>(what)) break;
+    if (const auto* ask = std::get_if<AskAbove>(&what)) {
+      JoinAbove(*ask);
+    } else if (const auto* sum = std::get_if<SumOfShard>(&what)) {
+      TakeSum(*sum);
+    } else {
+      LeaveTheJob(std::get<LeaveAbove>(what));
+    }
+  }
+  SetSession(nullptr);
+}
+
+// What was before is over on this side; the job above takes the new session for a worker that was
+// started again, and says where it is to begin.
+void RunningRelay::JoinAbove(const AskAbove& ask) {
+  SetSession(nullptr);
+  step_.reset();
+  term_ = ask.term;
+  absl::StatusOr<Layout> layout = BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
+                                              WholeRows(rack_.compression, ask.table));
+  if (!layout.ok()) {
+    servers_[0]->Fail(layout.status().message());
+    return;
+  }
+  absl::StatusOr<JoinInfo> joined;
+  for (int fruitless = 0; fruitless < kFruitlessJoinsMax; ++fruitless) {
+    RemoteSessionOptions options = OptionsFromJob(above_, options_.upstream, options_.relay);
+    options.software_version = options_.software_version;
+    options.transport = options_.transport;
+    options.clock = clock_;
+    options.logger = logger_;
+    options.rejoining = std::exchange(joined_before_, true);
+    options.may_restore = [this](uint64_t step) -> absl::Status {
+      if (servers_[0]->HasCheckpoint(step)) return absl::OkStatus();
+      return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
+                                              rack_.checkpoint.dir));
+    };
+    std::shared_ptr<Session> session = MakeRemoteSession(std::move(options));
+    SetSession(session);
+    joined = session->Join(ask.table, std::string(kHashBytes, '\0'));
+    if (joined.ok() || !IsRollback(joined.status())) break;
+    logger_.Warning(joined.status().message(), "; joining again");
+    SetSession(nullptr);
+  }
+  if (!joined.ok()) return EndSession(joined.status());
+  step_.emplace(ask.table, *std::move(layout), joined->first_step, joined->parameters_agree);
+  step_begun_ = false;
+  logger_.Info("joined the job at ", options_.upstream, "; begins with step ", joined->first_step);
+  servers_[0]->BeginTerm(term_, joined->restored_step, joined->parameters_agree);
+}
+
+void RunningRelay::TakeSum(const SumOfShard& from) {
+  if (from.sum->term != term_ || !step_.has_value()) return;
+  absl::Status status = HandUp(from);
+  if (status.ok() && step_->complete()) {
+    status = step_->step() == 0 ? AgreeOnParameters() : FinishStep();
+  }
+  if (!status.ok()) EndSession(status);
+}
+
+absl::Status RunningRelay::HandUp(const SumOfShard& from) {
+  const std::vector<uint32_t> ready = step_->Take(from.shard, *from.sum);
+  if (step_->step() == 0) return absl::OkStatus();
+  const std::shared_ptr<Session> session = this->session();
+  if (!std::exchange(step_begun_, true)) buffers_due_ = session->BuffersDue();
+  // Where they are not due the session skips them by itself.
+  if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
+  absl::Status status = session->SetWeight(from.shard, from.sum->bundle, from.sum->n);
+  for (const uint32_t tensor : ready) {
+    if (!status.ok()) break;
+    status = session->Submit(tensor, absl::Span<const float>(step_->values(tensor)));
+  }
+  return status;
+}
+
+absl::Status RunningRelay::FinishStep() {
+  const std::shared_ptr<Session> session = this->session();
+  const absl::StatusOr<StepResult> result = session->Wait();
+  if (!result.ok()) return result.status();
+  for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
+    if (step_->is_buffer(tensor) && !result->buffers_averaged) continue;
+    const absl::Status applied = session->Apply(tensor, step_->values(tensor));
+    if (!applied.ok()) return applied;
+  }
+  if (result->checkpoint_due) {
+    // What the relay itself has is the session's: the rack's own checkpoint has the rest.
+    const absl::Status saved = session->SaveCheckpoint("", {});
+    if (!saved.ok()) return saved;
+  }
+  PublishStep(
+      [&](uint32_t shard, uint32_t bundle) { return session->Contributions(shard, bundle); },
+      session->named_checkpoint());
+  return absl::OkStatus();
+}
+
+absl::Status RunningRelay::AgreeOnParameters() {
+  std::vector<absl::Span<float>> parameters;
+  for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
+    parameters.push_back(step_->values(tensor));
+  }
+  const absl::Status agreed = session()->AgreeOnParameters(parameters);
+  if (!agreed.ok()) return agreed;
+  PublishStep([](uint32_t, uint32_t) { return 1; }, 0);
+  return absl::OkStatus();
+}
+
+void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
+                               uint64_t checkpoint_step) {
+  std::vector<std::vector<Publication>> publications;
+  for (uint32_t shard = 0; shard < servers_.size(); ++shard) {
+    publications.push_back(step_->Publications(
+        shard, [&](uint32_t bundle) { return contributions(shard, bundle); }, checkpoint_step));
+  }
+  step_->Next();
+  step_begun_ = false;
+  for (uint32_t shard = 0; shard < servers_.size(); ++shard) {
+    servers_[shard]->Publish(term_, publications[shard]);
+  }
+}
+
+void RunningRelay::LeaveTheJob(const LeaveAbove& leave) {
+  const std::shared_ptr<Session> session = this->session();
+  if (leave.term != term_ || session == nullptr) return;
+  ReportUp(*servers_[0]->Status());
+  const absl::Status left = session->Leave();
+  if (!left.ok()) return EndSession(left);
+  {
+    MutexLock lock(&mutex_);
+    over_above_ = true;
+  }
+  servers_[0]->FinishAbove(term_);
+}
+
+// In a job with checkpoints the rack gathers anew, and then asks again.
+void RunningRelay::EndSession(const absl::Status& why) {
+  step_.reset();
+  SetSession(nullptr);
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    over_above_ = over_above_ || !IsRollback(why);
+  }
+  if (IsRollback(why)) {
+    servers_[0]->AboveLost(term_, why.message());
+  } else {
+    servers_[0]->Fail(why.message());
+  }
+}
+
+void RunningRelay::ReportUp(const JobStatus& rack) {
+  const std::shared_ptr<Session> session = this->session();
+  if (session == nullptr) return;
+  const Progress progress = ProgressOf(rack);
+  if (progress.total_steps > 0) session->Report(progress);
+  if (const uint64_t durable = session->durable_step(); durable > 0) {
+    servers_[0]->ReleaseCheckpoints(durable);
+  }
+}
+
+// The rack has failed by itself.
+void RunningRelay::TellUp(const JobStatus& rack) {
+  if (std::exchange(told_up_, true)) return;
+  std::shared_ptr<Session> session;
+  {
+    MutexLock lock(&mutex_);
+    if (!over_above_) session = session_;
+  }
+  if (session != nullptr) session->Abandon(rack.failure);
+}
+
+std::optional<absl::Status> RunningRelay::Outcome() {
+  const JobStatus rack = *servers_[0]->Status();
+  if (rack.phase == JobPhase::kFailed) TellUp(rack);
+  if (clock_->Now() >= report_at_) {
+    report_at_ = clock_->Now() + rack_.server.heartbeat;
+    ReportUp(rack);
+  }
+  std::optional<absl::Status> outcome;
+  for (const std::unique_ptr<Server>& server : servers_) {
+    const std::optional<absl::Status> of_shard = server->Outcome();
+    if (!of_shard.has_value()) return std::nullopt;
+    if (!outcome.has_value()) outcome = of_shard;
+  }
+  return outcome;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Relay>> Relay::Start(RelayOptions options, const Clock* clock) {
+  const size_t relays = options.job.relays.workers.size();
+  if (options.relay >= relays) {
+    return absl::InvalidArgumentError(
+        relays == 0 ? "the job has no relays: its file has no `relays` section"
+                    : absl::StrCat("relay ", options.relay, " does not exist: the job has ", relays,
+                                   " relays, 0 to ", relays - 1));
+  }
+  auto relay = std::make_unique<RunningRelay>(std::move(options), clock);
+  const absl::Status started = relay->StartServers();
+  if (!started.ok()) return started;
+  return relay;
+}
+
+}  // namespace sluice

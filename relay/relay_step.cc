@@ -1,0 +1,111 @@
+#include "relay/relay_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// Shard 0 names a checkpoint two steps ahead, and a worker that goes through its steps anew may
+// have heard of one that is further.
+constexpr uint64_t kNamedAhead = 2;
+
+}  // namespace
+
+RelayStep::RelayStep(TensorTable table, Layout layout, uint64_t first_step, bool parameters_agree)
+    : table_(std::move(table)),
+      layout_(std::move(layout)),
+      trained_(TrainedTensors(table_)),
+      first_step_(first_step),
+      step_(parameters_agree ? first_step : 0),
+      chunks_(table_.size()) {
+  for (const TensorInfo& tensor : table_) values_.emplace_back(tensor.elements());
+  for (const Chunk& chunk : layout_.chunks) ++chunks_[chunk.tensor];
+  for (const std::vector<Bundle>& of_shard : layout_.bundles) {
+    taken_.emplace_back(of_shard.size());
+    bundles_ += of_shard.size();
+  }
+  chunks_missing_ = chunks_;
+  missing_ = bundles_;
+}
+
+std::vector<uint32_t> RelayStep::Take(uint32_t shard, const BundleSum& sum) {
+  Check(sum.step == step_ && shard < taken_.size() && sum.bundle < taken_[shard].size(),
+        "a rack's shards hand on bundles of the open step");
+  Taken& taken = taken_[shard][sum.bundle];
+  Check(!taken.is_here, "a bundle is handed on once");
+  taken = {.is_here = true, .weight = sum.n};
+  --missing_;
+  const Bundle& bundle = layout_.bundles[shard][sum.bundle];
+  Check(sum.n == 0 || sum.sum.size() == bundle.elements, "a sum is of the whole bundle");
+  std::vector<uint32_t> ready;
+  absl::Span<const float> rest = sum.sum;
+  for (const uint32_t id : bundle.chunks) {
+    const Chunk& chunk = layout_.chunks[id];
+    const auto to = values_[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
+    if (sum.n == 0) {
+      std::fill_n(to, chunk.count, 0.0f);
+    } else {
+      std::copy_n(rest.begin(), chunk.count, to);
+      rest.remove_prefix(chunk.count);
+    }
+    if (--chunks_missing_[chunk.tensor] == 0) ready.push_back(chunk.tensor);
+  }
+  std::sort(ready.begin(), ready.end());
+  return ready;
+}
+
+std::vector<Publication> RelayStep::Publications(
+    uint32_t shard, const std::function<uint32_t(uint32_t)>& contributions,
+    uint64_t checkpoint_step) const {
+  const bool is_near = checkpoint_step > step_ && checkpoint_step <= step_ + kNamedAhead;
+  std::vector<Publication> publications;
+  for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
+    Publication& publication = publications.emplace_back();
+    publication.step = step_;
+    publication.bundle = bundle;
+    publication.n = contributions(bundle);
+    publication.checkpoint_step = is_near ? checkpoint_step : 0;
+    if (publication.n == 0) continue;
+    publication.mean.reserve(layout_.bundles[shard][bundle].elements);
+    for (const uint32_t id : layout_.bundles[shard][bundle].chunks) {
+      const Chunk& chunk = layout_.chunks[id];
+      const auto from = values_[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
+      publication.mean.insert(publication.mean.end(), from, from + chunk.count);
+    }
+  }
+  return publications;
+}
+
+void RelayStep::Next() {
+  step_ = step_ == 0 ? first_step_ : step_ + 1;
+  chunks_missing_ = chunks_;
+  missing_ = bundles_;
+  for (std::vector<Taken>& of_shard : taken_) of_shard.assign(of_shard.size(), Taken());
+}
+
+Progress ProgressOf(const JobStatus& rack) {
+  Progress progress;
+  uint32_t told = 0;
+  for (const MemberStatus& member : rack.members) {
+    const MemberProgress& of = member.progress;
+    if (!member.joined || of.total_steps == 0) continue;
+    progress.step = told == 0 ? of.step : std::min(progress.step, of.step);
+    progress.epoch = told == 0 ? of.epoch : std::min(progress.epoch, of.epoch);
+    progress.total_steps = std::max(progress.total_steps, of.total_steps);
+    progress.loss += of.loss;
+    progress.samples_per_second += of.samples_per_second;
+    progress.step_ms_p50 = std::max(progress.step_ms_p50, of.step_ms_p50);
+    progress.validation_metric = std::max(progress.validation_metric, of.validation_metric);
+    if (of.seconds_left.has_value()) {
+      progress.seconds_left = std::max(progress.seconds_left.value_or(0), *of.seconds_left);
+    }
+    ++told;
+  }
+  if (told > 0) progress.loss /= told;
+  return progress;
+}
+
+}  // namespace sluice

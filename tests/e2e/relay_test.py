@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Two racks of real processes: without compression they end as without relays, and whatever is killed with -9 of a job
+with checkpoints, it ends with the parameters of the undisturbed run; without checkpoints with a message and nothing left.
+
+usage: relay_test.py FOLDER_OF_PROGRAMS [unittest arguments]
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import processes
+from processes import command_line, is_running
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = str(HERE / "relay.yaml")
+BIN = pathlib.Path()
+LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+KINDS = {"sluice-server": ("shard", "--shard"), "sluice-relay": ("relay", "--relay"),
+         "sluice-worker": ("worker", "--rank")}
+
+
+def program(name):
+    return str(BIN / name)
+
+
+class Run:
+    """`sluice run` in the background."""
+
+    def __init__(self, folder, *arguments):
+        self.folder = folder
+        self.report_path = folder / "report.json"
+        self.output = open(folder / "output", "w+")
+        self.coordinator = ""
+        self.process = subprocess.Popen(
+            [program("sluice"), "run", JOB, "--log-dir", str(folder / "logs"), "--http", "off", "--json",
+             str(self.report_path), *arguments], stdout=self.output, stderr=subprocess.STDOUT)
+
+    def text(self):
+        logs = "".join(f"--- {path.name}\n" + "".join(path.read_text(errors="replace").splitlines(True)[-30:])
+                       for path in sorted((self.folder / "logs").glob("*.log")))
+        return (self.folder / "output").read_text() + logs
+
+    def children(self):
+        found, pid = {}, self.process.pid
+        try:
+            listed = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except (FileNotFoundError, ProcessLookupError):
+            return found
+        for child in map(int, listed):
+            line = command_line(child)
+            if os.path.basename(line[0]) not in KINDS or not is_running(child):
+                continue
+            kind, flag = KINDS[os.path.basename(line[0])]
+            found[f"{kind} {line[line.index(flag) + 1]}"] = child
+            if found.get("shard 0") == child:
+                self.coordinator = line[line.index("--listen") + 1]
+        return found
+
+    def ended(self):
+        return self.process.poll() is not None
+
+    def status(self):
+        done = subprocess.run([program("sluice"), "status", "--coordinator", self.coordinator, "--json"],
+                              capture_output=True, text=True, timeout=LIMIT)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    def wait_until_step(self, step):
+        def is_there():
+            assert not self.ended(), "ended early: " + self.text()
+            shards = self.status().get("shards", [])
+            return shards and min(int(shard["highest_closed_step"]) for shard in shards) >= step
+        processes.wait_until(lambda: len(self.children()) == 8 or self.ended(), "all processes started", LIMIT)
+        processes.wait_until(is_there, f"step {step}", LIMIT)
+
+    def kill(self, *names):
+        children = self.children()
+        for name in names:
+            os.kill(children[name], signal.SIGKILL)
+
+    def wait(self):
+        try:
+            return self.process.wait(timeout=LIMIT)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"did not end in {LIMIT} s: " + self.text()) from None
+
+    def stop(self):
+        if not self.ended():
+            self.process.kill()
+            self.process.wait()
+        self.output.close()
+
+
+class Relay(unittest.TestCase):
+    expected = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def start(self, *arguments):
+        run = Run(self.folder, *arguments)
+        self.addCleanup(run.stop)
+        return run
+
+    def left(self):
+        lines = {int(entry): " ".join(command_line(entry)) for entry in os.listdir("/proc") if entry.isdigit()}
+        return {pid: line for pid, line in lines.items() if str(self.folder) in line and is_running(pid)}
+
+    def finish(self, run):
+        self.assertEqual(run.wait(), 0, run.text())
+        self.assertEqual(self.left(), {})
+        return json.loads(run.report_path.read_text())
+
+    def undisturbed(self):
+        if Relay.expected is None:
+            # Nothing is to be lost here, on a machine that is busy either.
+            Relay.expected = self.finish(self.start("--set", "server.lease=60s"))["parameters_sha256"]
+        return Relay.expected
+
+    def survive(self, *names, step=100):
+        expected = self.undisturbed()
+        run = self.start("--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.every=25")
+        run.wait_until_step(step)
+        run.kill(*names)
+        report = self.finish(run)
+        self.assertEqual(report["parameters_sha256"], expected, run.text())
+        self.assertGreaterEqual(sum(report["restarts"].values()), len(names))
+
+    def test_lossless_ends_as_without_relays(self):
+        none = ["--set", "compression={uplink: none, downlink: none}", "--set", "steps=60"]
+        racks = self.finish(self.start(*none, "--set", "relays.uplink=none"))
+        flat = self.folder / "flat.yaml"
+        flat.write_text("".join(line for line in pathlib.Path(JOB).read_text().splitlines(True)
+                                if not line.startswith("relays")))
+        report = self.folder / "flat.json"
+        subprocess.run([program("sluice"), "run", str(flat), "--quiet", "--http", "off", "--json", str(report), *none],
+                       check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
+        plain = json.loads(report.read_text())
+        self.assertAlmostEqual(racks["train_loss"], plain["train_loss"], places=4)
+        self.assertEqual(racks["test_accuracy"], plain["test_accuracy"])
+
+    def test_a_relay_that_is_killed_without_checkpoints(self):
+        run = self.start("--set", "steps=100000")
+        run.wait_until_step(20)
+        run.kill("relay 1")
+        self.assertNotEqual(run.wait(), 0)
+        self.assertIn("relay 1", run.text())
+        self.assertEqual(self.left(), {})
+
+    def test_a_relay(self):
+        self.survive("relay 0")
+
+    def test_a_worker_in_a_rack(self):
+        self.survive("worker 3")
+
+    def test_a_shard(self):
+        self.survive("shard 1")
+
+    def test_a_relay_of_each_rack_and_a_worker(self):
+        self.survive("relay 0", "relay 1", "worker 2")
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)

@@ -1,0 +1,289 @@
+// RelayJob: a job with relays in this process: servers, relays and workers' sessions on loopback.
+// Any of them can be lost and started again at its port.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "job/relays.h"
+#include "relay/relay.h"
+#include "tests/rpc/await.h"
+#include "tests/rpc/job_servers.h"
+#include "worker/rpc/remote_session.h"
+
+namespace sluice {
+
+inline constexpr size_t kWeights = 4500;
+inline constexpr size_t kBiases = 5;
+inline constexpr size_t kStatistics = 90;  // A buffer.
+
+struct Model {
+  std::vector<float> parameters = std::vector<float>(kWeights + kBiases);
+  std::vector<float> statistics = std::vector<float>(kStatistics);
+
+  friend bool operator==(const Model&, const Model&) = default;
+};
+
+class RelayJob : public ::testing::Test {
+ protected:
+  RelayJob() {
+    job_.name = std::string("test");
+    job_.hash = 9;
+    job_.workers = 4;
+    job_.shards = 2;
+    job_.average_buffers_every = 7;
+    job_.compression.uplink = *ParseCodecSpec("none");
+    job_.compression.downlink = *ParseCodecSpec("none");
+    job_.compression.min_elements = 8;
+    job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
+    job_.relays.workers = {2, 2};
+    job_.relays.uplink = *ParseCodecSpec("none");
+    job_.server.heartbeat = absl::Milliseconds(10);
+    job_.server.wait_limit = absl::Seconds(60);
+  }
+  ~RelayJob() override {
+    pumping_ = false;
+    if (pump_.joinable()) pump_.join();
+  }
+
+  // All of a job. What its ranks ended with.
+  std::vector<Model> Run() {
+    Start();
+    std::vector<Model> ended(job_.workers);
+    std::vector<std::thread> workers;
+    for (uint32_t rank = 0; rank < job_.workers; ++rank) {
+      workers.emplace_back([&, rank] { ended[rank] = Train(rank); });
+    }
+    for (std::thread& worker : workers) worker.join();
+    if (const auto status = servers_[0].Status()) {
+      repairs_ = status->repairs;
+      rollbacks_ = status->rollbacks;
+    }
+    Stop();
+    return ended;
+  }
+  void Start() {
+    servers_.StartAll(JobOfServers(job_));
+    relays_.resize(job_.relays.workers.size());
+    outcomes_.assign(relays_.size(), std::nullopt);
+    ports_.assign(relays_.size(), 0);
+    for (uint32_t relay = 0; relay < relays_.size(); ++relay) StartRelay(relay);
+    pumping_ = true;
+    pump_ = std::thread([this] { Pump(); });
+  }
+  void StartRelay(uint32_t relay) {
+    absl::StatusOr<std::unique_ptr<Relay>> started =
+        Relay::Start({.job = job_,
+                      .relay = relay,
+                      .listen = absl::StrCat("127.0.0.1:", ports_[relay]),
+                      .upstream = servers_.coordinator(),
+                      .software_version = std::string("1"),
+                      .job_uid = 100 + relay,
+                      .server_incarnation = ++incarnation_},
+                     &clock_);
+    Check(started.ok(), started.status().message());
+    const std::string address = (*started)->address();
+    ports_[relay] = std::stoi(address.substr(address.rfind(':') + 1));
+    MutexLock lock(&mutex_);
+    relays_[relay] = *std::move(started);
+  }
+  // As kill -9 does it.
+  void LoseRelay(uint32_t relay) {
+    std::unique_ptr<Relay> lost;
+    {
+      MutexLock lock(&mutex_);
+      lost = std::move(relays_[relay]);
+    }
+    lost.reset();
+  }
+  void Stop() {
+    // With the job's last word.
+    const absl::Time until = clock_.Now() + absl::Seconds(20);
+    AwaitThat([&] {
+      if (clock_.Now() > until) return true;
+      MutexLock lock(&mutex_);
+      for (size_t i = 0; i < relays_.size(); ++i) {
+        if (relays_[i] != nullptr && !outcomes_[i].has_value()) return false;
+      }
+      return true;
+    });
+    pumping_ = false;
+    pump_.join();
+    ended_ = outcomes_;
+    relays_.clear();
+    servers_.StopAll();
+  }
+  // What a relay's main loop does.
+  void Pump() {
+    while (pumping_) {
+      {
+        MutexLock lock(&mutex_);
+        for (size_t i = 0; i < relays_.size(); ++i) {
+          if (relays_[i] == nullptr || outcomes_[i].has_value()) continue;
+          outcomes_[i] = relays_[i]->Outcome();
+        }
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  std::unique_ptr<Session> MakeSession(uint32_t rank, bool rejoining) {
+    RemoteSessionOptions options;
+    if (job_.relays.enabled()) {
+      const RackPlace place = FindRackPlace(job_, rank);
+      options = OptionsFromJob(JobOfRack(job_, place.relay),
+                               absl::StrCat("127.0.0.1:", ports_[place.relay]), place.rank);
+    } else {
+      options = OptionsFromJob(job_, servers_.coordinator(), rank);
+    }
+    options.software_version = std::string("1");
+    options.rejoining = rejoining;
+    return MakeRemoteSession(std::move(options));
+  }
+  // As a worker program does it: again from the checkpoint whenever the job goes back.
+  Model Train(uint32_t rank) {
+    for (bool rejoining = false;; rejoining = true) {
+      const std::unique_ptr<Session> session = MakeSession(rank, rejoining);
+      Model model;
+      const absl::Status status = TrainOn(session.get(), rank, &model);
+      if (!IsRollback(status)) {
+        MutexLock lock(&mutex_);
+        if (!status.ok() && failure_.ok()) failure_ = status;
+        return model;
+      }
+    }
+  }
+  static TensorTable Table() {
+    return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
+            {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32},
+            {.name = "mean",
+             .shape = {kStatistics},
+             .strides = {},
+             .dtype = DType::kFloat32,
+             .role = TensorRole::kBuffer}};
+  }
+  absl::Status TrainOn(Session* session, uint32_t rank, Model* model) {
+    // Whatever they begin with, rank 0's is what all have.
+    model->parameters.assign(model->parameters.size(), static_cast<float>(rank + 1));
+    model->statistics.assign(kStatistics, static_cast<float>(rank));
+    const absl::StatusOr<JoinInfo> joined =
+        session->Join(Table(), std::string(32, static_cast<char>('a' + rank)));
+    if (!joined.ok()) return joined.status();
+    const absl::Span<float> all = absl::MakeSpan(model->parameters);
+    const absl::Span<float> statistics = absl::MakeSpan(model->statistics);
+    if (joined->restored_step > 0) {
+      const size_t first = all.size() * sizeof(float);
+      Check(joined->restored.size() == first + kStatistics * sizeof(float), "it is what was saved");
+      std::memcpy(all.data(), joined->restored.data(), first);
+      std::memcpy(statistics.data(), joined->restored.data() + first, kStatistics * sizeof(float));
+      restored_ = true;
+    } else if (!joined->parameters_agree) {
+      const absl::Status agreed =
+          session->AgreeOnParameters({all.first(kWeights), all.subspan(kWeights), statistics});
+      if (!agreed.ok()) return agreed;
+    }
+    for (uint64_t step = joined->first_step; step <= steps_; ++step) {
+      if (rank == 0) BeforeStep(step);
+      if (rank == 1 && lose_worker_.exchange(false)) {
+        return RollbackError("as if this process had been killed");
+      }
+      bool saved = false;
+      const absl::Status done = TrainStep(session, rank, step, model, &saved);
+      if (!done.ok()) return done;
+      // Disks may be slower than all steps that are left.
+      if (saved && rank == 0 && lose_) {
+        AwaitThat([&] { return servers_[0].Status()->checkpoint_step >= step; });
+      }
+    }
+    return session->Leave();
+  }
+  absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, Model* model,
+                         bool* saved) {
+    CounterRandom random(rank, step, 4);
+    std::vector<float> gradient(model->parameters);
+    for (float& value : gradient) {
+      value = 0.1f * value + static_cast<float>(random.Uniform() - 0.5);
+    }
+    for (float& value : model->statistics) {
+      value = 0.9f * value + 0.1f * static_cast<float>(random.Uniform() + rank);
+    }
+    if (change_) change_(rank, step, &gradient);
+    const absl::Span<float> all = absl::MakeSpan(gradient);
+    absl::Status status;
+    if (skips_ && skips_(rank, step)) {
+      status = session->Skip();
+    } else {
+      if (session->BuffersDue()) status = session->Submit(2, model->statistics);
+      if (status.ok()) status = session->Submit(1, all.subspan(kWeights));
+      if (status.ok()) status = session->Submit(0, all.first(kWeights));
+    }
+    if (!status.ok()) return status;
+    const absl::StatusOr<StepResult> result = session->Wait();
+    if (!result.ok()) return result.status();
+    status = session->Apply(0, all.first(kWeights));
+    if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
+    if (status.ok() && result->buffers_averaged) {
+      status = session->Apply(2, absl::MakeSpan(model->statistics));
+    }
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < gradient.size(); ++i) model->parameters[i] -= 0.05f * gradient[i];
+    session->Report({.step = step, .total_steps = steps_, .loss = 1});
+    if (after_step_) after_step_(rank, *result);
+    *saved = result->checkpoint_due;
+    if (!result->checkpoint_due) return status;
+    std::string state((gradient.size() + kStatistics) * sizeof(float), '\0');
+    std::memcpy(state.data(), model->parameters.data(), gradient.size() * sizeof(float));
+    std::memcpy(state.data() + gradient.size() * sizeof(float), model->statistics.data(),
+                kStatistics * sizeof(float));
+    return session->SaveCheckpoint(std::move(state), {});
+  }
+  // Rank 0's, on its thread: `lose_` is called once, when the job has two checkpoints. Waits for
+  // the servers' word, so that the job does not end before they told of any.
+  void BeforeStep(uint64_t step) {
+    if (!lose_) return;
+    AwaitThat([&] { return servers_[0].Status()->shards[0].highest_closed_step + 1 >= step; });
+    const uint64_t newest = servers_[0].Status()->checkpoint_step;
+    if (newest > 0 && first_checkpoint_ == 0) first_checkpoint_ = newest;
+    if (newest > first_checkpoint_) std::exchange(lose_, nullptr)();
+  }
+
+  JobServers servers_;
+  SteadyClock clock_;
+  JobSpec job_;
+  uint64_t steps_ = 30;
+  // Of rank and step: what becomes of the gradient, whether the rank skips.
+  std::function<void(uint32_t, uint64_t, std::vector<float>*)> change_;
+  std::function<bool(uint32_t, uint64_t)> skips_;
+  std::function<void(uint32_t, const StepResult&)> after_step_;
+  std::function<void()> lose_;
+  uint64_t first_checkpoint_ = 0;
+  std::atomic<bool> lose_worker_ = false;
+  std::atomic<bool> restored_ = false;
+  uint32_t repairs_ = 0;
+  uint32_t rollbacks_ = 0;
+  std::vector<std::optional<absl::Status>> ended_;  // Of the relays.
+
+  Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // The first of a worker.
+  std::vector<std::unique_ptr<Relay>> relays_;
+  std::vector<std::optional<absl::Status>> outcomes_;
+  std::vector<int> ports_;
+  std::atomic<uint64_t> incarnation_ = 1000;
+  std::atomic<bool> pumping_ = false;
+  std::thread pump_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,176 @@
+// Racks of real sessions behind real relays, on real servers: what comes out is what comes out
+// without them.
+#include "tests/relay/relay_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RelayJobTest : public RelayJob {
+ protected:
+  Model RunFlat() {
+    const RelaysSpec relays = std::exchange(job_.relays, RelaysSpec());
+    const std::vector<Model> ended = Run();
+    job_.relays = relays;
+    EXPECT_EQ(failure_, absl::OkStatus());
+    return ended[0];
+  }
+  // All ranks end with the same bits. Statistics are each rank's own between the steps that
+  // average.
+  Model RunRacks() {
+    const std::vector<Model> ended = Run();
+    EXPECT_EQ(failure_, absl::OkStatus());
+    for (const Model& other : ended) EXPECT_EQ(other.parameters, ended[0].parameters);
+    for (const auto& outcome : ended_) {
+      EXPECT_TRUE(outcome.has_value() && outcome->ok());
+    }
+    return ended[0];
+  }
+  static void ExpectNear(const Model& racks, const Model& flat, float tolerance) {
+    for (size_t i = 0; i < flat.parameters.size(); ++i) {
+      ASSERT_NEAR(racks.parameters[i], flat.parameters[i], tolerance) << i;
+    }
+    for (size_t i = 0; i < kStatistics; ++i) {
+      ASSERT_NEAR(racks.statistics[i], flat.statistics[i], tolerance) << i;
+    }
+  }
+};
+
+TEST_F(RelayJobTest, LosslessIsAsWithoutRelaysToRounding) {
+  ExpectNear(RunRacks(), RunFlat(), 1e-5f);
+}
+
+TEST_F(RelayJobTest, RacksOfUnequalSizeWeighAsTheirWorkers) {
+  job_.relays.workers = {3, 1};
+  ExpectNear(RunRacks(), RunFlat(), 1e-5f);
+}
+
+TEST_F(RelayJobTest, WhoSkipsOrIsNotFiniteIsInNoMean) {
+  skips_ = [](uint32_t rank, uint64_t step) {
+    return (rank == 1 && step % 3 == 0) ||  // One of a rack,
+           (rank >= 2 && step % 5 == 0) ||  // a whole rack,
+           step % 11 == 0;                  // and all.
+  };
+  change_ = [](uint32_t rank, uint64_t step, std::vector<float>* gradient) {
+    // One bundle of one worker; the rest of its gradient counts.
+    if (rank == 3 && step % 4 == 0) gradient->back() = std::numeric_limits<float>::quiet_NaN();
+  };
+  std::atomic<uint32_t> empty = 0;
+  std::atomic<uint32_t> uneven = 0;
+  after_step_ = [&](uint32_t, const StepResult& result) {
+    if (result.n_max == 0) ++empty;
+    if (result.n_min != result.n_max) ++uneven;
+  };
+  const Model racks = RunRacks();
+  EXPECT_EQ(empty, 4 * (steps_ / 11));
+  EXPECT_GT(uneven, 0u);
+  ExpectNear(racks, RunFlat(), 1e-5f);
+}
+
+TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
+  job_.relays.workers = {3, 1};
+  std::atomic<uint32_t> wrong = 0;
+  after_step_ = [&](uint32_t, const StepResult& result) {
+    if (result.n_min != 4 || result.n_max != 4) ++wrong;
+  };
+  RunRacks();
+  EXPECT_EQ(wrong, 0u);
+}
+
+// What is left out anywhere comes later: with gradients of 0 after a while, all that was ever
+// submitted has been applied in the end.
+TEST_F(RelayJobTest, NothingIsLostInTwoLevelsOfCompression) {
+  job_.relays.uplink = *ParseCodecSpec("topk:20%/ef");
+  job_.compression.uplink = *ParseCodecSpec("topk:10%+int4/ef");
+  steps_ = 80;
+  std::vector<double> submitted(kWeights + kBiases, 0.0);
+  Mutex mutex;
+  change_ = [&](uint32_t rank, uint64_t step, std::vector<float>* gradient) {
+    CounterRandom random(rank, step, 5);
+    for (float& value : *gradient) {
+      value = step > 10 ? 0.0f : static_cast<float>(random.Uniform() - 0.5);
+    }
+    MutexLock lock(&mutex);
+    for (size_t i = 0; i < submitted.size(); ++i) submitted[i] += (*gradient)[i] / 4.0;
+  };
+  const Model ended = RunRacks();
+  double owed = 0;
+  double all = 0;
+  for (size_t i = 0; i < submitted.size(); ++i) {
+    const double applied = (1.0 - ended.parameters[i]) / 0.05;  // All began with rank 0's ones.
+    owed += std::abs(applied - submitted[i]);
+    all += std::abs(submitted[i]);
+  }
+  EXPECT_LT(owed, 1e-3 * all);
+}
+
+TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
+  steps_ = 1'000'000;
+  Start();
+  std::vector<std::thread> workers;
+  std::vector<absl::Status> ended(job_.workers);
+  for (uint32_t rank = 0; rank < job_.workers; ++rank) {
+    workers.emplace_back([&, rank] {
+      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      std::thread quitter;
+      if (rank == 3) {
+        quitter = std::thread([&] {
+          AwaitThat([&] { return session->traffic().steps >= 5; });
+          session->Abandon("the data is gone");
+        });
+      }
+      Model model;
+      ended[rank] = TrainOn(session.get(), rank, &model);
+      if (quitter.joinable()) quitter.join();
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    EXPECT_THAT(std::string(ended[rank].message()), HasSubstr("the data is gone")) << rank;
+  }
+  Stop();
+  for (const auto& outcome : ended_) {
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_THAT(std::string(outcome->message()), HasSubstr("the data is gone"));
+  }
+}
+
+TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
+  job_.server.lease = absl::Seconds(4);
+  job_.server.connect_timeout = absl::Seconds(1);
+  steps_ = 1'000'000;
+  std::atomic<bool> lost = false;
+  std::atomic<bool> over = false;
+  Start();
+  after_step_ = [&](uint32_t rank, const StepResult& result) {
+    if (rank == 0 && result.step == 5) lost = true;
+  };
+  std::thread loser([&] {
+    AwaitThat([&] { return lost || over; });
+    LoseRelay(1);
+  });
+  std::vector<std::thread> workers;
+  std::vector<absl::Status> ended(job_.workers);
+  for (uint32_t rank = 0; rank < job_.workers; ++rank) {
+    workers.emplace_back([&, rank] {
+      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      Model model;
+      ended[rank] = TrainOn(session.get(), rank, &model);
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  over = true;
+  loser.join();
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_THAT(std::string(ended[rank].message()), HasSubstr("relay 1 (")) << rank;
+  }
+  for (const uint32_t rank : {2u, 3u}) EXPECT_FALSE(ended[rank].ok());
+  Stop();
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,116 @@
+// Whatever is lost of a job with relays and checkpoints, it ends with the parameters of the run
+// that nothing happened to, bit for bit.
+#include <gtest/gtest.h>
+
+#include "tests/relay/relay_job.h"
+
+namespace sluice {
+namespace {
+
+class RelaySurvivalTest : public RelayJob {
+ protected:
+  RelaySurvivalTest() {
+    steps_ = 80;
+    job_.relays.uplink = *ParseCodecSpec("int8");
+    job_.compression.uplink = *ParseCodecSpec("topk:5%+int4/ef");
+    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+  }
+  std::vector<Model> Undisturbed() {
+    job_.checkpoint = CheckpointSpec();
+    std::vector<Model> expected = Run();
+    EXPECT_EQ(failure_, absl::OkStatus());
+    job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
+    job_.checkpoint.every = 10;
+    job_.checkpoint.replay_limit = replay_limit_;
+    return expected;
+  }
+  // Statistics are averaged at checkpoints too, which the undisturbed run has none of.
+  void ExpectSame(const std::vector<Model>& ended, const std::vector<Model>& expected) {
+    EXPECT_EQ(failure_, absl::OkStatus());
+    for (size_t rank = 0; rank < ended.size(); ++rank) {
+      EXPECT_TRUE(ended[rank].parameters == expected[rank].parameters) << rank;
+    }
+    for (const auto& outcome : ended_) {
+      ASSERT_TRUE(outcome.has_value());
+      EXPECT_TRUE(outcome->ok()) << *outcome;
+    }
+  }
+
+  uint64_t replay_limit_ = CheckpointSpec().replay_limit;
+};
+
+TEST_F(RelaySurvivalTest, CheckpointsAloneChangeNothing) {
+  const std::vector<Model> expected = Undisturbed();
+  bool called = false;
+  lose_ = [&] { called = true; };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(called);
+  EXPECT_FALSE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, ARelayThatIsLost) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] {
+    LoseRelay(1);
+    StartRelay(1);
+  };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, TheRelayOfTheFirstRank) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] {
+    LoseRelay(0);
+    StartRelay(0);
+  };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, AWorkerOfARack) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] { lose_worker_ = true; };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, AShardOfTheServers) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] { servers_.Restart(1); };
+  ExpectSame(Run(), expected);
+}
+
+TEST_F(RelaySurvivalTest, TheCoordinator) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] { servers_.Restart(0); };
+  ExpectSame(Run(), expected);
+}
+
+TEST_F(RelaySurvivalTest, BothRelaysAndAShard) {
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] {
+    LoseRelay(0);
+    LoseRelay(1);
+    servers_.Restart(1);
+    StartRelay(1);
+    StartRelay(0);
+  };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+}
+
+TEST_F(RelaySurvivalTest, WhereNothingIsKeptAllGoBack) {
+  replay_limit_ = 0;
+  const std::vector<Model> expected = Undisturbed();
+  lose_ = [this] {
+    LoseRelay(1);
+    StartRelay(1);
+  };
+  ExpectSame(Run(), expected);
+  EXPECT_TRUE(restored_);
+  EXPECT_GE(rollbacks_, 1u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,171 @@
+// The jobs that a job with relays consists of, and what a relay makes of a step.
+#include "job/relays.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "relay/relay_step.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+JobSpec FiveWorkers() {
+  JobSpec job;
+  job.name = "test";
+  job.hash = 9;
+  job.workers = 5;
+  job.shards = 2;
+  job.compression.uplink = *ParseCodecSpec("topk:1%+int4");
+  job.compression.downlink = *ParseCodecSpec("fp16");
+  job.compression.overrides.emplace_back().tensors = "*";
+  job.relays.workers = {3, 2};
+  job.relays.uplink = *ParseCodecSpec("int8");
+  return job;
+}
+
+TEST(Relays, RanksAreDealtOutInOrder) {
+  const JobSpec job = FiveWorkers();
+  const auto place = [&](uint32_t rank) {
+    const RackPlace at = FindRackPlace(job, rank);
+    EXPECT_EQ(FirstRankOf(job, at.relay) + at.rank, rank);
+    return std::pair(at.relay, at.rank);
+  };
+  EXPECT_EQ(place(0), std::pair(0u, 0u));
+  EXPECT_EQ(place(2), std::pair(0u, 2u));
+  EXPECT_EQ(place(3), std::pair(1u, 0u));
+  EXPECT_EQ(place(4), std::pair(1u, 1u));
+}
+
+TEST(Relays, TheJobAboveHasThemForWorkers) {
+  const JobSpec above = JobOfServers(FiveWorkers());
+  EXPECT_EQ(above.workers, 2u);
+  EXPECT_THAT(above.weights, ElementsAre(3, 2));
+  EXPECT_EQ(above.rack_of, 0u);
+  EXPECT_FALSE(above.relays.enabled());
+  EXPECT_EQ(ToString(above.compression.uplink), ToString(FiveWorkers().compression.uplink));
+}
+
+TEST(Relays, AJobWithoutThemIsTheServers) {
+  JobSpec job = FiveWorkers();
+  job.relays = {};
+  EXPECT_EQ(JobOfServers(job).workers, 5u);
+  EXPECT_THAT(JobOfServers(job).weights, IsEmpty());
+}
+
+TEST(Relays, ARackIsAJobOfItsOwn) {
+  JobSpec job = FiveWorkers();
+  job.checkpoint.dir = "kept";
+  const JobSpec rack = JobOfRack(job, 1);
+  EXPECT_EQ(rack.workers, 2u);
+  EXPECT_EQ(rack.rack_of, 5u);
+  EXPECT_EQ(rack.shards, 2u);
+  EXPECT_EQ(ToString(rack.compression.uplink), ToString(job.relays.uplink));
+  EXPECT_EQ(rack.compression.downlink.codec, CodecId::kNone);
+  EXPECT_THAT(rack.compression.overrides, IsEmpty());
+  EXPECT_EQ(rack.compression.layout, job.compression.layout);
+  EXPECT_EQ(rack.checkpoint.dir, "kept/rack-1");
+  EXPECT_EQ(rack.checkpoint.replay_limit, 0u);
+  EXPECT_NE(rack.hash, job.hash);
+  EXPECT_NE(rack.hash, JobOfRack(job, 0).hash);
+}
+
+// Two shards; tensor 0 has a chunk on each, tensor 1 is a buffer.
+struct TwoShards {
+  TensorTable table = {{.name = "w", .shape = {5}, .strides = {}, .dtype = DType::kFloat32},
+                       {.name = "m",
+                        .shape = {2},
+                        .strides = {},
+                        .dtype = DType::kFloat32,
+                        .role = TensorRole::kBuffer}};
+  Layout layout = {.chunks = {{.tensor = 0, .offset = 0, .count = 3, .shard = 0, .bundle = 0},
+                              {.tensor = 0, .offset = 3, .count = 2, .shard = 1, .bundle = 0},
+                              {.tensor = 1, .offset = 0, .count = 2, .shard = 1, .bundle = 1}},
+                   .bundles = {{{.chunks = {0}, .elements = 3}},
+                               {{.chunks = {1}, .elements = 2},
+                                {.chunks = {2}, .elements = 2, .buffers = true}}}};
+};
+
+BundleSum SumOf(uint64_t step, uint32_t bundle, uint32_t n, std::vector<float> sum) {
+  return {.term = 0, .step = step, .bundle = bundle, .n = n, .sum = std::move(sum)};
+}
+
+TEST(RelayStep, ATensorGoesUpOnceAllItsChunksAreThere) {
+  const TwoShards job;
+  RelayStep step(job.table, job.layout, 4, true);
+  EXPECT_EQ(step.step(), 4u);
+  EXPECT_THAT(step.Take(1, SumOf(4, 0, 2, {4, 5})), IsEmpty());
+  EXPECT_THAT(step.Take(0, SumOf(4, 0, 1, {1, 2, 3})), ElementsAre(0));
+  EXPECT_THAT(step.values(0), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(step.Weight(0, 0), 1u);
+  EXPECT_EQ(step.Weight(1, 0), 2u);
+  EXPECT_FALSE(step.complete());
+  EXPECT_THAT(step.Take(1, SumOf(4, 1, 0, {})), ElementsAre(1));
+  EXPECT_TRUE(step.complete());
+  EXPECT_TRUE(step.is_buffer(1));
+}
+
+TEST(RelayStep, WhatNobodyContributedToIsZeroAndOldSumsAreForgotten) {
+  const TwoShards job;
+  RelayStep step(job.table, job.layout, 1, true);
+  step.Take(1, SumOf(1, 0, 2, {4, 5}));
+  step.Take(0, SumOf(1, 0, 1, {1, 2, 3}));
+  step.Take(1, SumOf(1, 1, 0, {}));
+  step.Next();
+  EXPECT_EQ(step.step(), 2u);
+  EXPECT_FALSE(step.complete());
+  step.Take(1, SumOf(2, 0, 0, {}));
+  step.Take(0, SumOf(2, 0, 1, {1, 2, 3}));
+  EXPECT_THAT(step.values(0), ElementsAre(1, 2, 3, 0, 0));
+}
+
+TEST(RelayStep, PublishesWhatTheMeansAreAndNamesCheckpointsThatAreNear) {
+  const TwoShards job;
+  RelayStep step(job.table, job.layout, 7, true);
+  const absl::Span<float> mean = step.values(0);
+  for (size_t i = 0; i < mean.size(); ++i) mean[i] = static_cast<float>(i);
+  const auto contributions = [](uint32_t bundle) { return bundle == 0 ? 3u : 0u; };
+  for (const auto& [named, told] : {std::pair(0, 0), {7, 0}, {8, 8}, {9, 9}, {10, 0}}) {
+    const auto publications = step.Publications(1, contributions, named);
+    ASSERT_EQ(publications.size(), 2u);
+    EXPECT_EQ(publications[0].checkpoint_step, static_cast<uint64_t>(told)) << named;
+    EXPECT_EQ(publications[0].n, 3u);
+    EXPECT_THAT(publications[0].mean, ElementsAre(3, 4));
+    EXPECT_EQ(publications[1].n, 0u);
+    EXPECT_THAT(publications[1].mean, IsEmpty());
+  }
+}
+
+TEST(RelayStep, StepZeroComesBeforeTheFirst) {
+  const TwoShards job;
+  RelayStep step(job.table, job.layout, 1, false);
+  EXPECT_EQ(step.step(), 0u);
+  step.Next();
+  EXPECT_EQ(step.step(), 1u);
+}
+
+TEST(RelayProgress, IsTheRacksAsAWhole) {
+  JobStatus rack;
+  rack.members.resize(3);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    MemberStatus& member = rack.members[rank];
+    member.joined = true;
+    member.progress.step = 5 - rank;
+    member.progress.total_steps = 9;
+    member.progress.loss = 1 + 2 * rank;
+  }
+  rack.members[0].progress.samples_per_second = 10;
+  rack.members[1].progress.samples_per_second = 20;
+  rack.members[1].progress.validation_metric = 0.5;
+  const Progress progress = ProgressOf(rack);  // The third has told nothing.
+  EXPECT_EQ(progress.step, 4u);
+  EXPECT_EQ(progress.total_steps, 9u);
+  EXPECT_EQ(progress.loss, 2);
+  EXPECT_EQ(progress.samples_per_second, 30);
+  EXPECT_EQ(progress.validation_metric, 0.5);
+}
+
+}  // namespace
+}  // namespace sluice
