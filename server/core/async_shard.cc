@@ -234,7 +234,7 @@ void AsyncShard::Update(const Exchange& exchange, Place* place, Effects* out) {
   }
   // By then everybody could have asked once.
   if (Updates(exchange.bundle) + 1 - plan.version >= states_[exchange.bundle].places.size()) {
-    Publish(exchange.bundle, out);
+    PublishBundle(exchange.bundle, out);
   }
 }
 
@@ -308,7 +308,7 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> ans
   const BundlePlan& plan = plan_.bundles[answer->bundle];
   const bool has_newest = answer->base_version == plan.version;
   if (!plan.buffers && has_newest && Updates(answer->bundle) + 1 > plan.version) {
-    Publish(answer->bundle, out);
+    PublishBundle(answer->bundle, out);
   }
   if (answer->step == 0) {
     // Of rank 0's parameters, whoever asks.
@@ -373,7 +373,7 @@ std::vector<std::string> AsyncShard::ExactFrames(uint32_t bundle) const {
   return frames;
 }
 
-void AsyncShard::Publish(uint32_t bundle, Effects* out) {
+void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {
   BundlePlan& plan = plan_.bundles[bundle];
   BundleState& state = states_[bundle];
   const StageSpan encoding(options_.stages, Stage::kEncode);

@@ -109,7 +109,7 @@ class AsyncShard final : public Shard {
   void AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out);
   void SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> answer, absl::Duration waited,
                   Effects* out);
-  void Publish(uint32_t bundle, Effects* out);
+  void PublishBundle(uint32_t bundle, Effects* out);
   void MoveThresholds();
   // What brings whoever has answer's base version to the newest.
   void Bring(ExchangeAnswer* answer) const;
