@@ -58,7 +58,10 @@ class RemoteSession final : public Session {
   uint64_t named_checkpoint() const override {
     return live_ == nullptr ? 0 : live_->named_checkpoint();
   }
-  uint64_t durable_step() const override { return live_ == nullptr ? 0 : live_->durable_step(); }
+  uint64_t durable_step() const override {
+    MutexLock lock(&mutex_);
+    return live_ == nullptr ? 0 : live_->durable_step();
+  }
   absl::Status Skip() override { return live_ == nullptr ? NotJoined() : live_->Skip(); }
   absl::StatusOr<StepResult> Wait() override {
     if (live_ == nullptr) return NotJoined();
@@ -81,12 +84,14 @@ class RemoteSession final : public Session {
     return live_->SaveCheckpoint(std::move(state), std::move(files));
   }
   void Report(const Progress& progress) override {
+    MutexLock lock(&mutex_);
     if (live_ != nullptr) live_->Report(progress);
   }
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256) override {
     if (live_ != nullptr) live_->ReportParameters(step, parameters_sha256);
   }
   TrafficCounters traffic() const override {
+    MutexLock lock(&mutex_);
     return live_ == nullptr ? TrafficCounters() : live_->traffic();
   }
   StageSeconds stages() const override {
@@ -132,8 +137,8 @@ class RemoteSession final : public Session {
   Sender sender_;
   absl::Duration heartbeat_;
   bool agreed_ = false;
-  // Once joined. Only Join sets it, under the lock, since Abandon and figures may come from another
-  // thread.
+  // Once joined. Only Join sets it, under the lock, since whoever reports, asks for figures or
+  // gives up may be on another thread than whoever trains.
   std::unique_ptr<LiveSession> live_;
   mutable Mutex mutex_;
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
