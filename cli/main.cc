@@ -100,17 +100,17 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
 
 void AddStatus(CLI::App* app, std::function<int()>* chosen) {
   CLI::App* status = app->add_subcommand("status", "Show how a running job is doing");
-  auto coordinator = std::make_shared<std::string>("127.0.0.1:7070");
-  auto json = std::make_shared<bool>(false);
-  status->add_option("--coordinator", *coordinator, "Address of shard 0")
+  auto options = std::make_shared<StatusOptions>();
+  options->console = ConsoleOfThisProcess();
+  status->add_option("--coordinator", options->coordinator, "Address of shard 0")
       ->type_name("HOST:PORT")
       ->capture_default_str();
-  status->add_flag("--json", *json, "Print the coordinator's answer as JSON");
-  auto security = std::make_shared<TransportOptions>();
-  AddTransportFlags(status, security.get());
-  status->callback([coordinator, json, security, chosen] {
-    *chosen = [=] { return ShowStatus(*coordinator, *json, *security); };
-  });
+  status->add_flag("--json", options->json,
+                   "Print the coordinator's answer as JSON; with --watch a line each time");
+  status->add_flag("--watch", options->watch,
+                   "Show it again every second, until the job has ended or Ctrl-C");
+  AddTransportFlags(status, &options->security);
+  status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
 }
 
 void AddValidate(CLI::App* app, std::function<int()>* chosen) {

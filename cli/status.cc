@@ -1,25 +1,32 @@
 #include "cli/status.h"
 
 #include <google/protobuf/util/json_util.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/status_client.h"
+#include "cli/stop_signals.h"
 #include "transport/transport.h"
 
 namespace sluice {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr int kWatchMilliseconds = 1000;
 constexpr int kPlansShown = 3;   // The newest.
 constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
 
@@ -60,6 +67,34 @@ std::string CodecLines(const v1::JobCodecs& codecs) {
   return text;
 }
 
+// A line where many follow each other.
+std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = !line;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  if (!google::protobuf::util::MessageToJsonString(status, &text, options).ok()) {
+    return std::nullopt;
+  }
+  return std::string(absl::StripTrailingAsciiWhitespace(text));
+}
+
+std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why) {
+  if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", why.message(), "\n");
+  return absl::StrCat("error: nothing answers at ", coordinator, ": ", why.message(),
+                      "\nIs a job running there? Shard 0 is the coordinator; its --listen address "
+                      "goes here.\n");
+}
+
+std::vector<std::string> CutTo(int width, const std::string& text) {
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  for (std::string& line : lines) {
+    line.resize(std::min(line.size(), static_cast<size_t>(std::max(width, 20))));
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string FormatStatus(const v1::GetStatusReply& status) {
@@ -90,39 +125,54 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
   return Printable(text);
 }
 
-int ShowStatus(const std::string& coordinator, bool json, const TransportOptions& security) {
+int ShowStatus(const StatusOptions& options) {
+  std::optional<StopSignals> signals;
+  if (options.watch) {  // Before any thread.
+    absl::StatusOr<StopSignals> caught = StopSignals::Catch();
+    if (!caught.ok()) {
+      std::fputs(absl::StrCat("error: ", caught.status().message(), "\n").c_str(), stderr);
+      return 1;
+    }
+    signals.emplace(*std::move(caught));
+  }
   absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(security, Logger("status"));
+      Transport::Open(options.security, Logger("status"));
   if (!transport.ok()) {
     std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
     return 2;
   }
-  StatusClient client(coordinator, *std::move(transport));
-  client.Ask(kTimeout);
-  absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
-  if (!client.Take(kTimeout + absl::Seconds(1), &answer) || !answer.ok()) {
-    const std::string text =
-        absl::IsUnauthenticated(answer.status())
-            ? absl::StrCat("error: ", answer.status().message(), "\n")
-            : absl::StrCat("error: nothing answers at ", coordinator, ": ",
-                           answer.status().message(),
-                           "\nIs a job running there? Shard 0 is the coordinator; its --listen "
-                           "address goes here.\n");
-    std::fputs(text.c_str(), stderr);
-    return 1;
+  StatusClient client(options.coordinator, *std::move(transport));
+  Console console(options.console);
+  v1::GetStatusReply last;
+  for (bool first = true;; first = false) {
+    client.Ask(kTimeout);
+    absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
+    const bool here = client.Take(kTimeout + absl::Seconds(1), &answer) && answer.ok();
+    if (!here && !first && last.phase() == v1::JOB_PHASE_FINISHED) return 0;
+    if (!here) {
+      console.ClearBlock();
+      std::fputs(WhyNoAnswer(options.coordinator, answer.status()).c_str(), stderr);
+      return 1;
+    }
+    last = *std::move(answer);
+    const std::optional<std::string> text =
+        options.json ? ToJson(last, options.watch) : FormatStatus(last);
+    if (!text.has_value()) return 1;
+    const bool over =
+        last.phase() == v1::JOB_PHASE_FINISHED || last.phase() == v1::JOB_PHASE_FAILED;
+    if (options.watch && !over && !options.json && options.console.terminal) {
+      console.DrawBlock(CutTo(TerminalWidth(options.console.out) - 1, *text));
+    } else {
+      console.ClearBlock();
+      console.Say(*text);
+    }
+    if (!options.watch) return 0;
+    if (over) return last.phase() == v1::JOB_PHASE_FINISHED ? 0 : 1;
+    pollfd stop{.fd = signals->fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&stop, 1, kWatchMilliseconds) > 0) {
+      if (const std::optional<int> signal = signals->Take()) return 128 + *signal;
+    }
   }
-  std::string text;
-  if (json) {
-    google::protobuf::util::JsonPrintOptions options;
-    options.add_whitespace = true;
-    options.preserve_proto_field_names = true;
-    options.always_print_primitive_fields = true;
-    if (!google::protobuf::util::MessageToJsonString(*answer, &text, options).ok()) return 1;
-  } else {
-    text = FormatStatus(*answer) + "\n";
-  }
-  std::fputs(text.c_str(), stdout);
-  return 0;
 }
 
 }  // namespace sluice

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "cli/console.h"
 #include "sluice/v1/coordinator.pb.h"
 #include "transport/transport_options.h"
 
@@ -11,8 +12,17 @@ namespace sluice {
 // Several lines, the last without a newline. Control characters of the other side are shown as '?'.
 std::string FormatStatus(const v1::GetStatusReply& status);
 
-// Prints the status of the job at `coordinator` (HOST:PORT). The program's exit code: 0; 1: nobody
-// answers; 2: a file of `security` is wrong.
-int ShowStatus(const std::string& coordinator, bool json, const TransportOptions& security);
+struct StatusOptions {
+  std::string coordinator = "127.0.0.1:7070";  // HOST:PORT
+  bool json = false;
+  bool watch = false;
+  TransportOptions security{};
+  ConsoleOptions console{};
+};
+
+// Prints a job's status; with `watch` again every second, on a terminal in the place of the last,
+// until the job has ended or a signal comes. The program's exit code: 0; 1: nobody answers, or the
+// job failed while it was watched; 2: a file of `security` is wrong; 128 + a signal.
+int ShowStatus(const StatusOptions& options);
 
 }  // namespace sluice
