@@ -260,6 +260,12 @@ class RelayJob : public ::testing::Test {
     if (newest > first_checkpoint_) std::exchange(lose_, nullptr)();
   }
 
+  // Of the first worker that failed.
+  absl::Status failure() {
+    MutexLock lock(&mutex_);
+    return failure_;
+  }
+
   JobServers servers_;
   SteadyClock clock_;
   JobSpec job_;

@@ -16,14 +16,14 @@ class RelayJobTest : public RelayJob {
     const RelaysSpec relays = std::exchange(job_.relays, RelaysSpec());
     const std::vector<Model> ended = Run();
     job_.relays = relays;
-    EXPECT_EQ(failure_, absl::OkStatus());
+    EXPECT_EQ(failure(), absl::OkStatus());
     return ended[0];
   }
   // All ranks end with the same bits. Statistics are each rank's own between the steps that
   // average.
   Model RunRacks() {
     const std::vector<Model> ended = Run();
-    EXPECT_EQ(failure_, absl::OkStatus());
+    EXPECT_EQ(failure(), absl::OkStatus());
     for (const Model& other : ended) EXPECT_EQ(other.parameters, ended[0].parameters);
     for (const auto& outcome : ended_) {
       EXPECT_TRUE(outcome.has_value() && outcome->ok());

@@ -18,7 +18,7 @@ class RelaySurvivalTest : public RelayJob {
   std::vector<Model> Undisturbed() {
     job_.checkpoint = CheckpointSpec();
     std::vector<Model> expected = Run();
-    EXPECT_EQ(failure_, absl::OkStatus());
+    EXPECT_EQ(failure(), absl::OkStatus());
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.every = 10;
     job_.checkpoint.replay_limit = replay_limit_;
@@ -26,7 +26,7 @@ class RelaySurvivalTest : public RelayJob {
   }
   // Statistics are averaged at checkpoints too, which the undisturbed run has none of.
   void ExpectSame(const std::vector<Model>& ended, const std::vector<Model>& expected) {
-    EXPECT_EQ(failure_, absl::OkStatus());
+    EXPECT_EQ(failure(), absl::OkStatus());
     for (size_t rank = 0; rank < ended.size(); ++rank) {
       EXPECT_TRUE(ended[rank].parameters == expected[rank].parameters) << rank;
     }
