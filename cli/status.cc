@@ -148,9 +148,15 @@ int ShowStatus(const StatusOptions& options) {
     client.Ask(kTimeout);
     absl::StatusOr<v1::GetStatusReply> answer = absl::UnavailableError("no answer");
     const bool here = client.Take(kTimeout + absl::Seconds(1), &answer) && answer.ok();
-    if (!here && !first && last.phase() == v1::JOB_PHASE_FINISHED) return 0;
-    if (!here) {
+    if (!here && !first) {
       console.ClearBlock();
+      if (!options.json) console.Say(FormatStatus(last));
+      console.Warning(absl::StrCat(options.coordinator,
+                                   " answers no more: the job has ended, or its coordinator was "
+                                   "lost. Above is what it said last"));
+      return 1;
+    }
+    if (!here) {
       std::fputs(WhyNoAnswer(options.coordinator, answer.status()).c_str(), stderr);
       return 1;
     }

@@ -21,8 +21,8 @@ struct StatusOptions {
 };
 
 // Prints a job's status; with `watch` again every second, on a terminal in the place of the last,
-// until the job has ended or a signal comes. The program's exit code: 0; 1: nobody answers, or the
-// job failed while it was watched; 2: a file of `security` is wrong; 128 + a signal.
+// until the job has ended or a signal comes. The program's exit code: 0; 1: nobody answers (any
+// more), or the job failed while it was watched; 2: a file of `security` is wrong; 128 + a signal.
 int ShowStatus(const StatusOptions& options);
 
 }  // namespace sluice
