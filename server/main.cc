@@ -202,7 +202,7 @@ int Run(Flags flags) {
     std::cerr << "sluice-server: " << job.status().message() << "\n";
     return kExitUsage;
   }
-  *job = JobOfServers(*std::move(job));
+  job = JobOfServers(*job);
   SetDefaults(*job, &flags);
   // Before any thread, so that all of them leave the signals to RunUntilEnd.
   sigset_t signals;
