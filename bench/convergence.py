@@ -7,33 +7,11 @@ Both runs of a pair have equal seeds, data and numbers of steps; the dense one h
 `baseline` section. Runs go one after the other. A difference is the compressed run's value less the dense one's: of losses
 less is better, of accuracies more. With --points or --nats it exits 1 if the mean difference is worse than that.
 """
-import argparse
 import json
-import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-def train(options, seed, dense):
-    """The report of one run."""
-    with tempfile.TemporaryDirectory(prefix="convergence-") as folder:
-        report, logs = pathlib.Path(folder) / "report.json", pathlib.Path(folder) / "logs"
-        command = [str(options.bin / "sluice"), "run", options.job, "--quiet", "--http", "off", "--json", str(report),
-                   "--log-dir", str(logs)]
-        for change in [*options.set, f"seed={seed}"]:
-            command += ["--set", change]
-        if dense:
-            command.append("--dense")
-        if options.threads:
-            command += ["--threads", str(options.threads)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout}")
-        return json.loads(report.read_text())
+from seeds import parser_of, train
 
 
 def differences(pairs):
@@ -85,22 +63,17 @@ def verdict(options, pairs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("job", metavar="JOB.yaml")
-    parser.add_argument("--seeds", default="1,2,3", type=lambda text: [int(seed) for seed in text.split(",")],
-                        help="of the pairs, with commas between them (default: 1,2,3)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a change of the job, for all runs")
     parser.add_argument("--nats", type=float, help="the most that the mean compressed loss may be above the dense one")
-    parser.add_argument("--points", type=float, help="the same of accuracies, below, in points (hundredths)")
     parser.add_argument("--threads", type=int, help="of each worker (default: as `sluice run`)")
-    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin", help="folder of the programs")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all reports to this file")
     options = parser.parse_args()
+    threads = ["--threads", str(options.threads)] if options.threads else []
     print(HEAD, flush=True)
     pairs = []
     for seed in options.seeds:
-        pairs.append({"seed": seed, "dense": train(options, seed, dense=True),
-                      "compressed": train(options, seed, dense=False)})
+        pairs.append({"seed": seed, "dense": train(options, options.job, [], seed, True, threads),
+                      "compressed": train(options, options.job, [], seed, False, threads)})
         print(row(str(seed), pairs[-1:]), flush=True)
         if options.json:  # After each pair: a run that is broken off leaves what it has.
             options.json.write_text(json.dumps({"job": options.job, "set": options.set, "pairs": pairs}, indent=2) + "\n")

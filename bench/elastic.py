@@ -2,12 +2,9 @@
 """What coming and going costs in accuracy: a job of four workers, two of which are killed after a third of the steps and
 started again after two thirds, against the same job left alone, seed by seed.
 
-usage: elastic.py [JOB.yaml] [--bin FOLDER] [--seeds 1,2,3] [--steps 470] [--set KEY=VALUE ...] [--points 1] [--json FILE]
-
 JOB.yaml: examples/fashion-mnist.yaml. While two are gone a step has half of the samples, so the disturbed job sees five
 sixths of them. With --points it exits 1 if the mean accuracy is further than that below.
 """
-import argparse
 import json
 import pathlib
 import re
@@ -20,8 +17,8 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
 from processes import free_port  # noqa: E402
+from seeds import ROOT, parser_of  # noqa: E402
 
-HERE = pathlib.Path(__file__).resolve().parent
 WORKERS, LEAVERS, SHARDS = 4, (2, 3), 2
 LIMIT = 1800  # Seconds for a run.
 
@@ -110,18 +107,13 @@ def train(options, seed, disturbed):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("job", nargs="?", default=str(HERE.parent / "examples/fashion-mnist.yaml"))
-    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
-    parser.add_argument("--seeds", default="1,2,3")
+    parser = parser_of(__doc__)
+    parser.add_argument("job", nargs="?", metavar="JOB.yaml", default=str(ROOT / "examples/fashion-mnist.yaml"))
     parser.add_argument("--steps", type=int, default=470)
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--points", type=float)
-    parser.add_argument("--json")
     options = parser.parse_args()
     rows = []
     print("| seed | left alone | 4, 2, 4 workers | points |\n|---|---|---|---|")
-    for seed in map(int, options.seeds.split(",")):
+    for seed in options.seeds:
         alone, disturbed = (100 * train(options, seed, d)["test_accuracy"] for d in (False, True))
         rows.append({"seed": seed, "alone": alone, "disturbed": disturbed})
         print(f"| {seed} | {alone:.2f} % | {disturbed:.2f} % | {disturbed - alone:+.2f} |", flush=True)
@@ -129,7 +121,7 @@ def main():
     print(f"| mean | {statistics.mean(row['alone'] for row in rows):.2f} % | "
           f"{statistics.mean(row['disturbed'] for row in rows):.2f} % | {points:+.2f} |")
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+        options.json.write_text(json.dumps(rows, indent=1))
     if options.points is not None and points < -options.points:
         sys.exit(1)
 

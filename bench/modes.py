@@ -7,31 +7,11 @@ The first job is the reference: it runs with the rate and momentum of its `basel
 its own behind it, in one argument. Equal samples are the caller's to see to: `--set epochs=5` is for all. Runs go one
 after the other. With --points it exits 1 if a job's mean accuracy is further than that below the reference's.
 """
-import argparse
 import json
-import pathlib
 import statistics
-import subprocess
 import sys
-import tempfile
 
-HERE = pathlib.Path(__file__).resolve().parent
-
-
-def train(options, job, changes, seed, dense):
-    """The report of one run."""
-    with tempfile.TemporaryDirectory(prefix="modes-") as folder:
-        report, logs = pathlib.Path(folder) / "report.json", pathlib.Path(folder) / "logs"
-        command = [str(options.bin / "sluice"), "run", job, "--quiet", "--http", "off", "--json", str(report), "--log-dir",
-                   str(logs)]
-        for change in [*options.set, *changes, f"seed={seed}"]:
-            command += ["--set", change]
-        if dense:
-            command.append("--dense")
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stdout}")
-        return json.loads(report.read_text())
+from seeds import parser_of, train
 
 
 def mean(reports, key):
@@ -66,15 +46,9 @@ def row(name, reports, reference):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("reference", metavar="JOB.yaml")
     parser.add_argument("others", nargs="+", metavar="'OTHER.yaml [KEY=VALUE ...]'")
-    parser.add_argument("--seeds", default="1,2,3", type=lambda text: [int(seed) for seed in text.split(",")],
-                        help="with commas between them (default: 1,2,3)")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a change of all jobs")
-    parser.add_argument("--points", type=float, help="the most that a mean accuracy may be below the reference's")
-    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin", help="folder of the programs")
-    parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write all reports to this file")
     options = parser.parse_args()
     print(HEAD, flush=True)
     reference = [train(options, options.reference, [], seed, dense=True) for seed in options.seeds]

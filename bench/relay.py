@@ -2,13 +2,11 @@
 """What relays cost in accuracy and save in bytes: a job in racks against the same job flat, with one codec on the slow link,
 seed by seed.
 
-usage: relay.py [JOB.yaml] [--bin FOLDER] [--seeds 1,2,3] [--steps 470] [--set KEY=VALUE ...] [--points 0.5] [--json FILE]
-
 JOB.yaml: examples/fashion-mnist-relay.yaml; of one shard. Flat it has no `relays` section, so that all its workers send to the
-servers in the codec that relays do. Bytes are those of frames at the servers, all workers or relays together, per step.
+servers in the codec that relays do. Bytes are those of frames at the servers, all workers or relays together, per step, between
+the first and the last look at a job that is past its first steps, in which parameters are sent as they are.
 With --points it exits 1 if the mean accuracy in racks is further than that below.
 """
-import argparse
 import json
 import pathlib
 import re
@@ -22,9 +20,10 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "e2e"))
 from processes import free_port  # noqa: E402
+from seeds import ROOT, parser_of  # noqa: E402
 
-HERE = pathlib.Path(__file__).resolve().parent
 LIMIT = 1800  # Seconds for a run.
+SETTLED = 10  # Steps.
 
 
 def flat(text):
@@ -44,32 +43,32 @@ def train(options, seed, racks):
             command += ["--set", change]
         with open(folder / "output", "w") as output:
             process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            seen, end = None, time.monotonic() + LIMIT
+            seen, end = [], time.monotonic() + LIMIT
             while process.poll() is None and time.monotonic() < end:
                 try:
                     with urllib.request.urlopen(f"http://127.0.0.1:{http}/status.json", timeout=10) as answer:
                         shard = json.loads(answer.read())["this_shard"]
-                    seen = shard if shard["step"] > 0 else seen
+                    if shard["step"] >= SETTLED:
+                        seen = [*seen[:1], shard]
                 except (OSError, ValueError, urllib.error.URLError):
                     pass  # Not there yet, or gone.
                 time.sleep(0.2)
             process.kill()
-        if process.wait() != 0 or seen is None:
+        if process.wait() != 0 or len(seen) < 2 or seen[0]["step"] == seen[1]["step"]:
             sys.exit(f"{' '.join(command)} failed:\n{(folder / 'output').read_text()[-3000:]}")
         report = json.loads((folder / "report.json").read_text())
-        return {"accuracy": 100 * report["test_accuracy"], "up": seen["uplink_bytes"] / seen["step"],
-                "down": seen["downlink_bytes"] / seen["step"]}
+        first, last = seen
+
+        def a_step(key):
+            return (last[key] - first[key]) / (last["step"] - first["step"])
+
+        return {"accuracy": 100 * report["test_accuracy"], "up": a_step("uplink_bytes"), "down": a_step("downlink_bytes")}
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("job", nargs="?", default=str(HERE.parent / "examples/fashion-mnist-relay.yaml"))
-    parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
-    parser.add_argument("--seeds", default="1,2,3")
+    parser = parser_of(__doc__)
+    parser.add_argument("job", nargs="?", metavar="JOB.yaml", default=str(ROOT / "examples/fashion-mnist-relay.yaml"))
     parser.add_argument("--steps", type=int, default=470)
-    parser.add_argument("--set", action="append", default=[])
-    parser.add_argument("--points", type=float)
-    parser.add_argument("--json")
     options = parser.parse_args()
     rows = []
     print("| seed | flat | in racks | points | kB a step up, flat | in racks | down, flat | in racks |\n|---|---|---|---|---|---|---|---|")
@@ -81,13 +80,13 @@ def main():
             cells += [f"{flat_run[way] / 1000:.1f}", f"{rack_run[way] / 1000:.1f} ({rack_run[way] / flat_run[way]:.2f})"]
         print("| " + " | ".join(cells) + " |", flush=True)
 
-    for seed in map(int, options.seeds.split(",")):
+    for seed in options.seeds:
         rows.append([train(options, seed, racks) for racks in (False, True)])
         line(str(seed), *rows[-1])
     means = [{key: statistics.mean(row[i][key] for row in rows) for key in rows[0][i]} for i in (0, 1)]
     line("mean", *means)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1))
+        options.json.write_text(json.dumps(rows, indent=1))
     if options.points is not None and means[1]["accuracy"] - means[0]["accuracy"] < -options.points:
         sys.exit(1)
 

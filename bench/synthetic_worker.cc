@@ -31,6 +31,7 @@
 #include "base/trace_file.h"
 #include "http/http_server.h"
 #include "job/file/job_file.h"
+#include "program/flags.h"
 #include "worker/http/current_session.h"
 #include "worker/http/worker_pages.h"
 #include "worker/rpc/remote_session.h"
@@ -264,9 +265,7 @@ int main(int argc, char** argv) {
       "A worker of a real job that computes nothing, for bench/survival.py and "
       "bench/straggler.py.");
   sluice::Flags flags;
-  app.add_option("--job", flags.job.path, "The job file")->required();
-  app.add_option("--set", flags.job.set, "Override a key of the job file; repeatable")
-      ->allow_extra_args(false);
+  sluice::AddJobFlags(&app, &flags.job);
   app.add_option("--coordinator", flags.coordinator, "Address of shard 0");
   app.add_option("--rank", flags.rank, "From 0");
   app.add_option("--parameters", flags.parameters, "How many")->check(CLI::PositiveNumber);

@@ -21,8 +21,8 @@
 #include "base/process_usage.h"
 #include "base/trace_file.h"
 #include "http/http_server.h"
-#include "job/file/job_file.h"
 #include "job/relays.h"
+#include "program/flags.h"
 #include "transport/transport.h"
 #include "transport/transport_flags.h"
 #include "worker/http/current_session.h"
@@ -36,9 +36,6 @@
 namespace sluice {
 namespace {
 
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-constexpr int kExitBySignal = 128;
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
 // Sessions in a row that end in a rollback before a step is done. Losses in quick succession may
 // cause a few; more are a shard that everybody but this worker reaches, or the like.
@@ -73,14 +70,7 @@ struct Flags {
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  app->add_option("--job", flags->job.path, "The job file")->required()->type_name("JOB.yaml");
-  app->add_option("--set", flags->job.set,
-                  "Override a key of the job file, as in --set optimizer.lr=0.1; may be repeated. "
-                  "Every server and "
-                  "worker of a job needs the same ones")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false);
-  app->add_flag("--dense", flags->job.dense, "Uncompressed, with the job file's baseline: applied");
+  AddJobFlags(app, &flags->job);
   app->add_option("--coordinator", flags->coordinator,
                   "Address of shard 0; in a job with relays of this worker's")
       ->type_name("HOST:PORT")
@@ -129,16 +119,16 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   if (report.ok()) {
     json = SuccessJson(spec, rank, *report);
   } else {
-    exit_code = signal != 0                   ? kExitBySignal + signal
+    exit_code = signal != 0                   ? kExitSignal + signal
                 : IsRollback(report.status()) ? kExitLostPeers
-                                              : kExitFailure;
+                                              : kExitFailed;
     error = signal != 0 ? "stopped by a signal" : std::string(report.status().message());
     json = FailureJson(spec, rank, exit_code, error);
   }
   if (!flags.report.empty()) {
     if (absl::Status status = WriteReport(flags.report, json); !status.ok()) {
       if (exit_code == 0) {
-        exit_code = kExitFailure;
+        exit_code = kExitFailed;
         error = std::string(status.message());
       } else {
         logger.Warning(status.message());
@@ -290,7 +280,7 @@ int Run(const Flags& flags) {
       ServeMetrics(flags, spec, rank, session, logger);
   if (!metrics.ok()) {
     logger.Error(metrics.status().message());
-    return absl::IsInvalidArgument(metrics.status()) ? kExitUsage : kExitFailure;
+    return absl::IsInvalidArgument(metrics.status()) ? kExitUsage : kExitFailed;
   }
   if (*metrics != nullptr) session_options.quality_every = flags.quality_every;
   std::atomic<bool> stop = false;
@@ -306,7 +296,7 @@ int Run(const Flags& flags) {
       [&](int signal) {
         if (flags.supervised && spec.checkpoint.enabled()) {
           logger.Info("stopped by signal ", signal, "; the job waits for this rank's next process");
-          std::_Exit(kExitBySignal + signal);
+          std::_Exit(kExitSignal + signal);
         }
         logger.Info("stopping: signal ", signal);
         stop = true;
@@ -327,10 +317,6 @@ int main(int argc, char** argv) {
   sluice::Flags flags;
   CLI::App app(sluice::kDescription, "sluice-worker");
   sluice::AddFlags(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : sluice::kExitUsage;
-  }
-  return sluice::Run(flags);
+  const std::optional<int> done = sluice::ParseFlags(&app, argc, argv);
+  return done.has_value() ? *done : sluice::Run(flags);
 }

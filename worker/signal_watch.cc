@@ -5,10 +5,10 @@
 
 #include <utility>
 
+#include "base/exit_codes.h"
+
 namespace sluice {
 namespace {
-
-constexpr int kExitBySignal = 128;
 
 sigset_t StopSignalSet() {
   sigset_t set;
@@ -44,7 +44,7 @@ void SignalWatch::Watch() {
   on_signal_(signal);
   const timespec grace = absl::ToTimespec(grace_);
   sigtimedwait(&set, nullptr, &grace);
-  if (!done_) _exit(kExitBySignal + signal);
+  if (!done_) _exit(kExitSignal + signal);
 }
 
 }  // namespace sluice

@@ -167,6 +167,7 @@ class Session {
   // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job
   // with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;
+  // Thread-safe.
   virtual TrafficCounters traffic() const = 0;
   // Processor time by stage since Join; all 0 from a session that does not measure it. Applying is
   // done on a thread of the caller's, who can tell what it takes.
@@ -190,7 +191,7 @@ class Session {
   virtual uint32_t Contributions(uint32_t /*shard*/, uint32_t /*bundle*/) const { return 0; }
   // The step of the last checkpoint that was named, before or after the last step; 0: none was.
   virtual uint64_t named_checkpoint() const { return 0; }
-  // The step of the newest complete checkpoint, as far as this session heard; 0: none.
+  // The step of the newest complete checkpoint, as far as this session heard; 0: none. Thread-safe.
   virtual uint64_t durable_step() const { return 0; }
   // Ends the session without a word, as if this process had been lost: whoever is in a call gets
   // CANCELLED. Thread-safe.

@@ -35,18 +35,6 @@ static_assert(2 * sizeof(float) * (kBundleElementsMax + kChunkElementsMax) < kMe
 
 }  // namespace
 
-void SetTable(const TensorTable& table, v1::TensorTable* message) {
-  for (const TensorInfo& tensor : table) {
-    v1::TensorInfo* info = message->add_tensors();
-    info->set_name(tensor.name);
-    info->mutable_shape()->Add(tensor.shape.begin(), tensor.shape.end());
-    info->mutable_strides()->Add(tensor.strides.begin(), tensor.strides.end());
-    info->set_dtype(static_cast<v1::DType>(tensor.dtype));
-    info->set_role(static_cast<v1::TensorRole>(tensor.role));
-  }
-  message->set_hash(HashTensorTable(table));
-}
-
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
                                          uint32_t rank, uint32_t shards,
                                          const CompressionSpec& compression) {

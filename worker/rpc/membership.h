@@ -40,8 +40,6 @@ struct Membership {
   std::vector<ShardSeat> shards;  // By shard.
 };
 
-void SetTable(const TensorTable& table, v1::TensorTable* message);
-
 // INVALID_ARGUMENT: the reply contradicts itself or what was asked for.
 absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
                                          uint32_t rank, uint32_t shards,

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "job/wire/tensor_table_message.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/live_session.h"
 #include "worker/rpc/membership.h"
@@ -151,7 +152,7 @@ v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
   request.set_job_hash(options_.job_hash);
   request.set_nonce(options_.nonce);
   request.set_rank(options_.rank);
-  SetTable(table, request.mutable_table());
+  TableToProto(table, request.mutable_table());
   request.set_parameters_sha256(std::string(parameters_sha256));
   request.set_software_version(options_.software_version);
   request.set_host(HostName());

@@ -1,0 +1,16 @@
+// Tensor tables as messages: the same for servers and workers.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "job/tensor_table.h"
+#include "sluice/v1/common.pb.h"
+
+namespace sluice {
+
+void TableToProto(const TensorTable& table, v1::TensorTable* message);
+
+// INVALID_ARGUMENT: more of something than there can be, a type or role that is unknown, or a hash
+// that is not the tensors'.
+absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message);
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+#include "server/process/serving.h"
+
+#include <CLI/CLI.hpp>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/exit_codes.h"
+#include "base/process_usage.h"
+#include "transport/transport_flags.h"
+
+namespace sluice {
+
+void AddServingFlags(CLI::App* app, ServingFlags* flags) {
+  app->add_option("--advertise", flags->advertise,
+                  "What workers are told to connect to [as --listen]; needed with --listen 0.0.0.0")
+      ->type_name("HOST:PORT");
+  AddTransportFlags(app, &flags->transport);
+  app->add_flag("--allow-anonymous", flags->allow_anonymous,
+                "Let whoever reaches --listen join, though it is not loopback and there is neither "
+                "--token-file nor --tls-ca");
+  app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
+}
+
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
+uint64_t RandomBits() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
+}
+
+uint64_t IncarnationNow() {
+  // Wall time goes up from one start to the next, which is all that is asked of it.
+  return static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
+}
+
+HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
+  return {.job_name = job.name,
+          .software_version = SLUICE_VERSION,
+          .shard = shard,
+          .shards = job.shards,
+          .ready = server.ready(),
+          .metrics_enabled = job.metrics_enabled,
+          .stats = server.Stats(),
+          .residual_energy = server.ResidualEnergy(),
+          .stages = server.Stages(),
+          .cpu_seconds = CpuSecondsOfThisProcess(),
+          .snapshots = server.Snapshots(),
+          .job = server.Status(),
+          .report = server.Report()};
+}
+
+int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
+                const Logger& logger) {
+  int signal_number = 0;
+  for (;;) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
+    const int got = sigtimedwait(&signals, nullptr, &pause);
+    if (got > 0 && (signal_number != 0 || ends_at_once)) return kExitSignal + got;
+    if (got > 0) {
+      signal_number = got;
+      const std::string name = got == SIGINT ? "SIGINT" : "SIGTERM";
+      logger.Info("stopping: ", name);
+      serving.stop(absl::StrCat("was stopped by ", name));
+    }
+    const std::optional<absl::Status> outcome = serving.outcome();
+    if (!outcome.has_value()) continue;
+    if (signal_number != 0) return kExitSignal + signal_number;
+    if (outcome->ok()) return kExitFinished;
+    logger.Error(outcome->message());
+    return kExitFailed;
+  }
+}
+
+int FailedToStart(const absl::Status& status, const Logger& logger) {
+  logger.Error(status.message());
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+}  // namespace sluice

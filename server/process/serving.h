@@ -1,0 +1,64 @@
+// What programs with a Server in them have in common: sluice-server and sluice-relay.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "http/http_server.h"
+#include "job/job_spec.h"
+#include "server/http/http_view.h"
+#include "server/rpc/server.h"
+#include "transport/transport_options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace sluice {
+
+struct ServingFlags {
+  std::string advertise;
+  TransportOptions transport;
+  bool allow_anonymous = false;
+  bool quiet = false;
+
+  LogLevel lowest() const { return quiet ? LogLevel::kWarning : LogLevel::kInfo; }
+};
+
+// --advertise, --allow-anonymous, --quiet and those of a transport. `flags` must outlive the
+// parsing.
+void AddServingFlags(CLI::App* app, ServingFlags* flags);
+
+// SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
+sigset_t BlockStopSignals();
+
+// For ServerOptions::job_uid and server_incarnation.
+uint64_t RandomBits();
+uint64_t IncarnationNow();
+
+// What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
+HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);
+
+// What RunUntilEnd looks after.
+struct Serving {
+  std::function<std::optional<absl::Status>()> outcome;  // Empty as long as it runs.
+  std::function<void(absl::string_view reason)> stop;
+};
+
+// Until the job has ended or a signal came and was dealt with: the exit code. The first signal
+// stops what is served and waits for its outcome, unless `ends_at_once`; a second does not wait.
+int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
+                const Logger& logger);
+
+// Logs why something did not start: the exit code.
+int FailedToStart(const absl::Status& status, const Logger& logger);
+
+}  // namespace sluice

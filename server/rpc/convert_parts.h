@@ -1,0 +1,21 @@
+// What the messages of workers and those of shards have in common; for convert*.cc.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "job/layout.h"
+#include "sluice/v1/common.pb.h"
+
+namespace sluice {
+
+// Of a worker's parts of a checkpoint. More than it has: its state and, of rank 0, files beside it.
+inline constexpr int kPartsMax = 16;
+
+// A reason, a host or an address, cut to what somebody reads.
+std::string Shortened(const std::string& text);
+void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out);
+// Whatever is no time is none.
+double SecondsFromProto(double seconds);
+
+}  // namespace sluice
