@@ -2,8 +2,9 @@
 
 #include <unistd.h>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 namespace sluice {
 namespace {
@@ -20,13 +21,37 @@ absl::string_view LevelName(LogLevel level) {
   return "";
 }
 
+std::string JsonLine(absl::string_view time, LogLevel level, absl::string_view component,
+                     const LogOptions& options, const LogFields& fields, absl::string_view text) {
+  nlohmann::ordered_json line = {
+      {"time", time}, {"level", LevelName(level)}, {"component", component}};
+  if (!options.training_job.empty()) line["training_job"] = options.training_job;
+  if (!fields.event.empty()) line["event"] = fields.event;
+  if (fields.rank.has_value()) line["rank"] = *fields.rank;
+  if (fields.shard.has_value()) line["shard"] = *fields.shard;
+  if (fields.step.has_value()) line["step"] = *fields.step;
+  if (!fields.reason.empty()) line["reason"] = fields.reason;
+  line["message"] = text;
+  // A message may quote bytes of a file or of the network: what is no UTF-8 becomes U+FFFD.
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace
 
-void Logger::Write(LogLevel level, absl::string_view text) const {
-  if (level < lowest_) return;
+std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view component,
+                          const LogOptions& options, const LogFields& fields,
+                          absl::string_view text) {
+  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone());
+  if (options.format == LogFormat::kJson) {
+    return JsonLine(time, level, component, options, fields, text);
+  }
+  return absl::StrCat(time, " ", LevelName(level), " ", component, ": ", text);
+}
+
+void Logger::Write(LogLevel level, const LogFields& fields, absl::string_view text) const {
+  if (level < options_.lowest) return;
   const std::string line =
-      absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
-                   LevelName(level), " ", component_, ": ", text, "\n");
+      FormatLogLine(absl::Now(), level, component_, options_, fields, text) + "\n";
   // One write per line, so that lines of several threads and processes do not mix.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -74,8 +74,8 @@ int Run(Flags flags) {
     flags.listen = absl::StrCat("127.0.0.1:", job->server.port + kPortsAboveServers + flags.relay);
   }
   const sigset_t signals = BlockStopSignals();
-  const LogLevel lowest = flags.lowest();
-  const Logger logger(absl::StrCat("relay-", flags.relay), lowest);
+  const LogOptions log = flags.log.OptionsFor(job->name);
+  const Logger logger(absl::StrCat("relay-", flags.relay), log);
   const SteadyClock clock;
   const absl::StatusOr<std::shared_ptr<const Transport>> transport =
       Transport::Open(flags.transport, logger);
@@ -90,7 +90,7 @@ int Run(Flags flags) {
                              .upstream = flags.upstream,
                              .transport = *transport,
                              .allow_anonymous = flags.allow_anonymous,
-                             .log_lowest = lowest,
+                             .log = log,
                              .software_version = SLUICE_VERSION,
                              .job_uid = RandomBits(),
                              .server_incarnation = IncarnationNow()};

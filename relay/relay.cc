@@ -38,7 +38,7 @@ class RunningRelay final : public Relay, public UpperSide {
         above_(JobOfServers(options_.job)),
         rack_(JobOfRack(options_.job, options_.relay)),
         clock_(clock),
-        logger_(absl::StrCat("relay-", options_.relay), options_.log_lowest) {}
+        logger_(absl::StrCat("relay-", options_.relay), options_.log) {}
   ~RunningRelay() override;
   absl::Status StartServers();
 
@@ -131,7 +131,7 @@ absl::Status RunningRelay::StartServers() {
          .transport = options_.transport,
          .allow_anonymous = options_.allow_anonymous,
          .reflection = options_.reflection,
-         .log_lowest = options_.log_lowest,
+         .log = options_.log,
          .software_version = options_.software_version,
          .upper = this,
          .log_name = absl::StrCat("relay-", options_.relay, first ? "" : absl::StrCat("/", shard)),

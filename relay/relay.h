@@ -28,7 +28,7 @@ struct RelayOptions {
   std::shared_ptr<const Transport> transport = Transport::Plain();
   bool allow_anonymous = false;
   bool reflection = false;
-  LogLevel log_lowest = LogLevel::kInfo;
+  LogOptions log{};
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; of the rack's run.
   uint64_t server_incarnation = 0;  // Higher at each start.

@@ -145,8 +145,8 @@ int Run(Flags flags) {
   job = JobOfServers(*job);
   SetDefaults(*job, &flags);
   const sigset_t signals = BlockStopSignals();
-  const LogLevel lowest = flags.lowest();
-  const Logger logger(absl::StrCat("shard-", flags.shard), lowest);
+  const LogOptions log = flags.log.OptionsFor(job->name);
+  const Logger logger(absl::StrCat("shard-", flags.shard), log);
   const SteadyClock clock;
   const absl::StatusOr<std::shared_ptr<const Transport>> transport =
       Transport::Open(flags.transport, logger);
@@ -172,7 +172,7 @@ int Run(Flags flags) {
                               .allow_anonymous = flags.allow_anonymous,
                               .reflection = flags.reflection,
                               .supervised = flags.supervised,
-                              .log_lowest = lowest,
+                              .log = log,
                               .software_version = SLUICE_VERSION,
                               .job_uid = RandomBits(),
                               .server_incarnation = IncarnationNow(),

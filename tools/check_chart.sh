@@ -35,6 +35,7 @@ sets=(
   worker.restartOnUpgrade=true
   networkPolicy.enabled=false,podDisruptionBudget.enabled=false,serviceAccount.create=false
   metrics.podMonitor.enabled=true
+  log.format=json,log.level=warning
 )
 render() {  # render NAME ARGUMENTS...: twice, since nothing in it may be drawn by lot
   local name=$1

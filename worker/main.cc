@@ -23,6 +23,7 @@
 #include "http/http_server.h"
 #include "job/relays.h"
 #include "program/flags.h"
+#include "program/log_flags.h"
 #include "transport/transport.h"
 #include "transport/transport_flags.h"
 #include "worker/http/current_session.h"
@@ -65,7 +66,7 @@ struct Flags {
   std::string trace;
   std::string threads;
   bool supervised = false;
-  bool quiet = false;
+  LogFlags log;
   TransportOptions transport;
 };
 
@@ -104,7 +105,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "--supervised", flags->supervised,
       "Something such as Kubernetes starts this process again: in a job with checkpoints a "
       "signal ends the process at once and not the job, which waits for this rank's next");
-  app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
+  AddLogFlags(app, &flags->log);
   AddTransportFlags(app, &flags->transport);
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
@@ -136,12 +137,13 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
     }
   }
   if (exit_code != 0) {
-    logger.Error(error);
+    logger.Write(LogLevel::kError, {.event = "worker_failed", .rank = rank}, error);
   } else {
-    logger.Info("finished: ", report->steps, " steps in ",
-                absl::FormatDuration(
-                    absl::Trunc(absl::Seconds(report->wall_seconds), absl::Milliseconds(100))),
-                ", parameters' sha256 ", report->parameters_sha256);
+    const absl::Duration wall = absl::Seconds(report->wall_seconds);
+    logger.Write(LogLevel::kInfo, {.event = "worker_finished", .rank = rank, .step = report->steps},
+                 absl::StrCat("finished: ", report->steps, " steps in ",
+                              absl::FormatDuration(absl::Trunc(wall, absl::Milliseconds(100))),
+                              ", parameters' sha256 ", report->parameters_sha256));
   }
   return exit_code;
 }
@@ -175,7 +177,8 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
       return RollbackError(absl::StrCat(report.status().message(), "; no step was done in ",
                                         fruitless, " tries in a row, so this worker gives up"));
     }
-    logger.Warning(report.status().message(), "; joining again");
+    logger.Write(LogLevel::kWarning, {.event = "joining_again", .rank = rank},
+                 absl::StrCat(report.status().message(), "; joining again"));
     session_options.rejoining = true;
   }
 }
@@ -245,13 +248,12 @@ absl::StatusOr<Place> FindPlace(const Flags& flags) {
 int Run(const Flags& flags) {
   const absl::StatusOr<Place> place = FindPlace(flags);
   if (!place.ok()) {
-    Logger("worker").Error(place.status().message());
+    Logger("worker", flags.log.OptionsFor("")).Error(place.status().message());
     return kExitUsage;
   }
   const JobSpec& spec = place->spec;
   const uint32_t rank = place->rank;
-  const Logger logger(absl::StrCat("worker-", rank),
-                      flags.quiet ? LogLevel::kWarning : LogLevel::kInfo);
+  const Logger logger(absl::StrCat("worker-", rank), flags.log.OptionsFor(spec.name));
   if (rank == 0) {
     for (const std::string& warning : JobWarnings(spec)) logger.Warning(warning);
   }

@@ -219,7 +219,10 @@ void AsyncShard::Update(const Exchange& exchange, Place* place, Effects* out) {
     place->n = 0;
     ++stats_.overflowed_bundles;
     out->push_back(
-        Notice{absl::StrCat(PlaceOf(exchange), ": was left out (", finite.message(), ")")});
+        Notice{.text = absl::StrCat(PlaceOf(exchange), ": was left out (", finite.message(), ")"),
+               .fields = {.event = "contribution_left_out",
+                          .rank = exchange.sender.rank,
+                          .step = exchange.step}});
     return;
   }
   place->staleness = version_now - base;

@@ -171,7 +171,8 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
   StartWhenComplete(now, out);
   if (!announced_) {
     out->push_back(
-        Notice{absl::StrCat(Describe(member), " is here; waiting for ", WhoIsMissing())});
+        Notice{.text = absl::StrCat(Describe(member), " is here; waiting for ", WhoIsMissing()),
+               .fields = {.event = "member_joined", .rank = member.join.rank}});
   }
 }
 
@@ -247,7 +248,8 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
   seat.stream = stream;
   seat.heard = now;
   if (std::exchange(seat.lost, false)) {
-    out->push_back(Notice{absl::StrCat(Describe(seat), " is back")});
+    out->push_back(Notice{.text = absl::StrCat(Describe(seat), " is back"),
+                          .fields = {.event = "shard_back", .shard = seat.arrival.shard}});
   }
   if (announced_ && repairs_losses() && !ended()) {
     TakeBackShard(&seat, new_to_us, now, out);
@@ -280,7 +282,8 @@ void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out)
     StartWhenComplete(now, out);
     if (!announced_) {
       out->push_back(
-          Notice{absl::StrCat(Describe(*seat), " is here; waiting for ", WhoIsMissing())});
+          Notice{.text = absl::StrCat(Describe(*seat), " is here; waiting for ", WhoIsMissing()),
+                 .fields = {.event = "shard_joined", .shard = seat->arrival.shard}});
     }
   }
 }
@@ -346,8 +349,9 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     if (member.token != 0) out->push_back(AnswerJoin{member.token, MakeGrant(member)});
     member.token = 0;
   }
-  out->push_back(Notice{absl::StrCat("all ", Present(), " workers and ", seats_.size(),
-                                     " shards are here; the job ", how)});
+  out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
+                                             " shards are here; the job ", how),
+                        .fields = {.event = "job_began", .step = restore_step_ + 1}});
   if (!has_checkpoints()) return;
   NoteOtherWorldSize(out);
   ExpectPresentRanks();

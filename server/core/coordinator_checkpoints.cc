@@ -41,20 +41,26 @@ RunRecord Coordinator::Record(bool finished) const {
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
   if (phase_ == JobPhase::kFinished) {
-    out->push_back(Notice{"the run has finished; workers that have not heard of it are told"});
+    out->push_back(
+        Notice{.text = "the run has finished; workers that have not heard of it are told",
+               .fields = {.event = "job_finished"}});
     return;
   }
   if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
-    out->push_back(Notice{absl::StrCat("the coordinator was started again; term ", term_,
-                                       " goes on where it was, with the newest checkpoint at ",
-                                       PlaceOf(book_.newest()))});
+    out->push_back(
+        Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
+                                    " goes on where it was, with the newest checkpoint at ",
+                                    PlaceOf(book_.newest())),
+               .fields = {.event = "coordinator_restarted"}});
     return;
   }
   out->push_back(PersistRun{Record(/*finished=*/false)});
   if (phase_ != JobPhase::kRecovering) return;
   last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
                                 PlaceOf(restore_step_));
-  out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
+  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
+                        .warning = true,
+                        .fields = {.event = "rollback", .step = restore_step_}});
 }
 
 void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
@@ -76,7 +82,9 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
                                        PlaceOf(restore_step_), ": ",
                                        was_at - std::min(was_at, restore_step_), " steps are lost")
                         : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
-  out->push_back(Notice{absl::StrCat(last_rollback_, " (term ", term_, ")"), /*warning=*/true});
+  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
+                        .warning = true,
+                        .fields = {.event = "rollback", .step = restore_step_}});
   AnswerRequests(absl::UnavailableError(last_rollback_), out);
   if (book_.under_way() != 0) {
     out->push_back(DropCheckpoint{book_.under_way()});
@@ -145,9 +153,10 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
   if (seat == nullptr || !has_checkpoints()) return;
   if (part.error.empty() && (part.name != ShardPartName(seat->arrival.shard, part.term) ||
                              part.server >= seats_.size())) {
-    out->push_back(Notice{
-        absl::StrCat(Describe(*seat), " reported ", part.name, ", which is not its own; ignored"),
-        /*warning=*/true});
+    out->push_back(Notice{.text = absl::StrCat(Describe(*seat), " reported ", part.name,
+                                               ", which is not its own; ignored"),
+                          .warning = true,
+                          .fields = {.event = "part_ignored", .shard = seat->arrival.shard}});
     return;
   }
   TakePart(part, Describe(*seat), now, out);
@@ -218,7 +227,8 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   ForgetManifests();
   newest_since_ = now;
   checkpoint_trouble_.clear();
-  out->push_back(Notice{absl::StrCat("the checkpoint after step ", step, " is complete")});
+  out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
+                        .fields = {.event = "checkpoint_complete", .step = step}});
   AnswerRequests(step, out);
   for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
   for (auto hash = hashes_.begin(); hash != hashes_.end();) {
@@ -241,10 +251,11 @@ void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
   book_.Abandon();
   const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
   checkpoint_trouble_ = text;
-  out->push_back(
-      Notice{absl::StrCat(text, "; training goes on, the newest that can be used is ",
-                          book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
-             /*warning=*/true});
+  out->push_back(Notice{
+      .text = absl::StrCat(text, "; training goes on, the newest that can be used is ",
+                           book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
+      .warning = true,
+      .fields = {.event = "checkpoint_given_up", .step = step}});
   out->push_back(DropCheckpoint{step});
   DropAtShards(step + 1, out, step);
   ForgetManifests();
@@ -307,13 +318,15 @@ void Coordinator::AddRestorePart(uint32_t shard, StartShard* start) const {
 void Coordinator::NoteOtherWorldSize(Effects* out) const {
   const CheckpointManifest* const manifest = ManifestOf(restore_step_);
   if (manifest == nullptr || manifest->world_size == options_.world_size) return;
-  out->push_back(Notice{
-      absl::StrCat("the run had ", manifest->world_size, " workers and goes on with ",
-                   options_.world_size, " after step ", restore_step_,
-                   ": all begin with the mean of the ranks' residuals, and what follows is not bit "
-                   "for bit what ",
-                   manifest->world_size, " would have computed"),
-      /*warning=*/true});
+  out->push_back(
+      Notice{.text = absl::StrCat(
+                 "the run had ", manifest->world_size, " workers and goes on with ",
+                 options_.world_size, " after step ", restore_step_,
+                 ": all begin with the mean of the ranks' residuals, and what follows is not bit "
+                 "for bit what ",
+                 manifest->world_size, " would have computed"),
+             .warning = true,
+             .fields = {.event = "workers_changed", .step = restore_step_}});
 }
 
 void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {

@@ -56,9 +56,10 @@ void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view 
     return;
   }
   (void)Vacate(members);
-  out->push_back(Notice{absl::StrCat(how, "; the job goes on with ", Present(),
-                                     " workers, without what was still owed"),
-                        /*warning=*/true});
+  out->push_back(Notice{.text = absl::StrCat(how, "; the job goes on with ", Present(),
+                                             " workers, without what was still owed"),
+                        .warning = true,
+                        .fields = {.event = "members_removed"}});
   AnnounceMembers(out);
 }
 
@@ -121,8 +122,10 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
     return;
   }
   if (!silent.empty()) {
-    out->push_back(Notice{absl::StrCat(Vacate(silent), " is replaced; what it still owed is lost"),
-                          /*warning=*/true});
+    out->push_back(
+        Notice{.text = absl::StrCat(Vacate(silent), " is replaced; what it still owed is lost"),
+               .warning = true,
+               .fields = {.event = "members_replaced"}});
   }
   std::vector<std::string> names;
   for (Member* const member : due) {
@@ -132,9 +135,10 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
     member->learner = true;
     names.push_back(Describe(*member));
   }
-  out->push_back(
-      Notice{absl::StrCat(absl::StrJoin(names, " and "), " joins with the checkpoint after step ",
-                          book_.newest(), "; the job goes on with ", Present(), " workers")});
+  out->push_back(Notice{
+      .text = absl::StrCat(absl::StrJoin(names, " and "), " joins with the checkpoint after step ",
+                           book_.newest(), "; the job goes on with ", Present(), " workers"),
+      .fields = {.event = "members_added", .step = book_.newest()}});
   AnnounceMembers(out);
 }
 

@@ -48,8 +48,9 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
     book_.Shift(gap);
     for (Member& member : members_) member.heard = std::min(now, member.heard + gap);
     for (ShardSeat& seat : seats_) seat.heard = std::min(now, seat.heard + gap);
-    out->push_back(Notice{absl::StrCat("stood still for ", absl::FormatDuration(gap),
-                                       "; leases are extended by that")});
+    out->push_back(Notice{.text = absl::StrCat("stood still for ", absl::FormatDuration(gap),
+                                               "; leases are extended by that"),
+                          .fields = {.event = "stood_still"}});
   }
   if (ended()) return;
   if (gathering()) {

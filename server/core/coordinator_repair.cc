@@ -68,7 +68,7 @@ void Coordinator::StartReplays(absl::Time now, Effects* out) {
 void Coordinator::CountRepair(absl::string_view text, Effects* out) {
   repairs_ += 1;
   last_repair_ = absl::StrCat(text, " (repair ", repairs_, "); nothing is lost");
-  out->push_back(Notice{last_repair_});
+  out->push_back(Notice{.text = last_repair_, .fields = {.event = "repair"}});
 }
 
 // Until the workers and it are where the others are, shard 0 names no checkpoint.
@@ -235,10 +235,11 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
   if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
   const std::string text = HowLost(lost, stalled);
   if (why_not.empty()) {
-    out->push_back(Notice{
-        absl::StrCat(text, "; the others wait up to ", absl::FormatDuration(options_.wait_limit),
-                     " (server.wait_limit) for it to come back"),
-        /*warning=*/true});
+    out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ",
+                                               absl::FormatDuration(options_.wait_limit),
+                                               " (server.wait_limit) for it to come back"),
+                          .warning = true,
+                          .fields = {.event = "lost"}});
   } else {
     RollBack(absl::StrCat(text, ", and ", why_not), now, out);
   }
@@ -247,7 +248,8 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
 void Coordinator::HearAgain(Member* member, Effects* out) {
   member->beaten = true;
   if (!std::exchange(member->lost, false)) return;
-  out->push_back(Notice{absl::StrCat(Describe(*member), " is back")});
+  out->push_back(Notice{.text = absl::StrCat(Describe(*member), " is back"),
+                        .fields = {.event = "member_back", .rank = member->join.rank}});
 }
 
 bool Coordinator::AnyAlive(absl::Time now, absl::Duration silence) const {
@@ -329,14 +331,17 @@ void Coordinator::WatchRecovery(Effects* out) {
   const RecoveryClass now = Recovery(&reason);
   if (now == std::exchange(told_class_, now)) return;
   if (now == RecoveryClass::kReplay) {
-    out->push_back(Notice{"a loss would be repaired in place again (recovery class replay)"});
+    out->push_back(Notice{.text = "a loss would be repaired in place again (recovery class replay)",
+                          .fields = {.event = "recovery_class", .reason = "replay"}});
     return;
   }
-  out->push_back(
-      Notice{absl::StrCat("a loss would now take the whole job back to ",
-                          book_.newest() == 0 ? "its start" : absl::StrCat("step ", book_.newest()),
-                          " (recovery class rollback): ", reason),
-             /*warning=*/true});
+  out->push_back(Notice{
+      .text =
+          absl::StrCat("a loss would now take the whole job back to ",
+                       book_.newest() == 0 ? "its start" : absl::StrCat("step ", book_.newest()),
+                       " (recovery class rollback): ", reason),
+      .warning = true,
+      .fields = {.event = "recovery_class", .reason = "rollback"}});
 }
 
 }  // namespace sluice

@@ -3,11 +3,14 @@
 
 #include <string>
 
+#include "base/log.h"
+
 namespace sluice {
 
 struct Notice {
   std::string text;
   bool warning = false;  // Somebody should look into it.
+  LogFields fields{};    // What it is about.
 };
 
 }  // namespace sluice

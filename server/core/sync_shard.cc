@@ -359,8 +359,9 @@ void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer*
   for (Included& included : answer->record.included) included.skipped = true;
   answer->record.n = 0;
   ++stats_.overflowed_bundles;
-  out->push_back(Notice{absl::StrCat("step ", open_step_, ", bundle ", bundle,
-                                     ": the mean overflowed and was left out (", why, ")")});
+  out->push_back(Notice{.text = absl::StrCat("step ", open_step_, ", bundle ", bundle,
+                                             ": the mean overflowed and was left out (", why, ")"),
+                        .fields = {.event = "mean_left_out", .step = open_step_}});
 }
 
 void SyncShard::AdvanceSteps(Effects* out) {
@@ -431,11 +432,13 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
     if (open == nullptr || now - open->first_arrival() < options_.straggler_notice) continue;
     noticed_ = true;
     const std::vector<uint32_t> missing = open->MissingRanks();
-    out.push_back(Notice{absl::StrCat(
-        "step ", open_step_, ", bundle ", bundle, " has waited ",
-        absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
-        missing.empty() ? " for newcomers: none of those who were in the step before is left"
-                        : absl::StrCat(" for rank ", absl::StrJoin(missing, ", ")))});
+    out.push_back(Notice{
+        .text = absl::StrCat(
+            "step ", open_step_, ", bundle ", bundle, " has waited ",
+            absl::FormatDuration(absl::Floor(now - open->first_arrival(), absl::Seconds(1))),
+            missing.empty() ? " for newcomers: none of those who were in the step before is left"
+                            : absl::StrCat(" for rank ", absl::StrJoin(missing, ", "))),
+        .fields = {.event = "bundle_waits", .step = open_step_}});
     break;
   }
   return out;

@@ -19,7 +19,7 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
                 "Let whoever reaches --listen join, though it is not loopback and there is neither "
                 "--token-file nor --tls-ca");
-  app->add_flag("--quiet", flags->quiet, "Log warnings and errors only");
+  AddLogFlags(app, &flags->log);
 }
 
 sigset_t BlockStopSignals() {

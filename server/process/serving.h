@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "http/http_server.h"
 #include "job/job_spec.h"
+#include "program/log_flags.h"
 #include "server/http/http_view.h"
 #include "server/rpc/server.h"
 #include "transport/transport_options.h"
@@ -28,12 +29,10 @@ struct ServingFlags {
   std::string advertise;
   TransportOptions transport;
   bool allow_anonymous = false;
-  bool quiet = false;
-
-  LogLevel lowest() const { return quiet ? LogLevel::kWarning : LogLevel::kInfo; }
+  LogFlags log;
 };
 
-// --advertise, --allow-anonymous, --quiet and those of a transport. `flags` must outlive the
+// --advertise, --allow-anonymous, and those of transport and log. `flags` must outlive the
 // parsing.
 void AddServingFlags(CLI::App* app, ServingFlags* flags);
 

@@ -346,6 +346,11 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
   if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
     const auto waiter = waiters_.find(join->token);
     if (waiter == waiters_.end()) return;
+    const absl::Status status = join->grant.status();
+    if (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status)) {
+      logger_.Write(LogLevel::kWarning, {.event = "worker_refused"},
+                    absl::StrCat("a worker was refused: ", status.message()));
+    }
     waiter->second->Answer(join->grant);
     waiters_.erase(waiter);
   } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
@@ -353,7 +358,8 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     if (output == outputs_.end()) return;
     output->second->Send(std::make_shared<const v1::ShardCommand>(CommandToProto(*command)));
   } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
-    logger_.Warning("a shard was refused: ", refusal->why.message());
+    logger_.Write(LogLevel::kWarning, {.event = "shard_refused"},
+                  absl::StrCat("a shard was refused: ", refusal->why.message()));
     const auto output = outputs_.find(refusal->stream);
     if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
   } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
@@ -367,11 +373,8 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     if (upper_ != nullptr) upper_->Finished(*leave);
   } else {
     const Notice& notice = std::get<Notice>(effect);
-    if (notice.warning) {
-      logger_.Warning(notice.text);
-    } else {
-      logger_.Info(notice.text);
-    }
+    logger_.Write(notice.warning ? LogLevel::kWarning : LogLevel::kInfo, notice.fields,
+                  notice.text);
   }
 }
 
@@ -380,9 +383,10 @@ void CoordinatorHost::LogEnd() {
   if (end_logged_ || (phase != JobPhase::kFinished && phase != JobPhase::kFailed)) return;
   end_logged_ = true;
   if (phase == JobPhase::kFinished) {
-    logger_.Info("the job has finished");
+    logger_.Write(LogLevel::kInfo, {.event = "job_finished"}, "the job has finished");
   } else {
-    logger_.Error("the job has failed: ", coordinator_.failure());
+    logger_.Write(LogLevel::kError, {.event = "job_failed"},
+                  absl::StrCat("the job has failed: ", coordinator_.failure()));
   }
 }
 

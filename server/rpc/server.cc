@@ -142,7 +142,7 @@ class GrpcServer final : public Server {
   GrpcServer(ServerOptions options, std::unique_ptr<RunFolder> folder, const Clock* clock)
       : options_(std::move(options)),
         clock_(clock),
-        logger_(LogName(options_), options_.log_lowest),
+        logger_(LogName(options_), options_.log),
         host_({.shard = options_.shard,
                .job = options_.job,
                .server_incarnation = options_.server_incarnation,
@@ -413,7 +413,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   std::unique_ptr<RunFolder> folder;
   if (options.shard == 0 && options.job.checkpoint.enabled()) {
     absl::StatusOr<std::unique_ptr<RunFolder>> opened =
-        RunFolder::Open(options.job, Logger(LogName(options), options.log_lowest));
+        RunFolder::Open(options.job, Logger(LogName(options), options.log));
     if (!opened.ok()) return opened.status();
     folder = *std::move(opened);
   }

@@ -37,8 +37,8 @@ struct ServerOptions {
   // Somebody starts this process again whenever it ends: in a job with checkpoints Stop ends the
   // process and not the job, and a finished run that was not told of is no error.
   bool supervised = false;
-  LogLevel log_lowest = LogLevel::kInfo;  // What is below it is not logged.
-  size_t message_bytes_max = 64 << 20;    // A larger request ends its stream.
+  LogOptions log{};
+  size_t message_bytes_max = 64 << 20;  // A larger request ends its stream.
   std::string software_version{};
   // Of a rack's job (job/relays.h), needed then: what its sums go to. Not owned.
   UpperSide* upper = nullptr;

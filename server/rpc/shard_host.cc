@@ -166,8 +166,9 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
 }
 
 void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
-  logger_.Info("plan ", plan.id, " from step ", plan.effective_step, ": ", plan.reason, " (",
-               Summary(plan), ")");
+  logger_.Write(LogLevel::kInfo, {.event = "plan_changed", .step = plan.effective_step},
+                absl::StrCat("plan ", plan.id, " from step ", plan.effective_step, ": ",
+                             plan.reason, " (", Summary(plan), ")"));
   if (options_.on_plan) options_.on_plan(plan);
 }
 
@@ -439,7 +440,7 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
       Send(reply->stream, reply->answer);
       NoteAnswer(*reply);
     } else if (const auto* notice = std::get_if<Notice>(&effect)) {
-      logger_.Warning(notice->text);
+      logger_.Write(LogLevel::kWarning, notice->fields, notice->text);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
       Report(*named);
     } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
@@ -451,7 +452,7 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
     } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {
       options_.on_summed(summed->sum);
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
-      logger_.Error(alarm->text);
+      logger_.Write(LogLevel::kError, {.event = "alarm"}, alarm->text);
       options_.on_alarm(alarm->text);
     }
   }

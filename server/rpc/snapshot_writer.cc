@@ -76,9 +76,11 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
       dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term), bytes);
   if (!part.ok()) return Failed(identity, part.status().message());
   const absl::Duration took = clock_->Now() - begin;
-  logger_.Info("wrote ", part->name, " of the checkpoint after step ", part->step, ": ",
-               part->bytes, " bytes in ",
-               absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1))));
+  logger_.Write(LogLevel::kInfo,
+                {.event = "snapshot_written", .shard = identity.shard, .step = part->step},
+                absl::StrCat("wrote ", part->name, " of the checkpoint after step ", part->step,
+                             ": ", part->bytes, " bytes in ",
+                             absl::FormatDuration(absl::Trunc(took, absl::Milliseconds(1)))));
   MutexLock lock(&mutex_);
   ++stats_.written;
   stats_.last_bytes = part->bytes;
@@ -91,7 +93,9 @@ CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::strin
     MutexLock lock(&mutex_);
     ++stats_.failed;
   }
-  logger_.Warning("no part of the checkpoint after step ", snapshot.step, ": ", why);
+  logger_.Write(LogLevel::kWarning,
+                {.event = "snapshot_failed", .shard = snapshot.shard, .step = snapshot.step},
+                absl::StrCat("no part of the checkpoint after step ", snapshot.step, ": ", why));
   return {.term = snapshot.term,
           .step = snapshot.step,
           .name = ShardPartName(snapshot.shard, snapshot.term),

@@ -57,6 +57,15 @@ class Names(unittest.TestCase):
             self.assertEqual(kind == "histogram", self.code[name], name)
             self.assertEqual(kind == "counter", name.endswith("_total"), name)
 
+    def test_events_of_logs_are_documented(self):
+        code = set()
+        for room in ("server", "worker", "relay"):
+            for path in (ROOT / room).rglob("*.cc"):
+                code.update(re.findall(r'\.event = "(\w+)"', path.read_text()))
+        logs = (ROOT / "docs/operations.md").read_text().split("\n# Logs\n")[1]
+        documented = [name for cell in re.findall(r"^\| (`[^|]*) \|", logs, re.M) for name in re.findall(r"`(\w+)`", cell)]
+        self.assertEqual(sorted(documented), sorted(code))
+
     def test_text_of_documents_names_what_there_is(self):
         for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
             unknown = {name for name in re.findall(rf"`({NAME})`", path.read_text())} - set(self.code)

@@ -51,6 +51,14 @@ affinity:
 {{- end }}
 {{- end -}}
 
+{{/* Flags of servers and workers. */}}
+{{- define "sluice.logArgs" -}}
+{{- with .Values.log }}
+- --log-format={{ .format }}
+- --log-level={{ .level }}
+{{- end }}
+{{- end -}}
+
 {{- define "sluice.transportMounts" -}}
 {{- if .Values.tls.enabled }}
 - {name: tls, mountPath: /etc/sluice/tls, readOnly: true}

@@ -68,6 +68,7 @@ template:
           - --metrics-tls
           {{- end }}
           {{- end }}
+          {{- include "sluice.logArgs" . | nindent 10 }}
           {{- include "sluice.transportArgs" . | nindent 10 }}
           {{- with $worker.args }}
           {{- toYaml . | nindent 10 }}
