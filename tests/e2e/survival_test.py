@@ -198,8 +198,8 @@ class Survival(unittest.TestCase):
             wait_until(lambda: condition() or run.ended(), "what was waited for")
 
     def wait_for_random_moment(self, run, condition=lambda: True):
-        """Anywhere in training but its end."""
-        step = self.random.randrange(1, self.exchanges // 2)
+        """In the first third of training, so that the end does not come first."""
+        step = self.random.randrange(1, self.exchanges // 3)
         self.wait_for_step(run, step, condition)
         time.sleep(self.random.uniform(0, 0.2))
         return step
