@@ -230,7 +230,7 @@ class ExchangeBench(unittest.TestCase):
             wait_until(lambda pid=pid: not is_running(pid), f"{name} ended", LIMIT)
 
     def test_a_wait_has_a_limit(self):
-        process, children = self.start_endless("--timeout", "5")
+        process, children = self.start_endless("--timeout", "15")
         os.kill(children["worker 0"], signal.SIGSTOP)
         output, _ = process.communicate(timeout=LIMIT)
         self.assertEqual(process.returncode, 1, output)

@@ -181,6 +181,12 @@ class SurvivingRunTest : public RunTest {
     return "{ echo >>" + starts + "; [ $(wc -l <" + starts + ") -le " + std::to_string(count) +
            " ]; }";
   }
+  // Until First was asked so often.
+  std::string AwaitStarts(int count, const std::string& who) const {
+    const std::string starts = folder_ + "/starts-" + who;
+    return "until [ -e " + starts + " ] && [ $(wc -l <" + starts + ") -ge " +
+           std::to_string(count) + " ]; do sleep 0.05; done\n";
+  }
   void Record(bool finished) const {
     std::filesystem::create_directory(folder_of_checkpoints_);
     const absl::Status status = WriteRunRecord(
@@ -209,7 +215,7 @@ TEST_F(SurvivingRunTest, WhatIsKilledIsStartedAgain) {
 
 TEST_F(SurvivingRunTest, WhoLostTheOthersIsStartedAgain) {
   Script("sluice-server", First(1, "0") + " && exit 75\nexec sleep 0.1");
-  Script("sluice-worker", std::string("sleep 0.8\n") + kGoodWorker);
+  Script("sluice-worker", AwaitStarts(2, "0") + kGoodWorker);
   EXPECT_EQ(RunJob(options_), 0) << Output();
   EXPECT_EQ(Report()["restarts"], (nlohmann::json{{"shard 0", 1}}));
 }
@@ -219,7 +225,7 @@ TEST_F(SurvivingRunTest, AShardKeepsItsCommand) {
   Script("sluice-server", "exit 9");
   std::ofstream(folder_ + "/sluice-server") << "#!/bin/sh\necho $@ >>" << commands << "\n"
                                             << First(1, "0") << " && kill -9 $$\nexit 0\n";
-  Script("sluice-worker", std::string("sleep 0.8\n") + kGoodWorker);
+  Script("sluice-worker", AwaitStarts(2, "0") + kGoodWorker);
   EXPECT_EQ(RunJob(options_), 0) << Output();
   std::istringstream lines(Text(commands));
   std::string first, second;
@@ -250,8 +256,12 @@ TEST_F(SurvivingRunTest, WhatDiesAllTheTimeEndsTheRun) {
 }
 
 TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
-  Script("sluice-server", "sleep 0.5; kill -9 $$");
-  Script("sluice-worker", kGoodWorker);
+  // Once the launcher has seen the ends of both: they have no process any more.
+  const std::string pid = folder_ + "/pid-";
+  Script("sluice-server", "for rank in 0 1; do until [ -s " + pid +
+                              "$rank ]; do sleep 0.05; done\n" + "while kill -0 $(cat " + pid +
+                              "$rank); do sleep 0.05; done; done\n" + "kill -9 $$");
+  Script("sluice-worker", "echo $$ >" + pid + "$rank\n" + kGoodWorker);
   EXPECT_EQ(RunJob(options_), 0) << Output();
   EXPECT_THAT(Output(), HasSubstr("nothing is lost"));
   EXPECT_EQ(Report()["restarts"], nlohmann::json::object());
@@ -260,12 +270,13 @@ TEST_F(SurvivingRunTest, AShardThatDiesAfterAllHaveFinishedIsNoLoss) {
 TEST_F(SurvivingRunTest, WhoDiesAfterTheJobHasFinishedIsNoLoss) {
   Record(/*finished=*/true);
   const std::string record = folder_ + "/finished.json";
-  std::filesystem::rename(folder_of_checkpoints_ + "/run.json", record);
+  const std::string there = folder_of_checkpoints_ + "/run.json";
+  std::filesystem::rename(there, record);
   Script("sluice-server",
-         "cp " + record + " " + folder_of_checkpoints_ + "/run.json; exec sleep 1000");
+         "cp " + record + " " + record + "2; mv " + record + "2 " + there + "; exec sleep 1000");
   // One of them is told nothing any more.
-  Script("sluice-worker",
-         "sleep 0.3\n" + std::string(kGoodWorker) + "[ $rank = 1 ] && kill -9 $$\nexec sleep 1000");
+  Script("sluice-worker", "until [ -e " + there + " ]; do sleep 0.05; done\n" + kGoodWorker +
+                              "[ $rank = 1 ] && kill -9 $$\nexec sleep 1000");
   EXPECT_EQ(RunJob(options_), 0) << Output();
   EXPECT_THAT(Output(), HasSubstr("The job had finished: nothing is lost."));
   EXPECT_EQ(Report()["ok"], true);

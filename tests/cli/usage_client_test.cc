@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Seconds(100);
 
 // A server of which only GetUsage answers: with `scale` in all its figures.
 class UsedServer final : public v1::ParameterShard::Service {

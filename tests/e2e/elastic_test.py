@@ -14,13 +14,14 @@ import sys
 import tempfile
 import unittest
 
-from processes import free_port, wait_until
+from processes import SlowedDown, free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
 STEPS = 3000
+SLOW = 6     # Times slower, until who goes has come back.
 
 
 class Elastic(unittest.TestCase):
@@ -35,7 +36,7 @@ class Elastic(unittest.TestCase):
     def start(self, kind, number):
         checkpoints = f"{{dir: {self.folder}/checkpoints, every: 50}}"
         command = [str(BIN / f"sluice-{kind}"), "--job", JOB, "--coordinator", f"127.0.0.1:{self.ports[0]}"]
-        for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease=1s", f"steps={STEPS}",
+        for setting in ("membership=elastic", "workers=4", "min_workers=2", "server.lease=8s", f"steps={STEPS}",
                         f"checkpoint={checkpoints}", *self.settings):
             command += ["--set", setting]
         if kind == "server":
@@ -64,7 +65,12 @@ class Elastic(unittest.TestCase):
             self.start("server", number)
         for rank in range(4):
             self.start("worker", rank)
-        wait_until(lambda: list(self.folder.glob("checkpoints/step-*/manifest.json")), "a checkpoint", LIMIT)
+        with self.slowed(1):
+            wait_until(lambda: list(self.folder.glob("checkpoints/step-*/manifest.json")), "a checkpoint", LIMIT)
+
+    def slowed(self, rank):
+        """A worker by which the others are held up, so that the job does not end before others have come back."""
+        return SlowedDown(self.processes["worker", rank].pid, SLOW)
 
     def finish(self):
         """Reports of all four."""
@@ -82,13 +88,15 @@ class Elastic(unittest.TestCase):
 
     def four_two_four(self, *settings):
         self.start_all(*settings)
-        for rank in (2, 3):
-            self.processes["worker", rank].kill()
-            self.processes["worker", rank].wait()
-        self.says("server", 0, "goes on with 2 workers")
-        for rank in (2, 3):
-            self.start("worker", rank)
-        self.says("server", 0, "joins? with the checkpoint")
+        with self.slowed(0):
+            for rank in (2, 3):
+                self.processes["worker", rank].kill()
+                self.processes["worker", rank].wait()
+            self.says("server", 0, "goes on with 2 workers")
+            for rank in (2, 3):
+                self.start("worker", rank)
+            for rank in (2, 3):
+                self.says("server", 0, f"rank {rank} .*joins with the checkpoint")
         return self.finish()
 
     def test_four_two_four(self):
@@ -99,18 +107,22 @@ class Elastic(unittest.TestCase):
 
     def test_stopped_for_longer_than_a_lease(self):
         self.start_all()
-        self.processes["worker", 1].send_signal(signal.SIGSTOP)
-        self.says("server", 0, "rank 1 .* was not heard of")
-        self.processes["worker", 1].send_signal(signal.SIGCONT)
-        self.says("worker", 1, "joining again")
+        with self.slowed(0):
+            self.processes["worker", 1].send_signal(signal.SIGSTOP)
+            self.says("server", 0, "rank 1 .* was not heard of")
+            self.processes["worker", 1].send_signal(signal.SIGCONT)
+            self.says("worker", 1, "joining again")
+            self.says("server", 0, "rank 1 .*joins with the checkpoint")
         self.finish()
 
     def test_told_to_stop(self):
         self.start_all()
-        self.processes["worker", 0].send_signal(signal.SIGTERM)
-        self.assertEqual(self.processes["worker", 0].wait(LIMIT), 143, self.logs())
-        self.says("server", 0, "rank 0 .* left")
-        self.start("worker", 0)
+        with self.slowed(1):
+            self.processes["worker", 0].send_signal(signal.SIGTERM)
+            self.assertEqual(self.processes["worker", 0].wait(LIMIT), 143, self.logs())
+            self.says("server", 0, "rank 0 .* left")
+            self.start("worker", 0)
+            self.says("server", 0, "rank 0 .*joins with the checkpoint")
         self.finish()
 
 

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import processes
@@ -148,9 +147,7 @@ class EndToEnd(unittest.TestCase):
     def kill_one(self, name):
         run = self.start(*ENDLESS, "--json", str(self.folder / "report.json")).wait_until_training()
         os.kill(run.children[name], signal.SIGKILL)
-        killed = time.monotonic()
-        code, output = run.wait()
-        self.assertLess(time.monotonic() - killed, 15)
+        code, output = run.wait()  # Long before a lease is over.
         self.assertEqual(code, 1, output)
         self.assertIn(f"{name} (process {run.children[name]}) was killed by signal 9", output)
         self.assertIn(str(self.folder / "logs"), output)
@@ -176,17 +173,17 @@ class EndToEnd(unittest.TestCase):
         self.assertEqual(run.left(), [])
 
     def test_second_ctrl_c_kills(self):
-        run = self.start(*ENDLESS).wait_until_training()
+        checkpoints = ["--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.every=1000000"]
+        run = self.start(*ENDLESS, *checkpoints).wait_until_training()
         for pid in run.children.values():
-            os.kill(pid, signal.SIGSTOP)  # Deaf to SIGTERM.
+            os.kill(pid, signal.SIGSTOP)  # Deaf to SIGTERM, and no checkpoint comes.
         run.process.send_signal(signal.SIGINT)
         while "Ctrl-C again" not in (line := run.process.stdout.readline()):
             self.assertNotEqual(line, "", "ended before the second Ctrl-C")
-        asked = time.monotonic()
         run.process.send_signal(signal.SIGINT)
         code, output = run.wait()
-        self.assertLess(time.monotonic() - asked, 4)
         self.assertEqual(code, 130, output)
+        self.assertNotIn("warning", output.lower(), "the checkpoint is not waited for")
         self.assertEqual(run.left(), [])
 
     def test_killed_launcher_leaves_nothing(self):

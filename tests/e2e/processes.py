@@ -1,6 +1,7 @@
 """What the tests and benchmarks of real processes ask the system about them, and do to them."""
 import os
 import pathlib
+import random
 import signal
 import socket
 import threading
@@ -8,9 +9,15 @@ import time
 
 
 def free_port():
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return holder.getsockname()[1]
+    """One that no connection is given by chance before somebody listens there."""
+    first = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        with socket.socket() as holder:
+            try:
+                holder.bind(("127.0.0.1", random.randrange(max(1024, first // 2), first) if first > 2048 else 0))
+            except OSError:
+                continue  # Somebody has it.
+            return holder.getsockname()[1]
 
 
 def command_line(pid):
@@ -40,7 +47,8 @@ def wait_until(condition, what, limit):
 
 
 class SlowedDown:
-    """Lets a process run for one part in `times` of the time, until it ends or end() is called."""
+    """Lets a process run for one part in `times` of the time, until it ends or end() is called. A job that waits for it is
+    as slow, and stands still while this process does: it does not end before a test has done to it what it wants to do."""
 
     PERIOD = 0.02  # Seconds.
 
@@ -62,3 +70,9 @@ class SlowedDown:
     def end(self):
         self.over.set()
         self.thread.join()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.end()

@@ -30,7 +30,7 @@ PANELS = None
 DRAWN = 60  # Seconds.
 LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 ENDLESS = "steps=10000000"
-LEASE = 2  # Seconds.
+LEASE = 15  # Seconds; longer than a busy machine lets a process stand still.
 JOBS = {
     "sync": ["checkpoint.every=50"],
     "async": ["mode=async", "checkpoint.every=50"],
@@ -124,6 +124,10 @@ class PrometheusTest(unittest.TestCase):
         alerts = json.loads(fetch(f"{self.url}/api/v1/alerts"))["data"]["alerts"]
         return [alert for alert in alerts if alert["labels"]["alertname"] == name and alert["state"] == "firing"]
 
+    def worker_lost(self, job):
+        return next((alert for alert in self.firing("SluiceProcessLost")
+                     if (alert["labels"]["training_job"], alert["labels"]["kind"]) == (job.name, "worker")), None)
+
     def test_dashboards_and_alerts(self):
         jobs = [Job(self, name, changes) for name, changes in JOBS.items()]
         self.start_prometheus(jobs)
@@ -164,13 +168,12 @@ class PrometheusTest(unittest.TestCase):
                                f"data for {path.name}, {panel['title']}: {target['expr']}", LIMIT)
         print(f"{count} queries returned data")
         for job in jobs:
-            self.assertEqual(self.firing("SluiceProcessLost"), [])
+            wait_until(lambda: not self.firing("SluiceProcessLost"), "nobody lost", LIMIT)
 
     def check_lost_worker(self, job):
         job.processes["worker", 1].send_signal(signal.SIGSTOP)
-        alert = wait_until(lambda: self.firing("SluiceProcessLost"), "an alert for a stopped worker", LIMIT)
-        self.assertEqual((alert[0]["labels"]["training_job"], alert[0]["labels"]["kind"]), (job.name, "worker"))
-        print(alert[0]["annotations"]["summary"])
+        alert = wait_until(lambda: self.worker_lost(job), "an alert for a stopped worker", LIMIT)
+        print(alert["annotations"]["summary"])
         job.processes["worker", 1].kill()
         job.processes["worker", 1].wait()
         job.start_worker(1)

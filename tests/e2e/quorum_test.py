@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A worker that stands still most of the time, among real ones that train: with a quorum the others do not wait for it,
-it takes part all the same, and what is learned is learned.
+"""A worker that stands still, wholly or most of the time, among real ones that train: with a quorum the others do not wait
+for it, it takes part all the same, and what is learned is learned.
 
 usage: quorum_test.py FOLDER_OF_PROGRAMS [unittest arguments]
 bench/straggler.py measures what it saves.
@@ -12,11 +12,11 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+import urllib.request
 
 import processes
-from processes import SlowedDown, command_line, is_running
+from processes import SlowedDown, command_line, free_port, is_running
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
@@ -24,6 +24,8 @@ BIN = pathlib.Path()
 LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 SLOW = 4     # Times slower.
 STEPS = 600
+ENDLESS = "steps=100000000"  # Ended by the test.
+FAR = 100    # Steps: more than anybody is ahead of a worker that is waited for.
 
 
 class Quorum(unittest.TestCase):
@@ -42,49 +44,87 @@ class Quorum(unittest.TestCase):
         return None
 
     def start(self, *arguments):
-        """`sluice run` of four workers, the last of which is slowed down."""
+        """`sluice run` of four workers, three of which make a quorum."""
         output = open(self.folder / "output", "w")
         self.addCleanup(output.close)
+        port = free_port()
+        self.page = f"http://127.0.0.1:{port}"
+        # Nobody is lost because the machine does other things.
+        changes = ("workers=4", "shards=1", "quorum=3", "grace=1ms", "server.lease=3600s", *arguments)
         run = subprocess.Popen(
-            [str(BIN / "sluice"), "run", JOB, "--quiet", "--http", "off", "--log-dir", str(self.folder / "logs"),
-             "--json", str(self.folder / "report.json"), "--set", "workers=4", "--set", "shards=1", "--set",
-             f"steps={STEPS}", *arguments], stdout=output, stderr=subprocess.STDOUT)
+            [str(BIN / "sluice"), "run", JOB, "--quiet", "--http", f"127.0.0.1:{port}", "--log-dir", str(self.folder / "logs"),
+             "--json", str(self.folder / "report.json"), *(word for change in changes for word in ("--set", change))],
+            stdout=output, stderr=subprocess.STDOUT)
         self.addCleanup(run.wait)
         self.addCleanup(run.kill)
-        pid = processes.wait_until(lambda: self.worker(run, 3), "the worker started", LIMIT)
-        slowed = SlowedDown(pid, SLOW)
-        self.addCleanup(slowed.end)
         return run
 
-    def finish(self, run):
-        """Its report and logs."""
-        code = run.wait(timeout=LIMIT)
+    def log(self):
         log = (self.folder / "output").read_text()
-        log += "".join(path.read_text(errors="replace") for path in sorted((self.folder / "logs").glob("*.log")))
-        self.assertEqual(code, 0, log)
+        return log + "".join(path.read_text(errors="replace") for path in sorted((self.folder / "logs").glob("*.log")))
+
+    def fetch(self, path):
+        try:
+            with urllib.request.urlopen(f"{self.page}/{path}", timeout=LIMIT) as answer:
+                return answer.read().decode()
+        except OSError:
+            return ""  # Not up yet.
+
+    def status(self):
+        return json.loads(self.fetch("status.json") or '{"step": 0, "workers": [], "checkpoint": null}')
+
+    def metric(self, name):
+        return sum(float(line.split()[-1]) for line in self.fetch("metrics").splitlines() if line.startswith(name + "{"))
+
+    def wait_until(self, condition, what):
+        try:
+            return processes.wait_until(condition, what, LIMIT)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log()}") from None
+
+    def wait_for_step(self, step):
+        self.wait_until(lambda: self.status()["step"] >= step, f"step {step}")
+
+    def interrupt(self, run):
+        run.send_signal(signal.SIGINT)
+        self.assertEqual(run.wait(timeout=LIMIT), 130, self.log())
+
+    def test_others_do_not_wait_for_a_worker_that_stands_still(self):
+        run = self.start(ENDLESS)
+        self.wait_for_step(1)
+        stopped = self.worker(run, 3)
+        os.kill(stopped, signal.SIGSTOP)
+        try:
+            # One that is waited for holds up the next step already.
+            self.wait_for_step(self.status()["step"] + FAR)
+            step = self.status()["step"]
+            self.assertGreater(self.metric("sluice_quorum_bundles_total"), 0, "steps close without it, and that is counted")
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        self.wait_until(lambda: "this worker was late" in (self.folder / "logs" / "worker-3.log").read_text(), "that it was late")
+        self.wait_until(lambda: any(worker["rank"] == 3 and worker["step"] > step for worker in self.status()["workers"]),
+                        f"that it has caught up with step {step}")
+        self.interrupt(run)
+
+    def test_learns_with_a_slow_worker(self):
+        run = self.start(f"steps={STEPS}")
+        pid = self.wait_until(lambda: self.worker(run, 3), "the worker started")
+        slowed = SlowedDown(pid, SLOW)
+        self.addCleanup(slowed.end)
+        self.assertEqual(run.wait(timeout=LIMIT), 0, self.log())
         report = json.loads((self.folder / "report.json").read_text())
         self.assertEqual(report["steps"], STEPS)
-        return report, log
-
-    def test_others_do_not_wait_for_a_slow_worker(self):
-        plain, _ = self.finish(self.start())
-        quorum, log = self.finish(self.start("--set", "quorum=3", "--set", "grace=1ms"))
-        print("seconds: all {:.2f}, 3 of 4 {:.2f}; accuracy: all {:.3f}, 3 of 4 {:.3f}".format(
-            plain["train_seconds"], quorum["train_seconds"], plain["test_accuracy"], quorum["test_accuracy"]), flush=True)
-        # Loose: the cores are few, and shared by all of them.
-        self.assertLess(quorum["train_seconds"], 0.8 * plain["train_seconds"], log)
-        self.assertGreater(quorum["test_accuracy"], plain["test_accuracy"] - 0.1, "it learns all the same")
-        self.assertIn("this worker was late", log, "and the slow one catches up")
+        self.assertGreater(report["test_accuracy"], 0.9, "without a quorum all samples are right")
 
     def test_a_lost_worker_takes_the_job_back(self):
-        checkpoints = self.folder / "checkpoints"
-        run = self.start("--set", "quorum=3", "--set", "grace=1ms", "--set", f"checkpoint.dir={checkpoints}", "--set",
-                         "checkpoint.every=50")
-        processes.wait_until(lambda: list(checkpoints.glob("step-*/manifest.json")), "a checkpoint", LIMIT)
+        run = self.start(ENDLESS, f"checkpoint.dir={self.folder}/checkpoints", "checkpoint.every=50")
+        self.wait_until(lambda: (self.status()["checkpoint"] or {"step": 0})["step"] > 0, "a checkpoint")
         os.kill(self.worker(run, 1), signal.SIGKILL)
-        report, log = self.finish(run)
-        self.assertGreaterEqual(report["rollbacks"], 1, log)
-        self.assertEqual(report["repairs"], 0, log)
+        self.wait_until(lambda: self.status()["checkpoint"]["rollbacks"] >= 1, "a rollback")
+        after = self.status()
+        self.wait_until(lambda: self.status()["checkpoint"]["step"] > after["checkpoint"]["step"], "another checkpoint")
+        self.assertEqual(self.status()["checkpoint"]["repairs"], 0, self.log())
+        self.interrupt(run)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ import tempfile
 import unittest
 
 import processes
-from processes import command_line, is_running
+from processes import SlowedDown, command_line, is_running
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "relay.yaml")
 BIN = pathlib.Path()
-LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
+SLOW = 6     # Times slower, until what is to be killed is killed.
 KINDS = {"sluice-server": ("shard", "--shard"), "sluice-relay": ("relay", "--relay"),
          "sluice-worker": ("worker", "--rank")}
 
@@ -120,20 +121,22 @@ class Relay(unittest.TestCase):
     def undisturbed(self):
         if Relay.expected is None:
             # Nothing is to be lost here, on a machine that is busy either.
-            Relay.expected = self.finish(self.start("--set", "server.lease=60s"))["parameters_sha256"]
+            Relay.expected = self.finish(self.start("--set", "server.lease=3600s"))["parameters_sha256"]
         return Relay.expected
 
-    def survive(self, *names, step=100):
+    def survive(self, *names, step=60):
         expected = self.undisturbed()
         run = self.start("--set", f"checkpoint.dir={self.folder}/checkpoints", "--set", "checkpoint.every=25")
-        run.wait_until_step(step)
-        run.kill(*names)
+        run.wait_until_step(1)
+        with SlowedDown(run.children()["worker 1"], SLOW):
+            run.wait_until_step(step)
+            run.kill(*names)
         report = self.finish(run)
         self.assertEqual(report["parameters_sha256"], expected, run.text())
         self.assertGreaterEqual(sum(report["restarts"].values()), len(names))
 
     def test_lossless_ends_as_without_relays(self):
-        none = ["--set", "compression={uplink: none, downlink: none}", "--set", "steps=60"]
+        none = ["--set", "compression={uplink: none, downlink: none}", "--set", "steps=60", "--set", "server.lease=3600s"]
         racks = self.finish(self.start(*none, "--set", "relays.uplink=none"))
         flat = self.folder / "flat.yaml"
         flat.write_text("".join(line for line in pathlib.Path(JOB).read_text().splitlines(True)

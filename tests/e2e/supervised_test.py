@@ -13,12 +13,13 @@ import tempfile
 import unittest
 import urllib.request
 
-from processes import free_port, wait_until
+from processes import SlowedDown, free_port, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
 LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
+SLOW = 6     # Times slower.
 
 
 class SupervisedTest(unittest.TestCase):
@@ -79,11 +80,11 @@ class SupervisedTest(unittest.TestCase):
             path.unlink()
         checkpoints = self.folder / "stopped"
         self.start_all(checkpoints)
-        manifest = lambda: list(checkpoints.glob("step-*/manifest.json"))
-        wait_until(manifest, "a checkpoint", LIMIT)
-        for kind, number in (("server", 1), ("worker", 0), ("server", 0)):
-            self.assertEqual(self.stop(kind, number), 143, self.logs())
-            self.start(kind, number, checkpoints)
+        with SlowedDown(self.processes["worker", 1].pid, SLOW):  # The end must not come before all were stopped.
+            wait_until(lambda: list(checkpoints.glob("step-*/manifest.json")), "a checkpoint", LIMIT)
+            for kind, number in (("server", 1), ("worker", 0), ("server", 0)):
+                self.assertEqual(self.stop(kind, number), 143, self.logs())
+                self.start(kind, number, checkpoints)
         self.assertEqual(self.result(), undisturbed, self.logs())
 
         # A shard that begins only now has no part of the job, and is ready all the same.

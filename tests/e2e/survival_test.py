@@ -22,13 +22,14 @@ import time
 import unittest
 
 import processes
-from processes import command_line, is_running
+from processes import SlowedDown, command_line, is_running
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
 BIN = pathlib.Path()
-LIMIT = 60  # Seconds for anything; a hang fails instead of blocking.
+LIMIT = 180  # Seconds for anything; a hang fails instead of blocking.
 STEPS = 1500
+SLOW = 6  # Times slower, until what is to be killed is killed.
 EVERY = 25
 NAMES = ["worker 0", "worker 1", "shard 0", "shard 1"]
 SEED = int(os.environ.get("SLUICE_SURVIVAL_SEED") or random.SystemRandom().randrange(1 << 32))
@@ -144,7 +145,7 @@ def parameters_of_undisturbed(*arguments):
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.json"
         subprocess.run([program("sluice"), "run", JOB, "--quiet", "--http", "off", "--json", str(report), "--set",
-                        f"steps={STEPS}", *arguments], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
+                        f"steps={STEPS}", "--set", "server.lease=3600s", *arguments], check=True, timeout=LIMIT, stdout=subprocess.DEVNULL)
         return json.loads(report.read_text())["parameters_sha256"]
 
 
@@ -189,10 +190,17 @@ class Survival(unittest.TestCase):
         self.assertTrue(json.loads((self.folder / "checkpoints" / "run.json").read_text())["finished"])
         return report
 
-    def wait_for_random_moment(self, run):
-        """Anywhere in training but its end, which must not come first. Shards report every 200 ms."""
-        step = self.random.randrange(1, self.exchanges * 6 // 10)
-        run.wait_until_step(step)
+    def wait_for_step(self, run, step, condition=lambda: True, processes=len(NAMES)):
+        """And for `condition`, slowly: the end must not come first. Shards report every 200 ms."""
+        run.wait_until_step(1, processes)
+        with SlowedDown(run.children()["worker 0"], SLOW):
+            run.wait_until_step(step, processes)
+            wait_until(lambda: condition() or run.ended(), "what was waited for")
+
+    def wait_for_random_moment(self, run, condition=lambda: True):
+        """In the first third of training, so that the end does not come first."""
+        step = self.random.randrange(1, self.exchanges // 3)
+        self.wait_for_step(run, step, condition)
         time.sleep(self.random.uniform(0, 0.2))
         return step
 
@@ -302,12 +310,11 @@ class Survival(unittest.TestCase):
                 self.folder = pathlib.Path(folder)
                 arguments = ["--set", f"checkpoint.store={store}"]
                 run = self.start(*arguments)
-                run.wait_until_step(STEPS // 4)
+                self.wait_for_step(run, STEPS // 4)
                 run.kill_all()
                 wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=3", *arguments)
-                run.wait_until_step(STEPS // 2, processes=5)
-                wait_until(lambda: self.of_three() or run.ended(), "a checkpoint of three workers")
+                self.wait_for_step(run, STEPS // 2, self.of_three, processes=5)
                 run.kill_all()
                 wait_until(self.all_gone, "all gone")
                 run = self.start("--resume", "--set", "workers=1", *arguments)
@@ -327,8 +334,7 @@ class Survival(unittest.TestCase):
     def test_damaged_newest_checkpoint(self):
         checkpoints = self.folder / "checkpoints"
         run = self.start()
-        self.wait_for_random_moment(run)
-        wait_until(lambda: len(complete_checkpoints(checkpoints)) >= 2, "two checkpoints")
+        self.wait_for_random_moment(run, lambda: len(complete_checkpoints(checkpoints)) >= 2)
         run.kill_all()
         wait_until(self.all_gone, "all gone")
         before, newest = complete_checkpoints(checkpoints)[-2:]

@@ -51,7 +51,7 @@ class TraceTest(unittest.TestCase):
             process.wait()
 
     def start(self, program, name, *arguments):
-        command = [str(BIN / program), "--job", str(HERE / "survival.yaml"), "--set", "shards=1", "--trace",
+        command = [str(BIN / program), "--job", str(HERE / "survival.yaml"), "--set", "shards=1", "--set", "server.lease=3600s", "--trace",
                    str(self.folder / f"{name}.json"), *arguments]
         with (self.folder / f"{name}.log").open("w") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))

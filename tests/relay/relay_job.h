@@ -111,7 +111,7 @@ class RelayJob : public ::testing::Test {
   }
   void Stop() {
     // With the job's last word.
-    const absl::Time until = clock_.Now() + absl::Seconds(20);
+    const absl::Time until = clock_.Now() + absl::Seconds(100);
     AwaitThat([&] {
       if (clock_.Now() > until) return true;
       MutexLock lock(&mutex_);

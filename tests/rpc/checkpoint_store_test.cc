@@ -103,7 +103,7 @@ TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
     ASSERT_TRUE(part.ok()) << part.status();
     EXPECT_EQ(part->bytes, size);
     EXPECT_TRUE(VerifyPart(Folder(), *part).ok()) << "it is on disk as reported";
-    const absl::StatusOr<std::string> back = client->Get(*part, absl::Seconds(30));
+    const absl::StatusOr<std::string> back = client->Get(*part, absl::Seconds(100));
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_TRUE(*back == bytes) << size;
   }
@@ -119,7 +119,7 @@ TEST_F(CheckpointStoreTest, WhoDoesNotHoldTheRankIsRefused) {
     const auto put = Client(sender)->Put(10, name, "bytes");
     EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition) << put.status();
     const auto get = Client(sender)->Get(
-        {.term = sender.term, .step = 10, .name = name, .error = {}}, absl::Seconds(30));
+        {.term = sender.term, .step = 10, .name = name, .error = {}}, absl::Seconds(100));
     EXPECT_TRUE(IsRollback(get.status())) << get.status();
   }
   EXPECT_THAT(Files(), IsEmpty());
@@ -184,15 +184,15 @@ TEST_F(CheckpointStoreTest, DamageOnItsDiskIsNamed) {
   ASSERT_TRUE(part.ok()) << part.status();
   const std::string path = PartPath(Folder(), *part);
   std::ofstream(path) << "some bytez of a state";
-  absl::Status lost = client->Get(*part, absl::Seconds(30)).status();
+  absl::Status lost = client->Get(*part, absl::Seconds(100)).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(lost.message()), HasSubstr(absl::StrCat(kName, " of shard 0 at ")));
   for (const char* cut : {"some", "some bytes of a state and more"}) {
     std::ofstream(path) << cut;
-    EXPECT_EQ(client->Get(*part, absl::Seconds(30)).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_EQ(client->Get(*part, absl::Seconds(100)).status().code(), absl::StatusCode::kDataLoss);
   }
   std::filesystem::remove(path);
-  lost = client->Get(*part, absl::Seconds(30)).status();
+  lost = client->Get(*part, absl::Seconds(100)).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss) << lost;
 }
 

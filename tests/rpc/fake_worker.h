@@ -20,7 +20,7 @@ namespace sluice {
 
 // So that a broken test fails instead of hanging.
 inline std::chrono::system_clock::time_point TestDeadline() {
-  return std::chrono::system_clock::now() + std::chrono::seconds(30);
+  return std::chrono::system_clock::now() + std::chrono::seconds(100);
 }
 
 inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {

@@ -75,6 +75,7 @@ class SecurityTest : public ::testing::Test {
     job.compression.downlink.codec = CodecId::kNone;
     job.compression.min_elements = 0;
     job.server.heartbeat = absl::Milliseconds(50);
+    job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
     return job;
   }
   void StartServer(uint32_t shard, uint32_t shards, std::shared_ptr<const Transport> transport) {

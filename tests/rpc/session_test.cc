@@ -30,6 +30,7 @@ JobSpec ThreeWorkerJob(absl::string_view codec) {
   job.compression.min_elements = 8;
   job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
   job.server.heartbeat = absl::Milliseconds(50);
+  job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
   return job;
 }
 

@@ -157,7 +157,7 @@ class ShardAgentTest : public HostFixture {
 };
 
 TEST_F(ShardAgentTest, TellsOfCheckpointsAndTellsItAgainOnANewStream) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   EXPECT_EQ(control_.Await(ReportCase::kCheckpointNamed).checkpoint_named(), 3u);
   const v1::ShardReport part = control_.Await(ReportCase::kPart);
@@ -171,7 +171,7 @@ TEST_F(ShardAgentTest, TellsOfCheckpointsAndTellsItAgainOnANewStream) {
 }
 
 TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   control_.Command(1, StartOf(2, 0));
   control_.AwaitAcknowledged(1);
   control_.GoAway(false);
@@ -188,7 +188,7 @@ TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {
 }
 
 TEST_F(ShardAgentTest, MembersAndReleasesAreTakenAndAcknowledged) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   control_.Command(3, ReleaseResults{.durable_step = 1});
   control_.AwaitAcknowledged(3);
@@ -223,7 +223,7 @@ TEST_F(ShardAgentTest, MembersAndReleasesAreTakenAndAcknowledged) {
 
 // A shard's process that dies under real streams, and the next, which goes through the steps again.
 TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   control_.Command(1, StartOf(0, 0));
   control_.Command(2, NameCheckpoint{.minimum_step = 3});
   control_.AwaitAcknowledged(2);
@@ -245,7 +245,7 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
   control_.ComeBack();
 
   server_incarnation_ = 6;
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartShard start = StartOf(0, 3);
   start.replay = true;
   control_.Command(1, start);
@@ -269,7 +269,7 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
 }
 
 TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   const CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
@@ -309,7 +309,7 @@ TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint
 }
 
 TEST_F(ShardAgentTest, ADamagedPartIsReportedNotAcknowledgedAndNotTheEnd) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   const CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
@@ -326,7 +326,7 @@ TEST_F(ShardAgentTest, ADamagedPartIsReportedNotAcknowledgedAndNotTheEnd) {
 }
 
 TEST_F(ShardAgentTest, WhatCannotBeRestoredForAnotherReasonIsAFailure) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
   StartShard other = StartOf(1, 3);
@@ -336,7 +336,7 @@ TEST_F(ShardAgentTest, WhatCannotBeRestoredForAnotherReasonIsAFailure) {
 }
 
 TEST_F(ShardAgentTest, WaitsForACoordinatorThatComesBackWithinTheLimit) {
-  Serve(absl::Seconds(30));
+  Serve(absl::Seconds(100));
   StartAndSave();
   Complete(PartFromProto(control_.Await(ReportCase::kPart).part()));
   control_.GoAway(true);

@@ -42,9 +42,9 @@ class CheckpointedSessionTest : public testing::Test {
     options.compression.min_elements = 0;
     options.compression.uplink = *ParseCodecSpec("topk:5%");
     options.checkpoint.dir = dir_;
-    options.join_timeout = absl::Seconds(30);
-    options.connect_timeout = absl::Seconds(30);
-    options.wait_limit = absl::Seconds(30);
+    options.join_timeout = absl::Seconds(100);
+    options.connect_timeout = absl::Seconds(100);
+    options.wait_limit = absl::Seconds(100);
     options.backoff_min = absl::Milliseconds(5);
     options.backoff_max = absl::Milliseconds(20);
     return options;
@@ -278,9 +278,9 @@ TEST_F(CheckpointedSessionTest, LosingAShardIsARollback) {
   options.connect_timeout = absl::Milliseconds(1);
   options.wait_limit = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  const absl::Time started = SteadyClock().Now();
   ASSERT_TRUE(session->Join(Table(), "").ok());
   ASSERT_TRUE(session->Skip().ok());
-  const absl::Time started = SteadyClock().Now();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(IsRollback(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("shard 1"));
@@ -293,8 +293,8 @@ TEST_F(CheckpointedSessionTest, LosingTheCoordinatorIsARollback) {
   RemoteSessionOptions options = Options(server);
   options.wait_limit = absl::Milliseconds(500);
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
-  ASSERT_TRUE(session->Join(Table(), "").ok());
   const absl::Time started = SteadyClock().Now();
+  ASSERT_TRUE(session->Join(Table(), "").ok());
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_GE(SteadyClock().Now() - started, absl::Milliseconds(400));
