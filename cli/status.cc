@@ -27,7 +27,8 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr int kWatchMilliseconds = 1000;
-constexpr int kPlansShown = 3;   // The newest.
+constexpr int kPlansShown = 3;  // The newest.
+constexpr int kLinksShown = 16;
 constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
 
 std::string Printable(std::string text) {
@@ -51,6 +52,27 @@ std::string CheckpointLine(const v1::GetStatusReply& status) {
   }
   if (!status.recovery_reason().empty()) absl::StrAppend(&line, ": ", status.recovery_reason());
   return line;
+}
+
+std::string LinkOf(double bytes_per_second, double latency_seconds) {
+  if (bytes_per_second <= 0) return "not known yet";
+  return absl::StrFormat("%.3g MB/s, latency %.3g ms", bytes_per_second / 1e6,
+                         1000 * latency_seconds);
+}
+
+// A line for each of the first workers whose link is known.
+std::string LinkLines(const v1::GetStatusReply& status) {
+  std::string text;
+  int shown = 0;
+  for (const v1::MemberStatus& member : status.members()) {
+    const v1::LinkStatus& link = member.link();
+    if (link.up_bytes_per_second() <= 0 && link.down_bytes_per_second() <= 0) continue;
+    if (++shown > kLinksShown) break;
+    absl::StrAppend(&text, "\nlink of worker ", member.rank(), "  up ",
+                    LinkOf(link.up_bytes_per_second(), link.up_latency_seconds()), "; down ",
+                    LinkOf(link.down_bytes_per_second(), link.down_latency_seconds()));
+  }
+  return text;
 }
 
 std::string CodecLines(const v1::JobCodecs& codecs) {
@@ -115,6 +137,7 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
       absl::StrAppend(&text, "not here yet");
     }
   }
+  text += LinkLines(status);
   if (!status.codecs().uplink().empty()) absl::StrAppend(&text, "\n", CodecLines(status.codecs()));
   const bool has_checkpoints =
       !status.recovery_class().empty() && status.recovery_class() != "none";

@@ -151,6 +151,7 @@ struct ShardHealthReport {
   uint64_t in_flight_bytes = 0;
   uint64_t results_from = 0;             // The oldest step of which it keeps all results; 0: none.
   std::vector<double> waited_seconds{};  // By rank, as RankWaits.
+  std::vector<LinkFigures> links{};      // By rank.
 };
 
 struct WorkerHeartbeat {
@@ -405,6 +406,7 @@ class Coordinator {
 
   // At the shards, mean of them.
   double WaitedSeconds(uint32_t rank) const;
+  LinkFigures SlowestLink(uint32_t rank) const;
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
   bool ended() const { return phase_ == JobPhase::kFinished || phase_ == JobPhase::kFailed; }

@@ -201,6 +201,23 @@ double Coordinator::WaitedSeconds(uint32_t rank) const {
   return sum / static_cast<double>(seats_.size());
 }
 
+LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
+  LinkFigures slowest;
+  for (const ShardSeat& seat : seats_) {
+    if (rank >= seat.health.links.size()) continue;
+    const LinkFigures& link = seat.health.links[rank];
+    if (link.up_rate > 0 && (slowest.up_rate == 0 || link.up_rate < slowest.up_rate)) {
+      slowest.up_rate = link.up_rate;
+      slowest.up_latency_s = link.up_latency_s;
+    }
+    if (link.down_rate > 0 && (slowest.down_rate == 0 || link.down_rate < slowest.down_rate)) {
+      slowest.down_rate = link.down_rate;
+      slowest.down_latency_s = link.down_latency_s;
+    }
+  }
+  return slowest;
+}
+
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
@@ -233,7 +250,8 @@ JobStatus Coordinator::Status(absl::Time now) const {
          .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
          .progress = member.progress,
          .timings = member.timings,
-         .waited_seconds = WaitedSeconds(rank)});
+         .waited_seconds = WaitedSeconds(rank),
+         .link = SlowestLink(rank)});
   }
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
     const ShardSeat& seat = seats_[shard];

@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "server/core/link_book.h"
 #include "server/core/plan_log.h"
 
 namespace sluice {
@@ -62,6 +63,7 @@ struct MemberStatus {
   // Since the shards began, what it has sent lay there so long until it was answered: for other
   // workers. Mean of the shards; over steps.
   double waited_seconds = 0;
+  LinkFigures link{};  // Of those to all shards the slowest each way; nothing of lateness.
 };
 
 struct ShardStatus {

@@ -8,6 +8,7 @@
 #include "job/stage_times.h"
 #include "server/core/job_report.h"
 #include "server/core/job_status.h"
+#include "server/core/link_book.h"
 #include "server/core/shard_stats.h"
 #include "server/core/snapshot_stats.h"
 
@@ -24,6 +25,7 @@ struct HttpView {
   double residual_energy = 0;
   StageSeconds stages{};
   double cpu_seconds = 0;
+  LinkStats links{};
   std::optional<SnapshotStats> snapshots{};  // In jobs with checkpoints only.
   std::optional<JobStatus> job{};            // On the coordinator only.
   std::optional<JobReport> report{};         // Likewise.

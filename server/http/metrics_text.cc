@@ -56,6 +56,35 @@ void AddWaiting(const ShardStats& stats, MetricFamilies* out) {
                  stats.wait_counts, kWaitBoundsSeconds, stats.wait_seconds);
 }
 
+// Of each of the first ranks whose link is known.
+void AddLinks(const LinkStats& links, MetricFamilies* out) {
+  const size_t ranks = std::min(links.ranks.size(), kRanksMax);
+  const auto each_way = [&](double LinkFigures::*rate, double LinkFigures::*value,
+                            const char* way) {
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      if (links.ranks[rank].*rate <= 0) continue;
+      out->Add({{"rank", absl::StrCat(rank)}, {"direction", way}}, links.ranks[rank].*value);
+    }
+  };
+  out->StartGauge("sluice_link_rate_bytes_per_second",
+                  "What a worker's link carries while it is busy, latency apart.");
+  each_way(&LinkFigures::up_rate, &LinkFigures::up_rate, "up");
+  each_way(&LinkFigures::down_rate, &LinkFigures::down_rate, "down");
+  out->StartGauge("sluice_link_latency_seconds", "One way, without what bytes take.");
+  each_way(&LinkFigures::up_rate, &LinkFigures::up_latency_s, "up");
+  each_way(&LinkFigures::down_rate, &LinkFigures::down_latency_s, "down");
+  out->Histogram("sluice_queue_delay_seconds",
+                 "From a request's arrival at the shard until its turn to be summed.",
+                 links.queue_counts, kQueueBoundsSeconds, links.queue_seconds);
+  out->StartCounter("sluice_worker_late_seconds_total",
+                    "How much later than the first worker's its last frames came, by cause.");
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const LinkFigures& link = links.ranks[rank];
+    out->Add({{"rank", absl::StrCat(rank)}, {"cause", "compute"}}, link.compute_late_s);
+    out->Add({{"rank", absl::StrCat(rank)}, {"cause", "network"}}, link.network_late_s);
+  }
+}
+
 // Of modes in which workers do not wait for each other.
 void AddStaleness(const ShardStats& stats, MetricFamilies* out) {
   out->Histogram("sluice_staleness_steps",
@@ -187,6 +216,7 @@ std::string MetricsText(const HttpView& view) {
   AddWaiting(view.stats, &out);
   if (view.stats.publications > 0) AddStaleness(view.stats, &out);
   AddStages(view.stages, &out);
+  AddLinks(view.links, &out);
   out.Gauge("sluice_downlink_residual_energy",
             "Sum of squares of what the downlink still owes to the workers.", view.residual_energy);
   out.Gauge("sluice_held_bytes", "Frames admitted and not yet summed.",

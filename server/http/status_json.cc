@@ -71,6 +71,12 @@ Json WorkerJson(const MemberStatus& member, const std::optional<MemberPace>& pac
                  {"step_seconds", nullptr},
                  {"uplink_bytes_per_step", nullptr},
                  {"downlink_bytes_per_step", nullptr}};
+  const LinkFigures& link = member.link;
+  worker["uplink_rate"] = link.up_rate > 0 ? Number(link.up_rate) : Json(nullptr);
+  worker["downlink_rate"] = link.down_rate > 0 ? Number(link.down_rate) : Json(nullptr);
+  worker["uplink_latency_seconds"] = link.up_rate > 0 ? Number(link.up_latency_s) : Json(nullptr);
+  worker["downlink_latency_seconds"] =
+      link.down_rate > 0 ? Number(link.down_latency_s) : Json(nullptr);
   if (progress.validation_metric >= 0) {
     worker["validation_metric"] = Number(progress.validation_metric);
   }

@@ -52,6 +52,7 @@ HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
           .residual_energy = server.ResidualEnergy(),
           .stages = server.Stages(),
           .cpu_seconds = CpuSecondsOfThisProcess(),
+          .links = server.Links(),
           .snapshots = server.Snapshots(),
           .job = server.Status(),
           .report = server.Report()};

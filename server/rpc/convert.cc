@@ -142,9 +142,18 @@ v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_inc
   return reply;
 }
 
+grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns) {
+  v1::ExchangeReply reply;
+  reply.set_ready_ns(ready_ns);
+  reply.set_probe_held_ns(held_ns);
+  return MessageSlices(reply).Take();
+}
+
 grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
-                            uint64_t server_incarnation) {
-  MessageSlices message(ReplyWithoutResults(*answer, server_incarnation));
+                            uint64_t server_incarnation, uint64_t ready_ns) {
+  v1::ExchangeReply head = ReplyWithoutResults(*answer, server_incarnation);
+  head.set_ready_ns(ready_ns);
+  MessageSlices message(head);
   for (const std::string& result : answer->results) {
     message.AppendBytes(v1::ExchangeReply::kResultsFieldNumber, result, answer);
   }

@@ -7,6 +7,7 @@
 #include "job/wire/plan_message.h"
 #include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"
 
 namespace sluice {
@@ -204,6 +205,7 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
     out->set_lost(member.lost);
     out->set_seconds_since_heartbeat(absl::ToDoubleSeconds(member.since_heartbeat));
     ProgressToProto(member.progress, out->mutable_progress());
+    LinkToProto(member.link, out->mutable_link());
   }
   for (const ShardStatus& shard : status.shards) {
     v1::ShardStatus* out = reply->add_shards();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"
 
 namespace sluice {
@@ -91,6 +92,7 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   out.set_in_flight_bytes(health.in_flight_bytes);
   out.set_results_from(health.results_from);
   for (const double seconds : health.waited_seconds) out.add_waited_seconds(seconds);
+  for (const LinkFigures& link : health.links) LinkToProto(link, out.add_links());
   return out;
 }
 
@@ -103,6 +105,10 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
   for (const double seconds : health.waited_seconds()) {
     if (out.waited_seconds.size() == kRanksMax) break;
     out.waited_seconds.push_back(SecondsFromProto(seconds));
+  }
+  for (const v1::LinkFigures& link : health.links()) {
+    if (out.links.size() == kRanksMax) break;
+    out.links.push_back(LinkFromProto(link));
   }
   return out;
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/process_usage.h"
+#include "job/wire/link_message.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -31,6 +32,8 @@ class ExchangeCall final : public ExchangeOutput {
                           message_bytes_max_)});
       return;
     }
+    const absl::Time here = host_->Now();
+    const uint64_t bytes = message->Length();
     TraceFile* const trace = host_->trace();
     const absl::Time came = trace == nullptr ? absl::Time() : trace->Now();
     StageSpan span(host_->stages(), Stage::kReceive);
@@ -41,6 +44,13 @@ class ExchangeCall final : public ExchangeOutput {
       Close({grpc::StatusCode::INVALID_ARGUMENT, "the bytes are not an ExchangeRequest"});
       return;
     }
+    if (request.probe()) return AnswerProbe(bytes, request, here);
+    RequestArrival arrival{.came = here};
+    if (request.has_link()) {
+      arrival.link = LinkReportFromProto(request.link());
+      arrival.up = meter_.Take();
+    }
+    meter_.Came(bytes, request.ready_ns(), absl::ToUnixNanos(here));
     absl::StatusOr<Exchange> exchange = ExchangeFromProto(sender_, &request);
     if (!exchange.ok()) {
       host_->Refuse(id_, request.step(), request.bundle(),
@@ -53,7 +63,15 @@ class ExchangeCall final : public ExchangeOutput {
                   {.step = exchange->step, .bundle = exchange->bundle});
     }
     span.Next(Stage::kSum);
-    host_->Handle(id_, *std::move(exchange));
+    host_->Handle(id_, *std::move(exchange), arrival);
+  }
+  // Here, before anybody's turn: what it measures is the link.
+  void AnswerProbe(uint64_t bytes, const v1::ExchangeRequest& probe, absl::Time here) {
+    meter_.Came(bytes, probe.ready_ns(), absl::ToUnixNanos(here), /*probe=*/true);
+    const absl::Time now = host_->Now();
+    Send(std::make_shared<const grpc::ByteBuffer>(
+        ProbeReplyBytes(static_cast<uint64_t>(absl::ToUnixNanos(now)),
+                        static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - here)))));
   }
   void OnGone() override { host_->Closed(id_); }
   void WriteNext(const grpc::ByteBuffer* message) override {
@@ -65,6 +83,7 @@ class ExchangeCall final : public ExchangeOutput {
   ShardHost* const host_;
   const StreamId id_;
   Sender sender_;  // Of the last message that named one.
+  LinkMeter meter_;
 };
 
 }  // namespace

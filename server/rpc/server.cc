@@ -201,6 +201,7 @@ class GrpcServer final : public Server {
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
   StageSeconds Stages() const override { return host_.stages().Seconds(); }
+  LinkStats Links() const override { return host_.Links(); }
   std::optional<SnapshotStats> Snapshots() const override { return host_.Snapshots(); }
   std::optional<JobStatus> Status() const override {
     if (coordinator_ == nullptr) return std::nullopt;

@@ -87,7 +87,8 @@ class Server {
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;
   virtual double ResidualEnergy() const = 0;
-  virtual StageSeconds Stages() const = 0;                     // Processor time since Start.
+  virtual StageSeconds Stages() const = 0;  // Processor time since Start.
+  virtual LinkStats Links() const = 0;
   virtual std::optional<SnapshotStats> Snapshots() const = 0;  // Of jobs with checkpoints only.
   virtual std::optional<JobStatus> Status() const = 0;         // Shard 0 only.
   virtual std::optional<JobReport> Report() const = 0;         // Likewise.

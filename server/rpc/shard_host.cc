@@ -28,7 +28,8 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       clock_(clock),
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
-      waits_(RankLimit(options_.job)) {
+      waits_(RankLimit(options_.job)),
+      links_(RankLimit(options_.job)) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
@@ -99,6 +100,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   MutexLock lock(&mutex_);
   shard_ = *std::move(shard);
   waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
+  links_.Rewind();
   job_uid_ = start.job_uid;
   if (!ended_.empty()) Deliver(shard_->End(ended_));
   LogStart(start, clock_->Now() - begun_at);
@@ -363,13 +365,19 @@ void ShardHost::Closed(StreamId stream) {
   if (shard_ != nullptr) shard_->StreamClosed(stream);
 }
 
-void ShardHost::Handle(StreamId stream, Exchange exchange) {
+void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
   MutexLock lock(&mutex_);
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
-    ranks_[stream] = exchange.sender.rank;
+    const uint32_t rank = exchange.sender.rank;
+    ranks_[stream] = rank;
+    if (arrival.link.has_value() && shard_->FenceReason(exchange.sender).empty()) {
+      links_.Report(rank, arrival.up, *arrival.link);
+    }
     if (!exchange.keys_only) {
-      waits_.Arrived(exchange.sender.rank, exchange.step, exchange.bundle, now);
+      waits_.Arrived(rank, exchange.step, exchange.bundle, now);
+      const absl::Time came = arrival.came.value_or(now);
+      links_.Arrived(rank, exchange.step, came, now - came);
     }
     const TraceTags tags{.step = exchange.step, .bundle = exchange.bundle};
     const double encoded = options_.trace == nullptr ? 0 : EncodeSeconds(stages_);
@@ -465,8 +473,9 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
   const auto output = outputs_.find(stream);
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
-    last_bytes_ =
-        std::make_shared<const grpc::ByteBuffer>(ReplyBytes(answer, options_.server_incarnation));
+    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(
+        ReplyBytes(answer, options_.server_incarnation,
+                   static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);
@@ -505,7 +514,13 @@ ShardHealthReport ShardHost::Health() const {
           .elements = stats.elements,
           .in_flight_bytes = stats.held_bytes,
           .results_from = stats.results_from,
-          .waited_seconds = waits_.seconds()};
+          .waited_seconds = waits_.seconds(),
+          .links = links_.Stats().ranks};
+}
+
+LinkStats ShardHost::Links() const {
+  MutexLock lock(&mutex_);
+  return links_.Stats();
 }
 
 }  // namespace sluice

@@ -21,6 +21,7 @@
 #include "job/job_spec.h"
 #include "job/stage_times.h"
 #include "server/core/coordinator.h"
+#include "server/core/link_book.h"
 #include "server/core/rank_waits.h"
 #include "server/core/shard.h"
 #include "server/rpc/queued_stream.h"
@@ -29,6 +30,13 @@
 namespace sluice {
 
 using ExchangeOutput = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+// How a request came.
+struct RequestArrival {
+  std::optional<absl::Time> came{};  // By ShardHost::Now. None: as late as its turn.
+  std::optional<LinkReport> link{};  // That it brought, with...
+  std::vector<LinkPeriod> up{};      // ...the busy periods of its stream since the report before.
+};
 
 class ShardHost {
  public:
@@ -89,7 +97,7 @@ class ShardHost {
   // `output` must stay until Closed.
   StreamId Open(ExchangeOutput* output);
   void Closed(StreamId stream);
-  void Handle(StreamId stream, Exchange exchange);
+  void Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival = {});
   // INVALID for a request that could not even be read as one.
   void Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why);
   // As the Pull rpc. `bundles` empty: all.
@@ -105,6 +113,8 @@ class ShardHost {
   double ResidualEnergy() const;
   std::optional<SnapshotStats> Snapshots() const;  // None: a job without checkpoints.
   ShardHealthReport Health() const;
+  LinkStats Links() const;
+  absl::Time Now() const { return clock_->Now(); }
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
   StageTimes* stages() { return &stages_; }
   const StageTimes& stages() const { return stages_; }
@@ -155,6 +165,7 @@ class ShardHost {
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
+  LinkBook links_ ABSL_GUARDED_BY(mutex_);
   // For traces: when the first contribution of a step's bundle came; of those that are open.
   std::map<std::pair<uint64_t, uint32_t>, absl::Time> first_arrivals_ ABSL_GUARDED_BY(mutex_);
   absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // When the last contribution came.

@@ -185,6 +185,17 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 
+TEST(FormatStatusTest, ShowsLinksThatAreKnown) {
+  v1::GetStatusReply status = Running(2);
+  EXPECT_THAT(FormatStatus(status), Not(HasSubstr("link")));
+  v1::LinkStatus* link = status.mutable_members(1)->mutable_link();
+  link->set_up_bytes_per_second(12.34e6);
+  link->set_up_latency_seconds(0.00123);
+  EXPECT_THAT(FormatStatus(status),
+              HasSubstr("\nlink of worker 1  up 12.3 MB/s, latency 1.23 ms; down not known yet"));
+  EXPECT_THAT(FormatStatus(status), Not(HasSubstr("link of worker 0")));
+}
+
 TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
   v1::GetStatusReply status = Running(1);
   EXPECT_THAT(FormatStatus(status), Not(HasSubstr("compression")));

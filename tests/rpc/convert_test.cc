@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
+
+#include "job/wire/link_message.h"
 
 namespace sluice {
 namespace {
@@ -55,6 +58,56 @@ TEST(ConvertTest, WhatIsNoTimeIsNone) {
   EXPECT_EQ(heartbeat->timings.exchange_seconds, 0);
   const ShardHealthReport health = HealthFromProto(HealthToProto({.waited_seconds = {2, -1, 0.5}}));
   EXPECT_EQ(health.waited_seconds, (std::vector<double>{2, 0, 0.5}));
+}
+
+TEST(ConvertTest, FiguresOfLinksTravelAndWhatIsNoneIsNone) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const LinkFigures link{.up_rate = 1e6,
+                         .up_latency_s = 0.01,
+                         .down_rate = 2e6,
+                         .down_latency_s = 0.02,
+                         .compute_late_s = 3,
+                         .network_late_s = 4};
+  const LinkFigures broken{.up_rate = kNan, .up_latency_s = -1, .down_rate = HUGE_VAL};
+  const ShardHealthReport health = HealthFromProto(HealthToProto({.links = {link, broken}}));
+  ASSERT_EQ(health.links.size(), 2);
+  EXPECT_EQ(health.links[0].up_rate, 1e6);
+  EXPECT_EQ(health.links[0].up_latency_s, 0.01);
+  EXPECT_EQ(health.links[0].down_rate, 2e6);
+  EXPECT_EQ(health.links[0].down_latency_s, 0.02);
+  EXPECT_EQ(health.links[0].compute_late_s, 3);
+  EXPECT_EQ(health.links[0].network_late_s, 4);
+  EXPECT_EQ(health.links[1].up_rate, 0);
+  EXPECT_EQ(health.links[1].up_latency_s, 0);
+  EXPECT_EQ(health.links[1].down_rate, 0);
+}
+
+TEST(ConvertTest, ReportsOfLinksTravelBounded) {
+  const LinkReport report{.step = 7,
+                          .round_trip_s = 0.25,
+                          .down = {{.bytes = 100, .seconds = 0.5}, {.bytes = 10, .seconds = 0.125}},
+                          .compute_s = 1,
+                          .encode_s = 2,
+                          .apply_s = 3,
+                          .exposed_s = 4};
+  v1::LinkReport message;
+  LinkReportToProto(report, &message);
+  EXPECT_EQ(LinkReportFromProto(message), report);
+
+  constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
+  message.set_round_trip_ns(kHuge);
+  message.set_compute_ns(kHuge);
+  message.add_down_bytes(kHuge);  // Without a time.
+  for (int i = 0; i < 1000; ++i) {
+    message.add_down_ns(i % 2 == 0 ? kHuge : 1);
+    message.add_down_bytes(kHuge);
+  }
+  const LinkReport taken = LinkReportFromProto(message);
+  EXPECT_EQ(taken.round_trip_s, 0);
+  EXPECT_EQ(taken.compute_s, 0);
+  EXPECT_EQ(taken.encode_s, 2);
+  ASSERT_EQ(taken.down.size(), 3u) << "of the first four the one of 584 years is none";
+  EXPECT_EQ(taken.down[2].seconds, 1e-9);
 }
 
 TEST(ConvertTest, CommandsOfCheckpointsTravel) {

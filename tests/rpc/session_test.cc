@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -124,6 +127,46 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   EXPECT_TRUE(AwaitOutcome(1).ok());
   EXPECT_EQ(servers_[0]->Stats().highest_closed_step, 5u);
   EXPECT_EQ(servers_[0]->Stats().repeats, 0u);
+}
+
+// Whatever the figures are here: they come from every rank and shard and reach the status.
+TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
+  StartServers(ThreeWorkerJob("none"));
+  const auto all_known = [&] {
+    for (const std::unique_ptr<Server>& server : servers_) {
+      for (const LinkFigures& link : server->Links().ranks) {
+        if (link.up_rate <= 0 || link.down_rate <= 0) return false;
+      }
+    }
+    const std::optional<JobStatus> status = servers_[0]->Status();
+    return std::all_of(status->members.begin(), status->members.end(), [](const auto& member) {
+      return member.link.up_rate > 0 && member.link.down_rate > 0;
+    });
+  };
+  std::atomic<uint64_t> last = std::numeric_limits<uint64_t>::max();
+  RunRanks([&](uint32_t rank) {
+    const std::unique_ptr<Session> session = MakeSession(rank);
+    ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
+    std::vector<float> w(4500), b(5);
+    for (uint64_t step = 1; step <= last; ++step) {
+      // Nobody is further than this rank's next step.
+      if (rank == 0 && all_known()) last = step + 1;
+      ASSERT_TRUE(session->Submit(1, b).ok());
+      ASSERT_TRUE(session->Submit(0, w).ok());
+      ASSERT_TRUE(session->Wait().ok());
+      ASSERT_TRUE(session->Apply(0, absl::MakeSpan(w)).ok());
+    }
+    EXPECT_TRUE(session->Leave().ok());
+  });
+  EXPECT_TRUE(AwaitOutcome(0).ok());
+  for (const std::unique_ptr<Server>& server : servers_) {
+    const LinkStats links = server->Links();
+    ASSERT_EQ(links.ranks.size(), kWorkers);
+    uint64_t requests = 0;
+    for (const uint64_t count : links.queue_counts) requests += count;
+    EXPECT_EQ(requests, server->Stats().contributions) << "a probe is none";
+    EXPECT_GT(links.queue_seconds, 0);
+  }
 }
 
 TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {

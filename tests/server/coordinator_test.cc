@@ -311,5 +311,21 @@ TEST_F(CoordinatorTest, StatusShowsWhereTimeWent) {
   EXPECT_EQ(status.members.at(1).waited_seconds, 1.5) << "shards wait side by side";
 }
 
+TEST_F(CoordinatorTest, StatusShowsTheSlowestLinkEachWay) {
+  StartJob();
+  const LinkFigures unknown;
+  const LinkFigures one{.up_rate = 5, .up_latency_s = 0.5, .down_rate = 9, .down_latency_s = 0.9};
+  const LinkFigures other{.up_rate = 7, .up_latency_s = 0.7, .down_rate = 8, .down_latency_s = 0.8};
+  coordinator_.ShardHealth(11, {.links = {unknown, one}}, now_);
+  coordinator_.ShardHealth(12, {.links = {unknown, other, other, other}}, now_);
+  const JobStatus status = coordinator_.Status(now_);
+  EXPECT_EQ(status.members.at(0).link.up_rate, 0);
+  const LinkFigures& link = status.members.at(1).link;
+  EXPECT_EQ(link.up_rate, 5);
+  EXPECT_EQ(link.up_latency_s, 0.5);
+  EXPECT_EQ(link.down_rate, 8);
+  EXPECT_EQ(link.down_latency_s, 0.8);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -71,6 +71,35 @@ TEST(MetricsText, NamesCarryJobAndShard) {
   EXPECT_THAT(text, Not(HasSubstr("stage=\"apply\"")));
 }
 
+TEST(MetricsText, TellsLinksThatAreKnownAndHowLongRequestsWait) {
+  HttpView view = ExampleView();
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("sluice_link_rate_bytes_per_second{")));
+  view.links.ranks.resize(100);
+  view.links.ranks[1] = {.up_rate = 1e6,
+                         .up_latency_s = 0.01,
+                         .down_rate = 2e6,
+                         .compute_late_s = 3,
+                         .network_late_s = 4};
+  view.links.ranks[99].up_rate = 1;
+  view.links.queue_counts[2] = 5;
+  view.links.queue_counts.back() = 1;
+  view.links.queue_seconds = 7;
+  const std::string text = MetricsText(view);
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  const std::string rank = labels + ",rank=\"1\"";
+  EXPECT_THAT(text,
+              HasSubstr("sluice_link_rate_bytes_per_second" + rank + ",direction=\"up\"} 1e"));
+  EXPECT_THAT(text, HasSubstr("sluice_link_rate_bytes_per_second" + rank + ",direction=\"down\"}"));
+  EXPECT_THAT(text, HasSubstr("sluice_link_latency_seconds" + rank + ",direction=\"up\"} 0.01"));
+  EXPECT_THAT(text, HasSubstr("sluice_link_latency_seconds" + rank + ",direction=\"down\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("sluice_link_latency_seconds" + labels + ",rank=\"0\"")));
+  EXPECT_THAT(text, Not(HasSubstr("rank=\"99\"")));
+  EXPECT_THAT(text, HasSubstr("sluice_queue_delay_seconds_count" + labels + "} 6"));
+  EXPECT_THAT(text, HasSubstr("sluice_queue_delay_seconds_sum" + labels + "} 7"));
+  EXPECT_THAT(text, HasSubstr("sluice_worker_late_seconds_total" + rank + ",cause=\"compute\"} 3"));
+  EXPECT_THAT(text, HasSubstr("sluice_worker_late_seconds_total" + rank + ",cause=\"network\"} 4"));
+}
+
 TEST(MetricsText, TellsMembersByStateAndRanksUpToALimit) {
   HttpView view = ExampleView();
   view.job->members.resize(100);
@@ -177,6 +206,18 @@ TEST(StatusJson, ShowsThePlanThatHoldsAndTheNewestFirst) {
   EXPECT_EQ(ParsedStatus(view)["compression"]["plan"], 2);
   EXPECT_THAT(MetricsText(view),
               HasSubstr("sluice_plan_id{training_job=\"de<m>o\",shard=\"0\"} 2"));
+}
+
+TEST(StatusJson, TellsLinksThatAreKnown) {
+  HttpView view = ExampleView();
+  EXPECT_TRUE(ParsedStatus(view)["workers"][0]["uplink_rate"].is_null());
+  EXPECT_TRUE(ParsedStatus(view)["workers"][0]["uplink_latency_seconds"].is_null());
+  view.job->members[0].link = {.up_rate = 1e6, .up_latency_s = 0.01, .down_rate = 2e6};
+  const Json worker = ParsedStatus(view)["workers"][0];
+  EXPECT_EQ(worker["uplink_rate"], 1e6);
+  EXPECT_EQ(worker["uplink_latency_seconds"], 0.01);
+  EXPECT_EQ(worker["downlink_rate"], 2e6);
+  EXPECT_EQ(worker["downlink_latency_seconds"], 0);
 }
 
 TEST(StatusJson, OfAnotherShardIsWithoutTheJob) {

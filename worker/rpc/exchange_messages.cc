@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "job/wire/link_message.h"
 #include "job/wire/plan_message.h"
 #include "proto/message_slices.h"
 
@@ -82,8 +83,8 @@ CheckpointPart TakePart(const v1::CheckpointPart& message) {
           .server = message.server()};
 }
 
-grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
-                              const Sender* sender) {
+grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange, const Sender* sender,
+                              uint64_t ready_ns, const LinkReport* link) {
   v1::ExchangeRequest head;
   if (sender != nullptr) SetSender(*sender, head.mutable_sender());
   head.set_step(exchange->step);
@@ -101,12 +102,21 @@ grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange,
   head.set_rate(exchange->rate);
   if (exchange->weight != 1) head.set_weight(static_cast<float>(exchange->weight));
   if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
+  head.set_ready_ns(ready_ns);
+  if (link != nullptr) LinkReportToProto(*link, head.mutable_link());
   MessageSlices message(head);
   for (const std::string& frame : exchange->frames) {
     message.AppendMessageOfBytes(v1::ExchangeRequest::kContributionsFieldNumber,
                                  v1::Contribution::kFrameFieldNumber, frame, exchange);
   }
   return message.Take();
+}
+
+grpc::ByteBuffer ProbeBytes(uint64_t ready_ns) {
+  v1::ExchangeRequest probe;
+  probe.set_probe(true);
+  probe.set_ready_ns(ready_ns);
+  return MessageSlices(probe).Take();
 }
 
 absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message) {

@@ -91,7 +91,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     ShardLink& link = links_[shard];
     link.stream =
         std::make_unique<ShardStream>(shard, membership.shards[shard].address, *options.transport,
-                                      sender, this, &stages_, options.trace);
+                                      sender, this, &clock_, &stages_, options.trace);
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
@@ -264,6 +264,15 @@ absl::Status LiveSession::Skip() {
 }
 
 absl::StatusOr<StepResult> LiveSession::Wait() {
+  std::optional<LinkReport> times;
+  absl::StatusOr<StepResult> result = WaitForStep(&times);
+  if (times.has_value()) {
+    for (const ShardLink& link : links_) link.stream->EndStep(*times);
+  }
+  return result;
+}
+
+absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<LinkReport>* times) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   if (status_.ok() && !begun_) {
@@ -298,7 +307,14 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
   if (result.step > 0) {
     ++counters_.steps;
     counters_.exposed_seconds += absl::ToDoubleSeconds(last_progress_ - started);
+    const StepSeconds before = step_clock_.seconds();
     step_clock_.Waited(started, last_progress_);
+    const StepSeconds& now = step_clock_.seconds();
+    *times = LinkReport{.step = result.step,
+                        .compute_s = now.compute - before.compute,
+                        .encode_s = now.encode_hidden_too - before.encode_hidden_too,
+                        .apply_s = now.decode - before.decode,
+                        .exposed_s = now.exchange - before.exchange};
   }
   if (options_.trace != nullptr) TraceStep(started, last_progress_);
   return result;

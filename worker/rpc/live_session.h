@@ -90,6 +90,8 @@ class LiveSession final : public ShardStream::Events {
   // Under the lock, so that order is fixed; Flush afterwards, when it is free.
   void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(const Pipeline::Effects& effects);
+  // `times`: of a step that it has ended, but step 0.
+  absl::StatusOr<StepResult> WaitForStep(std::optional<LinkReport>* times);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayApply() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayTake(bool update) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

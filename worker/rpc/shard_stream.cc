@@ -1,5 +1,6 @@
 #include "worker/rpc/shard_stream.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
 // As bytes: a generated stub would copy all frames into a message.
+constexpr absl::Duration kProbeEvery = absl::Milliseconds(250);
 constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 
 }  // namespace
@@ -31,29 +33,38 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     StartCall();
   }
 
-  void Enqueue(std::shared_ptr<const Exchange> exchange) {
+  // Null: a probe.
+  void Enqueue(std::shared_ptr<const Exchange> exchange, int64_t ready) {
     MutexLock lock(&mutex_);
-    if (!broken_) queue_.push_back(std::move(exchange));
+    if (!broken_) queue_.push_back({std::move(exchange), static_cast<uint64_t>(ready)});
   }
 
   void WriteNext() {
-    std::shared_ptr<const Exchange> exchange;
+    Queued next;
     {
       MutexLock lock(&mutex_);
       if (broken_ || writing_ || queue_.empty()) return;
-      exchange = std::move(queue_.front());
+      next = std::move(queue_.front());
       queue_.pop_front();
       writing_ = true;
     }
     TraceFile* const trace = owner_->trace_;
     const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
     const StageSpan sending(owner_->stages_, Stage::kSend);
-    request_ = RequestBytes(exchange, first_ ? &sender_ : nullptr);
+    if (next.exchange == nullptr) {
+      request_ = ProbeBytes(next.ready);
+      owner_->bytes_up_ += request_.Length() + kMessagePrefix;
+      StartWrite(&request_);
+      return;
+    }
+    const std::optional<LinkReport> report = owner_->TakeReport();
+    request_ = RequestBytes(next.exchange, first_ ? &sender_ : nullptr, next.ready,
+                            report.has_value() ? &*report : nullptr);
     first_ = false;
-    if (exchange->step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
+    const TraceTags tags{.step = next.exchange->step, .bundle = next.exchange->bundle};
+    if (tags.step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
     StartWrite(&request_);
-    if (trace == nullptr) return;
-    trace->Span("send", begin, trace->Now(), {.step = exchange->step, .bundle = exchange->bundle});
+    if (trace != nullptr) trace->Span("send", begin, trace->Now(), tags);
   }
 
   void Cancel() { context_.TryCancel(); }
@@ -96,6 +107,11 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   }
 
  private:
+  struct Queued {
+    std::shared_ptr<const Exchange> exchange{};  // Null: a probe.
+    uint64_t ready = 0;
+  };
+
   static grpc::Status NotAReply() {
     return {grpc::StatusCode::DATA_LOSS, "it sent bytes that are not an ExchangeReply"};
   }
@@ -105,6 +121,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     TraceFile* const trace = owner_->trace_;
     const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
     const StageSpan receiving(owner_->stages_, Stage::kReceive);
+    const int64_t came = owner_->NowNs();
     const size_t bytes = incoming_.Length();
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeReply>(&incoming_, &reply_)
              .ok()) {
@@ -112,7 +129,11 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       context_.TryCancel();
       return false;
     }
-    if (reply_.step() > 0) owner_->bytes_down_ += bytes + kMessagePrefix;
+    owner_->NoteReply(bytes, came, reply_);
+    if (reply_.step() > 0 || reply_.has_probe_held_ns()) {
+      owner_->bytes_down_ += bytes + kMessagePrefix;
+    }
+    if (reply_.has_probe_held_ns()) return true;
     const TraceTags tags{.step = reply_.step(), .bundle = reply_.bundle()};
     owner_->events_->OnReply(owner_->shard_, &reply_);
     if (trace != nullptr) trace->Span("receive", begin, trace->Now(), tags);
@@ -147,17 +168,19 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   std::atomic<bool> malformed_ = false;  // What came; the end of the call.
   std::shared_ptr<Call> self_;
   Mutex mutex_;
-  std::deque<std::shared_ptr<const Exchange>> queue_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 ShardStream::ShardStream(uint32_t shard, std::string address, const Transport& transport,
-                         const Sender& sender, Events* events, StageTimes* stages, TraceFile* trace)
+                         const Sender& sender, Events* events, const Clock* clock,
+                         StageTimes* stages, TraceFile* trace)
     : shard_(shard),
       address_(std::move(address)),
       events_(events),
+      clock_(clock),
       stages_(stages),
       trace_(trace),
       channel_(transport.Dial(address_)),
@@ -183,6 +206,7 @@ void ShardStream::Open(uint64_t server_incarnation) {
     if (closing_) return;
     Check(call_ == nullptr, "one stream at a time");
     sender_.server_incarnation = server_incarnation;
+    probe_is_out_ = false;
     opened = std::make_shared<Call>(this, sender_);
     call_ = opened;
     ++calls_;
@@ -191,11 +215,51 @@ void ShardStream::Open(uint64_t server_incarnation) {
 }
 
 void ShardStream::Enqueue(std::shared_ptr<const Exchange> exchange) {
-  if (const std::shared_ptr<Call> open = call()) open->Enqueue(std::move(exchange));
+  if (const std::shared_ptr<Call> open = call()) open->Enqueue(std::move(exchange), NowNs());
 }
 
 void ShardStream::Flush() {
   if (const std::shared_ptr<Call> open = call()) open->WriteNext();
+}
+
+void ShardStream::EndStep(const LinkReport& times) {
+  std::shared_ptr<Call> open;
+  const int64_t now = NowNs();
+  {
+    MutexLock lock(&mutex_);
+    report_ = times;
+    const bool due = probed_ == 0 || now - probed_ >= absl::ToInt64Nanoseconds(kProbeEvery);
+    if (call_ == nullptr || probe_is_out_ || !due) return;
+    open = call_;
+    probed_ = now;
+    probe_is_out_ = true;
+  }
+  open->Enqueue(nullptr, now);
+  open->WriteNext();
+}
+
+std::optional<LinkReport> ShardStream::TakeReport() {
+  MutexLock lock(&mutex_);
+  if (!report_.has_value()) return std::nullopt;
+  std::optional<LinkReport> report = std::exchange(report_, std::nullopt);
+  report->down = meter_.Take();
+  if (!round_trips_.empty()) {
+    const int64_t least = *std::min_element(round_trips_.begin(), round_trips_.end());
+    report->round_trip_s = 1e-9 * static_cast<double>(least);
+  }
+  return report;
+}
+
+void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply) {
+  MutexLock lock(&mutex_);
+  meter_.Came(bytes, reply.ready_ns(), came, reply.has_probe_held_ns());
+  if (!reply.has_probe_held_ns() || !probe_is_out_) return;
+  probe_is_out_ = false;
+  const int64_t away = came - probed_;
+  const uint64_t held = reply.probe_held_ns();
+  if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // Not what was measured here.
+  round_trips_.push_back(away - static_cast<int64_t>(held));
+  if (round_trips_.size() > LinkMeter::kProbes) round_trips_.pop_front();
 }
 
 void ShardStream::Cancel() {

@@ -9,12 +9,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/trace_file.h"
 #include "job/exchange.h"
+#include "job/link_meter.h"
 #include "job/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
 #include "transport/transport.h"
@@ -33,10 +37,10 @@ class ShardStream {
     virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
   };
 
-  // `events`, `stages` and `trace` (null: none is written) must outlive this. `sender` opens each
-  // stream.
+  // `events`, `clock`, `stages` and `trace` (null: none is written) must outlive this. `sender`
+  // opens each stream.
   ShardStream(uint32_t shard, std::string address, const Transport& transport, const Sender& sender,
-              Events* events, StageTimes* stages, TraceFile* trace = nullptr);
+              Events* events, const Clock* clock, StageTimes* stages, TraceFile* trace = nullptr);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
@@ -48,6 +52,9 @@ class ShardStream {
   // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
   // copying done outside.
   void Flush();
+  // After a step's last result: the link is idle both ways. `times` of that step go to the shard
+  // with the next request, with what was measured of the link; a probe is sent, not too often.
+  void EndStep(const LinkReport& times);
   void Cancel();
   // True if there is a connection, whether or not the shard has said anything yet.
   bool Connected() const;
@@ -60,10 +67,15 @@ class ShardStream {
  private:
   class Call;
   std::shared_ptr<Call> call() const;
+  int64_t NowNs() const { return absl::ToUnixNanos(clock_->Now()); }
+  // What is to go with the request that is written now, if anything is.
+  std::optional<LinkReport> TakeReport();
+  void NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply);
 
   const uint32_t shard_;
   const std::string address_;
   Events* const events_;
+  const Clock* const clock_;
   StageTimes* const stages_;
   TraceFile* const trace_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -76,6 +88,11 @@ class ShardStream {
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.
   std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
+  LinkMeter meter_ ABSL_GUARDED_BY(mutex_);                   // Of what comes.
+  std::optional<LinkReport> report_ ABSL_GUARDED_BY(mutex_);  // Of the last step; not sent yet.
+  int64_t probed_ ABSL_GUARDED_BY(mutex_) = 0;  // When a probe was handed over last; 0: none was.
+  bool probe_is_out_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<int64_t> round_trips_ ABSL_GUARDED_BY(mutex_);  // Of the last probes, nanoseconds.
 };
 
 }  // namespace sluice

@@ -1,0 +1,153 @@
+"""What a job measures of its links, against links that are shaped (bench/shaped.sh): rates within 20 % each way, while they
+change, and latency where the kernel can make one. Exits 77 (skipped) where namespaces or links cannot be made.
+
+usage: links_test.py SHAPED_SH FOLDER_OF_PROGRAMS
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from processes import wait_until
+
+PORT = 7070  # In namespaces of our own.
+LIMIT = 120  # Seconds for anything; a figure may come as late as that, but a wrong one never becomes right.
+# TCP's share of an Ethernet link: 1448 of 1514 bytes, with an MTU of 1500 and timestamps.
+PAYLOAD = 1448 / 1514
+TOLERANCE = 0.2
+MBIT = 1e6 / 8
+DELAY_MS = 20
+# 4 MB a step each way: the 256 KiB that a bucket lets pass at once are little of it.
+PARAMETERS = 1_000_000
+JOB = """\
+name: links
+workers: 1
+shards: 1
+model: {name: mlp, hidden: [64]}
+data: {format: synthetic, limit: 1000, test_limit: 128}
+batch_size_per_worker: 16
+steps: 1000000
+optimizer: {name: sgd, lr: 0.01}
+compression: {uplink: none, downlink: none}
+server: {heartbeat: 200ms}
+"""
+
+
+# --- Inside: beside the bridge. ---
+
+class Job:
+    def __init__(self, programs, folder):
+        self.programs = programs
+        self.address = f"{os.environ['SHAPED_SERVER_HOSTS'].split(',')[0]}:{PORT}"
+        path = folder / "job.yaml"
+        path.write_text(JOB)
+        self.log = open(folder / "log", "w+")
+        self.processes = [
+            self.start("s0", "sluice-server", "--job", path, "--shard", "0", "--listen", self.address, "--http-listen",
+                       f"127.0.0.1:{PORT + 1}"),
+            self.start("w0", "synthetic_worker", "--job", path, "--coordinator", self.address, "--rank", "0", "--parameters",
+                       str(PARAMETERS), "--steps", "1000000", "--compute-ms", "100")]
+
+    def start(self, name, program, *arguments):
+        return subprocess.Popen(["ip", "netns", "exec", name, str(self.programs / program), *map(str, arguments)], stdout=self.log,
+                                stderr=self.log)
+
+    def link(self):
+        """Of worker 0, as the status page has it; None: nothing is known yet."""
+        assert all(process.poll() is None for process in self.processes), "a process has ended"
+        asked = subprocess.run(["ip", "netns", "exec", "s0", sys.executable, __file__, "--ask"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True)
+        worker = json.loads(asked.stdout)["workers"][0] if asked.returncode == 0 else {}
+        return worker if worker.get("uplink_rate") and worker.get("downlink_rate") else None
+
+    def await_rates(self, what, up, down):
+        """Megabits per second."""
+        begin, seen = time.monotonic(), []
+
+        def right():
+            time.sleep(0.3)  # Asking takes processor time from what is measured.
+            link = self.link()
+            if not link:
+                return False
+            shares = [link[f"{way}link_rate"] / (rate * MBIT * PAYLOAD) for way, rate in (("up", up), ("down", down))]
+            seen[:] = [f"{share:.3f}" for share in shares]
+            return all(abs(share - 1) <= TOLERANCE for share in shares)
+
+        try:
+            wait_until(right, what, LIMIT)
+        finally:
+            print(f"{what}: {up} Mbit/s up, {down} down; measured {' and '.join(seen)} of that, after "
+                  f"{time.monotonic() - begin:.1f} s", flush=True)
+
+    def end(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        self.end()
+        if kind is not None:
+            self.log.seek(0)
+            sys.stderr.write("".join(line for line in self.log if not line.startswith("step "))[-4000:])
+
+
+def measure(shaped, programs):
+    with tempfile.TemporaryDirectory() as folder, Job(programs, pathlib.Path(folder)) as job:
+        job.await_rates("at first", 100, 100)
+        subprocess.run([shaped, "--set", "40mbit"], check=True)
+        job.await_rates("a drop", 40, 40)
+        # What a worker sends leaves through its own end of the link alone.
+        subprocess.run([shaped, "--set", "100mbit"], check=True)
+        subprocess.run(["tc", "-n", "w0", "qdisc", "replace", "dev", "eth0", "handle", "10:", "tbf", "rate", "30mbit", "burst",
+                        "262144", "latency", "50ms"], check=True)
+        job.await_rates("unequal ways", 30, 100)
+        subprocess.run([shaped, "--set", "100mbit"], check=True)
+        job.await_rates("a rise", 100, 100)
+
+
+def measure_latency(programs):
+    with tempfile.TemporaryDirectory() as folder, Job(programs, pathlib.Path(folder)) as job:
+        def right():
+            time.sleep(0.3)
+            link = job.link()
+            ways = [1000 * link[f"{way}link_latency_seconds"] for way in ("up", "down")] if link else [0]
+            print("latency, ms:", *(f"{way:.2f}" for way in ways), flush=True)
+            return all(abs(way / DELAY_MS - 1) <= TOLERANCE for way in ways)
+
+        wait_until(right, f"a latency of {DELAY_MS} ms", LIMIT)
+
+
+# --- Outside ---
+
+def run_inside(shaped, programs, what, *arguments):
+    return subprocess.run([shaped, "--workers", "1", "--shards", "1", "--rate", "100mbit", *arguments, "--exec", sys.executable,
+                           __file__, what, shaped, programs], stderr=subprocess.PIPE, text=True, timeout=6 * LIMIT)
+
+
+def main():
+    if sys.argv[1] == "--ask":
+        with urllib.request.urlopen(f"http://127.0.0.1:{PORT + 1}/status.json", timeout=LIMIT) as answer:
+            return print(answer.read().decode())
+    if sys.argv[1] == "--rates":
+        return measure(sys.argv[2], pathlib.Path(sys.argv[3]))
+    if sys.argv[1] == "--latency":
+        return measure_latency(pathlib.Path(sys.argv[3]))
+    shaped, programs = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:3])
+    for what, arguments in (("--rates", ()), ("--latency", ("--delay", f"{DELAY_MS}ms"))):
+        done = run_inside(shaped, programs, what, *arguments)
+        if done.returncode == 77:
+            print(f"skipped: {done.stderr.strip()}")
+            return 77 if what == "--rates" else 0
+        assert done.returncode == 0, done.stderr
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
