@@ -27,12 +27,30 @@ std::vector<std::string> Environment(const LaunchOptions& options, size_t proces
 
 std::string Loopback(uint32_t port) { return absl::StrCat("127.0.0.1:", port); }
 
-void AddJobFlags(const LaunchOptions& options, std::vector<std::string>* command) {
-  command->insert(command->end(), {"--job", options.job_path});
+// Number `number` of the processes of `kind`, number `process` of all, with the flags that say
+// which job.
+ChildOptions Child(const LaunchOptions& options, absl::string_view kind, size_t number,
+                   absl::string_view program, size_t process) {
+  const std::string file = absl::StrCat(kind, "-", number);
+  ChildOptions child;
+  child.name = absl::StrCat(kind, " ", number);
+  child.command = {absl::StrCat(options.program_folder, "/", program), "--job", options.job_path};
   for (const std::string& set : options.sets) {
-    command->insert(command->end(), {"--set", set});
+    child.command.insert(child.command.end(), {"--set", set});
   }
-  if (options.dense) command->push_back("--dense");
+  if (options.dense) child.command.push_back("--dense");
+  child.environment = Environment(options, process);
+  child.log_path = absl::StrCat(options.log_folder, "/", file, ".log");
+  child.append_log = options.append_logs;
+  return child;
+}
+
+void AddTrace(const LaunchOptions& options, absl::string_view kind, size_t number,
+              ChildOptions* child) {
+  if (options.trace_folder.empty()) return;
+  child->command.insert(
+      child->command.end(),
+      {"--trace", absl::StrCat(options.trace_folder, "/", kind, "-", number, ".json")});
 }
 
 }  // namespace
@@ -57,10 +75,7 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
   plan.coordinator = Loopback(options.shard_ports[0]);
   const size_t shards = options.shard_ports.size();
   for (size_t i = 0; i < shards; ++i) {
-    ChildOptions child;
-    child.name = absl::StrCat("shard ", i);
-    child.command = {options.program_folder + "/sluice-server"};
-    AddJobFlags(options, &child.command);
+    ChildOptions child = Child(options, "shard", i, "sluice-server", i);
     const std::string address = Loopback(options.shard_ports[i]);
     const std::string metrics = options.metrics_port == 0
                                     ? "off"
@@ -69,30 +84,19 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
                          {"--shard", absl::StrCat(i), "--listen", address, "--advertise", address,
                           "--http-listen", i == 0 ? options.http_listen : metrics});
     if (i > 0) child.command.insert(child.command.end(), {"--coordinator", plan.coordinator});
-    child.environment = Environment(options, i);
-    child.log_path = absl::StrCat(options.log_folder, "/shard-", i, ".log");
-    child.append_log = options.append_logs;
+    AddTrace(options, "shard", i, &child);
     plan.shards.push_back(std::move(child));
   }
   const size_t relays = options.relay_ports.size();
   for (size_t i = 0; i < relays; ++i) {
-    ChildOptions child;
-    child.name = absl::StrCat("relay ", i);
-    child.command = {options.program_folder + "/sluice-relay"};
-    AddJobFlags(options, &child.command);
+    ChildOptions child = Child(options, "relay", i, "sluice-relay", shards + i);
     child.command.insert(child.command.end(),
                          {"--relay", absl::StrCat(i), "--upstream", plan.coordinator, "--listen",
                           Loopback(options.relay_ports[i])});
-    child.environment = Environment(options, shards + i);
-    child.log_path = absl::StrCat(options.log_folder, "/relay-", i, ".log");
-    child.append_log = options.append_logs;
     plan.relays.push_back(std::move(child));
   }
   for (uint32_t rank = 0; rank < options.workers; ++rank) {
-    ChildOptions child;
-    child.name = absl::StrCat("worker ", rank);
-    child.command = {options.program_folder + "/sluice-worker"};
-    AddJobFlags(options, &child.command);
+    ChildOptions child = Child(options, "worker", rank, "sluice-worker", shards + relays + rank);
     child.command.insert(
         child.command.end(),
         {"--coordinator",
@@ -105,9 +109,7 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
       const auto port = options.metrics_port + static_cast<uint32_t>(shards) + rank;
       child.command.insert(child.command.end(), {"--metrics-listen", Loopback(port)});
     }
-    child.environment = Environment(options, shards + relays + rank);
-    child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
-    child.append_log = options.append_logs;
+    AddTrace(options, "worker", rank, &child);
     plan.workers.push_back(std::move(child));
   }
   return plan;

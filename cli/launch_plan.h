@@ -25,6 +25,7 @@ struct LaunchOptions {
   // All others serve metrics on 127.0.0.1: shard I at metrics_port + I, worker R at metrics_port +
   // shards + R. 0: they serve none.
   uint16_t metrics_port = 0;
+  std::string trace_folder{};  // Gets shard-0.json, worker-0.json, ...; empty: no traces.
   // Of the job's relays, on 127.0.0.1, and of the relay of each worker; empty: it has none.
   std::vector<uint16_t> relay_ports{};
   std::vector<uint32_t> relay_of{};

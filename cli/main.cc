@@ -89,6 +89,9 @@ void AddRun(CLI::App* app, RunOptions* options, std::function<int()>* chosen) {
                   "worker R on port N + shards + R (default: none)")
       ->check(CLI::Range(1, 65535))
       ->type_name("N");
+  run->add_option("--trace-dir", options->trace_folder,
+                  "Write here what each process does when, for ui.perfetto.dev (docs/traces.md)")
+      ->type_name("DIR");
   run->add_option("--log-dir", options->log_folder,
                   "Keep the processes' logs here (default: a temporary folder, kept on failure)")
       ->type_name("DIR");

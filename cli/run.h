@@ -20,6 +20,7 @@ struct RunOptions {
   std::string
       http_listen;  // HOST:PORT, "off", or empty: the job's port on loopback, else a free one.
   uint16_t metrics_port = 0;  // As LaunchOptions has it.
+  std::string trace_folder;   // As LaunchOptions has it; made if it is not there.
   bool resume = false;        // Continue the unfinished run in the job's checkpoint.dir.
   bool quiet = false;         // No progress, no warnings.
   RestartLimits restart_limits;

@@ -99,6 +99,14 @@ absl::Status CheckFlags(const RunOptions& options, RunSetup* setup) {
         absl::StrCat("--metrics-port: the last process would serve its metrics on port ", last,
                      "; the highest port is 65535"));
   }
+  if (!options.trace_folder.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(options.trace_folder, error);
+    if (error) {
+      return absl::InvalidArgumentError(absl::StrCat("--trace-dir: cannot make the folder ",
+                                                     options.trace_folder, ": ", error.message()));
+    }
+  }
   if (absl::Status status = CheckPrograms(options.program_folder, setup->spec); !status.ok())
     return status;
   if (!options.json_path.empty() && !std::ofstream(options.json_path, std::ios::app)) {
@@ -135,6 +143,7 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   setup.launch.environment = options.environment;
   setup.launch.workers = setup.spec.workers;
   setup.launch.metrics_port = options.metrics_port;
+  setup.launch.trace_folder = options.trace_folder;
   for (uint32_t rank = 0; setup.spec.relays.enabled() && rank < setup.spec.workers; ++rank) {
     setup.launch.relay_of.push_back(FindRackPlace(setup.spec, rank).relay);
   }

@@ -89,6 +89,14 @@ std::string CodecLines(const v1::JobCodecs& codecs) {
   return text;
 }
 
+std::string WarningLines(const v1::GetStatusReply& status) {
+  std::string text;
+  for (const v1::StatusWarning& warning : status.warnings()) {
+    absl::StrAppend(&text, "\n", warning.kind(), ": ", warning.text());
+  }
+  return text;
+}
+
 // A line where many follow each other.
 std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
   google::protobuf::util::JsonPrintOptions options;
@@ -138,6 +146,7 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
     }
   }
   text += LinkLines(status);
+  text += WarningLines(status);
   if (!status.codecs().uplink().empty()) absl::StrAppend(&text, "\n", CodecLines(status.codecs()));
   const bool has_checkpoints =
       !status.recovery_class().empty() && status.recovery_class() != "none";

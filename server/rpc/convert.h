@@ -6,9 +6,11 @@
 #include <grpcpp/support/status.h>
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "server/core/coordinator.h"
+#include "server/core/job_warnings.h"
 #include "sluice/v1/coordinator.pb.h"
 #include "sluice/v1/parameter_shard.pb.h"
 #include "sluice/v1/shard_control.pb.h"
@@ -36,7 +38,8 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request);
 v1::JobPhase PhaseToProto(JobPhase phase);
 JobPhase PhaseFromProto(v1::JobPhase phase);
-void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply);
+void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warnings,
+                   v1::GetStatusReply* reply);
 
 v1::ShardHello HelloToProto(const ShardArrival& arrival);
 ShardArrival HelloFromProto(const v1::ShardHello& hello);

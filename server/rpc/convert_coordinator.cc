@@ -187,7 +187,8 @@ JobPhase PhaseFromProto(v1::JobPhase phase) {
   }
 }
 
-void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
+void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warnings,
+                   v1::GetStatusReply* reply) {
   reply->set_job_name(status.job_name);
   reply->set_job_uid(status.job_uid);
   reply->set_phase(PhaseToProto(status.phase));
@@ -240,6 +241,11 @@ void StatusToProto(const JobStatus& status, v1::GetStatusReply* reply) {
     out->set_effective_step(plan.effective_step);
     out->set_what(plan.what);
     out->set_reason(plan.reason);
+  }
+  for (const JobWarning& warning : warnings) {
+    v1::StatusWarning* out = reply->add_warnings();
+    out->set_kind(std::string(ToString(warning.kind)));
+    out->set_text(warning.text);
   }
 }
 

@@ -215,7 +215,7 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
                                                         v1::GetStatusReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::Status here = CheckJobName(request->job_name());
-  if (here.ok()) StatusToProto(host_->Status(), reply);
+  if (here.ok()) StatusToProto(host_->Status(), host_->Report().warnings, reply);
   reactor->Finish(ToGrpc(here));
   return reactor;
 }

@@ -96,6 +96,15 @@ TEST(LaunchPlanTest, MetricsOfAllOnlyIfAsked) {
   EXPECT_THAT(plan.workers[1].command, IsSupersetOf({"--metrics-listen", "127.0.0.1:9103"}));
 }
 
+TEST(LaunchPlanTest, TracesOnlyIfAsked) {
+  LaunchOptions options = TwoByTwo();
+  EXPECT_THAT(MakeLaunchPlan(options).shards[0].command, Not(Contains("--trace")));
+  options.trace_folder = "/traces";
+  const LaunchPlan plan = MakeLaunchPlan(options);
+  EXPECT_THAT(plan.shards[1].command, IsSupersetOf({"--trace", "/traces/shard-1.json"}));
+  EXPECT_THAT(plan.workers[0].command, IsSupersetOf({"--trace", "/traces/worker-0.json"}));
+}
+
 TEST(LaunchPlanTest, ThreadsOnlyIfAsked) {
   LaunchOptions options = TwoByTwo();
   EXPECT_THAT(MakeLaunchPlan(options).workers[0].command, Not(Contains("--threads")));

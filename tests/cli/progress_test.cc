@@ -196,6 +196,18 @@ TEST(FormatStatusTest, ShowsLinksThatAreKnown) {
   EXPECT_THAT(FormatStatus(status), Not(HasSubstr("link of worker 0")));
 }
 
+TEST(FormatStatusTest, ShowsWarningsInTheirOrder) {
+  v1::GetStatusReply status = Running(1);
+  for (const char* kind : {"problem", "slow"}) {
+    v1::StatusWarning* const warning = status.add_warnings();
+    warning->set_kind(kind);
+    warning->set_text("worker 3 waits on its uplink: 92 % of step");
+  }
+  EXPECT_THAT(FormatStatus(status),
+              HasSubstr("\nproblem: worker 3 waits on its uplink: 92 % of step"
+                        "\nslow: worker 3 waits on its uplink: 92 % of step"));
+}
+
 TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
   v1::GetStatusReply status = Running(1);
   EXPECT_THAT(FormatStatus(status), Not(HasSubstr("compression")));

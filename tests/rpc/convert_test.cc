@@ -150,6 +150,14 @@ TEST(ConvertTest, AStartTellsWhatToRestore) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ConvertTest, AStatusCarriesWarnings) {
+  v1::GetStatusReply reply;
+  StatusToProto(JobStatus{}, {{JobWarning::Kind::kSlow, "worker 3 waits on its uplink"}}, &reply);
+  ASSERT_EQ(reply.warnings_size(), 1);
+  EXPECT_EQ(reply.warnings(0).kind(), "slow");
+  EXPECT_EQ(reply.warnings(0).text(), "worker 3 waits on its uplink");
+}
+
 TEST(ConvertTest, ExchangesCarryCheckpointsAndTerms) {
   v1::ExchangeRequest request;
   request.set_step(5);
