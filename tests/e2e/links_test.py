@@ -48,7 +48,7 @@ class Job:
         self.log = open(folder / "log", "w+")
         self.processes = [
             self.start("s0", "sluice-server", "--job", path, "--shard", "0", "--listen", self.address, "--http-listen",
-                       f"127.0.0.1:{PORT + 1}"),
+                       f"127.0.0.1:{PORT + 1}", "--allow-anonymous"),
             self.start("w0", "synthetic_worker", "--job", path, "--coordinator", self.address, "--rank", "0", "--parameters",
                        str(PARAMETERS), "--steps", "1000000", "--compute-ms", "100")]
 

@@ -143,14 +143,15 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
       return member.link.up_rate > 0 && member.link.down_rate > 0;
     });
   };
-  std::atomic<uint64_t> last = std::numeric_limits<uint64_t>::max();
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  std::atomic<uint64_t> last = kNone;
   RunRanks([&](uint32_t rank) {
     const std::unique_ptr<Session> session = MakeSession(rank);
     ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
     std::vector<float> w(4500), b(5);
     for (uint64_t step = 1; step <= last; ++step) {
       // Nobody is further than this rank's next step.
-      if (rank == 0 && all_known()) last = step + 1;
+      if (rank == 0 && last == kNone && all_known()) last = step + 1;
       ASSERT_TRUE(session->Submit(1, b).ok());
       ASSERT_TRUE(session->Submit(0, w).ok());
       ASSERT_TRUE(session->Wait().ok());
