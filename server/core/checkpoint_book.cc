@@ -39,7 +39,19 @@ void CheckpointBook::Discard(uint64_t step) {
 
 void CheckpointBook::DiscardAfter(uint64_t step) {
   while (newest() > step) Discard(newest());
+  std::erase_if(released_, [step](uint64_t released) { return released > step; });
   over_ = std::min(over_, step);
+}
+
+void CheckpointBook::Release(uint64_t step) {
+  if (step == 0 || (!released_.empty() && step <= released_.back())) return;
+  released_.push_back(step);
+  if (released_.size() > kept()) released_.erase(released_.begin());
+}
+
+bool CheckpointBook::IsKept(uint64_t step) const {
+  if (options_.in_rack) return released_.size() < kept() || step >= released_.front();
+  return complete_.size() <= kept() || step >= *(complete_.end() - kept());
 }
 
 std::vector<uint64_t> CheckpointBook::ToStay(uint64_t given_up) const {
@@ -125,9 +137,7 @@ std::vector<uint64_t> CheckpointBook::Written() {
   std::erase(litter_, under_way_);
   std::vector<uint64_t> remove = std::exchange(litter_, {});
   complete_.push_back(under_way_);
-  const auto counts = [this](uint64_t step) { return !options_.in_rack || step <= released_; };
-  auto counted = static_cast<size_t>(std::count_if(complete_.begin(), complete_.end(), counts));
-  for (; counted > std::max(options_.keep, 1u); --counted) {
+  while (!complete_.empty() && !IsKept(complete_.front())) {
     remove.push_back(complete_.front());
     complete_.erase(complete_.begin());
   }

@@ -19,7 +19,8 @@ struct CheckpointBookOptions {
   uint32_t world_size = 1;
   uint32_t shards = 1;
   absl::Duration patience = absl::Minutes(10);  // From the first part of a checkpoint to the last.
-  // A job above decides which are good enough: those after the step that Release says are kept too.
+  // A job above decides which are good enough: what is kept is all from the oldest of the newest
+  // `keep` that Release told of on, whatever else is complete here.
   bool in_rack = false;
 };
 
@@ -46,8 +47,8 @@ class CheckpointBook {
   void Discard(uint64_t step);
   // The job goes on from `step`: complete ones after it are not of its past.
   void DiscardAfter(uint64_t step);
-  // Of a rack: the newest that is complete above.
-  void Release(uint64_t step) { released_ = std::max(released_, step); }
+  // Of a rack: that after `step` is complete above. Of some nobody may tell.
+  void Release(uint64_t step);
 
   // The least step for the next regular checkpoint: the first multiple of `every` that no
   // checkpoint was named for and that is not before `open_step`.
@@ -87,14 +88,16 @@ class CheckpointBook {
 
  private:
   void Forget();
+  uint32_t kept() const { return std::max(options_.keep, 1u); }
+  bool IsKept(uint64_t step) const;
 
   const CheckpointBookOptions options_;
   uint32_t term_ = 0;
   std::vector<uint64_t> complete_;
   // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
-  uint64_t released_ = 0;
-  uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
+  std::vector<uint64_t> released_;  // The newest `keep` of them, ascending.
+  uint64_t asked_minimum_ = 0;      // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
   bool all_there_ = false;

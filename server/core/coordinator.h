@@ -336,8 +336,8 @@ class Coordinator {
   void AboveLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out);
   // The job above has finished.
   void FinishAbove(uint32_t term, Effects* out);
-  // The newest complete checkpoint above is that after `durable_step`: those here that are newer
-  // are kept beside checkpoint_keep others.
+  // The newest complete checkpoint above is that after `durable_step`. Kept are, of those here, the
+  // newest checkpoint_keep that are complete above, and all in between and after.
   void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
   bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
   // Ends the job with `reason`; nothing if it has ended.

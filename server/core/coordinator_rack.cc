@@ -19,6 +19,7 @@ void Coordinator::BeginTerm(uint32_t term, uint64_t restore_step, bool parameter
                             absl::Time now, Effects* out) {
   if (term != term_ || !gathering() || !asked_above_) return;
   book_.DiscardAfter(restore_step);
+  book_.Release(restore_step);
   ForgetManifests();
   restore_step_ = restore_step;
   parameters_agree_ = parameters_agree || restore_step > 0;

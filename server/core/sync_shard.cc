@@ -199,10 +199,11 @@ void SyncShard::CountIn(const Exchange& exchange) {
 }
 
 // The first on a stream is answered, so that its sender learns which process it talks to; and so is
-// all that may have to be sent again.
+// all that may have to be sent again. And all that is handed on: its result comes only when the
+// whole step is done above, for which the sender may need the credits.
 bool SyncShard::MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const {
-  return options_.unanswered_bytes > 0 && rank.answered == stream && !options_.replay &&
-         rank.unanswered + bytes <= options_.unanswered_bytes;
+  return options_.unanswered_bytes > 0 && !options_.hands_on && rank.answered == stream &&
+         !options_.replay && rank.unanswered + bytes <= options_.unanswered_bytes;
 }
 
 std::unique_ptr<OpenBundle> SyncShard::TakeOpen(uint32_t bundle) {

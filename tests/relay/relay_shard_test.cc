@@ -54,6 +54,16 @@ TEST(RackShard, RepeatsWaitWhileTheSumIsAboveAndOtherBytesAreRefused) {
   EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, Outcome::kResult);
 }
 
+// Its result comes when the whole step is done above; meanwhile the sender needs the credits for
+// the rest of the step.
+TEST(RackShard, AnswersAtOnceWhateverMayStayUnanswered) {
+  ShardOptions options = RackShard(2);
+  options.unanswered_bytes = 1 << 20;
+  ShardUnderTest shard(options);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).outcome, Outcome::kPending);
+}
+
 TEST(RackShard, WhereAllSkipItSaysSoAndTakesTheMeanOfOthers) {
   ShardUnderTest shard(RackShard(1));
   const auto sums = SumsIn(shard.Send(SkipOf(0, 1, 0)));

@@ -23,13 +23,6 @@ std::vector<float> Decode(const std::string& frame, size_t count) {
   return values;
 }
 
-// What is sent and the residual add up to the gradients, whatever a schedule does. A sketch is only
-// decoded when all are summed.
-bool Balances(const CodecSpec& spec) {
-  if (spec.codec == CodecId::kCountSketch) return false;
-  return spec.codec == CodecId::kNone || spec.compensator.id == CompensatorId::kErrorFeedback;
-}
-
 bool IsDense(const CompressionSpec& compression) {
   return compression.uplink.codec == CodecId::kNone &&
          compression.downlink.codec == CodecId::kNone && compression.min_elements == 0;
@@ -151,9 +144,7 @@ void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
     if (replica_.has_value()) replica_->Set(id, decoded);
     return;
   }
-  Totals& totals = downlink_totals_[id];
-  totals.got.resize(chunk.count);
-  for (size_t j = 0; j < decoded.size(); ++j) totals.got[j] += decoded[j];
+  downlink_totals_[id].Got(decoded);
   if (!replica_.has_value()) return CheckPlainSum(step, id, sent, decoded);
   float* const parameters = parameters_[chunk.tensor].data() + chunk.offset;
   for (size_t j = 0; j < decoded.size(); ++j) parameters[j] += decoded[j];
@@ -199,16 +190,9 @@ void Reference::AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const floa
   const bool finite =
       std::all_of(gradient.begin(), gradient.end(), [](float x) { return std::isfinite(x); });
   if (frame == nullptr && (!finite || UplinkResidual(rank, chunk).empty())) return;
-  Totals& totals = uplink_totals_[{rank, chunk}];
-  totals.wanted.resize(gradient.size());
-  totals.got.resize(gradient.size());
-  for (size_t i = 0; i < gradient.size(); ++i) {
-    totals.wanted[i] += gradient[i];
-    totals.magnitude = std::max(totals.magnitude, std::abs(double{gradient[i]}));
-  }
-  if (frame == nullptr) return;
-  const std::vector<float> decoded = Decode(*frame, gradient.size());
-  for (size_t i = 0; i < decoded.size(); ++i) totals.got[i] += decoded[i];
+  Balance& totals = uplink_totals_[{rank, chunk}];
+  totals.Want(gradient);
+  if (frame != nullptr) totals.Got(Decode(*frame, gradient.size()));
 }
 
 Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundle,
@@ -252,12 +236,7 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
       const absl::Span<const float> owed = Update(step, chunks[i], sum);
       sum.assign(owed.begin(), owed.end());
     } else {
-      Totals& totals = downlink_totals_[chunks[i]];
-      totals.wanted.resize(sum.size());
-      for (size_t j = 0; j < sum.size(); ++j) {
-        totals.wanted[j] += sum[j];
-        totals.magnitude = std::max(totals.magnitude, std::abs(double{sum[j]}));
-      }
+      downlink_totals_[chunks[i]].Want(sum);
     }
     means.push_back(sum);
   }
@@ -277,7 +256,7 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
 absl::Span<const float> Reference::Update(uint64_t step, uint32_t chunk,
                                           absl::Span<const float> mean) {
   const absl::Span<const float> parameters = replica_->parameters(chunk);
-  Totals& totals = downlink_totals_[chunk];
+  Balance& totals = downlink_totals_[chunk];
   totals.wanted.resize(mean.size());
   for (size_t j = 0; j < mean.size(); ++j) totals.wanted[j] -= parameters[j];
   replica_->Update(chunk, SimRate(step), mean);
@@ -334,17 +313,11 @@ void Reference::CheckReplica() {
   }
 }
 
-void Reference::CheckBalance(const std::string& whose, const Totals& totals,
+void Reference::CheckBalance(const std::string& whose, const Balance& totals,
                              absl::Span<const float> residual) {
-  const double allowed = 1e-5 * totals.magnitude * static_cast<double>(options_.steps);
-  for (size_t i = 0; i < totals.wanted.size(); ++i) {
-    const double owed = residual.empty() ? 0.0 : residual[i];
-    const double off = std::abs(totals.wanted[i] - totals.got[i] - owed);
-    if (off <= allowed) continue;
-    violations_.push_back(absl::StrCat("reference: ", whose, " and residual do not add up: off by ",
-                                       off, " at element ", i));
-    return;
-  }
+  const std::string off = totals.WhatIsOff(residual, options_.steps);
+  if (off.empty()) return;
+  violations_.push_back(absl::StrCat("reference: ", whose, " and residual do not add up: ", off));
 }
 
 }  // namespace sluice

@@ -18,6 +18,7 @@
 #include "job/exchange.h"
 #include "job/layout.h"
 #include "server/rules/replica.h"
+#include "tests/sim/balance.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"
 
@@ -37,28 +38,33 @@ struct ReferenceBundle {
   uint32_t result_checksum = 0;
 };
 
-class Reference {
+// How one job can go.
+class JobReference {
+ public:
+  virtual ~JobReference() = default;
+  virtual const ReferenceBundle& bundle(const BundleKey& key) const = 0;
+  // The rest is of the job's end.
+  virtual const std::vector<std::vector<float>>& parameters() const = 0;
+  virtual absl::Span<const float> UplinkResidual(uint32_t rank, uint32_t chunk) const = 0;
+  virtual absl::Span<const float> DownlinkResidual(uint32_t chunk) const = 0;
+};
+
+class Reference final : public JobReference {
  public:
   Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
 
-  const ReferenceBundle& bundle(const BundleKey& key) const { return bundles_.at(key); }
-  const std::vector<std::vector<float>>& parameters() const { return parameters_; }
-  // At the end of the job.
-  absl::Span<const float> UplinkResidual(uint32_t rank, uint32_t chunk) const {
+  const ReferenceBundle& bundle(const BundleKey& key) const override { return bundles_.at(key); }
+  const std::vector<std::vector<float>>& parameters() const override { return parameters_; }
+  absl::Span<const float> UplinkResidual(uint32_t rank, uint32_t chunk) const override {
     return encoders_[rank].compressor().residual(chunk);
   }
-  absl::Span<const float> DownlinkResidual(uint32_t chunk) const {
+  absl::Span<const float> DownlinkResidual(uint32_t chunk) const override {
     if (replica_.has_value()) return replica_->Owed(chunk);
     return downlinks_[layout_.chunks[chunk].shard].residual(chunk);
   }
   const std::vector<std::string>& violations() const { return violations_; }
 
  private:
-  struct Totals {                // Of one chunk, per element.
-    std::vector<double> wanted;  // Gradients, or means.
-    std::vector<double> got;     // What was decoded from frames.
-    double magnitude = 0;
-  };
   using Frames = std::vector<std::string>;
 
   void RunStep(uint64_t step);
@@ -74,7 +80,7 @@ class Reference {
                     std::vector<std::vector<float>>* sums);
   void CheckPlainSum(uint64_t step, uint32_t chunk, const std::vector<EncodedBundle>& sent,
                      const std::vector<float>& mean);
-  void CheckBalance(const std::string& whose, const Totals& totals,
+  void CheckBalance(const std::string& whose, const Balance& totals,
                     absl::Span<const float> residual);
   void CheckBalances();
   void CheckReplica();
@@ -99,8 +105,8 @@ class Reference {
   std::vector<std::vector<float>> momentum_;
   std::vector<std::vector<float>> means_;  // Of the step, by tensor.
   std::map<BundleKey, ReferenceBundle> bundles_;
-  std::map<std::pair<uint32_t, uint32_t>, Totals> uplink_totals_;  // By rank and chunk.
-  std::map<uint32_t, Totals> downlink_totals_;                     // By chunk.
+  std::map<std::pair<uint32_t, uint32_t>, Balance> uplink_totals_;  // By rank and chunk.
+  std::map<uint32_t, Balance> downlink_totals_;                     // By chunk.
   std::vector<std::string> violations_;
 };
 

@@ -4,9 +4,12 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/random.h"
+#include "job/layout.h"
 #include "job/tensor_table.h"
 #include "tests/sim/survival.h"
 
@@ -20,22 +23,33 @@ inline TensorTable SimTable() {
           {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
 }
 
+inline Layout SimLayout(const SurvivalOptions& options, const TensorTable& table) {
+  absl::StatusOr<Layout> layout = BuildLayout(table, options.shards, options.compression.layout,
+                                              WholeRows(options.compression, table));
+  Check(layout.ok(), layout.status().message());
+  return *std::move(layout);
+}
+
 inline bool SkipsStep(const SurvivalOptions& options, uint32_t rank, uint64_t step) {
-  return CounterRandom(options.data_seed, 1, rank, step).Uniform() < options.skip_share;
+  return CounterRandom(options.data_seed, 1, options.first_rank + rank, step).Uniform() <
+         options.skip_share;
 }
 
 // Of updates on the shards.
 inline float SimRate(uint64_t step) { return 0.1f / static_cast<float>(1 + step % 3); }
 
-// Whether there is a step 0, which brings the shards, or ranks that differ, rank 0's parameters.
+// Whether there is a step 0, which brings the shards, or ranks that differ or are in racks, rank
+// 0's parameters.
 inline bool HasStepZero(const SurvivalOptions& options) {
-  return !options.parameters_agree || options.rule.has_value();
+  return !options.parameters_agree || options.rule.has_value() || options.rack_of > 0 ||
+         !options.weights.empty();
 }
 
 // Step 0: parameters, else gradients.
 inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
                                                  const TensorTable& table, uint32_t rank,
                                                  uint64_t step) {
+  rank += options.first_rank;
   std::vector<std::vector<float>> values;
   for (uint32_t tensor = 0; tensor < table.size(); ++tensor) {
     CounterRandom random(options.data_seed, 2 + tensor, rank, step);

@@ -26,23 +26,20 @@ absl::Span<const std::byte> Bytes(const std::string& bytes) {
   return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
 }
 
-Layout MakeLayout(const SurvivalOptions& options, const TensorTable& table) {
-  absl::StatusOr<Layout> layout = BuildLayout(table, options.shards, options.compression.layout,
-                                              WholeRows(options.compression, table));
-  Check(layout.ok(), layout.status().message());
-  return *std::move(layout);
-}
-
 }  // namespace
 
-SurvivalRun::SurvivalRun(const SurvivalOptions& options)
+SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
+                         const JobReference* reference)
     : options_(options),
       table_(SimTable()),
-      layout_(MakeLayout(options_, table_)),
-      reference_(options_, table_, layout_),
+      layout_(SimLayout(options_, table_)),
+      reference_(*reference),
       ledger_(options_, table_, layout_),
       forger_(options_, layout_),
-      random_(options.fault_seed, 21),
+      world_(*world),
+      random_(world->random),
+      now_(world->now),
+      report_(world->report),
       processes_(options.shards + options.ranks),
       serving_(options.shards),
       ranks_(options.ranks) {
@@ -52,8 +49,7 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options)
   }
 }
 
-SurvivalReport SurvivalRun::Run() {
-  report_.violations = reference_.violations();
+void SurvivalRun::StartAll() {
   for (ProcessId process = 0; process < options_.shards + options_.ranks; ++process) {
     // Those who do not begin come at any time.
     const bool later = options_.elastic && process >= options_.shards + options_.begin;
@@ -64,39 +60,20 @@ SurvivalReport SurvivalRun::Run() {
          [this, process] { Start(process); });
     }
   }
-  ScheduleFaults();
-  uint64_t handled = 0;
-  while (!events_.empty() && report_.violations.empty() && !JobIsOver()) {
-    if (++handled > kEventsMax || now_ > kTimeMax) {
-      Violate(absl::StrCat("the job does not end: after ", handled, " events and ", now_ / 1000,
-                           " ms the ranks are at ", WhereRanksAre(), ", term ",
-                           disk_.record.has_value() ? disk_.record->term : 0));
-      break;
-    }
-    Event event = events_.top();
-    events_.pop();
-    now_ = event.at;
-    if (event.process != kNobody) {
-      const SimProcess& process = processes_[event.process];
-      if (process.life != event.life) continue;
-      if (process.stands_still_until > now_) {
-        event.at = process.stands_still_until;
-        events_.push(std::move(event));
-        continue;
-      }
-    }
-    event.what();
-    for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
-  }
-  if (!report_.violations.empty() || report_.ended_by_alarm) return report_;
+}
+
+void SurvivalRun::CheckAtTheEnd() {
   if (HasCheckpoints() && (!disk_.record.has_value() || !disk_.record->finished)) {
     Violate("the job has ended, but its record does not say so");
   }
   CheckShards();
-  for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
+  TakeLedger();
   report_.left_out = ledger_.left_out();
   report_.late = ledger_.late();
-  return report_;
+}
+
+void SurvivalRun::TakeLedger() {
+  for (std::string& violation : ledger_.TakeViolations()) Violate(std::move(violation));
 }
 
 bool SurvivalRun::JobIsOver() const {
@@ -115,22 +92,23 @@ std::string SurvivalRun::WhereRanksAre() const {
     const bool runs = server != servers_.end() && server->second.core != nullptr;
     where.push_back(runs ? absl::StrCat("shard@", server->second.core->open_step()) : "shard down");
   }
+  where.push_back(absl::StrCat("term ", disk_.record.has_value() ? disk_.record->term : 0));
   return absl::StrJoin(where, ", ");
 }
 
 void SurvivalRun::At(Micros delay, ProcessId process, std::function<void()> what) {
-  const uint64_t life = process == kNobody ? 0 : processes_[process].life;
-  events_.push({now_ + delay, ++sequence_, process, life, std::move(what)});
+  world_.At(delay, process == kNobody ? nullptr : &processes_[process], std::move(what));
 }
 
 // A message in order after those before it; lost if the process has another life by then.
 void SurvivalRun::ArriveAt(ProcessId process, uint64_t life, Micros* last,
                            std::function<void()> what) {
   *last = std::max(*last + 1, now_ + Delay());
-  events_.push({*last, ++sequence_, process, life, [this, what = std::move(what)] {
-                  ++report_.delivered;
-                  what();
-                }});
+  world_.events.push(
+      {*last, ++world_.sequence, &processes_[process], life, [this, what = std::move(what)] {
+         ++report_.delivered;
+         what();
+       }});
 }
 
 Micros SurvivalRun::Delay() {
@@ -151,7 +129,7 @@ void SurvivalRun::Start(ProcessId process) {
   ++at.life;
   Trace(1, process, at.life, 0);
   if (IsWorker(process)) {
-    BeginSession(process - options_.shards);
+    BeginWorker(process - options_.shards);
   } else {
     StartServer(process);
   }
@@ -257,6 +235,27 @@ std::vector<CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
   return usable;
 }
 
-SurvivalReport RunSurvival(const SurvivalOptions& options) { return SurvivalRun(options).Run(); }
+SurvivalReport RunSurvival(const SurvivalOptions& options) {
+  SimWorld world(options.fault_seed);
+  const TensorTable table = SimTable();
+  const Layout layout = SimLayout(options, table);
+  const Reference reference(options, table, layout);
+  world.report.violations = reference.violations();
+  SurvivalRun run(options, &world, &reference);
+  run.StartAll();
+  run.ScheduleFaults();
+  while (!world.events.empty() && world.report.violations.empty() && !run.JobIsOver()) {
+    if (world.handled >= kEventsMax || world.now > kTimeMax) {
+      world.report.violations.push_back(absl::StrCat("the job does not end: after ", world.handled,
+                                                     " events and ", world.now / 1000,
+                                                     " ms the ranks are at ", run.WhereRanksAre()));
+      break;
+    }
+    world.DoNext();
+    run.TakeLedger();
+  }
+  if (world.report.violations.empty() && !world.report.ended_by_alarm) run.CheckAtTheEnd();
+  return world.report;
+}
 
 }  // namespace sluice

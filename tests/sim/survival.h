@@ -112,6 +112,16 @@ enum class SurvivalBug {
   kRestoredShardClosesAlone,  // And does not wait for those who did not send again.
   kReleaseBeforeDurable,      // What is kept is let go when a checkpoint is named.
   kTwoShardsServe,            // An instance that was replaced goes on.
+  // Of relays.
+  kWeightForgotten,          // A sum counts as one contribution.
+  kNothingCountsAsOne,       // And so does one of nobody.
+  kSumDivided,               // By what is in it, before it goes up.
+  kRelayResidualForgotten,   // A relay that joins again owes nothing.
+  kRelayKeepsItsSession,     // The job above does not hear that its rack has begun anew.
+  kResultPublishedTwice,     // Once more, for the step after it.
+  kLossAboveNotTold,         // The rack goes on though its relay's session is over.
+  kRackBeginsWithItsNewest,  // Instead of where the job above says.
+  kRackNotAsked,             // Whether it has the checkpoint that the job above goes back to.
 };
 
 struct SurvivalOptions {
@@ -131,6 +141,11 @@ struct SurvivalOptions {
   bool elastic = false;
   uint32_t begin = 0;
   uint32_t least = 1;
+  // Of a job whose workers are relays, by rank: how many workers each speaks for. Of a rack: how
+  // many the whole job has (0: it is none), and which of them its first is.
+  std::vector<uint32_t> weights{};
+  uint32_t rack_of = 0;
+  uint32_t first_rank = 0;
   // What the shards do with the mean; none: they publish it.
   std::optional<OptimizerSpec> rule{};
   uint64_t window_bytes = uint64_t{16} << 20;

@@ -25,7 +25,10 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
   const Included& wanted =
       reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
-  if (exchange.skip == wanted.skipped && BundleChecksum(exchange.frames) == wanted.checksum) return;
+  if (exchange.skip == wanted.skipped && exchange.weight == wanted.weight &&
+      BundleChecksum(exchange.frames) == wanted.checksum) {
+    return;
+  }
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
                        Name(exchange.step, shard, exchange.bundle), " in term ",
                        exchange.sender.term));
@@ -75,7 +78,9 @@ void SurvivalRun::CheckStart(const StartShard& start) {
   }
   CheckMembers(start.generation, start.incarnations);
   ledger_.Members(start.term, start.incarnations);
+  // Of a rack that is for the job above to say.
   for (const auto& [step, manifest] : disk_.manifests) {
+    if (in_rack() || refused_.contains(step)) continue;
     if (step > start.restore_step && IsWhole(manifest)) {
       Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
                            " though the checkpoint of step ", step, " is good"));
@@ -110,6 +115,7 @@ void SurvivalRun::CheckGrant(const JoinGrant& grant) {
 // The term rises only where what is kept cannot bring back what was lost.
 void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   ++report_.rollbacks;
+  ++rollbacks_;
   const bool agreement_lost = HasStepZero(options_) && disk_.manifests.empty();
   const bool announced = disk_.record->generation > 0;
   // One that nobody was heard of for a lease is as good as lost.
@@ -185,8 +191,12 @@ void SurvivalRun::CheckEnd(uint32_t index) {
   if (hash != HashParameters(reference_.parameters())) {
     return Violate(absl::StrCat("rank ", index, " ends with other parameters than the reference"));
   }
+  CheckUplink(index);
+}
+
+void SurvivalRun::CheckUplink(uint32_t index) {
   for (uint32_t chunk = 0; chunk < layout_.chunks.size(); ++chunk) {
-    const absl::Span<const float> has = rank.encoder->Residual(chunk);
+    const absl::Span<const float> has = ranks_[index].encoder->Residual(chunk);
     if (has == reference_.UplinkResidual(index, chunk)) continue;
     return Violate(absl::StrCat("rank ", index, " ends with another residual of chunk ", chunk));
   }

@@ -34,9 +34,14 @@ void SurvivalRun::StartCoordinator() {
   options.checkpoint_keep = 2;
   options.replay_limit = options_.replay_limit;
   options.job_uid = kJobUid;
+  options.relays = of_relays();
+  options.in_rack = in_rack();
   if (disk_.record.has_value() && disk_.record->finished) {
     // The program would say so and end: nothing is left to do.
-    for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
+    for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+      ranks_[rank].state = SimRank::State::kDone;
+      Done(rank);
+    }
     return;
   }
   options.run = disk_.record;
@@ -70,6 +75,10 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
       Persist(persist->record, effects);
     } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
       CarryOut(*write);
+    } else if (const auto* ask = std::get_if<AskAbove>(&effect)) {
+      Asked(*ask);
+    } else if (const auto* leave = std::get_if<LeaveAbove>(&effect)) {
+      Finished(*leave);
     } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
       disk_.manifests.erase(drop->step);
       disk_.parts.erase(drop->step);

@@ -19,11 +19,11 @@ void SurvivalRun::ScheduleFaults() {
     at += 500 + static_cast<Micros>(random_.Below(kFaultSpread));
     At(at, kNobody, [this, fault] { Strike(fault); });
   }
-  faults_until_ = std::max(at, kMessagesUntil);
+  world_.faults_until = std::max(at, kMessagesUntil);
 }
 
 bool SurvivalRun::StrikesMessage(Fault fault, double share) {
-  if (now_ >= faults_until_ || random_.Uniform() >= share) return false;
+  if (now_ >= world_.faults_until || random_.Uniform() >= share) return false;
   ++report_.faults[fault];
   return true;
 }
@@ -83,7 +83,7 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kLoseDisk:
       return LoseDisk(SomeProcess());
     case Fault::kDiskFull:
-      disk_full_until_ = now_ + static_cast<Micros>(random_.Below(100'000));
+      world_.disk_full_until = now_ + static_cast<Micros>(random_.Below(100'000));
       return;
     case Fault::kAway:
       return KillAndRestartLater(WorkerProcess(rank));

@@ -1,4 +1,5 @@
 // SurvivalRun: one simulated job with everything around it: processes, connections, timers, a disk.
+// Where there are relays it is one of several jobs, which are joined by relay_run.h.
 // Stands in for the programs' hosts (server/rpc, worker/rpc) as thinly as they do it.
 #pragma once
 
@@ -7,13 +8,11 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <queue>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
 #include "job/layout.h"
 #include "job/snapshot.h"
 #include "server/core/coordinator.h"
@@ -21,12 +20,11 @@
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"
 #include "tests/sim/reference.h"
+#include "tests/sim/sim_world.h"
 #include "tests/sim/survival.h"
 #include "worker/core/pipeline.h"
 
 namespace sluice {
-
-using Micros = int64_t;
 
 // Times that processes have in common.
 inline constexpr Micros kHeartbeat = 5'000;
@@ -45,13 +43,6 @@ struct SimDisk {
   std::map<uint64_t, std::map<std::string, std::string>> parts;  // By step, by name.
   std::map<uint64_t, CheckpointManifest> manifests;              // By step.
   std::optional<RunRecord> record;
-};
-
-struct SimProcess {
-  bool up = false;
-  uint64_t life = 0;  // Rises at each start and each end.
-  Micros stands_still_until = 0;
-  Micros cut_off_until = 0;
 };
 
 // A worker's stream to a shard. Messages of each direction stay in order.
@@ -121,21 +112,21 @@ inline bool Talks(const SimRank& rank) {
 
 class SurvivalRun {
  public:
-  explicit SurvivalRun(const SurvivalOptions& options);
-  SurvivalReport Run();
+  // Both outlive it.
+  SurvivalRun(const SurvivalOptions& options, SimWorld* world, const JobReference* reference);
+  virtual ~SurvivalRun() = default;
+  SurvivalRun(const SurvivalRun&) = delete;
+  SurvivalRun& operator=(const SurvivalRun&) = delete;
 
- private:
-  struct Event {
-    Micros at = 0;
-    uint64_t sequence = 0;
-    ProcessId process = kNobody;
-    uint64_t life = 0;
-    std::function<void()> what;
-    bool operator<(const Event& other) const {
-      return std::pair(at, sequence) > std::pair(other.at, other.sequence);
-    }
-  };
+  void StartAll();
+  void ScheduleFaults();
+  bool JobIsOver() const;
+  void CheckAtTheEnd();
+  void TakeLedger();
+  // For people.
+  std::string WhereRanksAre() const;
 
+ protected:
   // The world.
   void At(Micros delay, ProcessId process, std::function<void()> what);
   void ArriveAt(ProcessId process, uint64_t life, Micros* last, std::function<void()> what);
@@ -151,8 +142,6 @@ class SurvivalRun {
   void KillAndRestart(ProcessId process);
   void KillAndRestartLater(ProcessId process);
   void GiveUp(uint32_t rank);
-  bool JobIsOver() const;
-  std::string WhereRanksAre() const;
   ProcessId WorkerProcess(uint32_t rank) const { return options_.shards + rank; }
   bool IsWorker(ProcessId process) const {
     return process >= options_.shards && process < options_.shards + options_.ranks;
@@ -161,7 +150,6 @@ class SurvivalRun {
   bool HasCheckpoints() const { return options_.checkpoint_every > 0; }
 
   // Faults: survival_faults.cc.
-  void ScheduleFaults();
   void Strike(Fault fault);
   bool StrikesMessage(Fault fault, double share);
   uint32_t Some(size_t count) { return static_cast<uint32_t>(random_.Below(count)); }
@@ -183,7 +171,7 @@ class SurvivalRun {
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
   std::vector<CheckpointManifest> UsableCheckpoints() const;
   bool IsWhole(const CheckpointManifest& manifest) const;
-  bool disk_full() const { return now_ < disk_full_until_; }
+  bool disk_full() const { return now_ < world_.disk_full_until; }
 
   // The coordinator in server 0.
   void StartCoordinator();
@@ -243,7 +231,6 @@ class SurvivalRun {
   void PipelineEnded(uint32_t rank, const absl::Status& status);
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
-  void FinishStep(uint32_t rank);
   void ApplyTensor(SimRank* rank, uint32_t tensor);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
   void TellWorkerPart(uint32_t rank, const Sender& sender, CheckpointPart part);
@@ -264,28 +251,43 @@ class SurvivalRun {
   void CheckCaps(const SimServer& server);
   void CheckCaps(const SimRank& rank);
   void CheckEnd(uint32_t rank);
+  void CheckUplink(uint32_t rank);
   void CheckShards();
   void NoteWhoIsAlive();
+
+  // What is otherwise where there are relays: relay_run.cc.
+  bool in_rack() const { return options_.rack_of > 0; }
+  bool of_relays() const { return !options_.weights.empty(); }
+  virtual void BeginWorker(uint32_t rank) { BeginSession(rank); }
+  virtual absl::Status MayRestore(uint32_t /*rank*/, uint64_t /*step*/) { return absl::OkStatus(); }
+  virtual void BeginWork(uint32_t rank, const JoinGrant& grant);
+  virtual void FinishStep(uint32_t rank);
+  virtual void SessionEnded(uint32_t rank);
+  virtual void StateHeard(uint32_t /*rank*/) {}
+  // A worker has finished, and knows that all have.
+  virtual void Done(uint32_t /*rank*/) {}
+  virtual void Asked(const AskAbove& /*ask*/) {}
+  virtual void Finished(const LeaveAbove& /*leave*/) {}
+  virtual void Summed(uint32_t /*shard*/, std::shared_ptr<const BundleSum> /*sum*/) {}
 
   const SurvivalOptions options_;
   const TensorTable table_;
   const Layout layout_;
-  const Reference reference_;
+  const JobReference& reference_;
   QuorumLedger ledger_;
   AnswerForger forger_;
-  CounterRandom random_;
-  Micros now_ = 0;
-  uint64_t sequence_ = 0;
-  std::priority_queue<Event> events_;
-  std::vector<SimProcess> processes_;
+  SimWorld& world_;
+  CounterRandom& random_;             // The world's.
+  const Micros& now_;                 // Likewise.
+  SurvivalReport& report_;            // Likewise.
+  std::deque<SimProcess> processes_;  // Events point at them.
   std::map<ProcessId, SimServer> servers_;
   std::vector<ProcessId> serving_;  // By shard: where its address leads.
   std::vector<SimRank> ranks_;
   std::deque<SimLink> links_;  // By id - 1.
   SimDisk disk_;
-  Micros disk_full_until_ = 0;
-  Micros faults_until_ = 0;
   std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
+  std::set<uint64_t> refused_;  // Steps of checkpoints that some rack lacks.
   // By rank: the step at which its next worker of this term computes something else.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
@@ -295,12 +297,13 @@ class SurvivalRun {
   std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
   std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
 
+  uint64_t rollbacks_ = 0;
+  uint64_t reexecuted_ = 0;  // Ranks.
   Micros worker_heard_ = 0;  // Some worker of the present term, by the coordinator.
   bool crashed_after_result_ = false;
   // What allows a rollback of the present term; empty: nothing does.
   std::string excuse_;
   bool computes_otherwise_ = false;  // Some worker of the present term does.
-  SurvivalReport report_;
 };
 
 }  // namespace sluice

@@ -191,6 +191,8 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.quorum = options_.quorum;
   options.grace = Of(options_.grace_us);
   options.elastic = options_.elastic;
+  options.weights = options_.weights;
+  options.hands_on = in_rack();
   options.job_uid = start.job_uid;
   options.term = start.term;
   options.generation = start.generation;
@@ -289,6 +291,8 @@ void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& ef
       });
     } else if (const auto* take = std::get_if<TakeSnapshot>(&effect)) {
       WriteSnapshot(process, *take);
+    } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {
+      Summed(server.shard, summed->sum);
     } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
       ++report_.not_reproducible;
       Tell(process, [this, other = *other](ControlStreamId stream, Coordinator::Effects* out) {

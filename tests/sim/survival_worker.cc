@@ -50,7 +50,11 @@ void SurvivalRun::BeginSession(uint32_t index) {
   rank.session = session;
   rank.muted_until = muted;
   rank.state = SimRank::State::kJoining;
-  rank.parameters = SimValues(options_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
+  // A relay trains nothing.
+  if (!of_relays()) {
+    rank.parameters =
+        SimValues(options_, table_, options_.parameters_agree ? 0 : index, /*step=*/0);
+  }
   for (const std::vector<float>& tensor : rank.parameters) {
     rank.momentum.emplace_back(tensor.size());
   }
@@ -115,7 +119,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     if (disk_.record.has_value() && disk_.record->finished) {
       // It died when all had finished and it had not heard of it.
       rank.state = SimRank::State::kDone;
-      return;
+      return Done(index);
     }
     // Its predecessor is still alive, another call of the same, or a rollback came in between.
     if (grant.status().code() != absl::StatusCode::kAlreadyExists &&
@@ -134,7 +138,10 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     TellWorkerPart(index, rank.sender, std::move(part));
     return EndSession(index);
   }
-  if (grant->generation > 1) ++report_.ranks_reexecuted;
+  if (grant->generation > 1) {
+    ++report_.ranks_reexecuted;
+    ++reexecuted_;
+  }
   if (GoesManyWays(options_) && grant->restore_step > 0) {
     ledger_.Reached(index, grant->term, grant->restore_step, HashParameters(rank.parameters));
   }
@@ -145,6 +152,10 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     Redial(index, shard);
   }
   Heartbeat(index);
+  BeginWork(index, *grant);
+}
+
+void SurvivalRun::BeginWork(uint32_t index, const JoinGrant& /*grant*/) {
   InSession(index, Delay(), [this, index] { BeginStep(index); });
 }
 
@@ -169,6 +180,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   options.learner = grant.learner && !HasBug(SurvivalBug::kLearnerWorksAtOnce);
   options.replay_bytes = HasCheckpoints() && !options_.elastic ? options_.replay_limit : 0;
   if (grant.learner && HasBug(SurvivalBug::kLearnerLeavesOutOne)) ++options.first_step;
+  options.rack_of = options_.rack_of;
   options.makes_plans = options_.control.makes_plans();
   options.compression = options_.compression;
   rank.learns = options.learner;
@@ -180,6 +192,8 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
   if (grant.restore_step == 0) return rank.pipeline->SetPlans(FirstPlans());
+  const absl::Status may = MayRestore(index, grant.restore_step);
+  if (!may.ok()) return may;
   const auto manifest = disk_.manifests.find(grant.restore_step);
   const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
   bool own = true;
@@ -189,7 +203,9 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
-  if (!HasBug(SurvivalBug::kResidualNotRestored) && own) {
+  const bool forgets = HasBug(SurvivalBug::kResidualNotRestored) ||
+                       (of_relays() && HasBug(SurvivalBug::kRelayResidualForgotten));
+  if (!forgets && own) {
     const absl::Status encoder =
         rank.encoder->Restore(snapshot->uplink, options_.control.makes_plans());
     if (!encoder.ok()) return encoder;
@@ -238,6 +254,10 @@ void SurvivalRun::EndSession(uint32_t index) {
   rank.state = SimRank::State::kOut;
   ++rank.session;
   NoteWhoIsAlive();
+  SessionEnded(index);
+}
+
+void SurvivalRun::SessionEnded(uint32_t index) {
   InSession(index, kRetry, [this, index] { BeginSession(index); });
 }
 
@@ -498,10 +518,12 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
     rank.hashes.pop_front();
   }
   rank.pipeline->Release(state->durable_step);
+  StateHeard(index);
   const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||
                       HasBug(SurvivalBug::kLeavesWithoutWaiting);
   if (may_go && rank.state == SimRank::State::kLeaving) {
     rank.state = SimRank::State::kDone;
+    Done(index);
   }
 }
 

@@ -1,0 +1,231 @@
+#include "tests/sim/relay_reference.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compress/frame.h"
+#include "tests/sim/sim_data.h"
+
+namespace sluice {
+namespace {
+
+std::vector<float> Decode(const std::string& frame, size_t count) {
+  std::vector<float> values(count);
+  const absl::Status decoded = DecodeAddFrames(FrameBytes(frame), absl::MakeSpan(values));
+  Check(decoded.ok(), decoded.message());
+  return values;
+}
+
+}  // namespace
+
+PartReference::PartReference(const SurvivalOptions& options, const TensorTable& table,
+                             const Layout& layout,
+                             const std::vector<std::vector<float>>& parameters)
+    : options_(options), layout_(layout), parameters_(parameters) {
+  const CompressionSpec& compression = options.compression;
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    encoders_.emplace_back(table, layout, compression, rank);
+  }
+  for (uint32_t shard = 0; shard < options.shards; ++shard) {
+    downlinks_.emplace_back(
+        ChunkConfigs(compression, table, layout, Direction::kDownlink),
+        Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+  }
+  for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
+    aggregators_.push_back(MakeAggregator(chunk, options.ranks));
+  }
+}
+
+EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank, const Given& given) {
+  EncodeTask task;
+  task.step = key.step;
+  task.shard = key.shard;
+  task.bundle = key.bundle;
+  task.chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  task.nothing = given.weight == 0;
+  task.last_of_step = key.shard + 1 == layout_.bundles.size() &&
+                      key.bundle + 1 == layout_.bundles[key.shard].size();
+  for (const std::vector<float>& values : given.values) {
+    task.gradients.push_back(absl::MakeConstSpan(values));
+  }
+  EncodedBundle encoded = encoders_[rank].Encode(task);
+  if (key.step == 0 || given.weight == 0 || !Balances(options_.compression.uplink)) return encoded;
+  for (size_t i = 0; i < task.chunks.size(); ++i) {
+    const uint32_t chunk = task.chunks[i];
+    const std::vector<float>& values = given.values[i];
+    const bool finite =
+        std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+    // Skipped for one that is not finite: what is owed has taken the others in.
+    if (encoded.skipped && (!finite || UplinkResidual(rank, chunk).empty())) continue;
+    Balance& balance = uplink_balances_[{rank, chunk}];
+    balance.Want(values);
+    if (!encoded.skipped) balance.Got(Decode(encoded.frames[i], values.size()));
+  }
+  return encoded;
+}
+
+std::pair<PartReference::Values, uint32_t> PartReference::Sum(const BundleKey& key,
+                                                              const std::vector<Given>& given) {
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  ReferenceBundle& closed = bundles_[key];
+  Values sums;
+  for (const uint32_t id : chunks) sums.emplace_back(layout_.chunks[id].count);
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    // Who has nothing at all encodes nothing; a relay does, for what was published.
+    EncodedBundle sent;
+    sent.skipped = true;
+    if (!given[rank].values.empty()) sent = Encode(key, rank, given[rank]);
+    closed.included.push_back({.rank = rank,
+                               .origin_step = key.step,
+                               .checksum = BundleChecksum(sent.frames),
+                               .skipped = sent.skipped,
+                               .weight = sent.skipped ? 1 : given[rank].weight});
+    if (sent.skipped) continue;
+    closed.n += given[rank].weight;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const absl::Span<const std::byte> frame = FrameBytes(sent.frames[i]);
+      if (key.step == 0) {
+        sums[i] = Decode(sent.frames[i], sums[i].size());
+        continue;
+      }
+      Aggregator& aggregator = *aggregators_[chunks[i]];
+      Check(aggregator.Validate(rank, frame).ok(), "what was encoded is valid");
+      aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
+    }
+  }
+  return {std::move(sums), closed.n};
+}
+
+PartReference::Values PartReference::Close(const BundleKey& key, uint32_t n, Values sum) {
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  if (key.step == 0) {  // As rank 0 sent them.
+    bundles_[key].result_checksum = bundles_[key].included[0].checksum;
+    return sum;
+  }
+  for (size_t i = 0; i < chunks.size() && n > 0; ++i) {
+    aggregators_[chunks[i]]->Close(n, absl::MakeSpan(sum[i]));
+  }
+  return Publish(key, n, sum);
+}
+
+PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, const Values& mean) {
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  ReferenceBundle& closed = bundles_[key];
+  closed.n = n;
+  Values decoded;
+  for (const std::vector<float>& values : mean) decoded.emplace_back(values.size());
+  if (n == 0) return decoded;
+  std::vector<std::string> frames;
+  std::vector<absl::Span<const float>> means(mean.begin(), mean.end());
+  std::vector<std::vector<std::byte>> encoded;
+  Compressor& downlink = downlinks_[key.shard];
+  Check(downlink.EncodeAll(chunks, key.step, means, &encoded).ok(), "means are finite");
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
+    decoded[i] = Decode(frames[i], mean[i].size());
+    if (key.step == 0 || !Balances(options_.compression.downlink)) continue;
+    downlink_balances_[chunks[i]].Want(mean[i]);
+    downlink_balances_[chunks[i]].Got(decoded[i]);
+  }
+  closed.result_checksum = BundleChecksum(frames);
+  return decoded;
+}
+
+void PartReference::CheckBalances(const std::string& whose,
+                                  std::vector<std::string>* violations) const {
+  const auto check = [&](const std::string& what, const Balance& balance,
+                         absl::Span<const float> residual) {
+    const std::string off = balance.WhatIsOff(residual, options_.steps);
+    if (off.empty()) return;
+    violations->push_back(
+        absl::StrCat("reference: ", whose, what, " and residual do not add up: ", off));
+  };
+  for (const auto& [at, balance] : uplink_balances_) {
+    check(absl::StrCat(", rank ", at.first, ", chunk ", at.second, ": sent"), balance,
+          UplinkResidual(at.first, at.second));
+  }
+  for (const auto& [chunk, balance] : downlink_balances_) {
+    check(absl::StrCat(", chunk ", chunk, ": published"), balance, DownlinkResidual(chunk));
+  }
+}
+
+RelayReference::RelayReference(const SurvivalOptions& above,
+                               const std::vector<SurvivalOptions>& racks)
+    : above_options_(above),
+      rack_options_(racks),
+      table_(SimTable()),
+      layout_(SimLayout(above, table_)),
+      parameters_(SimValues(racks[0], table_, /*rank=*/0, /*step=*/0)) {
+  for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
+  above_ = std::make_unique<PartReference>(above_options_, table_, layout_, parameters_);
+  for (const SurvivalOptions& rack : rack_options_) {
+    racks_.push_back(std::make_unique<PartReference>(rack, table_, layout_, parameters_));
+  }
+  for (uint64_t step = 0; step <= above.steps; ++step) RunStep(step);
+  above_->CheckBalances("above", &violations_);
+  for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
+    racks_[relay]->CheckBalances(absl::StrCat("rack ", relay), &violations_);
+  }
+}
+
+void RelayReference::RunStep(uint64_t step) {
+  values_.clear();
+  for (const SurvivalOptions& rack : rack_options_) {
+    auto& of_rack = values_.emplace_back();
+    for (uint32_t rank = 0; rank < rack.ranks; ++rank) {
+      of_rack.push_back(SimValues(rack, table_, rank, step));
+    }
+  }
+  means_.clear();
+  for (const TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
+  for (uint32_t shard = 0; shard < layout_.bundles.size(); ++shard) {
+    for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
+      const BundleKey key{step, shard, bundle};
+      std::vector<PartReference::Given> handed_on(racks_.size());
+      for (uint32_t relay = 0; relay < racks_.size(); ++relay) {
+        auto [sum, n] = racks_[relay]->Sum(key, GivenIn(relay, key));
+        // Parameters are relay 0's.
+        if (step > 0 || relay == 0) handed_on[relay] = {.values = std::move(sum), .weight = n};
+      }
+      auto [sum, n] = above_->Sum(key, handed_on);
+      const PartReference::Values mean = above_->Close(key, n, std::move(sum));
+      for (const auto& rack : racks_) rack->Publish(key, n, mean);
+      TakeMean(key, mean);
+    }
+    if (step == 0) continue;
+    above_->EndStep(step, shard);
+    for (const auto& rack : racks_) rack->EndStep(step, shard);
+  }
+  for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
+    ApplyMean(step, means_[tensor], absl::MakeSpan(parameters_[tensor]),
+              absl::MakeSpan(momentum_[tensor]));
+  }
+}
+
+std::vector<PartReference::Given> RelayReference::GivenIn(uint32_t relay,
+                                                          const BundleKey& key) const {
+  const SurvivalOptions& rack = rack_options_[relay];
+  std::vector<PartReference::Given> given(rack.ranks);
+  for (uint32_t rank = 0; rank < rack.ranks; ++rank) {
+    if (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step)) continue;
+    given[rank].weight = 1;
+    for (const uint32_t id : layout_.bundles[key.shard][key.bundle].chunks) {
+      const Chunk& chunk = layout_.chunks[id];
+      const std::vector<float>& tensor = values_[relay][rank][chunk.tensor];
+      given[rank].values.emplace_back(tensor.begin() + chunk.offset,
+                                      tensor.begin() + chunk.offset + chunk.count);
+    }
+  }
+  return given;
+}
+
+void RelayReference::TakeMean(const BundleKey& key, const PartReference::Values& mean) {
+  const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const Chunk& chunk = layout_.chunks[chunks[i]];
+    std::copy(mean[i].begin(), mean[i].end(), means_[chunk.tensor].begin() + chunk.offset);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,349 @@
+#include "tests/sim/relay_run.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+
+namespace sluice {
+
+void RackRun::KillServers() {
+  for (const ProcessId process : serving_) Kill(process);
+}
+
+void RackRun::StartServers() {
+  for (const ProcessId process : serving_) Start(process);
+}
+
+void RackRun::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree) {
+  if (HasBug(SurvivalBug::kRackBeginsWithItsNewest) && !disk_.manifests.empty() &&
+      HasCheckpoint(disk_.manifests.rbegin()->first)) {
+    restore_step = disk_.manifests.rbegin()->first;
+  }
+  Coordinator::Effects effects;
+  coordinator_->BeginTerm(term, restore_step, parameters_agree, Now(), &effects);
+  CarryOut(effects);
+}
+
+void RackRun::AboveLost(uint32_t term) {
+  Coordinator::Effects effects;
+  coordinator_->AboveLost(term, "the job above goes back", Now(), &effects);
+  CarryOut(effects);
+}
+
+void RackRun::FinishAbove(uint32_t term) {
+  if (coordinator_ == nullptr) return;
+  Coordinator::Effects effects;
+  coordinator_->FinishAbove(term, &effects);
+  CarryOut(effects);
+}
+
+void RackRun::Publish(uint32_t term, const std::vector<std::vector<Publication>>& publications) {
+  for (uint32_t shard = 0; shard < publications.size(); ++shard) {
+    for (const Publication& publication : publications[shard]) {
+      const SimServer& server = servers_[serving_[shard]];
+      if (server.core == nullptr || server.core->options().term != term) break;
+      CarryOut(serving_[shard], server.core->Publish(publication));
+    }
+  }
+}
+
+void RackRun::Release(uint64_t durable_step) {
+  if (coordinator_ != nullptr) coordinator_->ReleaseCheckpoints(durable_step);
+}
+
+bool RackRun::HasCheckpoint(uint64_t step) const { return coordinator_->HasCheckpoint(step); }
+
+void RackRun::EndWithTheJob() {
+  ended_with_the_job_ = true;
+  for (SimRank& rank : ranks_) rank.state = SimRank::State::kDone;
+}
+
+void RackRun::KillAndRestartWorkers() {
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) KillAndRestart(WorkerProcess(rank));
+}
+
+void RackRun::StrikeWorker(Fault fault) { Strike(fault); }
+
+void RackRun::PauseRelay(Micros until) {
+  for (const ProcessId process : serving_) processes_[process].stands_still_until = until;
+}
+
+void RackRun::PauseWorker(Micros until) {
+  processes_[WorkerProcess(Some(options_.ranks))].stands_still_until = until;
+}
+
+void RackRun::CutOffWorkers() {
+  const uint32_t rank = Some(options_.ranks);
+  CutOff(WorkerProcess(rank));
+}
+
+void RackRun::LoseServersDisk() {
+  for (const auto& [step, manifest] : disk_.manifests) {
+    for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+      const std::string name = ShardPartName(shard, manifest.term);
+      disk_.parts[step].erase(name);
+      damaged_.insert({step, name});
+    }
+  }
+}
+
+void RackRun::Asked(const AskAbove& ask) { above_.Ask(relay_, ask); }
+
+void RackRun::Finished(const LeaveAbove& leave) { above_.Finish(relay_, leave); }
+
+void RackRun::Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) {
+  above_.TakeSum(relay_, shard, std::move(sum));
+}
+
+// From the servers' threads to the one between the two sides.
+void AboveRun::Queue(uint32_t index, std::function<void()> what) {
+  const ProcessId process = WorkerProcess(index);
+  ArriveAt(process, processes_[process].life, &relays_[index].last,
+           [this, index, what = std::move(what)] {
+             relays_[index].from_below.push_back(what);
+             DoQueued(index);
+           });
+}
+
+void AboveRun::DoQueued(uint32_t index) {
+  Relay& relay = relays_[index];
+  while (!relay.busy && !relay.from_below.empty()) {
+    const std::function<void()> what = std::move(relay.from_below.front());
+    relay.from_below.pop_front();
+    what();
+  }
+}
+
+void AboveRun::Ask(uint32_t index, const AskAbove& ask) {
+  Queue(index, [this, index, term = ask.term] { JoinAbove(index, term); });
+}
+
+void AboveRun::TakeSum(uint32_t index, uint32_t shard, std::shared_ptr<const BundleSum> sum) {
+  Queue(index, [this, index, shard, sum = std::move(sum)] { HandUp(index, shard, *sum); });
+}
+
+void AboveRun::Finish(uint32_t index, const LeaveAbove& leave) {
+  Queue(index, [this, index, term = leave.term] {
+    Relay& relay = relays_[index];
+    if (term != relay.term || relay.lost || !Talks(ranks_[index])) return;
+    CheckUplink(index);
+    relay.busy = true;
+    ranks_[index].state = SimRank::State::kLeaving;
+    Leave(index);
+  });
+}
+
+// What was before is over on this side.
+void AboveRun::JoinAbove(uint32_t index, uint32_t term) {
+  SimRank& rank = ranks_[index];
+  Relay& relay = relays_[index];
+  relay.step.reset();
+  relay.published.clear();
+  relay.term = term;
+  relay.lost = false;
+  if (disk_.record.has_value() && disk_.record->finished) {
+    rank.state = SimRank::State::kDone;
+    return racks_[index]->EndWithTheJob();
+  }
+  const bool had_session = Talks(rank);
+  if (had_session && HasBug(SurvivalBug::kRelayKeepsItsSession)) {
+    relay.step.emplace(table_, layout_, rank.restored + 1, rank.restored > 0);
+    return racks_[index]->BeginTerm(term, rank.restored, rank.restored > 0);
+  }
+  for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
+  rank.links.clear();
+  rank.state = SimRank::State::kOut;
+  ++rank.session;
+  if (had_session) NoteWhoIsAlive();
+  relay.busy = relay.joining = true;
+  BeginSession(index);
+}
+
+absl::Status AboveRun::MayRestore(uint32_t index, uint64_t step) {
+  if (racks_[index]->HasCheckpoint(step) || HasBug(SurvivalBug::kRackNotAsked))
+    return absl::OkStatus();
+  excuse_ = "a rack has no such checkpoint";
+  refused_.insert(step);
+  return absl::DataLossError(absl::StrCat("the rack of relay ", index, " has none"));
+}
+
+void AboveRun::BeginWork(uint32_t index, const JoinGrant& grant) {
+  Relay& relay = relays_[index];
+  relay.step.emplace(table_, layout_, grant.first_step, grant.parameters_agree);
+  relay.begun = relay.busy = relay.joining = false;
+  racks_[index]->BeginTerm(relay.term, grant.restore_step, grant.parameters_agree);
+  DoQueued(index);
+}
+
+void AboveRun::HandUp(uint32_t index, uint32_t shard, const BundleSum& sum) {
+  Relay& relay = relays_[index];
+  if (sum.term != relay.term || !relay.step.has_value()) return;
+  if (relay.lost) return LoseSession(index);
+  for (auto& of_shard : relay.published) {
+    for (Publication& publication : of_shard) publication.step = relay.step->step();
+  }
+  racks_[index]->Publish(relay.term, relay.published);
+  relay.published.clear();
+  RelayStep& step = *relay.step;
+  if (sum.step != step.step()) {
+    return Violate(absl::StrCat("rack ", index, " hands on step ", sum.step,
+                                ", but its relay is at ", step.step()));
+  }
+  Pipeline& pipeline = *ranks_[index].pipeline;
+  const std::vector<uint32_t> ready = step.Take(shard, sum);
+  if (step.step() == 0) {
+    if (step.complete()) AgreeOnParameters(index);
+    return;
+  }
+  if (!std::exchange(relay.begun, true)) pipeline.StartStep();
+  relay.busy = step.complete();
+  PlantInStep(&relay, ready);
+  Check(pipeline.SetWeight(shard, sum.bundle, PlantedWeight(sum.n)).ok(), "it is a bundle");
+  for (const uint32_t tensor : ready) {
+    if (!pipeline.TensorReady(tensor, absl::Span<const float>(step.values(tensor))).ok()) return;
+  }
+  EncodeNext(index);
+}
+
+uint32_t AboveRun::PlantedWeight(uint32_t n) const {
+  if (HasBug(SurvivalBug::kWeightForgotten)) return std::min(n, 1u);
+  return HasBug(SurvivalBug::kNothingCountsAsOne) ? std::max(n, 1u) : n;
+}
+
+void AboveRun::PlantInStep(Relay* relay, const std::vector<uint32_t>& ready) const {
+  for (const uint32_t tensor : ready) {
+    if (!HasBug(SurvivalBug::kSumDivided)) return;
+    const uint32_t n = relay->step->Weight(0, 0);
+    for (float& x : relay->step->values(tensor)) x /= static_cast<float>(std::max(n, 1u));
+  }
+}
+
+void AboveRun::AgreeOnParameters(uint32_t index) {
+  Relay& relay = relays_[index];
+  SimRank& rank = ranks_[index];
+  relay.busy = true;
+  rank.pipeline->StartStep();
+  if (index != 0) {
+    Pipeline::Effects effects;
+    Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
+    return CarryOut(index, effects);
+  }
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    const absl::Span<const float> values = relay.step->values(tensor);
+    if (!rank.pipeline->TensorReady(tensor, values).ok()) return;
+  }
+  EncodeNext(index);
+}
+
+void AboveRun::FinishStep(uint32_t index) {
+  Relay& relay = relays_[index];
+  SimRank& rank = ranks_[index];
+  if (!Talks(rank) || !relay.step.has_value()) return;
+  const Pipeline& pipeline = *rank.pipeline;
+  rank.step = pipeline.step();
+  for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
+    Check(pipeline.DecodeMean(tensor, relay.step->values(tensor)).ok(), "a done step decodes");
+  }
+  if (pipeline.Result().checkpoint_due) SaveCheckpoint(index, "");
+  std::vector<std::vector<Publication>> publications;
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    publications.push_back(relay.step->Publications(
+        shard, [&](uint32_t bundle) { return pipeline.Record(shard, bundle).n; },
+        rank.step == 0 ? 0 : pipeline.named_checkpoint()));
+  }
+  relay.step->Next();
+  relay.begun = relay.busy = false;
+  racks_[index]->Publish(relay.term, publications);
+  if (HasBug(SurvivalBug::kResultPublishedTwice)) relay.published = std::move(publications);
+  DoQueued(index);
+}
+
+// In Join it tries again. Else the thread sees it at once if it waits for the job above, or when
+// something comes from below, or when it looks.
+void AboveRun::SessionEnded(uint32_t index) {
+  Relay& relay = relays_[index];
+  if (relay.joining) return SurvivalRun::SessionEnded(index);
+  relay.lost = true;
+  if (relay.busy) return LoseSession(index);
+  InSession(index, static_cast<Micros>(random_.Below(kHeartbeat)), [this, index] {
+    if (relays_[index].lost) LoseSession(index);
+  });
+}
+
+void AboveRun::LoseSession(uint32_t index) {
+  Relay& relay = relays_[index];
+  relay.step.reset();
+  relay.lost = relay.busy = false;
+  if (!HasBug(SurvivalBug::kLossAboveNotTold)) racks_[index]->AboveLost(relay.term);
+  DoQueued(index);
+}
+
+void AboveRun::StateHeard(uint32_t index) {
+  if (ranks_[index].pipeline->durable_step() > 0) {
+    racks_[index]->Release(ranks_[index].pipeline->durable_step());
+  }
+}
+
+void AboveRun::Done(uint32_t index) {
+  Relay& relay = relays_[index];
+  const bool joining = std::exchange(relay.joining, false);
+  relay.busy = false;
+  if (joining) return racks_[index]->EndWithTheJob();
+  racks_[index]->FinishAbove(relay.term);
+  DoQueued(index);
+}
+
+void AboveRun::KillAndRestartRelay(uint32_t index) {
+  const ProcessId process = WorkerProcess(index);
+  Kill(process);
+  Relay& relay = relays_[index];
+  relay.step.reset();
+  relay.begun = relay.joining = relay.busy = relay.lost = false;
+  relay.from_below.clear();
+  racks_[index]->KillServers();
+  At(2'000 + static_cast<Micros>(random_.Below(40'000)), kNobody, [this, index, process] {
+    Start(process);
+    racks_[index]->StartServers();
+  });
+}
+
+std::string AboveRun::WhereRelaysAre() const {
+  std::string where;
+  for (uint32_t index = 0; index < options_.ranks; ++index) {
+    const Relay& relay = relays_[index];
+    absl::StrAppend(&where, ", relay ", index, " for term ", relay.term,
+                    relay.joining ? ", joins" : "", relay.busy ? ", waits" : "",
+                    relay.lost ? ", has lost its session" : "",
+                    relay.step.has_value() ? absl::StrCat(", step ", relay.step->step()) : "", ", ",
+                    relay.from_below.size(), " to do");
+  }
+  return where;
+}
+
+void AboveRun::KillAndRestartShards() {
+  for (const auto& [process, server] : servers_) Kill(process);
+  for (const ProcessId process : serving_) KillAndRestart(process);
+}
+
+void AboveRun::PauseRelay(uint32_t index, Micros until) {
+  processes_[WorkerProcess(index)].stands_still_until = until;
+  racks_[index]->PauseRelay(until);
+}
+
+void AboveRun::PauseShard(Micros until) {
+  processes_[serving_[Some(options_.shards)]].stands_still_until = until;
+}
+
+void AboveRun::LoseRelaysDisk(uint32_t index) {
+  for (const auto& [step, manifest] : disk_.manifests) {
+    const std::string name = WorkerPartName(index, manifest.term);
+    disk_.parts[step].erase(name);
+    damaged_.insert({step, name});
+  }
+  racks_[index]->LoseServersDisk();
+  KillAndRestartRelay(index);
+}
+
+}  // namespace sluice

@@ -1,0 +1,128 @@
+// Jobs with relays, by seeds. To run one again: SLUICE_SIM_SEED=<seed>; for more:
+// SLUICE_SIM_SEEDS=<count>.
+#include "tests/sim/relay_sim.h"
+
+#include <gtest/gtest.h>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tests/sim/bug_case.h"
+#include "tests/sim/seeds.h"
+
+namespace sluice {
+namespace {
+
+#ifdef SLUICE_SANITIZED
+constexpr uint64_t kSeeds = 30;
+#else
+constexpr uint64_t kSeeds = 400;
+#endif
+
+std::string Failure(const RelaySimOptions& options, const RelaySimReport& report) {
+  return absl::StrCat("SLUICE_SIM_SEED=", options.above.data_seed, " (", Describe(options), ")\n  ",
+                      absl::StrJoin(report.all.violations, "\n  "));
+}
+
+TEST(RelaySimTest, EveryStepGoesAsInTheReferenceForEverySeed) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  RelaySimReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const RelaySimOptions options = RandomRelayOptions(seed);
+    const RelaySimReport report = RunRelays(options);
+    ASSERT_TRUE(report.all.violations.empty()) << Failure(options, report);
+    for (size_t i = 0; i < kRelayFaults; ++i) total.faults[i] += report.faults[i];
+    total.all.delivered += report.all.delivered;
+    total.all.checkpoints += report.all.checkpoints;
+    total.all.repeats += report.all.repeats;
+    total.all.shards_replayed += report.all.shards_replayed;
+    total.rollbacks_above += report.rollbacks_above;
+    total.rollbacks_in_racks += report.rollbacks_in_racks;
+    total.relays_back += report.relays_back;
+  }
+  const auto record = [](const std::string& name, uint64_t count) {
+    RecordProperty(name, static_cast<int>(count));
+    GTEST_LOG_(INFO) << name << " " << count;
+  };
+  for (size_t i = 0; i < kRelayFaults; ++i) {
+    record(ToString(static_cast<RelayFault>(i)), total.faults[i]);
+  }
+  record("delivered per seed", total.all.delivered / seeds);
+  record("checkpoints", total.all.checkpoints);
+  record("repeats", total.all.repeats);
+  record("shards replayed", total.all.shards_replayed);
+  record("rollbacks above", total.rollbacks_above);
+  record("rollbacks in racks", total.rollbacks_in_racks);
+  record("relays brought back", total.relays_back);
+  if (seeds < 100) return;
+  // The faults were really there.
+  for (size_t i = 0; i < kRelayFaults; ++i) {
+    EXPECT_GT(33 * total.faults[i], seeds) << ToString(static_cast<RelayFault>(i));
+  }
+  EXPECT_GT(total.all.checkpoints, seeds);
+  EXPECT_GT(total.rollbacks_in_racks, seeds / 2);
+  EXPECT_GT(5 * total.rollbacks_above, seeds);
+  EXPECT_GT(10 * total.relays_back, seeds);
+}
+
+TEST(RelaySimTest, OneSeedGivesOneRun) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 10; ++seed) {
+    const RelaySimOptions options = RandomRelayOptions(seed);
+    const RelaySimReport first = RunRelays(options);
+    const RelaySimReport second = RunRelays(options);
+    ASSERT_EQ(first.all.trace_hash, second.all.trace_hash) << Describe(options);
+    ASSERT_EQ(first.all.parameters_hash, second.all.parameters_hash) << Describe(options);
+  }
+}
+
+TEST(RelaySimTest, OtherDelaysAndFaultsGiveTheSameParameters) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 10; ++seed) {
+    RelaySimOptions options = RandomRelayOptions(seed);
+    const RelaySimReport first = RunRelays(options);
+    ++options.above.fault_seed;
+    options.faults.clear();
+    const RelaySimReport second = RunRelays(options);
+    EXPECT_NE(first.all.trace_hash, second.all.trace_hash);
+    EXPECT_EQ(first.all.parameters_hash, second.all.parameters_hash);
+  }
+}
+
+// As planted_bugs_test.cc has it for jobs without relays.
+class RelayBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(RelayBugTest, IsFound) {
+  constexpr uint64_t kSeedsToFind = 200;
+  const BugCase& bug = GetParam();
+  std::string seen;
+  for (uint64_t seed = 1; seed <= kSeedsToFind; ++seed) {
+    RelaySimOptions options = RandomRelayOptions(seed);
+    options.above.bug = bug.bug;
+    for (const std::string& violation : RunRelays(options).all.violations) {
+      if (absl::StrContains(violation, bug.symptom)) {
+        RecordProperty("seeds", static_cast<int>(seed));
+        GTEST_LOG_(INFO) << "found by seed " << seed << ": " << violation;
+        return;
+      }
+      seen = violation;
+    }
+  }
+  FAIL() << "not found within " << kSeedsToFind << " seeds; seen: " << seen;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, RelayBugTest,
+    testing::Values(
+        BugCase{SurvivalBug::kWeightForgotten, "WeightForgotten", "other bytes"},
+        BugCase{SurvivalBug::kNothingCountsAsOne, "NothingCountsAsOne", "other bytes"},
+        BugCase{SurvivalBug::kSumDivided, "SumDivided", "other bytes"},
+        BugCase{SurvivalBug::kRelayResidualForgotten, "RelayResidualForgotten", "other bytes"},
+        BugCase{SurvivalBug::kRelayKeepsItsSession, "RelayKeepsItsSession", "other bytes"},
+        BugCase{SurvivalBug::kResultPublishedTwice, "ResultPublishedTwice", "another result"},
+        BugCase{SurvivalBug::kLossAboveNotTold, "LossAboveNotTold", "did not come back"},
+        BugCase{SurvivalBug::kRackBeginsWithItsNewest, "RackBeginsWithItsNewest",
+                "its relay is at"},
+        BugCase{SurvivalBug::kRackNotAsked, "RackNotAsked", "does not end"}),
+    NameOf);
+
+}  // namespace
+}  // namespace sluice

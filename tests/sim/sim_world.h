@@ -1,0 +1,71 @@
+// SimWorld: time, chance, and what is due, of all simulated jobs that run together: one, or those
+// of a job with relays.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
+
+#include "base/random.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+
+using Micros = int64_t;
+
+struct SimProcess {
+  bool up = false;
+  uint64_t life = 0;  // Rises at each start and each end.
+  Micros stands_still_until = 0;
+  Micros cut_off_until = 0;
+};
+
+struct SimEvent {
+  Micros at = 0;
+  uint64_t sequence = 0;
+  const SimProcess* process = nullptr;  // Null: nobody's.
+  uint64_t life = 0;
+  std::function<void()> what;
+  bool operator<(const SimEvent& other) const {
+    return std::pair(at, sequence) > std::pair(other.at, other.sequence);
+  }
+};
+
+struct SimWorld {
+  explicit SimWorld(uint64_t fault_seed) : random(fault_seed, 21) {}
+
+  void At(Micros delay, const SimProcess* process, std::function<void()> what) {
+    events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
+                 std::move(what)});
+  }
+  // Does what is due next; of a process that has another life by then, nothing.
+  void DoNext() {
+    SimEvent event = events.top();
+    events.pop();
+    now = event.at;
+    ++handled;
+    if (event.process != nullptr) {
+      if (event.process->life != event.life) return;
+      if (event.process->stands_still_until > now) {
+        event.at = event.process->stands_still_until;
+        events.push(std::move(event));
+        return;
+      }
+    }
+    event.what();
+  }
+
+  CounterRandom random;
+  Micros now = 0;
+  uint64_t sequence = 0;
+  uint64_t handled = 0;
+  std::priority_queue<SimEvent> events;
+  Micros disk_full_until = 0;
+  Micros faults_until = 0;
+  SurvivalReport report;
+};
+
+}  // namespace sluice
