@@ -43,7 +43,7 @@ def measure(options, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--before", type=pathlib.Path, required=True)
     parser.add_argument("--bin", type=pathlib.Path, default=survival.HERE.parent / "build/release/bin")
     parser.add_argument("--parameters", type=int, default=1_000_000)

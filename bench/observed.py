@@ -90,7 +90,7 @@ def measure(options, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__, add_help=False)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=survival.HERE.parent / "build/release/bin")
     parser.add_argument("--parameters", type=int, default=1_000_000)
     parser.add_argument("--quality-every", type=int, default=100)

@@ -97,7 +97,7 @@ def turn(options, folder, mode):
 
 
 def main():
-    parser = argparse.ArgumentParser(usage=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build/release/bin")
     parser.add_argument("--modes", default="quorum,async")
     parser.add_argument("--compute", type=float, default=20)
