@@ -87,9 +87,10 @@ TEST(MetricsText, TellsLinksThatAreKnownAndHowLongRequestsWait) {
   const std::string text = MetricsText(view);
   const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
   const std::string rank = labels + ",rank=\"1\"";
-  EXPECT_THAT(text,
-              HasSubstr("sluice_link_rate_bytes_per_second" + rank + ",direction=\"up\"} 1e"));
-  EXPECT_THAT(text, HasSubstr("sluice_link_rate_bytes_per_second" + rank + ",direction=\"down\"}"));
+  EXPECT_THAT(
+      text, HasSubstr("sluice_link_rate_bytes_per_second" + rank + ",direction=\"up\"} 1000000\n"));
+  EXPECT_THAT(text, HasSubstr("sluice_link_rate_bytes_per_second" + rank +
+                              ",direction=\"down\"} 2000000\n"));
   EXPECT_THAT(text, HasSubstr("sluice_link_latency_seconds" + rank + ",direction=\"up\"} 0.01"));
   EXPECT_THAT(text, HasSubstr("sluice_link_latency_seconds" + rank + ",direction=\"down\"} 0\n"));
   EXPECT_THAT(text, Not(HasSubstr("sluice_link_latency_seconds" + labels + ",rank=\"0\"")));

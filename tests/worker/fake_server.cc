@@ -127,8 +127,13 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
     int messages = 0;
     v1::ExchangeRequest request;
     while (stream->Read(&request)) {
-      ++messages;
       v1::ExchangeReply reply;
+      if (request.probe()) {
+        reply.set_probe_held_ns(0);
+        stream->Write(reply);
+        continue;
+      }
+      ++messages;
       {
         MutexLock lock(&owner_->mutex_);
         Script& script = owner_->script_;

@@ -53,7 +53,6 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     const StageSpan sending(owner_->stages_, Stage::kSend);
     if (next.exchange == nullptr) {
       request_ = ProbeBytes(next.ready);
-      owner_->bytes_up_ += request_.Length() + kMessagePrefix;
       StartWrite(&request_);
       return;
     }
@@ -130,10 +129,8 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
       return false;
     }
     owner_->NoteReply(bytes, came, reply_);
-    if (reply_.step() > 0 || reply_.has_probe_held_ns()) {
-      owner_->bytes_down_ += bytes + kMessagePrefix;
-    }
     if (reply_.has_probe_held_ns()) return true;
+    if (reply_.step() > 0) owner_->bytes_down_ += bytes + kMessagePrefix;
     const TraceTags tags{.step = reply_.step(), .bundle = reply_.bundle()};
     owner_->events_->OnReply(owner_->shard_, &reply_);
     if (trace != nullptr) trace->Span("receive", begin, trace->Now(), tags);
