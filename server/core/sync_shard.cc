@@ -231,11 +231,11 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   } else if (open->n() > 0) {
     CloseWithMean(bundle, open.get(), answer.get(), out);
   }
-  Conclude(bundle, *open, std::move(answer), out);
+  Conclude(bundle, *open, answer, out);
 }
 
 void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
-                         std::shared_ptr<ExchangeAnswer> answer, Effects* out) {
+                         const std::shared_ptr<ExchangeAnswer>& answer, Effects* out) {
   answer->outcome = Outcome::kResult;
   answer->step = open_step_;
   answer->bundle = bundle;

@@ -126,8 +126,8 @@ class SyncShard final : public Shard {
   void Close(uint32_t bundle, Effects* out);
   std::unique_ptr<OpenBundle> TakeOpen(uint32_t bundle);
   // The rest of a close, once the results are there.
-  void Conclude(uint32_t bundle, const OpenBundle& open, std::shared_ptr<ExchangeAnswer> answer,
-                Effects* out);
+  void Conclude(uint32_t bundle, const OpenBundle& open,
+                const std::shared_ptr<ExchangeAnswer>& answer, Effects* out);
   // sync_shard_relay.cc.
   void HandOn(uint32_t bundle, Effects* out);
   // Each fills in the results of a bundle that closes, and what it changes in the record.
