@@ -1,5 +1,5 @@
 // Rounding of finite floats to the shorter formats that frames carry. Branch-free, so that loops
-// over them vectorise.
+// over them vectorise; constexpr, so that CUDA kernels can use them too.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@ namespace sluice {
 inline constexpr uint32_t kSignBit = 0x80000000;
 inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
-inline uint32_t MagnitudeBits(float x) { return std::bit_cast<uint32_t>(x) & ~kSignBit; }
-inline bool IsFinite(float x) { return MagnitudeBits(x) < kInfinityBits; }
+constexpr uint32_t MagnitudeBits(float x) { return std::bit_cast<uint32_t>(x) & ~kSignBit; }
+constexpr bool IsFinite(float x) { return MagnitudeBits(x) < kInfinityBits; }
 
 // IEEE binary16, to nearest even; beyond 65504 it saturates.
-inline uint16_t ToHalf(float x) {
+constexpr uint16_t ToHalf(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = bits & ~kSignBit;
   const uint32_t normal = (magnitude - 0x38000000 + 0xFFF + ((magnitude >> 13) & 1)) >> 13;
@@ -28,7 +28,7 @@ inline uint16_t ToHalf(float x) {
 
 // Of a finite half. Chosen by mask, and subnormals read without subnormal floats: both keep loops
 // fast.
-inline float FromHalf(uint16_t half) {
+constexpr float FromHalf(uint16_t half) {
   const uint32_t magnitude = uint32_t{half} & 0x7FFF;
   const uint32_t normal = (magnitude << 13) + 0x38000000;
   const auto subnormal =
@@ -39,24 +39,24 @@ inline float FromHalf(uint16_t half) {
 }
 
 // The upper half of a float, to nearest even; saturates at the largest finite one.
-inline uint16_t ToBfloat(float x) {
+constexpr uint16_t ToBfloat(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = bits & ~kSignBit;
   const uint32_t rounded = (magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16;
   return static_cast<uint16_t>(std::min(rounded, uint32_t{0x7F7F}) | ((bits & kSignBit) >> 16));
 }
 
-inline float FromBfloat(uint16_t bfloat) { return std::bit_cast<float>(uint32_t{bfloat} << 16); }
+constexpr float FromBfloat(uint16_t bfloat) { return std::bit_cast<float>(uint32_t{bfloat} << 16); }
 
 // 16 significant bits: a float whose lowest byte is 0, which takes 3 bytes in a frame. `x` >= 0;
 // saturates.
 inline constexpr uint32_t kLargestShortBits = 0x7F7FFF00;
-inline float ToShortFloat(float x) {
+constexpr float ToShortFloat(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   const uint32_t rounded = (bits + 0x7F + ((bits >> 8) & 1)) & ~uint32_t{0xFF};
   return std::bit_cast<float>(std::min(rounded, kLargestShortBits));
 }
-inline float ToShortFloatUp(float x) {
+constexpr float ToShortFloatUp(float x) {
   const uint32_t rounded = (std::bit_cast<uint32_t>(x) + 0xFF) & ~uint32_t{0xFF};
   return std::bit_cast<float>(std::min(rounded, kLargestShortBits));
 }

@@ -74,6 +74,13 @@ void MagnitudeHistogram::Merge(const MagnitudeHistogram& other) {
   total_ += other.total_;
 }
 
+void MagnitudeHistogram::AddCounts(absl::Span<const uint32_t> counts) {
+  for (size_t bin = 0; bin < counts_.size(); ++bin) {
+    counts_[bin] += counts[bin];
+    total_ += counts[bin];
+  }
+}
+
 float MagnitudeHistogram::ThresholdFor(double density) const {
   double wanted = density * static_cast<double>(total_);
   for (int bin = kBins - 1; bin > 0; --bin) {

@@ -29,6 +29,8 @@ class MagnitudeHistogram {
   void Add(absl::Span<const float> gradient, absl::Span<const float> residual = {},
            size_t stride = 0);
   void Merge(const MagnitudeHistogram& other);
+  // What was counted elsewhere, on a GPU: kBins counts, with their weights.
+  void AddCounts(absl::Span<const uint32_t> counts);
 
   uint64_t total() const { return total_; }
   // The threshold that about `density` of all counted values reach, log-linear inside the boundary

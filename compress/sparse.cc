@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -48,6 +49,17 @@ size_t Select(const EncodeInput& input, float tau) {
   return kept;
 }
 
+// All that stands before the values.
+void AppendOpening(ValueFormat format, const PositionPlan& plan, const ValueLevels& levels,
+                   absl::Span<const uint32_t> gaps, std::vector<std::byte>* out) {
+  ByteWriter writer(out);
+  writer.Write(static_cast<uint8_t>(format));
+  writer.Write(plan.coding);
+  writer.Write(static_cast<uint32_t>(gaps.size()));
+  AppendLevels(format, levels, out);
+  AppendFirstPlanes(plan, gaps, out);
+}
+
 // Writes the payload for the first `kept` of the scratch, and what each value's code loses into the
 // residual.
 void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode index, float floor,
@@ -60,12 +72,7 @@ void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode 
   const uint64_t sum = kept == 0 ? 0 : scratch.positions[kept - 1] + uint64_t{1} - kept;
   const PositionPlan plan = PlanPositions(index, gaps, sum);
   const ValueLevels levels = ChooseLevels(format, values, floor);
-  ByteWriter writer(out);
-  writer.Write(static_cast<uint8_t>(format));
-  writer.Write(plan.coding);
-  writer.Write(static_cast<uint32_t>(kept));
-  AppendLevels(format, levels, out);
-  AppendFirstPlanes(plan, gaps, out);
+  AppendOpening(format, plan, levels, gaps, out);
   AppendValues(format, levels, values, out);
   AppendLastPlane(plan, gaps, out);
   if (input.residual.empty()) return;
@@ -321,6 +328,16 @@ std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec) {
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
   Check(spec.level > 0, "a threshold is above 0");
   return std::make_unique<ThresholdCodec>(spec);
+}
+
+void AppendSparsePayload(ValueFormat format, IndexMode index, const ValueLevels& levels,
+                         absl::Span<const uint32_t> gaps, absl::Span<const std::byte> codes,
+                         std::vector<std::byte>* out) {
+  const uint64_t sum = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
+  const PositionPlan plan = PlanPositions(index, gaps, sum);
+  AppendOpening(format, plan, levels, gaps, out);
+  out->insert(out->end(), codes.begin(), codes.end());
+  AppendLastPlane(plan, gaps, out);
 }
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -149,6 +150,25 @@ uint64_t SignsAt(absl::Span<const std::byte> signs, size_t byte) {
   return word;
 }
 
+// `passed` is the sum of the gaps.
+void AppendPayload(IndexMode index, absl::Span<const uint32_t> gaps, uint64_t passed,
+                   absl::Span<const std::byte> signs, absl::Span<const uint32_t> steps,
+                   std::vector<std::byte>* out) {
+  const PositionPlan positions = PlanPositions(index, gaps, passed);
+  const RicePlan scales = ChooseRice(steps);
+  ByteWriter writer(out);
+  writer.Write(positions.coding);
+  writer.Write(static_cast<uint8_t>(scales.parameter));
+  writer.Write(static_cast<uint32_t>(gaps.size()));
+  writer.Write(static_cast<uint32_t>(steps.size()));
+  writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
+  AppendFirstPlanes(positions, gaps, out);
+  out->insert(out->end(), signs.begin(), signs.end());
+  AppendRemainders(steps, scales.parameter, out);
+  AppendUnary(steps, scales, out);
+  AppendLastPlane(positions, gaps, out);
+}
+
 class TernaryCodec final : public Codec {
  public:
   explicit TernaryCodec(const CodecSpec& spec)
@@ -169,22 +189,9 @@ class TernaryCodec final : public Codec {
     uint32_t* const gap_buffer = AtLeast(&input.scratch->numbers, size);
     uint8_t* const signs = AtLeast(&input.scratch->bytes, BytesFor(size));
     SplitEntries(selection.entries.data(), kept, gap_buffer, signs);
-    const absl::Span<const uint32_t> gaps(gap_buffer, kept);
-    const absl::Span<const uint32_t> steps = selection.scale_steps;
-    const PositionPlan positions = PlanPositions(index_, gaps, selection.passed());
-    const RicePlan scales = ChooseRice(steps);
-    ByteWriter writer(out);
-    writer.Write(positions.coding);
-    writer.Write(static_cast<uint8_t>(scales.parameter));
-    writer.Write(static_cast<uint32_t>(gaps.size()));
-    writer.Write(static_cast<uint32_t>(steps.size()));
-    writer.Write(static_cast<uint32_t>(BytesFor(scales.unary_bits)));
-    AppendFirstPlanes(positions, gaps, out);
     const auto* const sign_plane = reinterpret_cast<const std::byte*>(signs);
-    out->insert(out->end(), sign_plane, sign_plane + BytesFor(kept));
-    AppendRemainders(steps, scales.parameter, out);
-    AppendUnary(steps, scales, out);
-    AppendLastPlane(positions, gaps, out);
+    AppendPayload(index_, {gap_buffer, kept}, selection.passed(), {sign_plane, BytesFor(kept)},
+                  selection.scale_steps, out);
   }
 
  private:
@@ -197,6 +204,14 @@ class TernaryCodec final : public Codec {
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a threshold is above 0 and at most 1");
   return std::make_unique<TernaryCodec>(spec);
+}
+
+void AppendTernaryPayload(IndexMode index, absl::Span<const uint32_t> gaps,
+                          absl::Span<const std::byte> signs, absl::Span<uint32_t> scales,
+                          std::vector<std::byte>* out) {
+  const uint64_t passed = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
+  const size_t steps = FoldSteps(scales.data(), scales.size());
+  AppendPayload(index, gaps, passed, signs, scales.first(steps), out);
 }
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) {

@@ -3,7 +3,9 @@
 # and TensorBoard beside it, which one test reads our files with.
 # Idempotent: what is there already is left alone. On another distribution it names what is missing and stops.
 #
-# usage: scripts/setup.sh [--cuda]     --cuda also unpacks LibTorch's GPU libraries (preset `cuda`)
+# usage: scripts/setup.sh [--nvcc | --cuda]
+#   --nvcc also unpacks CUDA's compiler into .deps/cuda, which needs no GPU (-DSLUICE_CUDA=ON -DSLUICE_TORCH=OFF)
+#   --cuda does that, and unpacks LibTorch's GPU libraries (preset `cuda`)
 # LIBTORCH_ROOT=DIR: use the LibTorch unpacked there (2.11) instead of fetching one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,11 +21,12 @@ packages=(
 )
 torch_version=2.11.0
 stamp_text="torch $torch_version, cuda runtime 13.0.96, cupti 13.0.85"
-want_cuda=no
+want_cuda=no want_nvcc=no
 case "${1:-}" in
   "") ;;
-  --cuda) want_cuda=yes ;;
-  *) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  --nvcc) want_nvcc=yes ;;
+  --cuda) want_cuda=yes want_nvcc=yes ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -111,6 +114,30 @@ install_tensorboard() {
   fi
 }
 
+# CUDA_ROOT names a toolkit that is installed already.
+install_nvcc() {
+  local root=.deps/cuda wheels=scripts/nvcc-wheels.txt
+  if [ -n "${CUDA_ROOT:-}" ]; then
+    [ -x "$CUDA_ROOT/bin/nvcc" ] || {
+      say "CUDA_ROOT=$CUDA_ROOT holds no bin/nvcc. Unset it, or name a CUDA toolkit." >&2; exit 1; }
+    say "nvcc: yours, in $CUDA_ROOT"
+    return
+  fi
+  if cmp -s "$wheels" "$root/stamp"; then say "nvcc: there"; return; fi
+  if [ "$(uname -m)" != x86_64 ]; then
+    say "no nvcc wheel is pinned for $(uname -m): set CUDA_ROOT to a CUDA toolkit" >&2
+    exit 1
+  fi
+  say "fetching nvcc (100 MB)"
+  rm -rf "$root" .deps/nvcc-wheels
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --only-binary=:all: --require-hashes \
+    --target .deps/nvcc-wheels --requirement "$wheels"
+  mv .deps/nvcc-wheels/nvidia/cu13 "$root"
+  rm -rf .deps/nvcc-wheels
+  cp "$wheels" "$root/stamp"
+  say "nvcc: in $root"
+}
+
 if [ -r /etc/os-release ] && (. /etc/os-release && [ "$ID" = debian ] && [ "${VERSION_ID:-}" = 12 ]); then
   install_packages
 else
@@ -118,3 +145,4 @@ else
 fi
 install_libtorch
 install_tensorboard
+if [ "$want_nvcc" = yes ]; then install_nvcc; fi

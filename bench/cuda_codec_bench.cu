@@ -1,0 +1,84 @@
+// How fast each codec's kernels go over memory, against a copy from device to device in the same
+// run.
+//
+// usage: cuda_codec_bench [million elements]      default 100; exits 77 if there is no GPU
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/cuda/device.cuh"
+#include "tests/cuda/kernel_cases.h"
+
+namespace {
+
+using namespace sluice::gpu;
+
+constexpr int kRuns = 11;
+constexpr uint32_t kChunk = 256 * 1024;
+
+// The median of some runs, after one that is not counted, in seconds.
+template <class Fn>
+double Time(Fn fn) {
+  cudaEvent_t begin, end;
+  OrDie(cudaEventCreate(&begin), "event");
+  OrDie(cudaEventCreate(&end), "event");
+  fn();
+  std::vector<float> times(kRuns);
+  for (float& ms : times) {
+    OrDie(cudaEventRecord(begin), "event");
+    fn();
+    OrDie(cudaEventRecord(end), "event");
+    OrDie(cudaEventSynchronize(end), "kernels");
+    OrDie(cudaEventElapsedTime(&ms, begin, end), "event");
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
+  return double{times[kRuns / 2]} * 1e-3;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const long millions = argc > 1 ? std::strtol(argv[1], nullptr, 10) : 100;
+  if (millions < 1 || millions > 1000) {
+    std::fprintf(stderr, "usage: cuda_codec_bench [million elements, 1 to 1000]\n");
+    return 2;
+  }
+  if (!HasGpu()) return kNoGpu;
+  const auto chunk_count = static_cast<uint32_t>(millions * 1000000 / kChunk + 1);
+  const StepLayout layout(std::vector<uint32_t>(chunk_count, kChunk));
+  const std::vector<uint8_t> host = layout.Fill();
+  const DeviceCopy<uint8_t> memory(host);
+  const std::vector<Chunk> chunks = layout.Chunks(memory.data());
+  const std::vector<Tile> tiles = MakeTiles(chunks);
+  const DeviceCopy<Chunk> device_chunks(chunks);
+  const DeviceCopy<Tile> device_tiles(tiles);
+  Step<DeviceLauncher> step{layout,
+                            memory.data(),
+                            device_chunks.data(),
+                            device_tiles.data(),
+                            chunk_count,
+                            static_cast<uint32_t>(tiles.size()),
+                            {}};
+
+  const auto elements = static_cast<double>(layout.elements());
+  const size_t bytes = layout.elements() * sizeof(float);
+  const double copy_time = Time([&] {
+    OrDie(cudaMemcpyAsync(memory.data() + layout.packed_values, memory.data() + layout.values,
+                          bytes, cudaMemcpyDeviceToDevice),
+          "copy");
+  });
+  const double copy = 2 * static_cast<double>(bytes) / copy_time;
+  std::printf("copy: %.0f GB/s; %.1f million elements in %u chunks\n", copy * 1e-9, elements * 1e-6,
+              chunk_count);
+  std::printf("%-16s %9s %9s %9s\n", "codec", "ms", "GB/s", "of copy");
+  ForEachCase([&](const char* name, double bytes_per_element, auto run) {
+    // As a step finds it: what ran before has left other residuals.
+    OrDie(cudaMemcpy(memory.data(), host.data(), layout.positions, cudaMemcpyHostToDevice), "copy");
+    const double time = Time([&] { run(step); });
+    const double rate = elements * bytes_per_element / time;
+    std::printf("%-16s %9.3f %9.0f %9.2f\n", name, time * 1e3, rate * 1e-9, rate / copy);
+  });
+  return 0;
+}

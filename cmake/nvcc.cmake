@@ -1,0 +1,40 @@
+# CUDA programs, with SLUICE_CUDA: sluice_cuda_program(NAME SOURCE main.cu) makes ${build}/bin/NAME of one source and the
+# headers that it includes. nvcc is called as any tool is: CMake 3.25's own support for CUDA does not know that CUDA 13
+# speaks C++20. Reads CUDA_ROOT (cache or environment); default: what scripts/setup.sh --nvcc unpacks into .deps/.
+
+set(SLUICE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for, by compute capability: 80;90;100 are all that is tried")
+if(NOT CUDA_ROOT)
+  if(DEFINED ENV{CUDA_ROOT})
+    set(CUDA_ROOT $ENV{CUDA_ROOT})
+  else()
+    set(CUDA_ROOT ${PROJECT_SOURCE_DIR}/.deps/cuda)
+  endif()
+endif()
+find_program(SLUICE_NVCC nvcc PATHS ${CUDA_ROOT}/bin NO_DEFAULT_PATH)
+if(NOT SLUICE_NVCC)
+  message(FATAL_ERROR "no nvcc in ${CUDA_ROOT}/bin: run scripts/setup.sh --nvcc, or set CUDA_ROOT to a CUDA toolkit")
+endif()
+
+# Bytes must be the processor's: no fused multiplications and additions (scripts/test-gpu.sh has the same list).
+set(SLUICE_NVCC_FLAGS -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr)
+if(SLUICE_WERROR)
+  list(APPEND SLUICE_NVCC_FLAGS -Werror all-warnings -Xcompiler=-Wall,-Wextra,-Werror)
+endif()
+foreach(architecture ${SLUICE_CUDA_ARCHITECTURES})
+  list(APPEND SLUICE_NVCC_FLAGS -gencode=arch=compute_${architecture},code=sm_${architecture})
+endforeach()
+
+function(sluice_cuda_program name)
+  cmake_parse_arguments(ARG "" "SOURCE" "" ${ARGN})
+  set(program ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
+  file(MAKE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  add_custom_command(OUTPUT ${program}
+    COMMAND ${SLUICE_NVCC} ${SLUICE_NVCC_FLAGS} -I ${PROJECT_SOURCE_DIR} -L ${CUDA_ROOT}/lib -L ${CUDA_ROOT}/lib64
+      -MD -MF ${CMAKE_CURRENT_BINARY_DIR}/${name}.d -o ${program} ${source}
+    MAIN_DEPENDENCY ${source}
+    DEPFILE ${CMAKE_CURRENT_BINARY_DIR}/${name}.d
+    COMMENT "Building CUDA program ${name}"
+    VERBATIM)
+  add_custom_target(${name} ALL DEPENDS ${program})
+endfunction()

@@ -1,0 +1,96 @@
+// Codecs fp16 and bf16, as compress/half.h has them. Payload: 2 bytes an element, at an address
+// that 2 divides (8: fast).
+#pragma once
+
+#include "compress/cuda/block.h"
+#include "compress/cuda/chunk.h"
+
+namespace sluice::gpu {
+
+struct ToFp16 {
+  static constexpr uint16_t Encode(float x) { return ToHalf(x); }
+  static constexpr uint16_t EncodeAtRandom(float x, uint32_t draw) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & ~kSignBit;
+    uint32_t half = 0;
+    if (magnitude < 0x38800000) {
+      half = static_cast<uint32_t>(RoundAtRandom(std::bit_cast<float>(magnitude) * 0x1p24f, draw));
+    } else {
+      half = std::min((magnitude + (draw & 0x1FFF) - 0x38000000) >> 13, uint32_t{0x7BFF});
+    }
+    return static_cast<uint16_t>(half | (bits & kSignBit) >> 16);
+  }
+  static constexpr float Decode(uint16_t code) { return FromHalf(code); }
+};
+
+struct ToBf16 {
+  static constexpr uint16_t Encode(float x) { return ToBfloat(x); }
+  static constexpr uint16_t EncodeAtRandom(float x, uint32_t draw) {
+    const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & ~kSignBit;
+    const uint32_t code = std::min((magnitude + (draw & 0xFFFF)) >> 16, uint32_t{0x7F7F});
+    return static_cast<uint16_t>(code | (bits & kSignBit) >> 16);
+  }
+  static constexpr float Decode(uint16_t code) { return FromBfloat(code); }
+};
+
+template <class Format, class Gradient, bool kStochastic>
+struct EncodeCast {
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kRun = 4;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      const IndexedRandom random(chunk.own_key);
+      auto* const codes = reinterpret_cast<uint16_t*>(chunk.payload);
+      for (uint32_t i = thread * kRun; i < kTile; i += kThreads * kRun) {
+        const uint32_t at = tile.first + i;
+        if (at >= chunk.count) break;
+        auto acc = LoadAcc<Gradient, kRun, !kStochastic>(chunk, at);
+        Run<uint16_t, kRun> run;
+        for (int j = 0; j < kRun; ++j) {
+          run.at[j] = kStochastic ? Format::EncodeAtRandom(acc.at[j], random.At(at + j))
+                                  : Format::Encode(acc.at[j]);
+          acc.at[j] -= Format::Decode(run.at[j]);
+        }
+        StoreRun<kRun>(run, codes, at, chunk.count);
+        StoreResidual<kRun>(acc, chunk, at);
+      }
+    });
+  }
+};
+
+// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <class Format>
+struct AddCast {
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kRun = 4;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      const auto* const codes = reinterpret_cast<const uint16_t*>(chunk.payload);
+      for (uint32_t i = thread * kRun; i < kTile; i += kThreads * kRun) {
+        const uint32_t at = tile.first + i;
+        if (at >= chunk.count) break;
+        const auto run = LoadRun<kRun>(codes, at, chunk.count);
+        auto sum = LoadRun<kRun>(chunk.residual, at, chunk.count);
+        for (int j = 0; j < kRun; ++j) sum.at[j] += Format::Decode(run.at[j]);
+        StoreRun<kRun>(sum, chunk.residual, at, chunk.count);
+      }
+    });
+  }
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,123 @@
+// What kernels are told of the tensors' chunks that one launch encodes: all chunks of a launch lie
+// in one array, and so do the tiles that they are cut into, one for each block of threads. So a
+// step's tensors take a few launches, however many they are.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "compress/cuda/numbers.h"
+
+namespace sluice::gpu {
+
+// Elements that a block of threads encodes; a multiple of every codec's block.
+inline constexpr uint32_t kTile = 4096;
+inline constexpr int kTileThreads = 256;
+
+// A chunk's buffers, all on the device. Whoever launches owns them until the kernel has run.
+struct Chunk {
+  const void* gradient = nullptr;  // Of the type that the kernel's Gradient says.
+  float* residual = nullptr;       // Null: none is kept. Else it becomes acc - decoded.
+  uint32_t count = 0;              // Elements.
+  // Where its blocks of 256 begin in arrays of all chunks' blocks; a multiple of 4, so that the
+  // same number divided by 4 serves blocks of 1,024.
+  uint32_t first_block = 0;
+  uint32_t first_element = 0;  // Likewise its elements' slots.
+  uint64_t own_key = 0;
+  uint64_t shared_key = 0;
+  uint8_t* payload = nullptr;  // What the encoder writes, or is added up.
+};
+
+struct Tile {
+  uint32_t chunk;
+  uint32_t first;  // Element of the chunk.
+};
+
+// The tiles of chunks with so many elements.
+inline std::vector<Tile> MakeTiles(const std::vector<Chunk>& chunks) {
+  std::vector<Tile> tiles;
+  for (uint32_t i = 0; i < chunks.size(); ++i) {
+    for (uint32_t at = 0; at < chunks[i].count; at += kTile) tiles.push_back({i, at});
+  }
+  return tiles;
+}
+
+// Gradients of different types; none needs an fp32 copy in memory.
+struct Fp32 {
+  using Stored = float;
+  static constexpr float Widen(float x) { return x; }
+};
+struct Fp16 {
+  using Stored = uint16_t;
+  static constexpr float Widen(uint16_t x) { return WidenHalf(x); }
+};
+struct Bf16 {
+  using Stored = uint16_t;
+  static constexpr float Widen(uint16_t x) { return FromBfloat(x); }
+};
+
+// So many elements that one instruction moves.
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Run {
+  T at[kCount];
+};
+
+template <class T, int kCount>
+constexpr bool IsAligned(const T* at) {
+  return reinterpret_cast<uintptr_t>(at) % sizeof(Run<T, kCount>) == 0;
+}
+
+// kCount elements from `at` on, zeros from `end` on.
+template <int kCount, class T>
+constexpr Run<T, kCount> LoadRun(const T* values, uint32_t at, uint32_t end) {
+  if (at + kCount <= end && IsAligned<T, kCount>(values + at)) {
+    return *reinterpret_cast<const Run<T, kCount>*>(values + at);
+  }
+  Run<T, kCount> run{};
+  for (int i = 0; i < kCount; ++i) {
+    if (at + i < end) run.at[i] = values[at + i];
+  }
+  return run;
+}
+
+template <int kCount, class T>
+constexpr void StoreRun(const Run<T, kCount>& run, T* values, uint32_t at, uint32_t end) {
+  if (at + kCount <= end && IsAligned<T, kCount>(values + at)) {
+    *reinterpret_cast<Run<T, kCount>*>(values + at) = run;
+    return;
+  }
+  for (int i = 0; i < kCount; ++i) {
+    if (at + i < end) values[at + i] = run.at[i];
+  }
+}
+
+// acc of kCount elements from `at` on; zeros after the chunk's end. With kExact a gradient without
+// a residual is taken as it is; else a zero loses its sign, as where a residual of zeros is added.
+template <class Gradient, int kCount, bool kExact = false>
+constexpr Run<float, kCount> LoadAcc(const Chunk& chunk, uint32_t at) {
+  using Stored = typename Gradient::Stored;
+  const auto raw = LoadRun<kCount>(static_cast<const Stored*>(chunk.gradient), at, chunk.count);
+  Run<float, kCount> acc{};
+  if (chunk.residual != nullptr) acc = LoadRun<kCount>(chunk.residual, at, chunk.count);
+  for (int i = 0; i < kCount; ++i) {
+    const float gradient = Gradient::Widen(raw.at[i]);
+    acc.at[i] = kExact && chunk.residual == nullptr ? gradient : gradient + acc.at[i];
+  }
+  return acc;
+}
+
+template <int kCount>
+constexpr void StoreResidual(const Run<float, kCount>& left, const Chunk& chunk, uint32_t at) {
+  if (chunk.residual != nullptr) StoreRun<kCount>(left, chunk.residual, at, chunk.count);
+}
+
+template <class T>
+constexpr T LoadBytes(const uint8_t* at) {
+  T value = 0;
+  for (unsigned i = 0; i < sizeof(T); ++i) value |= static_cast<T>(T{at[i]} << (8 * i));
+  return value;
+}
+
+}  // namespace sluice::gpu

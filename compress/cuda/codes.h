@@ -1,0 +1,157 @@
+// Blocks of 256 codes of 2, 4 or 8 bits, as a warp holds them: each lane 8 elements, such that
+// their codes are whole bytes that lie together. A block of c codes takes h = ceil(c b / 8) bytes,
+// code i in byte i mod h, from bit b floor(i / h) on (docs/wire-format.md).
+#pragma once
+
+#include "compress/cuda/block.h"
+#include "compress/cuda/chunk.h"
+
+namespace sluice::gpu {
+
+inline constexpr uint32_t kCodeBlock = 256;
+inline constexpr int kTileRounds = static_cast<int>(kTile / kCodeBlock) / (kTileThreads / kWarp);
+
+constexpr uint32_t CodeBytes(uint32_t count, int bits) {
+  return (count * static_cast<uint32_t>(bits) + 7) / 8;
+}
+
+// The first element of the block that a thread's warp has in a round.
+constexpr uint32_t BlockOf(const Tile& tile, int round, int thread) {
+  return tile.first + (round * (kTileThreads / kWarp) + thread / kWarp) * kCodeBlock;
+}
+
+// A lane's elements of a block.
+template <int kBits>
+struct Lane {
+  static constexpr int kPlanes = kBits == 2 ? 4 : 2;
+  static constexpr int kRun = 8 / kPlanes;
+
+  Run<float, kRun> acc[kPlanes];
+  int8_t codes[kPlanes][kRun];
+
+  // Its element of a plane, counted from the block's first.
+  static constexpr uint32_t At(int lane, int plane) {
+    return plane * (kCodeBlock / kPlanes) + lane * kRun;
+  }
+
+  // Returns the bits of the largest magnitude.
+  template <class Gradient>
+  constexpr uint32_t Load(const Chunk& chunk, uint32_t block, int lane) {
+    uint32_t largest = 0;
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      acc[plane] = LoadAcc<Gradient, kRun>(chunk, block + At(lane, plane));
+      for (const float x : acc[plane].at) largest = std::max(largest, MagnitudeBits(x));
+    }
+    return largest;
+  }
+
+  // codes = round(acc / scale, index), acc -= code * scale. Returns the largest code. `round` gets
+  // what was clamped to ±most already, and the element's index in the chunk.
+  template <class RoundFn>
+  constexpr uint32_t Quantize(uint32_t block, int lane, float scale, float inverse, float most,
+                              RoundFn round) {
+    uint32_t largest = 0;
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      for (int i = 0; i < kRun; ++i) {
+        float& x = acc[plane].at[i];
+        const float exact = Clamp(x * inverse, -most, most);
+        const int code = static_cast<int>(round(exact, block + At(lane, plane) + i));
+        x -= static_cast<float>(code) * scale;
+        codes[plane][i] = static_cast<int8_t>(code);
+        largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+      }
+    }
+    return largest;
+  }
+
+  constexpr void NoCodes() {
+    for (auto& plane : codes) {
+      for (int8_t& code : plane) code = 0;
+    }
+  }
+
+  constexpr void StoreLeft(const Chunk& chunk, uint32_t block, int lane) const {
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      StoreResidual<kRun>(acc[plane], chunk, block + At(lane, plane));
+    }
+  }
+
+  // Of a whole block, whose bytes begin at `bytes`.
+  constexpr void StoreCodes(uint8_t* bytes, int lane) const {
+    constexpr int kMask = (1 << kBits) - 1;
+    constexpr int kApart = 8 / kBits;  // Codes of a byte.
+    for (int part = 0; part < kPlanes / kApart; ++part) {
+      Run<uint8_t, kRun> packed;
+      for (int i = 0; i < kRun; ++i) {
+        int byte = 0;
+        for (int j = 0; j < kApart; ++j)
+          byte |= (codes[part * kApart + j][i] & kMask) << (j * kBits);
+        packed.at[i] = static_cast<uint8_t>(byte);
+      }
+      const uint32_t at = At(lane, part * kApart);
+      StoreRun<kRun>(packed, bytes, at, at + kRun);
+    }
+  }
+  static_assert(8 / kBits <= kPlanes);
+
+  // Into room for kCodeBlock, in order: for a block that is not whole.
+  constexpr void SpreadCodes(int8_t* all, int lane) const {
+    for (int plane = 0; plane < kPlanes; ++plane) {
+      for (int i = 0; i < kRun; ++i) all[At(lane, plane) + i] = codes[plane][i];
+    }
+  }
+};
+
+// A lane's share of the bytes of a block of `count` codes that lie in `all`.
+template <int kBits>
+constexpr void PackBytes(const int8_t* all, uint32_t count, int lane, uint8_t* bytes) {
+  constexpr unsigned kMask = (1 << kBits) - 1;
+  const uint32_t size = CodeBytes(count, kBits);
+  for (uint32_t byte = lane; byte < size; byte += kWarp) {
+    unsigned packed = 0;
+    for (uint32_t i = byte, bit = 0; i < count; i += size, bit += kBits) {
+      packed |= (static_cast<unsigned>(all[i]) & kMask) << bit;
+    }
+    bytes[byte] = static_cast<uint8_t>(packed);
+  }
+}
+
+// Code i of a block of `count`.
+template <int kBits>
+constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
+  const uint32_t size = CodeBytes(count, kBits);
+  const int code = bytes[i % size] >> (i / size * kBits) & ((1 << kBits) - 1);
+  constexpr int kSign = 1 << (kBits - 1);
+  return (code ^ kSign) - kSign;
+}
+
+// The codes of a round's blocks, in shared memory only where a block is not whole.
+struct CodeRoom {
+  int8_t codes[kTileThreads / kWarp][kCodeBlock];
+};
+
+// Writes the codes of a round's blocks; `codes` is where those of the chunk's first block are.
+template <int kBits, class Block, class Lanes>
+constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, const Tile& tile,
+                          int round, uint8_t* codes, Lanes& lanes) {
+  block.ForEach([&](int thread) {
+    const uint32_t at = BlockOf(tile, round, thread);
+    if (at >= chunk.count) return;
+    lanes[thread].StoreLeft(chunk, at, thread % kWarp);
+    if (at + kCodeBlock <= chunk.count) {
+      lanes[thread].StoreCodes(codes + CodeBytes(at, kBits), thread % kWarp);
+    } else {
+      lanes[thread].SpreadCodes(room.codes[thread / kWarp], thread % kWarp);
+    }
+  });
+  block.Sync();
+  block.ForEach([&](int thread) {
+    const uint32_t at = BlockOf(tile, round, thread);
+    if (at >= chunk.count || at + kCodeBlock <= chunk.count) return;
+    PackBytes<kBits>(room.codes[thread / kWarp], chunk.count - at, thread % kWarp,
+                     codes + CodeBytes(at, kBits));
+  });
+  block.Sync();  // The next round writes the room again.
+}
+
+}  // namespace sluice::gpu

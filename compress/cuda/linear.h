@@ -1,0 +1,122 @@
+// Codecs int8, int4 and int2, also rounded at random, as compress/linear.h has them. A warp has a
+// block of 256 elements; one pass over memory. Payload: a bf16 scale per block, at an address that
+// 2 divides, then the codes (fast where 4 divides theirs).
+#pragma once
+
+#include "compress/cuda/block.h"
+#include "compress/cuda/codes.h"
+
+namespace sluice::gpu {
+
+constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
+
+// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
+constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
+  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
+  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
+}
+
+template <int kBits>
+struct Linear {
+  static constexpr int kMost = (1 << (kBits - 1)) - 1;
+  // So that the largest code is finite.
+  static constexpr uint16_t kLargestScale = kBits == 8 ? 0x7C01 : kBits == 4 ? 0x7E12 : 0x7F7F;
+
+  static constexpr uint32_t PayloadSize(uint32_t count) {
+    return BlocksOf(count) * 2 + CodeBytes(count, kBits);
+  }
+};
+
+template <int kBits, class Gradient, bool kStochastic>
+struct EncodeLinear {
+  static constexpr int kThreads = kTileThreads;
+  using Shared = CodeRoom;
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    for (int round = 0; round < kTileRounds; ++round) Encode(block, shared, tile, chunk, round);
+  }
+
+ private:
+  template <class Block>
+  constexpr void Encode(Block& block, Shared& shared, const Tile& tile, const Chunk& chunk,
+                        int round) const {
+    typename Block::template Each<Lane<kBits>> lanes;
+    typename Block::template Each<uint32_t> largest, code;
+    block.ForEach([&](int thread) {
+      largest[thread] = lanes[thread].template Load<Gradient>(chunk, BlockOf(tile, round, thread),
+                                                              thread % kWarp);
+    });
+    block.MaxOfWarp(largest);
+    block.ForEach([&](int thread) {
+      const uint16_t scale = ScaleOf(largest[thread]);
+      code[thread] =
+          Quantize(chunk, BlockOf(tile, round, thread), thread % kWarp, scale, &lanes[thread]);
+    });
+    // Rounding at random may leave nothing of a block.
+    block.MaxOfWarp(code);
+    block.ForEach([&](int thread) {
+      const uint32_t at = BlockOf(tile, round, thread);
+      if (thread % kWarp != 0 || at >= chunk.count) return;
+      reinterpret_cast<uint16_t*>(chunk.payload)[at / kCodeBlock] =
+          code[thread] == 0 ? uint16_t{0} : ScaleOf(largest[thread]);
+    });
+    StoreRound<kBits>(block, shared, chunk, tile, round, chunk.payload + 2 * BlocksOf(chunk.count),
+                      lanes);
+  }
+
+  static constexpr uint16_t ScaleOf(uint32_t largest) {
+    return ScaleFor(std::bit_cast<float>(largest) / static_cast<float>(Linear<kBits>::kMost),
+                    Linear<kBits>::kLargestScale);
+  }
+
+  static constexpr uint32_t Quantize(const Chunk& chunk, uint32_t at, int lane, uint16_t scale,
+                                     Lane<kBits>* elements) {
+    if (scale == 0) {
+      elements->NoCodes();
+      return 0;
+    }
+    const float step = FromBfloat(scale);
+    const IndexedRandom random(chunk.own_key);
+    return elements->Quantize(at, lane, step, 1 / step, static_cast<float>(Linear<kBits>::kMost),
+                              [&](float exact, uint32_t i) {
+                                return kStochastic ? RoundAtRandom(exact, random.At(i))
+                                                   : Round(exact);
+                              });
+  }
+};
+
+// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <int kBits>
+struct AddLinear {
+  static constexpr int kThreads = kTileThreads;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      for (uint32_t i = thread; i < kTile && tile.first + i < chunk.count; i += kThreads) {
+        const uint32_t at = tile.first + i, first = at / kCodeBlock * kCodeBlock;
+        const uint32_t size = std::min(kCodeBlock, chunk.count - first);
+        const uint16_t scale = reinterpret_cast<const uint16_t*>(chunk.payload)[at / kCodeBlock];
+        if (scale == 0) continue;
+        const uint8_t* const codes =
+            chunk.payload + 2 * BlocksOf(chunk.count) + CodeBytes(first, kBits);
+        const int code = CodeAt<kBits>(codes, size, at - first);
+        chunk.residual[at] += static_cast<float>(code) * FromBfloat(scale);
+      }
+    });
+  }
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# On a machine with an NVIDIA GPU: builds the GPU's kernels, compares what they write with what the processor writes, looks
+# for races and bad accesses, and measures. Needs a CUDA toolkit (13.0 is tried) and a C++ compiler, nothing else of Sluice's.
+#
+# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 3 GB on the GPU and as much here
+# CUDA_ROOT=DIR: the toolkit; default: .deps/cuda (scripts/setup.sh --nvcc), then that of PATH, then /usr/local/cuda.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "${1:-100}" in
+  *[!0-9]*|"") sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac
+say() { printf 'test-gpu: %s\n' "$*"; }
+
+nvcc=
+for candidate in "${CUDA_ROOT:-.deps/cuda}/bin/nvcc" "$(command -v nvcc || true)" /usr/local/cuda/bin/nvcc; do
+  if [ -x "$candidate" ]; then nvcc=$candidate; break; fi
+done
+if [ -z "$nvcc" ]; then
+  say "no nvcc: set CUDA_ROOT to a CUDA toolkit, or run scripts/setup.sh --nvcc" >&2
+  exit 1
+fi
+root=$(dirname "$(dirname "$nvcc")")
+if ! nvidia-smi -L >/dev/null 2>&1; then
+  say "no GPU here (nvidia-smi finds none), so nothing can be run; -DSLUICE_CUDA=ON builds without one" >&2
+  exit 1
+fi
+
+# As in cmake/nvcc.cmake.
+flags=(-std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -arch=native -lineinfo -I . -L "$root/lib" -L "$root/lib64")
+out=build/gpu
+mkdir -p "$out"
+say "building with $nvcc"
+"$nvcc" "${flags[@]}" -o "$out/kernel_check" tests/cuda/kernel_check.cu
+"$nvcc" "${flags[@]}" -o "$out/cuda_codec_bench" bench/cuda_codec_bench.cu
+
+say "kernels against the processor"
+"$out/kernel_check"
+
+sanitizer=$root/bin/compute-sanitizer
+if [ ! -x "$sanitizer" ]; then sanitizer=$(command -v compute-sanitizer || true); fi
+if [ -n "$sanitizer" ]; then
+  for tool in memcheck racecheck initcheck synccheck; do
+    say "compute-sanitizer $tool"
+    "$sanitizer" --tool "$tool" --error-exitcode 1 "$out/kernel_check"
+  done
+else
+  say "no compute-sanitizer in $root/bin: left out"
+fi
+
+say "speed"
+"$out/cuda_codec_bench" "${1:-100}"

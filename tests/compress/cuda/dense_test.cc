@@ -1,0 +1,189 @@
+// Kernels of codecs with a fixed number of bytes give the processor's bytes.
+#include "compress/cuda/cast.h"
+#include "compress/cuda/intsum.h"
+#include "compress/cuda/largest.h"
+#include "compress/cuda/linear.h"
+#include "compress/float_bits.h"
+#include "compress/format_table.h"
+#include "tests/compress/cuda/encoded.h"
+
+namespace sluice::gpu {
+namespace {
+
+constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kBackward};
+
+template <class Kernel>
+void ExpectSame(const std::string& spec) {
+  for (const bool with_residual : {true, false}) {
+    for (const ThreadOrder order : kOrders) {
+      Made made(spec, with_residual);
+      RunOnHost(Kernel{made.chunks(), made.tiles()}, made.tile_count(), order);
+      made.ExpectPayloads();
+      made.ExpectResiduals();
+    }
+  }
+}
+
+TEST(CudaKernels, Casts) {
+  ExpectSame<EncodeCast<ToFp16, Fp32, false>>("fp16");
+  ExpectSame<EncodeCast<ToBf16, Fp32, false>>("bf16");
+  ExpectSame<EncodeCast<ToFp16, Fp32, true>>("fp16:sr");
+  ExpectSame<EncodeCast<ToBf16, Fp32, true>>("bf16:sr");
+}
+
+TEST(CudaKernels, Linear) {
+  ExpectSame<EncodeLinear<8, Fp32, false>>("int8");
+  ExpectSame<EncodeLinear<4, Fp32, false>>("int4");
+  ExpectSame<EncodeLinear<2, Fp32, false>>("int2");
+  ExpectSame<EncodeLinear<8, Fp32, true>>("int8:sr");
+  ExpectSame<EncodeLinear<4, Fp32, true>>("int4:sr");
+  ExpectSame<EncodeLinear<2, Fp32, true>>("int2:sr");
+}
+
+template <int kBits>
+void ExpectSameIntSum(const std::string& spec) {
+  for (const ThreadOrder order : kOrders) {
+    Made made(spec, true);
+    std::vector<float> exponents(made.blocks());
+    std::vector<uint32_t> largest(made.chunk_count());
+    RunOnHost(Largest<Fp32>{made.chunks(), made.tiles(), largest.data()}, made.tile_count(), order);
+    RunOnHost(
+        EncodeIntSum<kBits, Fp32>{made.chunks(), made.tiles(), exponents.data(), largest.data()},
+        made.tile_count(), order);
+    made.ExpectPayloads();
+    made.ExpectResiduals();
+    // With exponents that were shared, of which some do not fit and some are none.
+    for (uint32_t i = 0; i < exponents.size(); ++i) exponents[i] = static_cast<float>(i * 37 % 260);
+    uint32_t compared = 0;
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      Chunk& chunk = made.mutable_chunks()[i];
+      std::vector<float> residual = made.made(i).residual;
+      std::vector<float> state(made.codec().StateSize(chunk.count, 0));
+      std::copy_n(exponents.begin() + chunk.first_block, state.size(), state.begin());
+      std::vector<std::byte> frame;
+      EncodeInput input;
+      input.gradient = made.made(i).gradient;
+      input.residual = absl::MakeSpan(residual);
+      input.state = absl::MakeSpan(state);
+      // What was clipped may add up to infinity.
+      if (!EncodeFrame(made.codec(), input, &frame).ok()) continue;
+      ++compared;
+      largest.assign(largest.size(), 0);
+      RunOnHost(Largest<Fp32>{made.chunks(), made.tiles(), largest.data()}, made.tile_count());
+      const std::vector<Chunk> one = {chunk};
+      const std::vector<Tile> tiles = MakeTiles(one);
+      RunOnHost(
+          EncodeIntSum<kBits, Fp32>{one.data(), tiles.data(), exponents.data(), largest.data() + i},
+          static_cast<uint32_t>(tiles.size()), order);
+      ASSERT_EQ(std::memcmp(chunk.payload, frame.data() + kFrameHeaderSize,
+                            frame.size() - kFrameHeaderSize),
+                0)
+          << i;
+      ASSERT_EQ(std::memcmp(chunk.residual, residual.data(), residual.size() * sizeof(float)), 0);
+    }
+    EXPECT_GT(compared, made.chunk_count() * 2 / 3);
+  }
+}
+
+TEST(CudaKernels, IntSum) {
+  ExpectSameIntSum<8>("intsum:8");
+  ExpectSameIntSum<4>("intsum:4");
+  ExpectSameIntSum<2>("intsum:2");
+}
+
+// What the kernel adds is what a receiver adds.
+template <class Kernel>
+void ExpectSameSum(const std::string& spec) {
+  Made made(spec, false);
+  std::vector<std::vector<float>> sums(made.chunk_count()), wanted(made.chunk_count());
+  for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+    Chunk& chunk = made.mutable_chunks()[i];
+    const MadeChunk& one = made.made(i);
+    sums[i] = wanted[i] = MadeUp(0, chunk.count, i);
+    std::memcpy(chunk.payload, one.expected.data(), one.expected.size());
+    chunk.residual = sums[i].data();
+    FindFormat(made.codec().format())->decode_add(one.expected, absl::MakeSpan(wanted[i]));
+  }
+  RunOnHost(Kernel{made.chunks(), made.tiles()}, made.tile_count());
+  for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+    ASSERT_EQ(std::memcmp(sums[i].data(), wanted[i].data(), 4 * sums[i].size()), 0) << i;
+  }
+}
+
+TEST(CudaKernels, DecodeAdd) {
+  ExpectSameSum<AddCast<ToFp16>>("fp16");
+  ExpectSameSum<AddCast<ToBf16>>("bf16");
+  ExpectSameSum<AddLinear<8>>("int8");
+  ExpectSameSum<AddLinear<4>>("int4");
+  ExpectSameSum<AddLinear<2>>("int2");
+}
+
+// Gradients of 16 bits are encoded as their fp32 values are.
+template <class Gradient>
+void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
+  const std::vector<float> values = MadeUp(6, 5000, 5);
+  std::vector<uint16_t> halves(values.size());
+  std::vector<float> wide(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    halves[i] = narrow(values[i]);
+    wide[i] = Gradient::Widen(halves[i]);
+  }
+  std::vector<float> residual(values.size(), 0.25f), wanted = residual;
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec("int4")),
+                          {.gradient = wide, .residual = absl::MakeSpan(wanted)}, &frame)
+                  .ok());
+  std::vector<uint8_t> payload(frame.size());
+  Chunk chunk;
+  chunk.gradient = halves.data();
+  chunk.residual = residual.data();
+  chunk.count = static_cast<uint32_t>(values.size());
+  chunk.payload = payload.data();
+  const std::vector<Tile> tiles = MakeTiles({chunk});
+  RunOnHost(EncodeLinear<4, Gradient, false>{&chunk, tiles.data()},
+            static_cast<uint32_t>(tiles.size()));
+  EXPECT_EQ(
+      std::memcmp(payload.data(), frame.data() + kFrameHeaderSize, frame.size() - kFrameHeaderSize),
+      0);
+  EXPECT_EQ(residual, wanted);
+}
+
+TEST(CudaKernels, GradientsOfSixteenBits) {
+  ExpectSameOfHalves<Fp16>([](float x) { return ToHalf(x); });
+  ExpectSameOfHalves<Bf16>([](float x) { return ToBfloat(x); });
+}
+
+uint32_t LargestOf(Chunk chunk) {
+  const std::vector<Tile> tiles = MakeTiles({chunk});
+  uint32_t largest = 0;
+  RunOnHost(Largest<Fp32>{&chunk, tiles.data(), &largest}, static_cast<uint32_t>(tiles.size()));
+  return largest;
+}
+
+TEST(CudaKernels, WhatIsNotFiniteIsSeenAnywhere) {
+  for (const uint32_t count : {1u, 257u, 5000u}) {
+    for (const float bad : {INFINITY, -INFINITY, NAN}) {
+      for (const uint32_t at : {0u, count / 2, count - 1}) {
+        std::vector<float> gradient(count, 1.5f), residual(count, -3.5f);
+        Chunk chunk;
+        chunk.gradient = gradient.data();
+        chunk.residual = residual.data();
+        chunk.count = count;
+        EXPECT_EQ(LargestOf(chunk), std::bit_cast<uint32_t>(2.0f));
+        gradient[at] = bad;
+        EXPECT_GE(LargestOf(chunk), kInfinityBits);
+        EXPECT_EQ(residual[at], -3.5f) << "it changes nothing";
+      }
+    }
+  }
+}
+
+TEST(CudaKernels, HalvesThatAreNotFiniteStayThat) {
+  EXPECT_EQ(WidenHalf(0x7C00), INFINITY);
+  EXPECT_EQ(WidenHalf(0xFC00), -INFINITY);
+  EXPECT_TRUE(std::isnan(WidenHalf(0x7E01)));
+  EXPECT_EQ(WidenHalf(0x7BFF), 65504.0f);
+}
+
+}  // namespace
+}  // namespace sluice::gpu

@@ -1,0 +1,67 @@
+// Runs every kernel on the GPU and on the processor, and compares all memory that it can write: the
+// same bytes. What the processor makes of kernels is compared with its codecs by cuda_kernel_tests.
+//
+// usage: kernel_check      exits 1 if a kernel differs, 77 if there is no GPU
+#include <cstdio>
+
+#include "tests/cuda/device.cuh"
+#include "tests/cuda/kernel_cases.h"
+
+namespace {
+
+using namespace sluice::gpu;
+
+struct HostLauncher {
+  template <class Kernel>
+  void operator()(const Kernel& kernel, uint32_t blocks) const {
+    RunOnHost(kernel, blocks);
+  }
+};
+
+size_t FirstDifference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
+  size_t i = 0;
+  while (i < a.size() && a[i] == b[i]) ++i;
+  return i;
+}
+
+template <class Case>
+bool IsSame(const char* name, const StepLayout& layout, Case run) {
+  std::vector<uint8_t> host = layout.Fill();
+  DeviceCopy<uint8_t> device(host);
+  const std::vector<Chunk> chunks = layout.Chunks(host.data());
+  const std::vector<Tile> tiles = MakeTiles(chunks);
+  const DeviceCopy<Chunk> device_chunks(layout.Chunks(device.data()));
+  const DeviceCopy<Tile> device_tiles(tiles);
+  const auto chunk_count = static_cast<uint32_t>(chunks.size());
+  const auto tile_count = static_cast<uint32_t>(tiles.size());
+  Step<HostLauncher> on_host{layout,     host.data(), chunks.data(), tiles.data(), chunk_count,
+                             tile_count, {}};
+  Step<DeviceLauncher> on_device{
+      layout, device.data(), device_chunks.data(), device_tiles.data(), chunk_count, tile_count,
+      {}};
+  run(on_host);
+  run(on_device);
+  OrDie(cudaDeviceSynchronize(), name);
+  const size_t at = FirstDifference(host, device.Get());
+  if (at == host.size()) {
+    std::printf("%-16s same\n", name);
+    return true;
+  }
+  std::printf("%-16s DIFFERS, first at byte %zu of %zu\n", name, at, host.size());
+  return false;
+}
+
+}  // namespace
+
+int main() {
+  if (!HasGpu()) return kNoGpu;
+  const StepLayout layout({1,    2,    31,   255,   256,   257,   1023,  1024, 1025, 4095,
+                           4096, 4097, 9999, 65536, 12289, 70001, 40000, 3,    5000, 100000});
+  int wrong = 0, cases = 0;
+  ForEachCase([&](const char* name, double, auto run) {
+    wrong += IsSame(name, layout, run) ? 0 : 1;
+    ++cases;
+  });
+  std::printf("%d of %d cases differ\n", wrong, cases);
+  return wrong == 0 ? 0 : 1;
+}

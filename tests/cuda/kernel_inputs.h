@@ -1,0 +1,144 @@
+// What the GPU's test and its benchmark run kernels on: all buffers of a step in one piece of
+// memory, so that a copy of it on the device has everything at the same offsets. Needs nothing but
+// a C++ compiler.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/random.h"
+#include "compress/cuda/chunk.h"
+#include "compress/cuda/sign.h"
+#include "compress/cuda/sparse.h"
+
+namespace sluice::gpu {
+
+// Offsets of a step's buffers from one address.
+class StepLayout {
+ public:
+  explicit StepLayout(const std::vector<uint32_t>& counts) : counts_(counts) {
+    for (const uint32_t count : counts) {
+      gradients_.push_back(Reserve(count * sizeof(float)));
+      residuals_.push_back(Reserve(count * sizeof(float)));
+      // The largest payload of all kernels: two bytes an element and some for each block.
+      payloads_.push_back(Reserve(2 * size_t{count} + count / 16 + 64));
+      blocks_ += (count + 1023) / 1024 * 4;
+      elements_ += count;
+    }
+    for (size_t* const at : {&positions, &packed_positions, &gaps, &values, &packed_values}) {
+      *at = Reserve(elements_ * 4);
+    }
+    for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
+    for (size_t* const at : {&largest, &thresholds, &totals, &places, &block_places, &strides}) {
+      *at = Reserve(counts.size() * 4);
+    }
+    presence = Reserve(elements_);
+    counts_by_size = Reserve(2048 * 4);
+    results = Reserve(counts.size() * sizeof(SparseResult));
+    zeros = Reserve(blocks_ / 4 * kSignWords * 4);
+    zero_counts = Reserve(blocks_ / 4 * 4);
+  }
+
+  // The chunks of a copy at `base`.
+  std::vector<Chunk> Chunks(uint8_t* base) const {
+    std::vector<Chunk> chunks(counts_.size());
+    uint32_t block = 0, element = 0;
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      chunks[i].gradient = base + gradients_[i];
+      chunks[i].residual = reinterpret_cast<float*>(base + residuals_[i]);
+      chunks[i].payload = base + payloads_[i];
+      chunks[i].count = counts_[i];
+      chunks[i].first_block = block;
+      chunks[i].first_element = element;
+      chunks[i].own_key = 77 + i;
+      chunks[i].shared_key = 99 + i;
+      block += (counts_[i] + 1023) / 1024 * 4;
+      element += counts_[i];
+    }
+    return chunks;
+  }
+
+  // Gradients and residuals with the heavy tails of real ones, some chunks of special values.
+  std::vector<uint8_t> Fill() const {
+    std::vector<uint8_t> memory(size_);
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      auto* const gradient = reinterpret_cast<float*>(memory.data() + gradients_[i]);
+      auto* const residual = reinterpret_cast<float*>(memory.data() + residuals_[i]);
+      for (uint32_t j = 0; j < counts_[i]; ++j) {
+        // Its lower half is 0, so that it is finite as numbers of 16 bits too.
+        gradient[j] = FromBfloat(ToBfloat(Value(i, CounterRandom(1, i, j).Uniform(), j)));
+        residual[j] = Value(i, CounterRandom(2, i, j).Uniform(), j + 1);
+      }
+      reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
+      reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
+      reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
+      reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
+    }
+    for (uint32_t i = 0; i < blocks_; ++i) {
+      reinterpret_cast<float*>(memory.data() + exponents)[i] = static_cast<float>(i * 37 % 260);
+    }
+    return memory;
+  }
+
+  size_t size() const { return size_; }
+  uint64_t elements() const { return elements_; }
+
+  size_t positions, packed_positions, gaps, values, packed_values;
+  size_t kept, scales, exponents, largest, thresholds, totals, results, zeros, zero_counts;
+  size_t places, block_places, strides, presence, counts_by_size;
+
+ private:
+  size_t Reserve(size_t bytes) {
+    const size_t at = size_;
+    size_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+
+  static float Value(size_t kind, double uniform, uint32_t i) {
+    const auto x = static_cast<float>((uniform - 0.5) * (uniform - 0.5) * (uniform - 0.5));
+    switch (kind % 6) {
+      case 1:
+        return i % 3 == 0 ? -0.0f : 0.0f;
+      case 2:
+        return i % 2 == 0 ? 0.75f : -0.75f;
+      case 3:
+        return x * 1e-37f;
+      case 4:
+        return i % 5 == 0 ? x * 1e35f : 0.0f;
+      default:
+        return x;
+    }
+  }
+
+  const std::vector<uint32_t> counts_;
+  std::vector<size_t> gradients_, residuals_, payloads_;
+  uint64_t elements_ = 0;
+  uint32_t blocks_ = 0;
+  size_t size_ = 0;
+};
+
+// A copy of a step's buffers and what runs kernels on it. `Launcher` has
+// template <class Kernel> void operator()(const Kernel&, uint32_t blocks).
+template <class Launcher>
+struct Step {
+  const StepLayout& layout;
+  uint8_t* base;
+  const Chunk* chunks;
+  const Tile* tiles;
+  uint32_t chunk_count, tile_count;
+  Launcher launch;
+
+  template <class T>
+  T* At(size_t offset) const {
+    return reinterpret_cast<T*>(base + offset);
+  }
+  Slots slots() const {
+    return {At<uint32_t>(layout.positions), At<float>(layout.values), At<uint32_t>(layout.kept)};
+  }
+  Slots packed() const {
+    return {At<uint32_t>(layout.packed_positions), At<float>(layout.packed_values), nullptr};
+  }
+};
+
+}  // namespace sluice::gpu
