@@ -122,11 +122,20 @@ void AddValidate(CLI::App* app, std::function<int()>* chosen) {
     std::string path;
     std::vector<std::string> sets;
     bool dense = false;
+    std::vector<std::string> expected;
   };
   auto flags = std::make_shared<Flags>();
   AddJobFlags(validate, &flags->path, &flags->sets, &flags->dense);
+  validate
+      ->add_option("--expect", flags->expected,
+                   "Refuse the job unless it says this already, e.g. workers=4: for what starts as "
+                   "many; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
   validate->callback([flags, chosen] {
-    *chosen = [flags] { return ValidateJob(flags->path, flags->sets, flags->dense); };
+    *chosen = [flags] {
+      return ValidateJob({flags->path, flags->sets, flags->dense}, flags->expected);
+    };
   });
 }
 

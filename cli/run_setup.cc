@@ -15,6 +15,7 @@
 #include "base/cores.h"
 #include "cli/quantity.h"
 #include "job/file/job_file.h"
+#include "job/momentum.h"
 #include "job/relays.h"
 
 namespace sluice {
@@ -129,6 +130,7 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
   setup.spec = *std::move(job);
   if (!options.quiet) {
+    if (const std::string note = MomentumNote(setup.spec); !note.empty()) console->Say(note);
     for (const std::string& warning : JobWarnings(setup.spec)) console->Warning(warning);
   }
   absl::StatusOr<RunStart> start = FindRunStart(setup.spec, options.resume);

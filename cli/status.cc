@@ -78,9 +78,11 @@ std::string LinkLines(const v1::GetStatusReply& status) {
 std::string CodecLines(const v1::JobCodecs& codecs) {
   std::string text =
       absl::StrCat("compression ", codecs.uplink(), " up, ", codecs.downlink(), " down");
-  if (codecs.plans_size() == 0) return text;
+  const std::string momentum =
+      codecs.momentum().empty() ? "" : absl::StrCat("; ", codecs.momentum());
+  if (codecs.plans_size() == 0) return text + momentum;
   absl::StrAppend(&text, " in the job file; policy ", codecs.policy(), ", ", codecs.plans_made(),
-                  codecs.plans_made() == 1 ? " plan" : " plans");
+                  codecs.plans_made() == 1 ? " plan" : " plans", momentum);
   for (int i = std::max(0, codecs.plans_size() - kPlansShown); i < codecs.plans_size(); ++i) {
     const v1::PlanChange& plan = codecs.plans(i);
     absl::StrAppend(&text, "\nplan ", plan.id(), " from step ", plan.effective_step(), ": ",

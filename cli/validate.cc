@@ -1,11 +1,13 @@
 #include "cli/validate.h"
 
 #include <iostream>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec_spec.h"
+#include "job/momentum.h"
 
 namespace sluice {
 namespace {
@@ -35,15 +37,32 @@ std::string Summary(const JobSpec& spec) {
                     absl::StrJoin(spec.relays.workers, ", "), " workers behind them, from these ",
                     ToString(spec.relays.uplink), ", to these none\n");
   }
+  if (const std::string note = MomentumNote(spec); !note.empty()) {
+    absl::StrAppend(&text, note, "\n");
+  }
   for (const std::string& warning : JobWarnings(spec)) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
   return text;
 }
 
+// The first of `expected` that says something else than the job; `text` is the job's.
+std::optional<std::string> FirstUnmet(const LoadJobOptions& options,
+                                      const std::vector<std::string>& expected,
+                                      const std::string& text) {
+  for (const std::string& one : expected) {
+    LoadJobOptions changed = options;
+    changed.set.push_back(one);
+    const absl::StatusOr<std::string> with = ResolvedJobText(changed);
+    if (!with.ok() || *with != text) return one;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-int ValidateCommand(const LoadJobOptions& options, std::ostream& out, std::ostream& err) {
+int ValidateCommand(const LoadJobOptions& options, const std::vector<std::string>& expected,
+                    std::ostream& out, std::ostream& err) {
   const absl::StatusOr<JobSpec> spec = LoadJob(options);
   const absl::StatusOr<std::string> text =
       spec.ok() ? ResolvedJobText(options) : absl::StatusOr<std::string>(spec.status());
@@ -51,12 +70,18 @@ int ValidateCommand(const LoadJobOptions& options, std::ostream& out, std::ostre
     err << std::string(text.status().message()) << "\n";
     return kJobIsWrong;
   }
+  if (const std::optional<std::string> unmet = FirstUnmet(options, expected, *text)) {
+    err << *text << "\n"
+        << options.path << ": the job is expected to have " << *unmet
+        << ", and says something else (above): change the file, or what starts the job\n";
+    return kJobIsWrong;
+  }
   out << *text << "\n" << Summary(*spec);
   return 0;
 }
 
-int ValidateJob(const std::string& path, const std::vector<std::string>& sets, bool dense) {
-  return ValidateCommand({path, sets, dense}, std::cout, std::cerr);
+int ValidateJob(const LoadJobOptions& options, const std::vector<std::string>& expected) {
+  return ValidateCommand(options, expected, std::cout, std::cerr);
 }
 
 }  // namespace sluice

@@ -10,10 +10,12 @@
 namespace sluice {
 
 // Writes the resolved job and a summary, or the problems. Returns the exit code: 0 if the job can
-// run, warnings or not, else 2.
-int ValidateCommand(const LoadJobOptions& options, std::ostream& out, std::ostream& err);
+// run, warnings or not, else 2. `expected`, "key.key=value" as in LoadJobOptions::set: what the job
+// must already say; for launchers that rely on it.
+int ValidateCommand(const LoadJobOptions& options, const std::vector<std::string>& expected,
+                    std::ostream& out, std::ostream& err);
 
 // The same on standard output and standard error.
-int ValidateJob(const std::string& path, const std::vector<std::string>& sets, bool dense);
+int ValidateJob(const LoadJobOptions& options, const std::vector<std::string>& expected);
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 // sluice-relay: speaks for the workers of one rack. docs/relay.md.
 #include <CLI/CLI.hpp>
+#include <atomic>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -13,7 +15,6 @@
 #include "job/relays.h"
 #include "program/flags.h"
 #include "relay/relay.h"
-#include "server/http/server_pages.h"
 #include "server/process/serving.h"
 #include "transport/transport.h"
 
@@ -25,7 +26,7 @@ constexpr int kPortsAboveServers = 100;
 constexpr char kFooter[] = R"(
 Exit codes: 0 the job finished; 1 it failed, the reason is the last line; 2 wrong usage or job file;
 128 + N stopped by signal N: the whole job is told and ends. With --supervised, in a job with
-checkpoints, a signal ends this process alone, and the job waits for its next.
+checkpoints, a signal ends this process alone, and the job waits for its next; 0 if it had finished.
 
 The first of two racks of two workers, with the job's server elsewhere:
   sluice-relay --job job.yaml --relay 0 --upstream server:7070 --listen 10.0.0.1:7170
@@ -37,7 +38,6 @@ struct Flags : ServingFlags {
   uint32_t relay = 0;
   std::string upstream = "127.0.0.1:7070";
   std::string listen;
-  std::string http_listen = "off";
   bool supervised = false;
 };
 
@@ -55,13 +55,21 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "[127.0.0.1, port 7170 + relay]")
       ->type_name("HOST:PORT");
   app->add_option("--http-listen", flags->http_listen,
-                  "Status page and /metrics of this rack; port 0: any free one; `off`: none")
-      ->type_name("HOST:PORT")
-      ->capture_default_str();
+                  "Status page, /metrics, /livez, /readyz and /startupz of this rack; port 0: any "
+                  "free one; `off`: none [off]")
+      ->type_name("HOST:PORT");
   app->add_flag("--supervised", flags->supervised,
                 "Something such as Kubernetes starts this process again whenever it ends: in a job "
-                "with checkpoints a signal ends the process, not the job");
+                "with checkpoints a signal ends the process, not the job, and when the job has "
+                "finished the process stays, to be asked, until it is stopped");
   AddServingFlags(app, flags);
+}
+
+// Under a name of its own, so that nobody adds its metrics to those of the servers.
+JobSpec RackAsShown(const JobSpec& job, uint32_t relay) {
+  JobSpec rack = JobOfRack(job, relay);
+  rack.name = absl::StrCat(job.name, "/rack-", relay);
+  return rack;
 }
 
 int Run(Flags flags) {
@@ -73,6 +81,7 @@ int Run(Flags flags) {
   if (flags.listen.empty()) {
     flags.listen = absl::StrCat("127.0.0.1:", job->server.port + kPortsAboveServers + flags.relay);
   }
+  if (flags.http_listen.empty()) flags.http_listen = "off";
   const sigset_t signals = BlockStopSignals();
   const LogOptions log = flags.log.OptionsFor(job->name);
   const Logger logger(absl::StrCat("relay-", flags.relay), log);
@@ -90,26 +99,29 @@ int Run(Flags flags) {
                              .upstream = flags.upstream,
                              .transport = *transport,
                              .allow_anonymous = flags.allow_anonymous,
+                             .supervised = flags.supervised,
                              .log = log,
                              .software_version = SLUICE_VERSION,
                              .job_uid = RandomBits(),
                              .server_incarnation = IncarnationNow()};
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
   if (!relay.ok()) return FailedToStart(relay.status(), logger);
-  const JobSpec rack = JobOfRack(*job, flags.relay);
-  std::unique_ptr<HttpServer> http;
-  if (flags.http_listen != "off") {
-    absl::StatusOr<std::unique_ptr<HttpServer>> started =
-        HttpServer::Start({.listen = flags.http_listen}, [&](const std::string& path) {
-          return ServerPage(path, [&] { return ViewOf((*relay)->rack(), rack, /*shard=*/0); });
-        });
-    if (!started.ok()) return FailedToStart(started.status(), logger);
-    http = *std::move(started);
-  }
-  return RunUntilEnd({.outcome = [&] { return (*relay)->Outcome(); },
-                      .stop = [&](absl::string_view reason) { (*relay)->Stop(reason); }},
-                     /*ends_at_once=*/flags.supervised && job->checkpoint.enabled(), signals,
-                     logger);
+  const JobSpec rack = RackAsShown(*job, flags.relay);
+  // A relay that was started again after the end has no part of the job, nor will it.
+  std::atomic<bool> finished = false;
+  const std::function<HttpView()> view = [&] {
+    HttpView shown = ViewOf((*relay)->rack(), rack, /*shard=*/0);
+    shown.ready = shown.ready || finished;
+    return shown;
+  };
+  const auto http = ServeHttp(flags, view, logger);
+  if (!http.ok()) return FailedToStart(http.status(), logger);
+  const int code =
+      RunUntilEnd({.outcome = [&] { return (*relay)->Outcome(); },
+                   .stop = [&](absl::string_view reason) { (*relay)->Stop(reason); }},
+                  /*ends_at_once=*/flags.supervised && job->checkpoint.enabled(), signals, logger);
+  finished = code == kExitFinished;
+  return finished && flags.supervised ? StayFinished(signals, logger) : code;
 }
 
 }  // namespace

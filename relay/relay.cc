@@ -25,9 +25,15 @@ struct SumOfShard {
   uint32_t shard = 0;
   std::shared_ptr<const BundleSum> sum;
 };
+// The job above has ended this relay's session, of which this is the number.
+struct SessionOver {
+  uint64_t session = 0;
+  absl::Status why;
+};
 struct StopNow {};
-// What the rack's servers have for the job above, in order. Bounded: a rack has one step open.
-using FromBelow = std::variant<SumOfShard, AskAbove, LeaveAbove, StopNow>;
+// What the rack's servers have for the job above, and what that has for them, in order. Bounded: a
+// rack has one step open.
+using ToDo = std::variant<SumOfShard, AskAbove, LeaveAbove, SessionOver, StopNow>;
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -54,8 +60,8 @@ class RunningRelay final : public Relay, public UpperSide {
   void Finished(const LeaveAbove& leave) override { Push(leave); }
 
  private:
-  void Push(FromBelow what);
-  FromBelow Pop();
+  void Push(ToDo what);
+  ToDo Pop();
   // On the thread between the two sides.
   void Run();
   void JoinAbove(const AskAbove& ask);
@@ -82,7 +88,7 @@ class RunningRelay final : public Relay, public UpperSide {
   CondVar pushed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_above_ ABSL_GUARDED_BY(mutex_) = false;  // It has ended, and said why.
-  std::deque<FromBelow> from_below_ ABSL_GUARDED_BY(mutex_);
+  std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
 
   // The thread's alone.
@@ -91,6 +97,7 @@ class RunningRelay final : public Relay, public UpperSide {
   bool buffers_due_ = false;
   bool step_begun_ = false;
   bool joined_before_ = false;
+  uint64_t sessions_ = 0;  // Begun so far.
 
   // The caller's alone.
   bool told_up_ = false;
@@ -105,7 +112,7 @@ RunningRelay::~RunningRelay() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
-    from_below_.push_front(StopNow());
+    to_do_.push_front(StopNow());
     pushed_.SignalAll();
     session = session_;
   }
@@ -131,6 +138,7 @@ absl::Status RunningRelay::StartServers() {
          .transport = options_.transport,
          .allow_anonymous = options_.allow_anonymous,
          .reflection = options_.reflection,
+         .supervised = options_.supervised,
          .log = options_.log,
          .software_version = options_.software_version,
          .upper = this,
@@ -145,17 +153,17 @@ absl::Status RunningRelay::StartServers() {
   return absl::OkStatus();
 }
 
-void RunningRelay::Push(FromBelow what) {
+void RunningRelay::Push(ToDo what) {
   MutexLock lock(&mutex_);
-  from_below_.push_back(std::move(what));
+  to_do_.push_back(std::move(what));
   pushed_.SignalAll();
 }
 
-FromBelow RunningRelay::Pop() {
+ToDo RunningRelay::Pop() {
   MutexLock lock(&mutex_);
-  while (from_below_.empty()) pushed_.Wait(&mutex_);
-  FromBelow what = std::move(from_below_.front());
-  from_below_.pop_front();
+  while (to_do_.empty()) pushed_.Wait(&mutex_);
+  ToDo what = std::move(to_do_.front());
+  to_do_.pop_front();
   return what;
 }
 
@@ -172,14 +180,18 @@ void RunningRelay::SetSession(std::shared_ptr<Session> session) {
 
 void RunningRelay::Run() {
   for (;;) {
-    const FromBelow what = Pop();
+    const ToDo what = Pop();
     if (std::holds_alternative<StopNow>(what)) break;
     if (const auto* ask = std::get_if<AskAbove>(&what)) {
       JoinAbove(*ask);
     } else if (const auto* sum = std::get_if<SumOfShard>(&what)) {
       TakeSum(*sum);
+    } else if (const auto* leave = std::get_if<LeaveAbove>(&what)) {
+      LeaveTheJob(*leave);
     } else {
-      LeaveTheJob(std::get<LeaveAbove>(what));
+      const auto& over = std::get<SessionOver>(what);
+      // Between two steps nobody waits for the job above, who would hear of it.
+      if (over.session == sessions_ && step_.has_value()) EndSession(over.why);
     }
   }
   SetSession(nullptr);
@@ -209,6 +221,9 @@ void RunningRelay::JoinAbove(const AskAbove& ask) {
       if (servers_[0]->HasCheckpoint(step)) return absl::OkStatus();
       return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
                                               rack_.checkpoint.dir));
+    };
+    options.on_end = [this, session = ++sessions_](const absl::Status& why) {
+      Push(SessionOver{session, why});
     };
     std::shared_ptr<Session> session = MakeRemoteSession(std::move(options));
     SetSession(session);

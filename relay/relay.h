@@ -28,6 +28,7 @@ struct RelayOptions {
   std::shared_ptr<const Transport> transport = Transport::Plain();
   bool allow_anonymous = false;
   bool reflection = false;
+  bool supervised = false;  // As ServerOptions has it.
   LogOptions log{};
   std::string software_version{};
   uint64_t job_uid = 0;             // Random; of the rack's run.

@@ -36,6 +36,10 @@ sets=(
   networkPolicy.enabled=false,podDisruptionBudget.enabled=false,serviceAccount.create=false
   metrics.podMonitor.enabled=true
   log.format=json,log.level=warning
+  relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=1
+  relay.enabled=true,relay.racks[0].workers=2,worker.enabled=false,relay.persistence.enabled=false
+  relay.enabled=true,relay.racks[0].workers=2,worker.persistence.enabled=true,job.checkpoint.store=path
+  relay.enabled=true,relay.racks[0].workers=2,worker.kind=JobSet,worker.restartOnUpgrade=true
 )
 render() {  # render NAME ARGUMENTS...: twice, since nothing in it may be drawn by lot
   local name=$1

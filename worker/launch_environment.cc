@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "job/relays.h"
 
 namespace sluice {
 namespace {
@@ -22,24 +23,52 @@ absl::StatusOr<std::optional<uint32_t>> ReadNumber(const char* name, const ReadV
   return std::optional<uint32_t>(number);
 }
 
-absl::Status CheckWorldSize(const JobSpec& spec, const ReadVariable& read) {
+// The workers that a launcher's numbers count, and what they are to be called.
+struct Group {
+  std::string name;
+  uint32_t first_rank = 0;
+  uint32_t workers = 0;
+  uint32_t rank_limit = 0;
+};
+
+absl::StatusOr<Group> FindGroup(std::optional<uint32_t> relay, const JobSpec& spec) {
+  if (!relay.has_value()) {
+    return Group{.name = "the job", .workers = spec.workers, .rank_limit = RankLimit(spec)};
+  }
+  const size_t relays = spec.relays.workers.size();
+  if (*relay >= relays) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("relay ", *relay, " does not exist: the job has ", relays,
+                     relays == 0 ? " relays, its file has no `relays` section"
+                                 : absl::StrCat(" relays, 0 to ", relays - 1)));
+  }
+  const uint32_t workers = spec.relays.workers[*relay];
+  return Group{.name = absl::StrCat("the rack of relay ", *relay),
+               .first_rank = FirstRankOf(spec, *relay),
+               .workers = workers,
+               .rank_limit = workers};
+}
+
+absl::Status CheckWorldSize(const Group& group, bool is_rack, const ReadVariable& read) {
   for (const char* name : {"WORLD_SIZE", "SLURM_NTASKS"}) {
     const absl::StatusOr<std::optional<uint32_t>> size = ReadNumber(name, read);
     if (!size.ok()) return size.status();
-    if (size->has_value() && **size != spec.workers) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the launcher started ", **size, " processes (", name, "), but the job has ",
-                       spec.workers, " workers: start as many, or add --set workers=", **size,
-                       " to servers and workers"));
-    }
+    if (!size->has_value() || **size == group.workers) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the launcher started ", **size, " processes (", name, "), but ", group.name, " has ",
+        group.workers, " workers: start as many, or ",
+        is_rack ? "change relays.workers in the job file"
+                : absl::StrCat("add --set workers=", **size, " to servers and workers")));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& spec,
-                                  const ReadVariable& read) {
+absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, std::optional<uint32_t> relay,
+                                  const JobSpec& spec, const ReadVariable& read) {
+  const absl::StatusOr<Group> group = FindGroup(relay, spec);
+  if (!group.ok()) return group.status();
   std::optional<uint32_t> rank = flag;
   for (const char* name : {"RANK", "SLURM_PROCID", "JOB_COMPLETION_INDEX"}) {
     if (rank.has_value()) break;
@@ -52,14 +81,15 @@ absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, const JobSpec& s
         "no rank: pass --rank, or set RANK, SLURM_PROCID or JOB_COMPLETION_INDEX");
   }
   if (!flag.has_value()) {
-    if (absl::Status status = CheckWorldSize(spec, read); !status.ok()) return status;
+    const absl::Status status = CheckWorldSize(*group, relay.has_value(), read);
+    if (!status.ok()) return status;
   }
-  if (*rank >= RankLimit(spec)) {
-    return absl::InvalidArgumentError(absl::StrCat("rank ", *rank, " is out of range: the job has ",
-                                                   RankLimit(spec), " workers, ranks 0 to ",
-                                                   RankLimit(spec) - 1));
+  if (*rank >= group->rank_limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", *rank, " is out of range: ", group->name, " has ", group->rank_limit,
+                     " workers, ranks 0 to ", group->rank_limit - 1));
   }
-  return *rank;
+  return group->first_rank + *rank;
 }
 
 absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVariable& read) {

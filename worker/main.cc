@@ -21,6 +21,7 @@
 #include "base/process_usage.h"
 #include "base/trace_file.h"
 #include "http/http_server.h"
+#include "job/momentum.h"
 #include "job/relays.h"
 #include "program/flags.h"
 #include "program/log_flags.h"
@@ -59,6 +60,7 @@ struct Flags {
   LoadJobOptions job;
   std::string coordinator = "127.0.0.1:7070";
   std::optional<uint32_t> rank;
+  std::optional<uint32_t> relay;
   std::string report;
   std::string metrics_listen;
   bool metrics_tls = false;
@@ -77,6 +79,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app->add_option("--rank", flags->rank, "This worker's number, from 0")->type_name("R");
+  app->add_option("--relay", flags->relay,
+                  "In a job with relays: the rank, given or from the environment, counts within "
+                  "the rack of relay K, and so do WORLD_SIZE and SLURM_NTASKS")
+      ->type_name("K");
   app->add_option("--report", flags->report, "Write the run's figures here, as JSON")
       ->type_name("FILE");
   app->add_option("--metrics-listen", flags->metrics_listen,
@@ -238,7 +244,7 @@ absl::StatusOr<Place> FindPlace(const Flags& flags) {
   const auto environment = [](const char* name) { return std::getenv(name); };
   absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
   if (!spec.ok()) return spec.status();
-  const absl::StatusOr<uint32_t> rank = FindRank(flags.rank, *spec, environment);
+  const absl::StatusOr<uint32_t> rank = FindRank(flags.rank, flags.relay, *spec, environment);
   if (!rank.ok()) return rank.status();
   const absl::StatusOr<int> threads = FindThreads(flags.threads, AvailableCores(), environment);
   if (!threads.ok()) return threads.status();
@@ -255,6 +261,7 @@ int Run(const Flags& flags) {
   const uint32_t rank = place->rank;
   const Logger logger(absl::StrCat("worker-", rank), flags.log.OptionsFor(spec.name));
   if (rank == 0) {
+    if (const std::string note = MomentumNote(spec); !note.empty()) logger.Info(note);
     for (const std::string& warning : JobWarnings(spec)) logger.Warning(warning);
   }
   RemoteSessionOptions session_options = SessionOptionsOf(spec, flags.coordinator, rank);

@@ -4,6 +4,7 @@
 #
 # usage: deploy/docker/build.sh [--programs BUILD_FOLDER] OUT
 #   --programs build/release   take the programs that are built there and .deps/libtorch, instead of compiling them in an image
+# VARIANT=cuda    sluice-worker for GPUs instead, tagged VERSION-cuda; it is always compiled
 # BASE=image      another base, such as docker.io/library/debian:12.11-slim where a registry can be reached
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -14,6 +15,15 @@ out=${1:?$(sed -n '5,7s/^# //p' "$0")}
 mkdir -p "$out"
 version=$(sed -n 's/^project(sluice VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+variant=${VARIANT:-cpu} tag=$version images=(sluice-server sluice-worker)
+case "$variant" in
+  cpu) ;;
+  cuda) tag=$version-cuda images=(sluice-worker) ;;
+  *) echo "images: VARIANT is $variant: cpu or cuda" >&2; exit 2 ;;
+esac
+if [ "$variant" = cuda ] && [ -n "$programs_from" ]; then
+  echo "images: VARIANT=cuda takes no --programs: its libraries are fetched where it is compiled" >&2; exit 2
+fi
 export BUILDAH_ISOLATION=chroot
 storage=(--storage-driver overlay)
 
@@ -44,7 +54,7 @@ if [ -z "${BASE:-}" ]; then
   fi
 fi
 
-programs=localhost/sluice-programs:$version
+programs=localhost/sluice-programs:$tag
 if [ -n "$programs_from" ]; then
   say "programs of $programs_from"
   mkdir -p "$work/root/programs/bin" "$work/root/programs/lib"
@@ -58,14 +68,15 @@ if [ -n "$programs_from" ]; then
   from_tar "$programs" "$work/programs.tar"
 else
   say "compiling: half an hour on two cores"
-  b bud --quiet --pull-never --layers --target build --build-arg BASE="$BASE" -t "$programs" -f deploy/docker/Dockerfile . >/dev/null
+  b bud --quiet --pull-never --layers --target build --build-arg BASE="$BASE" --build-arg VARIANT="$variant" -t "$programs" -f deploy/docker/Dockerfile . >/dev/null
 fi
 
-for image in sluice-server sluice-worker; do
+for image in "${images[@]}"; do
   say "$image"
   b bud --quiet --pull-never --layers --target $image --build-arg BASE="$BASE" --build-arg PROGRAMS="$programs" \
-    --build-arg VERSION="$version" --build-arg REVISION="$revision" -t localhost/$image:"$version" -f deploy/docker/Dockerfile . >/dev/null
-  rm -f "$out/$image.tar"
-  b push --quiet localhost/$image:"$version" oci-archive:"$out/$image.tar:localhost/$image:$version"
+    --build-arg VERSION="$version" --build-arg REVISION="$revision" --build-arg VARIANT="$variant" -t localhost/$image:"$tag" -f deploy/docker/Dockerfile . >/dev/null
+  archive=$out/$image${tag#"$version"}.tar
+  rm -f "$archive"
+  b push --quiet localhost/$image:"$tag" oci-archive:"$archive:localhost/$image:$tag"
 done
 ls -l --block-size=M "$out"/sluice-*.tar

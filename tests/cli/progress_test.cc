@@ -216,6 +216,9 @@ TEST(FormatStatusTest, ShowsHowTheJobIsCompressedAndWhatChangedLast) {
   codecs->set_downlink("int8");
   codecs->set_policy("fixed");
   EXPECT_THAT(FormatStatus(status), HasSubstr("\ncompression topk:1%+int4 up, int8 down"));
+  codecs->set_momentum("momentum 0.5 (of 0.9): some reason");
+  EXPECT_THAT(FormatStatus(status), HasSubstr(", int8 down; momentum 0.5 (of 0.9): some reason"));
+  codecs->clear_momentum();
   codecs->set_policy("schedule");
   codecs->set_plans_made(7);
   for (uint64_t id = 4; id <= 7; ++id) {

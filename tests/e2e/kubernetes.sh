@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The chart on a real cluster, in a namespace that enforces the `restricted` Pod Security profile and has a ResourceQuota, with TLS and
 # token: trains Fashion-MNIST with 2 shards and 3 workers, undisturbed and while pods are deleted, a node is drained, the release is
-# upgraded and rolled back; both must end with the same parameters.
+# upgraded and rolled back; both must end with the same parameters. Then the same in two racks of two workers, each behind a relay.
 #
 # usage: tests/e2e/kubernetes.sh IMAGES      IMAGES: folder that deploy/docker/build.sh wrote
 # The cluster is one of these:
@@ -59,7 +59,7 @@ k create quota quota --hard=requests.cpu=8,requests.memory=12Gi,limits.memory=24
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj "/CN=test CA" -keyout "$work/ca.key" -out "$work/ca.pem" 2>/dev/null
 secrets() {  # secrets RELEASE
   openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" -keyout "$work/tls.key" -out "$work/tls.csr" 2>/dev/null
-  echo "subjectAltName = DNS:*.$1-sluice-server.$ns.svc" >"$work/tls.ext"
+  echo "subjectAltName = DNS:*.$1-sluice-server.$ns.svc, DNS:*.$1-sluice-relay.$ns.svc" >"$work/tls.ext"
   openssl x509 -req -in "$work/tls.csr" -CA "$work/ca.pem" -CAkey "$work/ca.key" -CAcreateserial -days 2 -extfile "$work/tls.ext" -out "$work/tls.pem" 2>/dev/null
   k create secret generic "$1-tls" --from-file=tls.crt="$work/tls.pem" --from-file=tls.key="$work/tls.key" --from-file=ca.crt="$work/ca.pem" >/dev/null
   k create secret generic "$1-token" --from-literal=token="$(openssl rand -hex 32)" >/dev/null
@@ -102,7 +102,13 @@ install() {  # install RELEASE ARGUMENTS...
   secrets "$release"
   h install "$release" $chart --values "$work/values.yaml" --set tls.existingSecret="$release-tls",auth.existingSecret="$release-token" "$@" >"$work/notes"
 }
-complete() { k wait --for=condition=Complete --timeout=900s "job/$1-sluice-worker" >/dev/null; }
+complete() {  # complete RELEASE [RACK...]
+  local release=$1 jobs=()
+  shift
+  for rack in "$@"; do jobs+=("job/$release-sluice-worker-$rack"); done
+  [ $# -gt 0 ] || jobs=("job/$release-sluice-worker")
+  k wait --for=condition=Complete --timeout=900s "${jobs[@]}" >/dev/null
+}
 hashes() { k logs -l "app.kubernetes.io/instance=$1,app.kubernetes.io/component=worker" --tail=-1 | sed -n "s/.*parameters' sha256 //p" | sort -u; }
 metric() {  # metric RELEASE SHARD NAME
   k get --raw "/api/v1/namespaces/$ns/pods/https:$1-sluice-server-$2:7071/proxy/metrics" | sed -n "s/^$3\({[^}]*}\)\{0,1\} //p" | head -n 1
@@ -177,9 +183,44 @@ rough=$(hashes rough)
 [ "$rough" = "$calm" ] || fail "disturbed: $rough, undisturbed: $calm"
 say "disturbed: the same parameters"
 h uninstall rough --wait >/dev/null
-gone() { [ -z "$(k get all,configmaps,pvc,pdb,networkpolicies,serviceaccounts -l app.kubernetes.io/instance=rough -o name)" ]; }
-await 60 "nothing is left of an uninstalled release" gone
+gone() { [ -z "$(k get all,configmaps,pvc,pdb,networkpolicies,serviceaccounts -l "app.kubernetes.io/instance=$1" -o name)" ]; }
+await 60 "nothing is left of an uninstalled release" gone rough
 say "uninstalled, nothing is left"
+
+racks=(--set "worker.replicaCount=4,relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=2,relay.persistence.size=1Gi"
+  --set "relay.resources.requests.cpu=50m,relay.resources.requests.memory=64Mi,job.relays.uplink=int8,job.steps=$((steps / 2))")
+both_relays_ready() { k wait --for=condition=Ready --timeout=2s "pod/$1-sluice-relay-0-0" "pod/$1-sluice-relay-1-0" >/dev/null 2>&1; }
+uids_of_racks() { k get job racks-sluice-worker-0 racks-sluice-worker-1 -o jsonpath='{.items[*].metadata.uid} {.items[*].metadata.generation}'; }
+install calm-racks "${racks[@]}" --set server.persistence.enabled=false,relay.persistence.enabled=false
+complete calm-racks 0 1
+calm=$(hashes calm-racks)
+[ "$(wc -w <<<"$calm")" = 1 ] || fail "the workers of two racks ended with other parameters: $calm"
+h uninstall calm-racks --wait >/dev/null
+say "two racks, undisturbed: $calm"
+install racks "${racks[@]}"
+await 240 "both relays are ready" both_relays_ready racks
+jobs_before=$(uids_of_racks)
+await 120 "the first checkpoint" past_step racks 100
+k delete pod racks-sluice-relay-1-0 >/dev/null
+await 240 "a deleted relay is ready again" both_relays_ready racks
+say "a deleted relay is back at step $(metric racks 0 sluice_step)"
+k delete "$(k get pod -l app.kubernetes.io/instance=racks,sluice.dev/rack=0,batch.kubernetes.io/job-completion-index=1 -o name)" >/dev/null
+k get --raw "/api/v1/namespaces/$ns/pods/https:racks-sluice-relay-1-0:7071/proxy/metrics" | grep -q 'training_job="fashion/rack-1"' ||
+  fail "the relay's metrics are not named after its rack"
+h upgrade racks $chart --reuse-values --set server.image.tag="$version-next",worker.image.tag=other --wait --timeout 240s >/dev/null
+[ "$jobs_before" = "$(uids_of_racks)" ] || fail "the upgrade touched the racks' Jobs"
+[ "$(k get pod racks-sluice-relay-0-0 -o jsonpath='{.spec.containers[0].image}')" = "localhost/sluice-server:$version-next" ] ||
+  fail "the upgrade did not reach the relays"
+say "a deleted worker, and an upgrade of shards and relays, at step $(metric racks 0 sluice_step)"
+[ -z "$(k get job racks-sluice-worker-0 -o jsonpath='{.status.completionTime}')" ] || fail "the run had ended before all of that: raise STEPS"
+complete racks 0 1
+[ "$(hashes racks)" = "$calm" ] || fail "racks, disturbed: $(hashes racks), undisturbed: $calm"
+k delete pod racks-sluice-relay-0-0 --wait >/dev/null
+await 120 "a relay that begins after the end is ready" both_relays_ready racks
+h test racks --logs >"$work/test.log" 2>&1 || fail "helm test: $(tail -n 20 "$work/test.log")"
+h uninstall racks --wait >/dev/null
+await 60 "nothing is left of an uninstalled release with racks" gone racks
+say "two racks, disturbed: the same parameters"
 
 install hand --set worker.enabled=false,worker.replicaCount=2,job.steps=200
 for rank in 0 1; do k apply -f - >/dev/null <<YAML

@@ -146,6 +146,13 @@ TEST_F(CoordinatorRackTest, TheEndWaitsForTheJobAbove) {
   EXPECT_THAT(left_, ::testing::ElementsAre(5));
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
   coordinator_.FinishAbove(5, &effects_);
+  // With its members, so that the relay's next process can tell them.
+  RunRecord record;
+  for (const CoordinatorEffect& effect : effects_) {
+    if (const auto* persist = std::get_if<PersistRun>(&effect)) record = persist->record;
+  }
+  EXPECT_TRUE(record.finished);
+  EXPECT_EQ(record.members.size(), 2u);
   Collect();
   EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
 }

@@ -139,6 +139,48 @@ TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
   }
 }
 
+// Long steps: nothing comes from the rack that would make its relay look at the job above.
+TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
+  steps_ = 1'000'000;
+  Start();
+  std::atomic<bool> stands = false;
+  std::atomic<bool> told = false;
+  change_ = [&](uint32_t rank, uint64_t step, std::vector<float>*) {
+    if (rank != 0 || step != 5) return;
+    stands = true;
+    // Only then this worker goes on, if never.
+    const absl::Time until = clock_.Now() + absl::Seconds(60);
+    AwaitThat([&] {
+      MutexLock lock(&mutex_);
+      told = relays_[0]->rack().Status()->phase == JobPhase::kFailed;
+      return told || clock_.Now() > until;
+    });
+  };
+  std::vector<std::thread> workers;
+  std::vector<absl::Status> ended(job_.workers);
+  for (uint32_t rank = 0; rank < job_.workers; ++rank) {
+    workers.emplace_back([&, rank] {
+      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      std::thread quitter;
+      if (rank == 3) {
+        quitter = std::thread([&] {
+          AwaitThat([&] { return stands.load(); });
+          session->Abandon("the data is gone");
+        });
+      }
+      Model model;
+      ended[rank] = TrainOn(session.get(), rank, &model);
+      if (quitter.joinable()) quitter.join();
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  EXPECT_TRUE(told);
+  for (const uint32_t rank : {0u, 1u, 2u}) {
+    EXPECT_THAT(std::string(ended[rank].message()), HasSubstr("the data is gone")) << rank;
+  }
+  Stop();
+}
+
 TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
   job_.server.lease = absl::Seconds(10);  // Nobody but who is lost is silent so long.
   job_.server.connect_timeout = absl::Seconds(1);

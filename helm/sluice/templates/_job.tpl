@@ -1,10 +1,11 @@
 {{/* The job file: what the values say, with what follows from the rest of the release filled in. */}}
 {{- define "sluice.job" -}}
 {{- $job := deepCopy .Values.job -}}
-{{- $workers := .Values.worker.replicaCount -}}
+{{- $workers := include "sluice.workerCount" . | int -}}
 {{- $shards := .Values.server.replicaCount -}}
 {{- if and (hasKey $job "workers") (ne (int $job.workers) (int $workers)) -}}
-{{- fail (printf "job.workers is %v and worker.replicaCount %v: leave job.workers out, or make them equal" $job.workers $workers) -}}
+{{- $from := .Values.relay.enabled | ternary "the racks in relay.racks have" "worker.replicaCount" -}}
+{{- fail (printf "job.workers is %v and %s %v: leave job.workers out, or make them equal" $job.workers $from $workers) -}}
 {{- end -}}
 {{- if and (hasKey $job "shards") (ne (int $job.shards) (int $shards)) -}}
 {{- fail (printf "job.shards is %v and server.replicaCount %v: leave job.shards out, or make them equal" $job.shards $shards) -}}
@@ -12,6 +13,17 @@
 {{- $_ := set $job "name" (default (include "sluice.fullname" .) $job.name) -}}
 {{- $_ := set $job "workers" $workers -}}
 {{- $_ := set $job "shards" $shards -}}
+{{- if .Values.relay.enabled -}}
+{{- $racks := include "sluice.rackSizes" . -}}
+{{- $relays := default dict $job.relays -}}
+{{- if and (hasKey $relays "workers") (ne (toJson $relays.workers) $racks) -}}
+{{- fail (printf "job.relays.workers is %s and the racks in relay.racks have %s workers: leave job.relays.workers out, or make them equal" (toJson $relays.workers) $racks) -}}
+{{- end -}}
+{{- $_ := set $relays "workers" (fromJsonArray $racks) -}}
+{{- $_ := set $job "relays" $relays -}}
+{{- else if $job.relays -}}
+{{- fail "job.relays is set and relay.enabled is false: set relay.enabled and relay.racks, which say how many workers are in each rack, or remove job.relays" -}}
+{{- end -}}
 {{- $checkpoint := default dict $job.checkpoint -}}
 {{- $_ := set $checkpoint "store" (default "shards" $checkpoint.store) -}}
 {{- if eq $checkpoint.store "path" -}}
@@ -52,13 +64,24 @@
 {{- if not (or .Values.tls.enabled .Values.auth.existingSecret .Values.auth.allowAnonymous) -}}
 {{- fail "nothing says who may join: set auth.existingSecret (kubectl create secret generic NAME --from-literal=token=$(openssl rand -hex 32)), tls.enabled, or, on a network you trust, auth.allowAnonymous=true" -}}
 {{- end -}}
+{{- $workers := include "sluice.workerCount" . | int -}}
 {{- with .Values.worker -}}
-{{- if and .enabled .persistence.enabled (gt (int .replicaCount) 1) (not (has "ReadWriteMany" .persistence.accessModes)) -}}
-{{- fail (printf "worker.persistence.accessModes is %v and worker.replicaCount %v: a volume of several workers must be ReadWriteMany" .persistence.accessModes .replicaCount) -}}
+{{- if and .enabled .persistence.enabled (gt $workers 1) (not (has "ReadWriteMany" .persistence.accessModes)) -}}
+{{- fail (printf "worker.persistence.accessModes is %v and there are %v workers: a volume of several workers must be ReadWriteMany" .persistence.accessModes $workers) -}}
 {{- end -}}
 {{- end -}}
 {{- if and .Values.server.persistence.enabled (not .Values.server.persistence.size) -}}
 {{- fail "server.persistence.enabled needs server.persistence.size" -}}
+{{- end -}}
+{{- if .Values.relay.enabled -}}
+{{- if not .Values.relay.racks -}}
+{{- fail "relay.enabled needs relay.racks: an entry for each rack, such as {workers: 2, nodeSelector: {topology.kubernetes.io/zone: a}}" -}}
+{{- end -}}
+{{- if not (has (int .Values.worker.replicaCount) (list 1 $workers)) -}}
+{{- fail (printf "worker.replicaCount is %v and the racks in relay.racks have %v workers: leave worker.replicaCount out, or make them equal" .Values.worker.replicaCount $workers) -}}
+{{- end -}}
+{{- else if .Values.relay.racks -}}
+{{- fail "relay.racks is set and relay.enabled is false: set it to true, or remove relay.racks" -}}
 {{- end -}}
 {{- if and .Values.metrics.prometheusRule.enabled (not (.Files.Glob "rules/*.yaml")) -}}
 {{- fail "metrics.prometheusRule.enabled: this version of the chart has no rules yet" -}}

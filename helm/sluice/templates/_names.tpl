@@ -13,6 +13,7 @@
 
 {{- define "sluice.server" -}}{{ include "sluice.fullname" . }}-server{{- end -}}
 {{- define "sluice.worker" -}}{{ include "sluice.fullname" . }}-worker{{- end -}}
+{{- define "sluice.relay" -}}{{ include "sluice.fullname" . }}-relay{{- end -}}
 {{- define "sluice.workerClaim" -}}
 {{- default (include "sluice.worker" .) .Values.worker.persistence.existingClaim -}}
 {{- end -}}
@@ -20,6 +21,33 @@
 {{/* The name under which shard 0 is reached: DNS knows it, and certificates name it. */}}
 {{- define "sluice.domain" -}}{{ include "sluice.server" . }}.{{ .Release.Namespace }}.svc{{- end -}}
 {{- define "sluice.coordinator" -}}{{ include "sluice.server" . }}-0.{{ include "sluice.domain" . }}:7070{{- end -}}
+
+{{/* Relays are reached under one Service; that of rack K is pod 0 of StatefulSet K. at: {root: $, rack: "K"} */}}
+{{- define "sluice.relayDomain" -}}{{ include "sluice.relay" . }}.{{ .Release.Namespace }}.svc{{- end -}}
+{{- define "sluice.relayOfRack" -}}{{ include "sluice.relay" .root }}-{{ .rack }}{{- end -}}
+{{- define "sluice.relayAddress" -}}{{ include "sluice.relayOfRack" . }}-0.{{ include "sluice.relayDomain" .root }}:7070{{- end -}}
+
+{{/* The racks' numbers as strings, a JSON array; without relays one rack that is none, "". */}}
+{{- define "sluice.racks" -}}
+{{- if .Values.relay.enabled -}}{{- until (len .Values.relay.racks) | toStrings | toJson -}}{{- else -}}[""]{{- end -}}
+{{- end -}}
+
+{{/* The racks' sizes, a JSON array. */}}
+{{- define "sluice.rackSizes" -}}
+{{- $sizes := list -}}
+{{- range .Values.relay.racks -}}{{- $sizes = append $sizes (int .workers) -}}{{- end -}}
+{{- toJson $sizes -}}
+{{- end -}}
+
+{{/* Workers of the whole job. */}}
+{{- define "sluice.workerCount" -}}
+{{- $count := int .Values.worker.replicaCount -}}
+{{- if .Values.relay.enabled -}}
+{{- $count = 0 -}}
+{{- range .Values.relay.racks -}}{{- $count = add $count (int .workers) -}}{{- end -}}
+{{- end -}}
+{{- $count -}}
+{{- end -}}
 
 {{- define "sluice.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}

@@ -39,6 +39,121 @@ affinity:
 {{- end }}
 {{- end -}}
 
+{{/* What the values of a rack add to those of all relays or workers. {values: .Values.worker, rack: one of relay.racks} */}}
+{{- define "sluice.placementInRack" -}}
+{{- $selector := merge dict (default dict .rack.nodeSelector) .values.nodeSelector -}}
+{{- $tolerations := concat .values.tolerations (default list .rack.tolerations) -}}
+{{- $affinity := default .values.affinity .rack.affinity -}}
+{{- include "sluice.placement" (dict "priorityClassName" .values.priorityClassName "nodeSelector" $selector "tolerations" $tolerations "affinity" $affinity) -}}
+{{- end -}}
+
+{{/* A job file that is wrong, or of other sizes than the release, is told here, before anything waits for anybody. */}}
+{{- define "sluice.validate" -}}
+- name: validate
+  image: {{ include "sluice.image" (dict "image" .Values.server.image "root" .) }}
+  imagePullPolicy: {{ .Values.server.image.pullPolicy }}
+  command: [sluice, validate, /etc/sluice/job/job.yaml]
+  args:
+    - --expect=shards={{ .Values.server.replicaCount }}
+    {{- if or .Values.worker.enabled .Values.relay.enabled }}
+    - --expect=workers={{ include "sluice.workerCount" . }}
+    {{- end }}
+    {{- if .Values.relay.enabled }}
+    - --expect=relays.workers={{ include "sluice.rackSizes" . }}
+    {{- end }}
+  terminationMessagePolicy: FallbackToLogsOnError
+  {{- include "sluice.containerSecurity" . | nindent 2 }}
+  resources:
+    requests: {cpu: 10m, memory: 32Mi}
+    limits: {memory: 128Mi}
+  volumeMounts:
+    - {name: job, mountPath: /etc/sluice/job, readOnly: true}
+{{- end -}}
+
+{{/* Ports and probes of servers and relays. */}}
+{{- define "sluice.servingPorts" -}}
+ports:
+  - {name: grpc, containerPort: 7070}
+  - {name: http, containerPort: 7071}
+  - {name: health, containerPort: 7072}
+startupProbe:
+  httpGet: {path: /startupz, port: health}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /livez, port: health}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+  periodSeconds: 2
+  timeoutSeconds: 5
+{{- end -}}
+
+{{/* Flags of servers and relays. */}}
+{{- define "sluice.servingArgs" -}}
+- --http-listen={{ .Values.server.bindAddress }}:7071
+- --health-listen={{ .Values.server.bindAddress }}:7072
+# A stopped pod comes back: the job waits for it. After the end it stays, to be asked.
+- --supervised
+{{- if .Values.tls.enabled }}
+- --http-tls
+{{- end }}
+{{- include "sluice.logArgs" . }}
+{{- include "sluice.transportArgs" . }}
+{{- if not (or .Values.tls.enabled .Values.auth.existingSecret) }}
+- --allow-anonymous
+{{- end }}
+{{- end -}}
+
+{{/* The folders of servers and relays. */}}
+{{- define "sluice.servingMounts" -}}
+- {name: job, mountPath: /etc/sluice/job, readOnly: true}
+- {name: state, mountPath: /var/lib/sluice}
+- {name: tmp, mountPath: /tmp}
+{{- if include "sluice.sharedState" . }}
+- {name: shared, mountPath: {{ .Values.worker.persistence.mountPath }}}
+{{- end }}
+{{- include "sluice.transportMounts" . }}
+{{- end -}}
+
+{{/* persistence: .Values.server.persistence or .Values.relay.persistence */}}
+{{- define "sluice.servingVolumes" -}}
+- name: job
+  configMap: {name: {{ include "sluice.jobConfigMap" .root }}}
+- name: tmp
+  emptyDir: {}
+{{- if not .persistence.enabled }}
+- name: state
+  emptyDir: {}
+{{- end }}
+{{- if include "sluice.sharedState" .root }}
+- name: shared
+  persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" .root }}}
+{{- end }}
+{{- include "sluice.transportVolumes" .root }}
+{{- end -}}
+
+{{- define "sluice.stateClaim" -}}
+- metadata:
+    name: state
+    labels:
+      {{- include "sluice.selector" .root | nindent 6 }}
+  spec:
+    accessModes:
+      {{- toYaml .persistence.accessModes | nindent 6 }}
+    {{- with .persistence.storageClass }}
+    storageClassName: {{ . }}
+    {{- end }}
+    resources: {requests: {storage: {{ .persistence.size }}}}
+{{- end -}}
+
+{{/* Not empty: checkpoints are on the workers' volume. */}}
+{{- define "sluice.sharedState" -}}
+{{- if and .Values.worker.persistence.enabled (eq "path" (dig "checkpoint" "store" "shards" .Values.job)) -}}shared{{- end -}}
+{{- end -}}
+
 {{/* Flags that servers, workers and `sluice status` share. */}}
 {{- define "sluice.transportArgs" -}}
 {{- if .Values.tls.enabled }}

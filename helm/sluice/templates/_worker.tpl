@@ -1,9 +1,14 @@
-{{/* The spec of the workers' Job, as the values say it. Nothing in it may follow the chart's version: a Job cannot change. */}}
+{{/* The spec of the Job of all workers or of one rack's, as the values say it: {root: $, rack: "K" or ""}. Nothing in it may follow the
+chart's version: a Job cannot change. */}}
 {{- define "sluice.workerSpec" -}}
-{{- $worker := .Values.worker -}}
+{{- $root := .root -}}
+{{- $worker := $root.Values.worker -}}
+{{- $rack := .rack -}}
+{{- $rackValues := dict "workers" $worker.replicaCount -}}
+{{- if $rack -}}{{- $rackValues = index $root.Values.relay.racks (int $rack) -}}{{- end -}}
 completionMode: Indexed
-completions: {{ $worker.replicaCount }}
-parallelism: {{ $worker.replicaCount }}
+completions: {{ $rackValues.workers }}
+parallelism: {{ $rackValues.workers }}
 backoffLimitPerIndex: {{ $worker.backoffLimitPerIndex }}
 # One rank that cannot go on is all that it takes.
 maxFailedIndexes: 0
@@ -27,26 +32,29 @@ template:
       {{- toYaml . | nindent 6 }}
     {{- end }}
     labels:
-      {{- include "sluice.selector" . | nindent 6 }}
+      {{- include "sluice.selector" $root | nindent 6 }}
       app.kubernetes.io/component: worker
-      {{- with merge dict $worker.podLabels .Values.commonLabels }}
+      {{- if $rack }}
+      sluice.dev/rack: {{ $rack | quote }}
+      {{- end }}
+      {{- with merge dict $worker.podLabels $root.Values.commonLabels }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
   spec:
     restartPolicy: Never
-    {{- include "sluice.podSecurity" . | nindent 4 }}
+    {{- include "sluice.podSecurity" $root | nindent 4 }}
     terminationGracePeriodSeconds: {{ $worker.terminationGracePeriodSeconds }}
     {{- with $worker.runtimeClassName }}
     runtimeClassName: {{ . }}
     {{- end }}
-    {{- include "sluice.placement" $worker | nindent 4 }}
-    {{- with $worker.topologySpreadConstraints }}
+    {{- include "sluice.placementInRack" (dict "values" $worker "rack" $rackValues) | nindent 4 }}
+    {{- with default $worker.topologySpreadConstraints $rackValues.topologySpreadConstraints }}
     topologySpreadConstraints:
       {{- toYaml . | nindent 6 }}
     {{- end }}
     containers:
       - name: worker
-        image: {{ include "sluice.image" (dict "image" $worker.image "root" $) }}
+        image: {{ include "sluice.image" (dict "image" $worker.image "root" $root) }}
         imagePullPolicy: {{ $worker.image.pullPolicy }}
         {{- if $worker.command }}
         command:
@@ -62,26 +70,32 @@ template:
           - --coordinator=$(SLUICE_COORDINATOR)
           - --threads={{ $worker.threads }}
           - --supervised
-          {{- if .Values.metrics.podMonitor.enabled }}
-          - --metrics-listen={{ .Values.server.bindAddress }}:7072
-          {{- if .Values.tls.enabled }}
+          {{- if $rack }}
+          - --relay={{ $rack }}
+          {{- end }}
+          {{- if $root.Values.metrics.podMonitor.enabled }}
+          - --metrics-listen={{ $root.Values.server.bindAddress }}:7072
+          {{- if $root.Values.tls.enabled }}
           - --metrics-tls
           {{- end }}
           {{- end }}
-          {{- include "sluice.logArgs" . | nindent 10 }}
-          {{- include "sluice.transportArgs" . | nindent 10 }}
+          {{- include "sluice.logArgs" $root | nindent 10 }}
+          {{- include "sluice.transportArgs" $root | nindent 10 }}
           {{- with $worker.args }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
         {{- end }}
-        {{- if .Values.metrics.podMonitor.enabled }}
+        {{- if $root.Values.metrics.podMonitor.enabled }}
         ports:
           - {name: metrics, containerPort: 7072}
         {{- end }}
         env:
           - {name: SLUICE_JOB, value: /etc/sluice/job/job.yaml}
-          - {name: SLUICE_COORDINATOR, value: {{ include "sluice.coordinator" . | quote }}}
-          - {name: WORLD_SIZE, value: {{ $worker.replicaCount | quote }}}
+          - {name: SLUICE_COORDINATOR, value: {{ (eq $rack "" | ternary (include "sluice.coordinator" $root) (include "sluice.relayAddress" .)) | quote }}}
+          - {name: WORLD_SIZE, value: {{ $rackValues.workers | quote }}}
+          {{- if $rack }}
+          - {name: SLUICE_RELAY, value: {{ $rack | quote }}}
+          {{- end }}
           {{- with $worker.extraEnv }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
@@ -90,9 +104,9 @@ template:
           {{- toYaml . | nindent 10 }}
         {{- end }}
         terminationMessagePolicy: FallbackToLogsOnError
-        {{- include "sluice.containerSecurity" . | nindent 8 }}
+        {{- include "sluice.containerSecurity" $root | nindent 8 }}
         resources:
-          {{- toYaml $worker.resources | nindent 10 }}
+          {{- toYaml (default $worker.resources $rackValues.resources) | nindent 10 }}
         volumeMounts:
           - {name: job, mountPath: /etc/sluice/job, readOnly: true}
           - {name: tmp, mountPath: /tmp}
@@ -102,13 +116,13 @@ template:
           {{- if $worker.persistence.enabled }}
           - {name: shared, mountPath: {{ $worker.persistence.mountPath }}}
           {{- end }}
-          {{- include "sluice.transportMounts" . | nindent 10 }}
+          {{- include "sluice.transportMounts" $root | nindent 10 }}
           {{- with $worker.extraVolumeMounts }}
           {{- toYaml . | nindent 10 }}
           {{- end }}
     volumes:
       - name: job
-        configMap: {name: {{ include "sluice.jobConfigMap" . }}}
+        configMap: {name: {{ include "sluice.jobConfigMap" $root }}}
       - name: tmp
         emptyDir: {}
       {{- if $worker.shm.sizeLimit }}
@@ -117,9 +131,9 @@ template:
       {{- end }}
       {{- if $worker.persistence.enabled }}
       - name: shared
-        persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" . }}}
+        persistentVolumeClaim: {claimName: {{ include "sluice.workerClaim" $root }}}
       {{- end }}
-      {{- include "sluice.transportVolumes" . | nindent 6 }}
+      {{- include "sluice.transportVolumes" $root | nindent 6 }}
       {{- with $worker.extraVolumes }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
@@ -132,28 +146,39 @@ template:
 
 {{/* With restartOnUpgrade the name follows the spec, so that another spec is another Job and the old one goes. */}}
 {{- define "sluice.workerName" -}}
-{{- if .Values.worker.restartOnUpgrade -}}
-{{- printf "%s-%s" (include "sluice.worker" .) (printf "%s%s" (include "sluice.workerSpec" .) (include "sluice.job" .) | sha256sum | trunc 8) -}}
+{{- $name := include "sluice.workersOfRack" . -}}
+{{- if .root.Values.worker.restartOnUpgrade -}}
+{{- $hash := printf "%s%s" (include "sluice.workerSpec" .) (include "sluice.job" .root) | sha256sum -}}
+{{/* Names of pods have 63 characters for all of this and the rank. */}}
+{{- printf "%s-%s" $name (trunc (eq .rack "" | ternary 8 6) $hash) -}}
 {{- else -}}
-{{- include "sluice.worker" . -}}
+{{- $name -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What the cluster has of this release's workers; in an installation and without a cluster nothing. */}}
+{{- define "sluice.workersOfRack" -}}
+{{- include "sluice.worker" .root -}}{{- if .rack -}}-{{ .rack }}{{- end -}}
+{{- end -}}
+
+{{/* What the cluster has of this release's workers; in an installation and without a cluster nothing. {root: $, rack: "K" or ""} */}}
 {{- define "sluice.installedSpec" -}}
-{{- if and .Release.IsUpgrade (not .Values.worker.restartOnUpgrade) -}}
-{{- $installed := lookup (include "sluice.workerApi" .) .Values.worker.kind .Release.Namespace (include "sluice.worker" .) -}}
+{{- $root := .root -}}
+{{- if and $root.Release.IsUpgrade (not $root.Values.worker.restartOnUpgrade) -}}
+{{- $installed := lookup (include "sluice.workerApi" $root) $root.Values.worker.kind $root.Release.Namespace (include "sluice.workersOfRack" .) -}}
 {{- dig "metadata" "annotations" "sluice.dev/spec" "" (default dict $installed) -}}
 {{- end -}}
 {{- end -}}
 
-{{/* Not empty: this release's workers were there and are not any more, since they had finished. */}}
+{{/* Not empty: these workers were there and are not any more, since they had finished. {root: $, rack: "K" or ""} */}}
 {{- define "sluice.workersAreGone" -}}
-{{- if and .Release.IsUpgrade (not .Values.worker.restartOnUpgrade) -}}
-{{- $servers := lookup "apps/v1" "StatefulSet" .Release.Namespace (include "sluice.server" .) -}}
-{{- $had := dig "metadata" "annotations" "sluice.dev/workers" "" (default dict $servers) -}}
-{{- $has := lookup (include "sluice.workerApi" .) .Values.worker.kind .Release.Namespace (include "sluice.worker" .) -}}
-{{- if and (eq $had (include "sluice.worker" .)) (not $has) -}}gone{{- end -}}
+{{- $root := .root -}}
+{{- if and $root.Release.IsUpgrade (not $root.Values.worker.restartOnUpgrade) -}}
+{{- $noted := eq .rack "" | ternary (include "sluice.server" $root) (include "sluice.relayOfRack" .) -}}
+{{- $set := lookup "apps/v1" "StatefulSet" $root.Release.Namespace $noted -}}
+{{- $had := dig "metadata" "annotations" "sluice.dev/workers" "" (default dict $set) -}}
+{{- $name := include "sluice.workersOfRack" . -}}
+{{- $has := lookup (include "sluice.workerApi" $root) $root.Values.worker.kind $root.Release.Namespace $name -}}
+{{- if and (eq $had $name) (not $has) -}}gone{{- end -}}
 {{- end -}}
 {{- end -}}
 
