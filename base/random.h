@@ -23,10 +23,14 @@ class CounterRandom {
       : key_(MixBits(MixBits(MixBits(MixBits(seed + kStep) ^ (a + kStep)) ^ (b + kStep)) ^
                      (c + kStep))) {}
 
-  constexpr uint64_t Next() { return MixBits(key_ + kStep * ++counter_); }
+  constexpr uint64_t Next() { return At(counter_++); }
+  // What Next returns after `index` others, wherever the stream is.
+  constexpr uint64_t At(uint64_t index) const { return MixBits(key_ + kStep * (index + 1)); }
   // In [0, bound); bound > 0. Multiply-shift: the bias is below 2^-32 for bounds under 2^32.
-  constexpr uint64_t Below(uint64_t bound) {
-    return static_cast<uint64_t>((static_cast<unsigned __int128>(Next()) * bound) >> 64);
+  constexpr uint64_t Below(uint64_t bound) { return Scaled(Next(), bound); }
+  // Below, of a number that was drawn already.
+  static constexpr uint64_t Scaled(uint64_t drawn, uint64_t bound) {
+    return static_cast<uint64_t>((static_cast<unsigned __int128>(drawn) * bound) >> 64);
   }
   // In [0, 1).
   constexpr double Uniform() { return static_cast<double>(Next() >> 11) * 0x1.0p-53; }

@@ -7,6 +7,7 @@
 //   joined STEP TIME      the step it goes on from
 //   step STEP TIME        a step is applied
 //   rollback TIME         the job went back; it joins again
+//   parameters CRC        with the last step, before it leaves
 
 #include <time.h>
 
@@ -24,6 +25,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/process_usage.h"
@@ -129,6 +131,10 @@ class Trainer {
       std::printf("step %lu %.6f\n", step, Now());
       std::fflush(stdout);
     }
+    const absl::Span<const float> all = parameters_;
+    std::printf("parameters %08x\n", Crc32c({reinterpret_cast<const std::byte*>(all.data()),
+                                             all.size() * sizeof(float)}));
+    std::fflush(stdout);
     return session->Leave();
   }
 

@@ -82,6 +82,11 @@ absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compr
     return absl::InvalidArgumentError(absl::StrCat(
         "it has ", plan.entries.size(), " entries and a reason of ", plan.reason.size(), " bytes"));
   }
+  // Written so that what is no number is refused, too.
+  if (plan.momentum.has_value() && !(*plan.momentum >= 0 && *plan.momentum < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it has a momentum of ", *plan.momentum, "; one is at least 0 and below 1"));
+  }
   for (const PlanEntry& entry : plan.entries) {
     absl::Status fits = CheckEntry(entry, compression, table);
     if (!fits.ok()) return fits;
@@ -125,7 +130,9 @@ std::string Summary(const CompressionPlan& plan) {
       break;
     }
   }
-  return parts.empty() ? "as the job file says" : absl::StrJoin(parts, "; ");
+  if (parts.empty()) parts.emplace_back("as the job file says");
+  if (plan.momentum.has_value()) parts.push_back(absl::StrCat("momentum ", *plan.momentum));
+  return absl::StrJoin(parts, "; ");
 }
 
 absl::StatusOr<PlanBook> PlanBook::Of(absl::Span<const CompressionPlan> plans,

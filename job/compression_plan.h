@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct CompressionPlan {
   uint64_t effective_step = 0;
   std::vector<PlanEntry> entries{};
   std::string reason{};  // For a person.
+  // Of the optimizer, job/momentum.h; none: the job file's own.
+  std::optional<float> momentum{};
 
   friend bool operator==(const CompressionPlan&, const CompressionPlan&) = default;
 };

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "compress/codec_spec.h"
 
 namespace sluice {
 
@@ -55,11 +56,18 @@ absl::Status ValidateSchedule(const ScheduleSpec& spec);
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step);
 
 struct ControlSpec {
-  std::string policy = "fixed";  // fixed, schedule
+  std::string policy = "fixed";  // fixed, schedule, bandwidth
   ScheduleSpec schedule{};
+  // bandwidth: what a plan may choose; how long a step may take, none: as long as it computes; and
+  // the share of computing that communication can hide behind.
+  std::vector<CodecSpec> candidates{};
+  std::optional<double> step_time_s{};
+  double overlap = 0.7;
 
   // Plans are made; else all is as the job file says, always.
   bool makes_plans() const { return policy != "fixed"; }
+  // By what is measured, so that plans do not follow from the step.
+  bool measures() const { return policy == "bandwidth"; }
 };
 
 }  // namespace sluice

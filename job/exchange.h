@@ -75,6 +75,10 @@ struct Exchange {
   uint32_t weight = 1;           // Contributions inside, of a relay.
   // With bundle 0: the plan that begins with the next step; null: none that the worker knows of.
   std::shared_ptr<const CompressionPlan> plan{};
+  // Of shard 0's bundle 0, sent again though its result was there: that announced this plan, which
+  // begins two steps later; null: none.
+  bool answered = false;
+  std::shared_ptr<const CompressionPlan> announced{};
 };
 
 enum class Outcome { kResult, kPending, kNeed, kFenced, kInvalid, kBusy };

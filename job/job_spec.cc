@@ -97,41 +97,21 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   return "";
 }
 
-// Empty if the optimizer's momentum goes together with codecs and mode.
-std::string MomentumWarning(const JobSpec& spec) {
-  const OptimizerSpec& optimizer = spec.optimizer;
-  // Of local steps nothing is delayed but what they sum up to.
-  const bool outer = spec.mode == "local_sgd";
-  const bool adam = !outer && (optimizer.name == "adam" || optimizer.name == "adamw");
-  const double outer_momentum = spec.outer_optimizer == "nesterov" ? spec.outer_momentum : 0;
-  const double momentum = outer ? outer_momentum : adam ? optimizer.beta1 : optimizer.momentum;
-  if (momentum <= kMomentumMax) return "";
-  std::vector<std::string> delaying_parts;
-  // Others' updates come between the parameters of a gradient and its own.
-  if (!InLockstep(spec.mode) && spec.workers > 1) {
-    delaying_parts.push_back(absl::StrCat("mode ", spec.mode));
-  }
+// Empty if the momentum of the shards' rule in local_sgd goes together with codecs. That of other
+// modes is lowered where need be (job/momentum.h).
+std::string OuterMomentumWarning(const JobSpec& spec) {
+  if (spec.mode != "local_sgd" || spec.outer_optimizer != "nesterov") return "";
+  if (spec.outer_momentum <= kMomentumMax) return "";
+  std::vector<std::string> delaying;
   for (const CodecUse& use : CodecsOf(spec.compression)) {
     if (!DelaysGradients(use.codec)) continue;
-    delaying_parts.push_back(absl::StrCat(use.where, " ", ToString(use.codec)));
+    delaying.push_back(absl::StrCat(use.where, " ", ToString(use.codec)));
   }
-  const size_t count = delaying_parts.size();
-  if (count == 0) return "";
-  std::string delaying = absl::StrJoin(delaying_parts, " and ");
-  absl::StrAppend(&delaying, count == 1 ? " delays" : " delay",
-                  outer ? " changes of weights and outer_" : " gradients and ",
-                  adam ? "beta1 " : "momentum ", momentum, " amplifies delay: use ");
-  if (outer) {
-    return absl::StrCat(delaying, "outer_momentum ", kMomentumMax,
-                        " and outer_lr 1, or outer_optimizer average");
-  }
-  // Adam divides by what beta1 sums up, so its rate stays; the others step lr / (1 - momentum).
-  if (adam) {
-    return absl::StrCat(delaying, "beta1 ", kMomentumMax, " and keep lr ", optimizer.lr);
-  }
-  const double lr = optimizer.lr / (1 - momentum) * (1 - kMomentumMax);
-  return absl::StrCat(delaying, "momentum ", kMomentumMax, " and lr ", lr, " instead of lr ",
-                      optimizer.lr);
+  if (delaying.empty()) return "";
+  return absl::StrCat(absl::StrJoin(delaying, " and "), delaying.size() == 1 ? " delays" : " delay",
+                      " changes of weights and outer_momentum ", spec.outer_momentum,
+                      " amplifies delay: use outer_momentum ", kMomentumMax,
+                      " and outer_lr 1, or outer_optimizer average");
 }
 
 }  // namespace
@@ -231,7 +211,7 @@ std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const 
 
 std::vector<std::string> JobWarnings(const JobSpec& spec) {
   std::vector<std::string> warnings;
-  std::string momentum = MomentumWarning(spec);
+  std::string momentum = OuterMomentumWarning(spec);
   if (!momentum.empty()) warnings.push_back(std::move(momentum));
   for (const CodecUse& use : CodecsOf(spec.compression)) {
     std::string compensator = CompensatorWarning(use, spec.optimizer);

@@ -64,6 +64,8 @@ struct OptimizerSpec {
   double clip_norm = 0;        // 0: off.
   double clip_value = 0;       // 0: off.
   std::string on = "workers";  // Or shards.
+  // At most so much where gradients come late (job/momentum.h); none: by its table.
+  std::optional<double> delayed_momentum{};
 };
 
 struct LrScheduleSpec {

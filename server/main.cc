@@ -17,7 +17,6 @@
 #include "base/trace_file.h"
 #include "job/relays.h"
 #include "program/flags.h"
-#include "server/http/server_pages.h"
 #include "server/process/serving.h"
 #include "server/rpc/server.h"
 #include "transport/transport.h"
@@ -42,9 +41,6 @@ struct Flags : ServingFlags {
   uint32_t shard = 0;
   std::string listen;
   std::string coordinator;
-  std::string http_listen;
-  bool http_tls = false;
-  std::string health_listen;
   std::string trace;
   bool reflection = false;
   bool supervised = false;
@@ -67,12 +63,6 @@ void AddFlags(CLI::App* app, Flags* flags) {
                   "Status page, /metrics, /livez, /readyz and /startupz; port 0: any free one; "
                   "`off`: none [127.0.0.1:7071 on shard 0, off on others]")
       ->type_name("HOST:PORT");
-  app->add_flag("--http-tls", flags->http_tls,
-                "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
-  app->add_option("--health-listen", flags->health_listen,
-                  "A second port with /livez, /readyz and /startupz only, always plaintext: for "
-                  "probes that cannot do TLS")
-      ->type_name("HOST:PORT");
   app->add_option(
          "--trace", flags->trace,
          "Write here what this process does when, for ui.perfetto.dev (docs/traces.md); at "
@@ -94,35 +84,6 @@ void SetDefaults(const JobSpec& job, Flags* flags) {
     flags->http_listen =
         flags->shard == 0 ? absl::StrCat("127.0.0.1:", job.server.http_port) : "off";
   }
-}
-
-struct HttpPort {
-  HttpOptions options;
-  bool health_only = false;
-};
-
-std::vector<HttpPort> HttpPorts(const Flags& flags) {
-  std::vector<HttpPort> ports;
-  if (flags.http_listen != "off") {
-    HttpPort& port = ports.emplace_back();
-    port.options.listen = flags.http_listen;
-    if (flags.http_tls) {
-      port.options.tls_cert = flags.transport.tls_cert;
-      port.options.tls_key = flags.transport.tls_key;
-    }
-  }
-  if (!flags.health_listen.empty()) {
-    ports.push_back({.options = {.listen = flags.health_listen}, .health_only = true});
-  }
-  return ports;
-}
-
-// Until a signal comes: others may still ask how the job ended.
-int StayFinished(const sigset_t& signals, const Logger& logger) {
-  logger.Info("the job has finished; this process stays until it is stopped");
-  int signal_number = 0;
-  (void)sigwait(&signals, &signal_number);
-  return kExitFinished;
 }
 
 // Null without --trace.
@@ -154,10 +115,6 @@ int Run(Flags flags) {
     logger.Error(transport.status().message());
     return kExitUsage;
   }
-  if (flags.http_tls && flags.transport.tls_cert.empty()) {
-    logger.Error("--http-tls serves the certificate of --tls-cert and --tls-key: give them");
-    return kExitUsage;
-  }
   const absl::StatusOr<std::unique_ptr<TraceFile>> trace = BeginTrace(flags, *job, &clock, logger);
   if (!trace.ok()) {
     logger.Error(trace.status().message());
@@ -186,15 +143,8 @@ int Run(Flags flags) {
     shown.ready = shown.ready || finished;
     return shown;
   };
-  std::vector<std::unique_ptr<HttpServer>> http;
-  for (const HttpPort& port : HttpPorts(flags)) {
-    const auto pages = port.health_only ? &HealthPage : &ServerPage;
-    absl::StatusOr<std::unique_ptr<HttpServer>> started = HttpServer::Start(
-        port.options, [pages, &view](const std::string& path) { return pages(path, view); });
-    if (!started.ok()) return FailedToStart(started.status(), logger);
-    http.push_back(*std::move(started));
-    logger.Info(port.health_only ? "health: " : "status page: ", http.back()->url());
-  }
+  const auto http = ServeHttp(flags, view, logger);
+  if (!http.ok()) return FailedToStart(http.status(), logger);
   const int code = RunUntilEnd({.outcome = [&] { return (*server)->Outcome(); },
                                 .stop = [&](absl::string_view reason) { (*server)->Stop(reason); }},
                                /*ends_at_once=*/false, signals, logger);

@@ -30,8 +30,9 @@ constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
 // What is written says the least version that has all of it.
 constexpr uint16_t kFirstVersion = 1;
 constexpr uint16_t kParameterVersion =
-    2;                            // Of shards that keep parameters: with two sections more.
-constexpr uint16_t kVersion = 3;  // Of jobs that make plans: with the last section.
+    2;                                 // Of shards that keep parameters: with two sections more.
+constexpr uint16_t kPlansVersion = 3;  // Of jobs that make plans: with one more.
+constexpr uint16_t kVersion = 4;       // Of such whose plans have a momentum: with the last.
 constexpr size_t kHeaderSize = 28;
 constexpr size_t kHeaderChecked = 24;  // What its checksum is over.
 constexpr size_t kSectionHeaderSize = 16;
@@ -47,16 +48,20 @@ enum class SectionId : uint32_t {
   kReplica = 6,
   kClocks = 7,
   kPlans = 8,
+  kMomenta = 9,
 };
 
 constexpr SectionId kShardSections[] = {
     SectionId::kIdentity, SectionId::kVersions, SectionId::kCompressor, SectionId::kAggregators,
-    SectionId::kReplica,  SectionId::kClocks,   SectionId::kPlans};
+    SectionId::kReplica,  SectionId::kClocks,   SectionId::kPlans,      SectionId::kMomenta};
 constexpr size_t kFirstShardSections = 4;      // Of the first version.
 constexpr size_t kParameterShardSections = 6;  // Of the second.
+constexpr size_t kPlansShardSections = 7;      // Of the third.
 constexpr SectionId kWorkerSections[] = {SectionId::kIdentity, SectionId::kCompressor,
-                                         SectionId::kTrainer, SectionId::kPlans};
+                                         SectionId::kTrainer, SectionId::kPlans,
+                                         SectionId::kMomenta};
 constexpr size_t kFirstWorkerSections = 3;  // Of the first two.
+constexpr size_t kPlansWorkerSections = 4;  // Of the third.
 
 constexpr size_t kIdentitySize = 24;
 
@@ -64,10 +69,12 @@ absl::Span<const SectionId> SectionsOf(Kind kind, uint16_t version) {
   const absl::Span<const SectionId> of_worker = kWorkerSections;
   const absl::Span<const SectionId> of_shard = kShardSections;
   if (kind == Kind::kWorker) {
-    return version < kVersion ? of_worker.first(kFirstWorkerSections) : of_worker;
+    if (version < kPlansVersion) return of_worker.first(kFirstWorkerSections);
+    return version < kVersion ? of_worker.first(kPlansWorkerSections) : of_worker;
   }
   if (version == kFirstVersion) return of_shard.first(kFirstShardSections);
-  return version < kVersion ? of_shard.first(kParameterShardSections) : of_shard;
+  if (version == kParameterVersion) return of_shard.first(kParameterShardSections);
+  return version < kVersion ? of_shard.first(kPlansShardSections) : of_shard;
 }
 
 const char* KindName(Kind kind) { return kind == Kind::kShard ? "shard" : "worker"; }
@@ -90,6 +97,8 @@ const char* SectionName(SectionId id) {
       return "clocks";
     case SectionId::kPlans:
       return "plans";
+    case SectionId::kMomenta:
+      return "momenta";
   }
   return "unknown";
 }
@@ -266,6 +275,27 @@ absl::Status ReadIdentity(const Sections& sections, Snapshot* snapshot, uint32_t
   });
 }
 
+// Of jobs that make plans, so that there are some.
+uint16_t VersionOf(const std::vector<CompressionPlan>& plans) {
+  return HaveMomentum(plans) ? kVersion : kPlansVersion;
+}
+
+size_t SizeOfPlans(const std::vector<CompressionPlan>& plans) {
+  return SizeOf(plans) + (HaveMomentum(plans) ? plans.size() * sizeof(float) : 0);
+}
+
+void WritePlans(const std::vector<CompressionPlan>& plans, FileWriter* file) {
+  file->Section(SectionId::kPlans, [&](std::string* out) { AppendPlans(plans, out); });
+  if (!HaveMomentum(plans)) return;
+  file->Section(SectionId::kMomenta, [&](std::string* out) { AppendMomenta(plans, out); });
+}
+
+absl::Status ReadMomentaOf(const Sections& sections, std::vector<CompressionPlan>* plans) {
+  if (!sections.contains(SectionId::kMomenta)) return absl::OkStatus();
+  return ReadSection(sections, SectionId::kMomenta,
+                     [&](ByteReader* reader) { return ReadMomenta(reader, plans); });
+}
+
 }  // namespace
 
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
@@ -277,9 +307,9 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
   if (keeps_parameters) {
     size += SizeOf(snapshot.replica) + snapshot.clocks.size() * sizeof(uint64_t);
   }
-  if (has_plans) size += SizeOf(snapshot.plans);
+  if (has_plans) size += SizeOfPlans(snapshot.plans);
   const uint16_t with_parameters = keeps_parameters ? kParameterVersion : kFirstVersion;
-  FileWriter file(Kind::kShard, has_plans ? kVersion : with_parameters, size);
+  FileWriter file(Kind::kShard, has_plans ? VersionOf(snapshot.plans) : with_parameters, size);
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.shard, out);
   });
@@ -296,16 +326,16 @@ std::string FormatShardSnapshot(const ShardSnapshot& snapshot) {
     for (const uint64_t clock : snapshot.clocks) Append(clock, out);
   });
   if (!has_plans) return file.Finish();
-  file.Section(SectionId::kPlans, [&](std::string* out) { AppendPlans(snapshot.plans, out); });
+  WritePlans(snapshot.plans, &file);
   return file.Finish();
 }
 
 std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
   const SpecTexts specs = CollectSpecs(snapshot.uplink);
   const bool has_plans = !snapshot.plans.empty();
-  FileWriter file(Kind::kWorker, has_plans ? kVersion : kFirstVersion,
+  FileWriter file(Kind::kWorker, has_plans ? VersionOf(snapshot.plans) : kFirstVersion,
                   kIdentitySize + SizeOf(snapshot.uplink, specs) + snapshot.trainer.size() +
-                      (has_plans ? SizeOf(snapshot.plans) : 0));
+                      (has_plans ? SizeOfPlans(snapshot.plans) : 0));
   file.Section(SectionId::kIdentity, [&](std::string* out) {
     AppendIdentity(snapshot.job_uid, snapshot.step, snapshot.term, snapshot.rank, out);
   });
@@ -313,7 +343,7 @@ std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot) {
                [&](std::string* out) { AppendCompressor(snapshot.uplink, specs, out); });
   file.Section(SectionId::kTrainer, [&](std::string* out) { out->append(snapshot.trainer); });
   if (!has_plans) return file.Finish();
-  file.Section(SectionId::kPlans, [&](std::string* out) { AppendPlans(snapshot.plans, out); });
+  WritePlans(snapshot.plans, &file);
   return file.Finish();
 }
 
@@ -343,6 +373,7 @@ absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes) {
   if (!sections->contains(SectionId::kPlans)) return snapshot;
   read = ReadSection(*sections, SectionId::kPlans,
                      [&](ByteReader* reader) { return ReadPlans(reader, &snapshot.plans); });
+  if (read.ok()) read = ReadMomentaOf(*sections, &snapshot.plans);
   if (!read.ok()) return read;
   return snapshot;
 }
@@ -361,6 +392,7 @@ absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes) {
   if (!sections->contains(SectionId::kPlans)) return snapshot;
   read = ReadSection(*sections, SectionId::kPlans,
                      [&](ByteReader* reader) { return ReadPlans(reader, &snapshot.plans); });
+  if (read.ok()) read = ReadMomentaOf(*sections, &snapshot.plans);
   if (!read.ok()) return read;
   return snapshot;
 }

@@ -1,5 +1,6 @@
 #include "job/checkpoint/snapshot_pieces.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -15,6 +16,7 @@ constexpr size_t kChunkFixedSize = 24;  // Without its state.
 constexpr size_t kListFixedSize = 10;   // Without name and numbers.
 constexpr size_t kPlanFixedSize = 22;   // Without reason and entries.
 constexpr size_t kEntryFixedSize = 11;  // Without codec and numbers.
+constexpr float kNoMomentum = -1;       // Of a plan without, beside one that has a momentum.
 
 // --- Writing ---
 
@@ -212,6 +214,15 @@ void AppendPlans(const std::vector<CompressionPlan>& plans, std::string* out) {
   }
 }
 
+bool HaveMomentum(const std::vector<CompressionPlan>& plans) {
+  return std::any_of(plans.begin(), plans.end(),
+                     [](const CompressionPlan& plan) { return plan.momentum.has_value(); });
+}
+
+void AppendMomenta(const std::vector<CompressionPlan>& plans, std::string* out) {
+  for (const CompressionPlan& plan : plans) Append(plan.momentum.value_or(kNoMomentum), out);
+}
+
 absl::Status ReadStates(ByteReader* reader, std::vector<SavedState>* states) {
   const auto count = reader->Read<uint64_t>();
   if (!reader->ok() || count > reader->remaining() / 4) {
@@ -248,6 +259,21 @@ absl::Status ReadPlans(ByteReader* reader, std::vector<CompressionPlan>* plans) 
   }
   // A file without any is of an earlier version.
   return plans->empty() ? absl::DataLossError("it has no plan") : absl::OkStatus();
+}
+
+absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans) {
+  for (CompressionPlan& plan : *plans) {
+    const auto momentum = reader->Read<float>();
+    if (!reader->ok()) return absl::DataLossError("it has fewer momenta than there are plans");
+    if (momentum == kNoMomentum) continue;
+    // Written so that what is no number is refused, too.
+    if (!(momentum >= 0 && momentum < 1)) {
+      return absl::DataLossError(absl::StrCat("it has a momentum of ", momentum));
+    }
+    plan.momentum = momentum;
+  }
+  // A file without any is of an earlier version.
+  return HaveMomentum(*plans) ? absl::OkStatus() : absl::DataLossError("it has no momentum");
 }
 
 absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {

@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
+#include "job/compression_plan.h"
 #include "job/control_spec.h"
 #include "job/file/job_conversion.h"
 #include "job/file/schema.h"
@@ -54,6 +55,7 @@ class Completer {
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckMode(const v1::JobSpec& job);
   void CheckMembership(const v1::JobSpec& job);
+  void CheckCandidates(const v1::ControlSpec& control);
   void CheckControl(const v1::JobSpec& job);
   void CheckRelays(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
@@ -222,6 +224,13 @@ void Completer::CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& 
   if (optimizer.nesterov() && optimizer.momentum() == 0) {
     Fail(JoinPath(path, "nesterov"), "needs a momentum above 0");
   }
+  double delayed = 0;
+  const bool is_number = absl::SimpleAtod(optimizer.delayed_momentum(), &delayed);
+  if (is_number ? !(delayed >= 0 && delayed < 1) : optimizer.delayed_momentum() != "auto") {
+    Fail(JoinPath(path, "delayed_momentum"),
+         absl::StrCat("must be auto or a number of at least 0 and below 1, found ",
+                      ShowText(optimizer.delayed_momentum())));
+  }
   if (optimizer.on() != "shards") return;
   for (const auto& [key, limit] : {std::pair("clip_norm", optimizer.clip_norm()),
                                    std::pair("clip_value", optimizer.clip_value())}) {
@@ -294,9 +303,30 @@ void Completer::CheckMembership(const v1::JobSpec& job) {
   }
 }
 
+void Completer::CheckCandidates(const v1::ControlSpec& control) {
+  std::set<std::string> seen;
+  for (int i = 0; i < control.candidates_size(); ++i) {
+    const std::string path = absl::StrCat("control.candidates[", i, "]");
+    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(control.candidates(i));
+    Check(codec.ok(), "the mapper keeps canonical codec specs");
+    if (codec->compensator != CompensatorSpec()) {
+      Fail(path,
+           "what is kept of what a codec leaves out is for `compression` to say; give the "
+           "codec alone");
+    } else if (!MayChange(*codec)) {
+      Fail(path, absl::StrCat(control.candidates(i),
+                              ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
+                              "int2, sign, onebit, ternary, eden, topk and topk_exact"));
+    } else if (!seen.insert(control.candidates(i)).second) {
+      Fail(path, absl::StrCat(control.candidates(i), " is given twice"));
+    }
+  }
+}
+
 // What the schedule's form takes and needs; then whether the schedule is one.
 void Completer::CheckControl(const v1::JobSpec& job) {
   const v1::ControlSpec& control = job.control();
+  CheckCandidates(control);
   if (control.policy() != "schedule" || control.schedule().empty()) return;
   struct Key {
     absl::string_view name;
@@ -339,7 +369,7 @@ void Completer::CheckRelays(const v1::JobSpec& job) {
                      .membership = job.membership(),
                      .codec = {},
                      .quorum = job.has_quorum(),
-                     .plans = job.control().policy() == "schedule"});
+                     .plans = ConvertControl(job.control()).makes_plans()});
   if (!refusal.empty()) Fail("relays", refusal);
 }
 
@@ -397,7 +427,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
     }
   }
   std::set<std::string> told;
-  const bool plans = job.control().policy() == "schedule";
+  const bool plans = ConvertControl(job.control()).makes_plans();
   bool sparse = false;
   for (const Use& use : uses) {
     const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(use.codec);
@@ -417,7 +447,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)
                                  : std::string(answer.reason));
   }
-  if (plans && !sparse) {
+  if (job.control().policy() == "schedule" && !sparse) {
     Fail("control.policy",
          "schedule sets the density of topk and topk_exact, and compression names neither");
   }

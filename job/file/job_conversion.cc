@@ -1,5 +1,6 @@
 #include "job/file/job_conversion.h"
 
+#include "absl/strings/numbers.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
 #include "job/file/job_text.h"
@@ -69,6 +70,8 @@ OptimizerSpec Convert(const v1::OptimizerSpec& from) {
   to.clip_norm = from.clip_norm();
   to.clip_value = from.clip_value();
   if (from.has_on()) to.on = from.on();
+  double delayed = 0;  // What is no number is `auto`.
+  if (absl::SimpleAtod(from.delayed_momentum(), &delayed)) to.delayed_momentum = delayed;
   return to;
 }
 
@@ -125,7 +128,7 @@ ScheduleKind Kind(const std::string& name) {
 
 ControlSpec ConvertControl(const v1::ControlSpec& from) {
   ControlSpec to;
-  to.policy = from.policy();
+  if (!from.policy().empty()) to.policy = from.policy();  // Else there is no such section.
   ScheduleSpec& schedule = to.schedule;
   schedule.kind = Kind(from.schedule());
   schedule.dense_steps = from.dense_steps();
@@ -136,6 +139,9 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
   for (const v1::SchedulePiece& piece : from.pieces()) {
     schedule.pieces.push_back({.from = piece.from(), .density = piece.density()});
   }
+  for (const std::string& candidate : from.candidates()) to.candidates.push_back(Codec(candidate));
+  if (from.has_step_time()) to.step_time_s = from.step_time();
+  if (from.has_overlap()) to.overlap = from.overlap();
   return to;
 }
 

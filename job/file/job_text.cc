@@ -72,8 +72,13 @@ std::string ScalarText(const Message& section, const FieldDescriptor& field) {
   }
 }
 
-std::string NumbersText(const Message& section, const FieldDescriptor& field) {
+std::string ListText(const Message& section, const FieldDescriptor& field) {
   const Reflection& reflection = *section.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    return absl::StrJoin(
+        reflection.GetRepeatedFieldRef<std::string>(section, &field), ", ",
+        [](std::string* out, const std::string& text) { absl::StrAppend(out, QuoteYaml(text)); });
+  }
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_DOUBLE) {
     return absl::StrJoin(
         reflection.GetRepeatedFieldRef<double>(section, &field), ", ",
@@ -105,7 +110,7 @@ void AppendSection(const Message& section, absl::string_view first, const std::s
                       indent + "    ", text);
       }
     } else {
-      absl::StrAppend(text, " [", NumbersText(section, *field), "]\n");
+      absl::StrAppend(text, " [", ListText(section, *field), "]\n");
     }
   }
 }

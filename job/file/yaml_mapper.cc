@@ -120,6 +120,8 @@ void YamlMapper::MapList(const YAML::Node& value, const std::string& path,
     places_->Set(entry_path, source_->At(entry.Mark()));
     if (of_sections) {
       MapSection(entry, entry_path, section->GetReflection()->AddMessage(section, &field));
+    } else if (field.options().GetExtension(v1::unit) == v1::UNIT_CODEC_SPEC) {
+      MapCodec(entry, entry_path, field, section);
     } else {
       MapScalar(entry, entry_path, field, section);
     }
@@ -197,7 +199,11 @@ void YamlMapper::MapCodec(const YAML::Node& value, const std::string& path,
     spec = CodecSpecFromMap(entries);
   }
   if (!spec.ok()) return Fail(value, path, spec.status().message());
-  section->GetReflection()->SetString(section, &field, ToString(*spec));
+  if (field.is_repeated()) {
+    section->GetReflection()->AddString(section, &field, ToString(*spec));
+  } else {
+    section->GetReflection()->SetString(section, &field, ToString(*spec));
+  }
 }
 
 void YamlMapper::Fail(const YAML::Node& node, const std::string& path, absl::string_view what) {

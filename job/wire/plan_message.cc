@@ -41,6 +41,7 @@ void PlanToProto(const CompressionPlan& plan, v1::CompressionPlan* message) {
   message->set_id(plan.id);
   message->set_effective_step(plan.effective_step);
   message->set_reason(plan.reason);
+  if (plan.momentum.has_value()) message->set_momentum(*plan.momentum);
   for (const PlanEntry& entry : plan.entries) {
     v1::CompressionPlan::Entry* const out = message->add_entries();
     (entry.direction == Direction::kUplink ? out->mutable_uplink() : out->mutable_downlink())
@@ -58,6 +59,7 @@ absl::StatusOr<CompressionPlan> PlanFromProto(const v1::CompressionPlan& message
   plan.id = message.id();
   plan.effective_step = message.effective_step();
   plan.reason = message.reason();
+  if (message.has_momentum()) plan.momentum = message.momentum();
   for (const v1::CompressionPlan::Entry& entry : message.entries()) {
     absl::StatusOr<PlanEntry> read = EntryFromProto(plan.id, entry);
     if (!read.ok()) return read.status();

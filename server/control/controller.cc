@@ -1,17 +1,25 @@
 #include "server/control/controller.h"
 
+#include <algorithm>
 #include <utility>
-
-#include "server/control/momentum.h"
 
 namespace sluice {
 
+double MomentumFor(const Choice& choice, absl::Span<const ControlledTensor> tensors,
+                   const MomentumRange& range) {
+  std::vector<uint64_t> elements;
+  elements.reserve(tensors.size());
+  for (const ControlledTensor& tensor : tensors) elements.push_back(tensor.elements);
+  double momentum = MomentumWith(choice.down.codecs, elements, range);
+  for (const Coding& up : choice.up) {
+    momentum = std::min(momentum, MomentumWith(up.codecs, elements, range));
+  }
+  return momentum;
+}
+
 Controller::Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
-                       const MomentumOptions& momentum)
-    : policy_(std::move(policy)),
-      tensors_(std::move(tensors)),
-      options_(momentum),
-      momentum_(momentum.base) {}
+                       const MomentumRange& momentum)
+    : policy_(std::move(policy)), tensors_(std::move(tensors)), momentum_(momentum) {}
 
 Plan Controller::First() { return Make(policy_->First(), 0); }
 
@@ -31,13 +39,7 @@ std::optional<Plan> Controller::Next(const StepMeasurements& measured) {
 
 Plan Controller::Make(Choice choice, uint64_t effective_step) {
   Plan plan{.id = ++plans_, .effective_step = effective_step, .choice = std::move(choice)};
-  plan.momentum = options_.automatic
-                      ? MomentumFor(plan.choice, tensors_, options_.base, options_.coded)
-                      : options_.base;
-  // Nothing is in the buffers before step 0.
-  plan.buffer_factor = plans_ == 1 ? 1 : BufferFactor(momentum_, plan.momentum);
-  plan.rate_factor = options_.keep_rate ? 1 : SgdRateFactor(options_.base, plan.momentum);
-  momentum_ = plan.momentum;
+  plan.momentum = MomentumFor(plan.choice, tensors_, momentum_);
   return plan;
 }
 

@@ -4,6 +4,16 @@
 
 namespace sluice {
 
+void ScaleTransfers(double factor, StepMeasurements* measured) {
+  for (RankMeasurements& rank : measured->ranks) {
+    for (std::vector<Transfer>* const transfers : {&rank.up, &rank.down}) {
+      for (Transfer& transfer : *transfers) {
+        transfer.bytes = static_cast<uint64_t>(factor * static_cast<double>(transfer.bytes));
+      }
+    }
+  }
+}
+
 std::vector<Lateness> SplitLateness(const std::vector<RankMeasurements>& ranks) {
   std::vector<Lateness> lateness(ranks.size());
   if (ranks.empty()) return lateness;

@@ -33,11 +33,7 @@ struct Plan {
   uint64_t id = 0;  // From 1; each plan's is larger than that before it.
   uint64_t effective_step = 0;
   Choice choice{};
-  // Of every worker's optimizer from that step on (momentum.h), and by what to multiply its buffers
-  // and its rate before that step.
-  double momentum = 0;
-  double buffer_factor = 1;
-  double rate_factor = 1;  // Against the rate that the job file names.
+  double momentum = 0;  // Of the job's optimizer from that step on (job/momentum.h).
 };
 
 // What control has to know of a tensor.

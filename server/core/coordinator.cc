@@ -112,9 +112,11 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
   }
 }
 
+// Not if the checkpoint is gone that the term began with: nobody keeps anything from before it,
+// which shard 0, lost with its coordinator, would have to take up again.
 bool Coordinator::CanGoOnInTerm(const RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
-         ValidateTensorTable(record.table).ok();
+         record.restore_step <= book_.newest() && ValidateTensorTable(record.table).ok();
 }
 
 void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
@@ -393,8 +395,8 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
   }
   AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // Its plans are in the checkpoint.
-  const absl::StatusOr<PlanMaker::Plan> plan =
-      FirstPlan(options_.control, options_.compression, table_, options_.world_size);
+  const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
+      options_.control, options_.compression, table_, options_.world_size, options_.momentum);
   if (plan.ok()) grant.plan = *plan;  // Else no shard has started.
   return grant;
 }

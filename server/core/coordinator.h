@@ -21,6 +21,7 @@
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
+#include "job/momentum.h"
 #include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "server/core/checkpoint_book.h"
@@ -76,6 +77,8 @@ struct CoordinatorOptions {
   bool in_lockstep = true;
   // What plans of compression are made by, for Join to bring the first.
   ControlSpec control{};
+  MomentumRange momentum{};     // For plans.
+  std::string momentum_note{};  // For people.
   CompressionSpec compression{};
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not

@@ -23,7 +23,9 @@ RunRecord Coordinator::Record(bool finished) const {
                    .job_uid = options_.job_uid,
                    .term = term_,
                    .finished = finished};
-  if (!repairs_losses() || !announced_) return record;
+  // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
+  const bool needed = repairs_losses() || (finished && options_.in_rack);
+  if (!needed || !announced_) return record;
   record.generation = generation_;
   record.restore_step = restore_step_;
   record.parameters_agree = parameters_agree_;

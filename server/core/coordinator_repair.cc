@@ -21,13 +21,16 @@ std::string AfterCheckpoint(uint64_t step) {
 void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now, Effects* out) {
   const ShardArrival& arrival = seat->arrival;
   const bool runs = arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_;
+  // It will report its part again; until then no checkpoint may pass what it has to catch up on,
+  // which one that runs already may do at the word of an earlier coordinator.
+  if (new_to_us && phase_ == JobPhase::kRunning) {
+    book_.Withdraw(ShardPartName(arrival.shard, term_), now);
+  }
   if (runs) {
     seat->acknowledged = std::max(seat->acknowledged, start_sequence_);
     if (new_to_us) seat->health.results_from = kEverything;
     seat->awaits_start = false;
   } else if (new_to_us && phase_ == JobPhase::kRunning) {
-    // It will report its part again; until then no checkpoint may pass what it has to catch up on.
-    book_.Withdraw(ShardPartName(arrival.shard, term_), now);
     seat->awaits_start = true;
   }
   if (seat->awaits_start) {

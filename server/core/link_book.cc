@@ -1,6 +1,7 @@
 #include "server/core/link_book.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "server/core/shard_stats.h"
 
@@ -36,12 +37,15 @@ void LinkBook::Arrived(uint32_t rank, uint64_t step, absl::Time came, absl::Dura
 void LinkBook::Report(uint32_t rank, absl::Span<const LinkPeriod> up, const LinkReport& report) {
   if (rank >= ranks_.size() || report.step <= ranks_[rank].reported) return;
   ranks_[rank].reported = report.step;
-  ranks_[rank].up.AddStep(TransfersOf(up, report.round_trip_s));
-  ranks_[rank].down.AddStep(TransfersOf(report.down, report.round_trip_s));
-  NoteStep(rank, report);
+  std::vector<Transfer> sent = TransfersOf(up, report.round_trip_s);
+  std::vector<Transfer> got = TransfersOf(report.down, report.round_trip_s);
+  ranks_[rank].up.AddStep(sent);
+  ranks_[rank].down.AddStep(got);
+  NoteStep(rank, std::move(sent), std::move(got), report);
 }
 
-void LinkBook::NoteStep(uint32_t rank, const LinkReport& report) {
+void LinkBook::NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Transfer> down,
+                        const LinkReport& report) {
   const auto came = ranks_[rank].last_came.find(report.step);
   if (came == ranks_[rank].last_came.end()) return;
   Step& step = steps_[report.step];
@@ -50,7 +54,9 @@ void LinkBook::NoteStep(uint32_t rank, const LinkReport& report) {
     step.ranks.resize(ranks_.size());
   }
   ++step.reports;
-  step.ranks[rank] = {.compute_s = report.compute_s,
+  step.ranks[rank] = {.up = std::move(up),
+                      .down = std::move(down),
+                      .compute_s = report.compute_s,
                       .encode_s = report.encode_s,
                       .apply_s = report.apply_s,
                       .exposed_s = report.exposed_s,
@@ -61,12 +67,18 @@ void LinkBook::NoteStep(uint32_t rank, const LinkReport& report) {
       ranks_[i].compute_late_s += lateness[i].compute_s;
       ranks_[i].network_late_s += lateness[i].network_s;
     }
+    measured_ = {.step = report.step, .ranks = std::move(step.ranks)};
     steps_.erase(report.step);
   }
   if (steps_.size() > kStepsOpen) steps_.erase(steps_.begin());
 }
 
+std::optional<StepMeasurements> LinkBook::TakeStep() {
+  return std::exchange(measured_, std::nullopt);
+}
+
 void LinkBook::Rewind() {
+  measured_.reset();
   steps_.clear();
   for (Rank& rank : ranks_) {
     rank.reported = 0;

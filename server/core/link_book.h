@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -51,6 +52,9 @@ class LinkBook {
   void Rewind();
 
   LinkStats Stats() const;
+  // What was measured of the last step that all ranks have reported, once; none: of no step since.
+  // Transfers are of this shard's part of the link.
+  std::optional<StepMeasurements> TakeStep();
 
  private:
   static constexpr size_t kStepsOpen = 4;  // That not all have reported; the oldest go beyond it.
@@ -69,11 +73,13 @@ class LinkBook {
     std::vector<RankMeasurements> ranks{};
   };
 
-  void NoteStep(uint32_t rank, const LinkReport& report);
+  void NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Transfer> down,
+                const LinkReport& report);
 
   std::vector<Rank> ranks_;
   std::map<uint64_t, Step> steps_;  // That some have reported and not yet all.
-  LinkStats stats_;                 // Of queues; ranks are filled in when somebody asks.
+  std::optional<StepMeasurements> measured_;
+  LinkStats stats_;  // Of queues; ranks are filled in when somebody asks.
 };
 
 }  // namespace sluice

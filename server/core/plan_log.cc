@@ -4,10 +4,12 @@
 
 namespace sluice {
 
-PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control) {
+PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control,
+                 std::string momentum_note) {
   codecs_.uplink = ToString(compression.uplink);
   codecs_.downlink = ToString(compression.downlink);
   codecs_.policy = control.policy;
+  codecs_.momentum = std::move(momentum_note);
 }
 
 void PlanLog::Add(const CompressionPlan& plan) {

@@ -24,6 +24,7 @@ struct JobCodecs {
   std::string uplink;  // As the job file has them.
   std::string downlink;
   std::string policy;               // control.policy
+  std::string momentum;             // As MomentumNote has it.
   std::vector<PlanChange> plans{};  // The newest, by step; none in a job that makes none.
   uint64_t plans_made = 0;          // Since this coordinator started, those of its start included.
 };
@@ -33,7 +34,8 @@ class PlanLog {
   static constexpr size_t kPlansMax = 8;  // The oldest go.
 
   PlanLog() = default;
-  PlanLog(const CompressionSpec& compression, const ControlSpec& control);
+  PlanLog(const CompressionSpec& compression, const ControlSpec& control,
+          std::string momentum_note = {});
 
   // In the order in which they are made. After a rollback plans are made again: they take the
   // place of the earlier ones of their number and above.

@@ -1,11 +1,17 @@
 #include "server/core/plan_maker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "server/control/bandwidth.h"
+#include "server/control/codec_price.h"
 
 namespace sluice {
 namespace {
@@ -20,10 +26,21 @@ CodecSpec Canonical(const CodecSpec& codec) {
   return *parsed;
 }
 
-// Adds what differs from `base`, one entry for each codec.
-void AddEntries(Direction direction, const std::vector<uint32_t>& ranks,
-                const std::vector<CodecSpec>& codecs, const std::vector<CodecSpec>& base,
-                std::vector<PlanEntry>* entries) {
+// Two digits are enough for a person, and more would make two ranks' plans differ for nothing.
+// Down, so that no plan takes more than was reckoned with.
+CodecSpec Rounded(CodecSpec codec) {
+  if (!IsSparse(codec.codec) || !(codec.level > 0)) return codec;
+  const double unit = std::pow(10, std::floor(std::log10(codec.level)) - 1);
+  double rounded = codec.level;
+  const std::string text =
+      absl::StrFormat("%.3g", unit * std::floor(codec.level / unit * (1 + 1e-9)));
+  if (absl::SimpleAtod(text, &rounded) && rounded > 0) codec.level = rounded;
+  return codec;
+}
+
+// Which tensors are coded by which codec, where that is not as in `base`; by the codec's text.
+std::map<std::string, PlanEntry> Changes(const std::vector<CodecSpec>& codecs,
+                                         const std::vector<CodecSpec>& base) {
   std::map<std::string, PlanEntry> by_codec;
   for (uint32_t tensor = 0; tensor < codecs.size(); ++tensor) {
     if (codecs[tensor] == base[tensor]) continue;
@@ -31,11 +48,32 @@ void AddEntries(Direction direction, const std::vector<uint32_t>& ranks,
     entry.codec = Canonical(codecs[tensor]);
     entry.tensors.push_back(tensor);
   }
-  for (auto& [text, entry] : by_codec) {
-    entry.direction = direction;
-    entry.ranks = ranks;
-    entries->push_back(std::move(entry));
+  return by_codec;
+}
+
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
+                                                   const CompressionSpec& compression,
+                                                   const BaseCoding& base,
+                                                   const std::vector<ControlledTensor>& tensors,
+                                                   uint32_t ranks) {
+  if (control.policy == "schedule") {
+    return MakeSchedulePolicy(control.schedule, base, tensors, ranks);
   }
+  if (control.policy != "bandwidth") {
+    return absl::InvalidArgumentError(absl::StrCat("control.policy: there is no ", control.policy));
+  }
+  if (std::none_of(tensors.begin(), tensors.end(),
+                   [](const ControlledTensor& tensor) { return tensor.compressed; })) {
+    return absl::InvalidArgumentError(
+        "control.policy bandwidth has nothing to choose for: every tensor is below "
+        "compression.min_elements or has a codec of its own in compression.overrides");
+  }
+  return MakeBandwidthPolicy({.ranks = ranks,
+                              .tensors = tensors,
+                              .candidates = control.candidates,
+                              .first = compression.uplink,
+                              .step_time_s = control.step_time_s,
+                              .overlap = control.overlap});
 }
 
 }  // namespace
@@ -43,36 +81,67 @@ void AddEntries(Direction direction, const std::vector<uint32_t>& ranks,
 absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(const ControlSpec& control,
                                                              const CompressionSpec& compression,
                                                              const TensorTable& table,
-                                                             uint32_t ranks) {
+                                                             uint32_t ranks,
+                                                             const MomentumRange& momentum) {
   if (!control.makes_plans()) return std::unique_ptr<PlanMaker>();
   std::vector<ControlledTensor> tensors;
   BaseCoding base;
   for (uint32_t tensor = 0; tensor < TrainedTensors(table); ++tensor) {
     base.up.push_back(SpecForTensor(compression, table[tensor], Direction::kUplink));
     base.down.push_back(SpecForTensor(compression, table[tensor], Direction::kDownlink));
-    tensors.push_back({.elements = static_cast<uint64_t>(table[tensor].elements())});
+    // What is small, or has a codec of its own, stays as it is where a policy chooses codecs.
+    const auto elements = static_cast<uint64_t>(table[tensor].elements());
+    tensors.push_back({.elements = elements,
+                       .compressed = elements >= compression.min_elements &&
+                                     base.up.back() == compression.uplink &&
+                                     base.down.back() == compression.downlink});
   }
   absl::StatusOr<std::unique_ptr<Policy>> policy =
-      MakeSchedulePolicy(control.schedule, base, tensors, ranks);
+      MakePolicy(control, compression, base, tensors, ranks);
   if (!policy.ok()) return policy.status();
-  return std::unique_ptr<PlanMaker>(
-      new PlanMaker(*std::move(policy), std::move(tensors), std::move(base)));
+  return std::unique_ptr<PlanMaker>(new PlanMaker(control.measures(), *std::move(policy),
+                                                  std::move(tensors), std::move(base), momentum));
 }
 
-PlanMaker::PlanMaker(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
-                     BaseCoding base)
-    : base_(std::move(base)),
-      controller_(std::move(policy), std::move(tensors), {.automatic = false}) {}
+PlanMaker::PlanMaker(bool measures, std::unique_ptr<Policy> policy,
+                     std::vector<ControlledTensor> tensors, BaseCoding base,
+                     const MomentumRange& momentum)
+    : measures_(measures),
+      tensors_(tensors),
+      base_(std::move(base)),
+      momentum_(momentum),
+      controller_(std::move(policy), std::move(tensors), momentum) {}
 
-PlanMaker::Plan PlanMaker::First() { return ToJob(controller_.First()); }
+PlanMaker::Plan PlanMaker::First() {
+  sluice::Plan plan = controller_.First();
+  // Until something is measured all is as the job file says.
+  if (measures_) {
+    plan.choice.up = {{.codecs = base_.up}};
+    plan.choice.down = {.codecs = base_.down};
+  }
+  return ToJob(plan);
+}
 
 void PlanMaker::Resume(uint64_t id, uint64_t step) { controller_.Resume(id, step - kFirstStep); }
 
-PlanMaker::Plan PlanMaker::Next(uint64_t step) {
-  StepMeasurements measured;
-  measured.step = step - kFirstStep;
-  const std::optional<sluice::Plan> plan = controller_.Next(measured);
+PlanMaker::Plan PlanMaker::Next(uint64_t step, const StepMeasurements* measured) {
+  if (measures_ && measured == nullptr) return nullptr;
+  StepMeasurements of_step = measured == nullptr ? StepMeasurements() : *measured;
+  of_step.step = step - kFirstStep;
+  const std::optional<sluice::Plan> plan = controller_.Next(of_step);
   return plan.has_value() ? ToJob(*plan) : nullptr;
+}
+
+std::vector<CodecSpec> PlanMaker::Codecs(const Coding& coding,
+                                         const std::vector<CodecSpec>& base) const {
+  if (!measures_) return coding.codecs;
+  std::vector<CodecSpec> codecs;
+  for (size_t tensor = 0; tensor < base.size(); ++tensor) {
+    CodecSpec codec = tensors_[tensor].compressed ? Rounded(coding.codecs[tensor]) : base[tensor];
+    codec.compensator = base[tensor].compensator;
+    codecs.push_back(codec);
+  }
+  return codecs;
 }
 
 PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
@@ -80,23 +149,45 @@ PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
   made->id = plan.id;
   made->effective_step = plan.effective_step + kFirstStep;
   made->reason = plan.choice.reason;
-  const std::vector<Coding>& up = plan.choice.up;
-  const bool all_alike = std::all_of(
-      up.begin(), up.end(), [&](const Coding& of_rank) { return of_rank.codecs == up[0].codecs; });
-  for (uint32_t rank = 0; rank < up.size(); ++rank) {
-    if (all_alike && rank > 0) break;
-    AddEntries(Direction::kUplink, all_alike ? std::vector<uint32_t>() : std::vector{rank},
-               up[rank].codecs, base_.up, &made->entries);
+  // What is coded in fact, small tensors and those with a codec of their own as well.
+  Choice coded = plan.choice;
+  for (Coding& up : coded.up) up.codecs = Codecs(up, base_.up);
+  coded.down.codecs = Codecs(coded.down, base_.down);
+  const double momentum = MomentumFor(coded, tensors_, momentum_);
+  if (momentum < momentum_.base) made->momentum = static_cast<float>(momentum);
+  // What several ranks do alike is one entry, in the order of the first of them.
+  std::vector<PlanEntry> entries;
+  for (uint32_t rank = 0; rank < coded.up.size(); ++rank) {
+    for (auto& change : Changes(coded.up[rank].codecs, base_.up)) {
+      PlanEntry& entry = change.second;
+      const auto same = std::find_if(entries.begin(), entries.end(), [&](const PlanEntry& of) {
+        return of.codec == entry.codec && of.tensors == entry.tensors;
+      });
+      if (same != entries.end()) {
+        same->ranks.push_back(rank);
+      } else {
+        entry.ranks = {rank};
+        entries.push_back(std::move(entry));
+      }
+    }
   }
-  AddEntries(Direction::kDownlink, {}, plan.choice.down.codecs, base_.down, &made->entries);
+  for (PlanEntry& entry : entries) {
+    if (entry.ranks.size() == coded.up.size()) entry.ranks.clear();
+    made->entries.push_back(std::move(entry));
+  }
+  for (auto& [text, entry] : Changes(coded.down.codecs, base_.down)) {
+    entry.direction = Direction::kDownlink;
+    made->entries.push_back(std::move(entry));
+  }
   return made;
 }
 
 absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
                                           const CompressionSpec& compression,
-                                          const TensorTable& table, uint32_t ranks) {
+                                          const TensorTable& table, uint32_t ranks,
+                                          const MomentumRange& momentum) {
   const absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
-      PlanMaker::Create(control, compression, table, ranks);
+      PlanMaker::Create(control, compression, table, ranks, momentum);
   if (!maker.ok()) return maker.status();
   return *maker == nullptr ? nullptr : (*maker)->First();
 }

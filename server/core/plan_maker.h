@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "job/compression_plan.h"
 #include "job/job_spec.h"
+#include "job/momentum.h"
 #include "job/tensor_table.h"
 #include "server/control/controller.h"
 #include "server/control/schedule.h"
@@ -23,29 +24,38 @@ class PlanMaker {
   // because all of them are too small to be compressed.
   static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(const ControlSpec& control,
                                                            const CompressionSpec& compression,
-                                                           const TensorTable& table,
-                                                           uint32_t ranks);
+                                                           const TensorTable& table, uint32_t ranks,
+                                                           const MomentumRange& momentum = {});
 
   // The plan that the job's first step begins with: a function of what Create was given. Instead of
   // Resume, once.
   Plan First();
   // Goes on after plan `id`, with the plan that is made in `step`.
   void Resume(uint64_t id, uint64_t step);
-  // The plan that is made in `step`; null: none. It holds from step + kPlanDelay on. Each step
-  // once, in order, from the job's first.
-  Plan Next(uint64_t step);
+  // The plan that is made in `step`; null: none. It holds from step + kPlanDelay on. Steps in
+  // order; of a schedule each once, from the job's first. `measured`: what was measured last; null:
+  // nothing since the call before, then a policy that goes by it makes no plan.
+  Plan Next(uint64_t step, const StepMeasurements* measured);
+  // Another process of this shard made the plan and somebody knows of it: numbers go on from there.
+  void Took(const CompressionPlan& plan) { controller_.Took(plan.id); }
 
  private:
-  PlanMaker(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors, BaseCoding base);
+  PlanMaker(bool measures, std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
+            BaseCoding base, const MomentumRange& momentum);
   Plan ToJob(const sluice::Plan& plan) const;
+  std::vector<CodecSpec> Codecs(const Coding& coding, const std::vector<CodecSpec>& base) const;
 
+  const bool measures_;
+  const std::vector<ControlledTensor> tensors_;
   const BaseCoding base_;
+  const MomentumRange momentum_;
   Controller controller_;
 };
 
 // PlanMaker's, of its own; null: the job makes none.
 absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
                                           const CompressionSpec& compression,
-                                          const TensorTable& table, uint32_t ranks);
+                                          const TensorTable& table, uint32_t ranks,
+                                          const MomentumRange& momentum = {});
 
 }  // namespace sluice

@@ -16,9 +16,11 @@
 #include "job/exchange.h"
 #include "job/job_spec.h"
 #include "job/layout.h"
+#include "job/momentum.h"
 #include "job/snapshot.h"
 #include "job/stage_times.h"
 #include "job/tensor_table.h"
+#include "server/control/measurements.h"
 #include "server/core/notice.h"
 #include "server/core/result_log.h"
 #include "server/core/shard_stats.h"
@@ -42,6 +44,9 @@ struct ShardOptions {
   // The update of the parameters that it keeps (ShardOptimizer); none: it keeps none and publishes
   // means. With one, step 0 always brings the parameters.
   std::optional<OptimizerSpec> rule{};
+  // Of the rule where its job lowers it; none: the rule's own. Plans say theirs.
+  std::optional<double> rule_momentum{};
+  MomentumRange momentum{};  // Of the job's optimizer, wherever that is; for plans.
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint32_t generation = 1;
@@ -194,6 +199,9 @@ class Shard {
   virtual std::vector<ShardEffect> Publish(const Publication& /*publication*/) { return {}; }
   // Says who is late, once per step, and does what has become due.
   virtual std::vector<ShardEffect> Tick(absl::Time now) = 0;
+  // Of shard 0: what was measured of a step, for a control that goes by it. The next plan is made
+  // of the last that came, once.
+  virtual void Measured(const StepMeasurements& /*measured*/) {}
   // When the next Tick has something to do that should not wait. Any call may change it.
   virtual absl::Time tick_due() const { return absl::InfiniteFuture(); }
 

@@ -108,6 +108,9 @@ absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options) {
   if (rule.has_value()) {
     out.reserved_bytes += Replica::BytesPerElement(*rule) * out.trained;
     out.replica.emplace(*std::move(rule), parameters);
+    if (options.rule_momentum) {
+      out.replica->SetMomentum(static_cast<float>(*options.rule_momentum));
+    }
   }
   return out;
 }

@@ -90,6 +90,10 @@ std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, a
   if (valid.ok() && !exchange.keys_only) {
     valid = CheckPayload(options_, bundles_[exchange.bundle], exchange, HasArrived(exchange));
   }
+  if (absl::IsAborted(valid)) {
+    GiveUpReplay(stream, exchange, std::string(valid.message()), &out);
+    return out;
+  }
   if (!valid.ok()) {
     gate_.Refuse(stream, exchange, valid, &out);
     return out;

@@ -4,6 +4,7 @@
 // are there; newcomers are there from the first step on that they are in time for.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -39,6 +40,9 @@ class SyncShard final : public Shard {
   uint64_t NameCheckpoint(uint64_t minimum_step) override;
   std::vector<ShardEffect> Publish(const Publication& publication) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
+  void Measured(const StepMeasurements& measured) override {
+    if (maker_ != nullptr) measured_ = measured;
+  }
   absl::Time tick_due() const override;
   std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
       uint64_t step, const std::vector<uint32_t>& bundles) const override;
@@ -107,7 +111,11 @@ class SyncShard final : public Shard {
   // sync_shard_plans.cc.
   absl::Status PrepareToPlan();
   absl::Status CheckPlans(const Exchange& exchange) const;
+  absl::Status CheckBrought(const Exchange& exchange) const;
+  absl::Status CheckAnnounced(const Exchange& exchange) const;
+  absl::Status CheckKnown(const Exchange& exchange) const;
   void LearnPlan(const Exchange& exchange);
+  PlanBook::Plan NextPlan();
   void MakePlan(Effects* out);
   void TakeUpPlan() { TakeUpPlanOf(open_step_); }
   void TakeUpPlanOf(uint64_t step);
@@ -155,9 +163,13 @@ class SyncShard final : public Shard {
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
   const std::vector<ChunkConfig> downlink_base_;          // As the job file has it, by chunk.
   Compressor downlink_;
-  PlanBook plans_;                              // Of a job that makes plans.
-  std::unique_ptr<PlanMaker> maker_;            // Of shard 0, likewise.
-  uint64_t coded_by_ = 0;                       // The plan by which downlink_ codes.
+  PlanBook plans_;                    // Of a job that makes plans.
+  std::unique_ptr<PlanMaker> maker_;  // Of shard 0, likewise.
+  uint64_t coded_by_ = 0;             // The plan by which downlink_ codes.
+  // What an earlier process announced with results of these steps, as the workers say who had them;
+  // null: nothing. At most of the open step and the next.
+  std::map<uint64_t, PlanBook::Plan> announced_;
+  std::optional<StepMeasurements> measured_;    // Since the last plan was made, or not.
   std::optional<Replica> replica_;              // With a rule.
   std::vector<float> means_;                    // Of the bundle that is updated.
   std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.

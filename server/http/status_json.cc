@@ -110,6 +110,7 @@ Json CodecsJson(const JobCodecs& codecs, uint64_t step) {
   Json out = {{"uplink", codecs.uplink},
               {"downlink", codecs.downlink},
               {"policy", codecs.policy},
+              {"momentum", codecs.momentum},
               {"plan", in_force == nullptr ? Json(nullptr) : Json(in_force->id)},
               {"plans_made", codecs.plans_made}};
   Json plans = Json::array();

@@ -2,18 +2,50 @@
 
 #include <CLI/CLI.hpp>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/exit_codes.h"
 #include "base/process_usage.h"
+#include "server/http/server_pages.h"
 #include "transport/transport_flags.h"
 
 namespace sluice {
+namespace {
+
+struct HttpPort {
+  HttpOptions options;
+  bool health_only = false;
+};
+
+std::vector<HttpPort> HttpPorts(const ServingFlags& flags) {
+  std::vector<HttpPort> ports;
+  if (flags.http_listen != "off") {
+    HttpPort& port = ports.emplace_back();
+    port.options.listen = flags.http_listen;
+    if (flags.http_tls) {
+      port.options.tls_cert = flags.transport.tls_cert;
+      port.options.tls_key = flags.transport.tls_key;
+    }
+  }
+  if (!flags.health_listen.empty()) {
+    ports.push_back({.options = {.listen = flags.health_listen}, .health_only = true});
+  }
+  return ports;
+}
+
+}  // namespace
 
 void AddServingFlags(CLI::App* app, ServingFlags* flags) {
   app->add_option("--advertise", flags->advertise,
                   "What workers are told to connect to [as --listen]; needed with --listen 0.0.0.0")
+      ->type_name("HOST:PORT");
+  app->add_flag("--http-tls", flags->http_tls,
+                "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option("--health-listen", flags->health_listen,
+                  "A second port with /livez, /readyz and /startupz only, always plaintext: for "
+                  "probes that cannot do TLS")
       ->type_name("HOST:PORT");
   AddTransportFlags(app, &flags->transport);
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
@@ -58,6 +90,24 @@ HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
           .report = server.Report()};
 }
 
+absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
+    const ServingFlags& flags, const std::function<HttpView()>& view, const Logger& logger) {
+  if (flags.http_tls && flags.transport.tls_cert.empty()) {
+    return absl::InvalidArgumentError(
+        "--http-tls serves the certificate of --tls-cert and --tls-key: give them");
+  }
+  std::vector<std::unique_ptr<HttpServer>> servers;
+  for (const HttpPort& port : HttpPorts(flags)) {
+    const auto pages = port.health_only ? &HealthPage : &ServerPage;
+    absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+        port.options, [pages, view](const std::string& path) { return pages(path, view); });
+    if (!server.ok()) return server.status();
+    servers.push_back(*std::move(server));
+    logger.Info(port.health_only ? "health: " : "status page: ", servers.back()->url());
+  }
+  return servers;
+}
+
 int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
                 const Logger& logger) {
   int signal_number = 0;
@@ -78,6 +128,13 @@ int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signa
     logger.Error(outcome->message());
     return kExitFailed;
   }
+}
+
+int StayFinished(const sigset_t& signals, const Logger& logger) {
+  logger.Info("the job has finished; this process stays until it is stopped");
+  int signal_number = 0;
+  (void)sigwait(&signals, &signal_number);
+  return kExitFinished;
 }
 
 int FailedToStart(const absl::Status& status, const Logger& logger) {

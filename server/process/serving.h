@@ -8,8 +8,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "http/http_server.h"
@@ -27,13 +29,16 @@ namespace sluice {
 
 struct ServingFlags {
   std::string advertise;
+  std::string http_listen;  // "off": none.
+  bool http_tls = false;
+  std::string health_listen;
   TransportOptions transport;
   bool allow_anonymous = false;
   LogFlags log;
 };
 
-// --advertise, --allow-anonymous, and those of transport and log. `flags` must outlive the
-// parsing.
+// --advertise, --http-tls, --health-listen, --allow-anonymous, and those of transport and log.
+// `flags` must outlive the parsing.
 void AddServingFlags(CLI::App* app, ServingFlags* flags);
 
 // SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
@@ -46,6 +51,11 @@ uint64_t IncarnationNow();
 // What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
 HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);
 
+// The ports of --http-listen and --health-listen. INVALID_ARGUMENT: --http-tls without a
+// certificate. `view` is called as long as they are there.
+absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
+    const ServingFlags& flags, const std::function<HttpView()>& view, const Logger& logger);
+
 // What RunUntilEnd looks after.
 struct Serving {
   std::function<std::optional<absl::Status>()> outcome;  // Empty as long as it runs.
@@ -56,6 +66,9 @@ struct Serving {
 // stops what is served and waits for its outcome, unless `ends_at_once`; a second does not wait.
 int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signals,
                 const Logger& logger);
+
+// Until a signal comes: others may still ask how the job ended. The exit code.
+int StayFinished(const sigset_t& signals, const Logger& logger);
 
 // Logs why something did not start: the exit code.
 int FailedToStart(const absl::Status& status, const Logger& logger);

@@ -119,11 +119,18 @@ absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequ
                     .checkpoint_step = request->checkpoint_step(),
                     .rate = request->rate(),
                     .weight = *weight,
-                    .plan = {}};
+                    .plan = {},
+                    .answered = request->answered(),
+                    .announced = {}};
   if (request->has_plan()) {
     absl::StatusOr<CompressionPlan> plan = PlanFromProto(request->plan());
     if (!plan.ok()) return plan.status();
     exchange.plan = std::make_shared<const CompressionPlan>(*std::move(plan));
+  }
+  if (request->has_announced()) {
+    absl::StatusOr<CompressionPlan> plan = PlanFromProto(request->announced());
+    if (!plan.ok()) return plan.status();
+    exchange.announced = std::make_shared<const CompressionPlan>(*std::move(plan));
   }
   if (request->generation() != 0) exchange.sender.generation = request->generation();
   for (v1::Contribution& contribution : *request->mutable_contributions()) {

@@ -235,6 +235,7 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
   codecs->set_downlink(status.codecs.downlink);
   codecs->set_policy(status.codecs.policy);
   codecs->set_plans_made(status.codecs.plans_made);
+  codecs->set_momentum(status.codecs.momentum);
   for (const PlanChange& plan : status.codecs.plans) {
     v1::PlanChange* out = codecs->add_plans();
     out->set_id(plan.id);

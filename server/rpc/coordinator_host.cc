@@ -30,7 +30,7 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
       logger_(std::move(logger)),
       folder_(std::move(folder)),
       upper_(upper),
-      plans_(options.compression, options.control),
+      plans_(options.compression, options.control, options.momentum_note),
       coordinator_(std::move(options), clock->Now()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;

@@ -92,7 +92,8 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
                                                       "; give this job another checkpoint.dir"));
   }
   const bool workers_known = record->members.size() == RankLimit(job);
-  if (record->finished && (!workers_known || job.checkpoint.replay_limit == 0)) {
+  const bool in_rack = job.rack_of > 0;
+  if (record->finished && (!workers_known || (job.checkpoint.replay_limit == 0 && !in_rack))) {
     return FinishedRun(job);
   }
   run_ = *std::move(record);

@@ -74,6 +74,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.relays = !job.weights.empty();
   out.in_rack = job.rack_of > 0;
   out.control = job.control;
+  out.momentum = MomentumRangeOf(job);
+  out.momentum_note = MomentumNote(job);
   out.compression = job.compression;
   if (job.membership == "elastic") {
     out.elastic = {.start = job.workers, .least = job.min_workers};

@@ -20,6 +20,22 @@ double EncodeSeconds(const StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(Stage::kEncode)];
 }
 
+// Of all elements to those of the shard.
+double WholeShare(const ShardOptions& options) {
+  uint64_t own = 0;
+  uint64_t all = 0;
+  for (const Chunk& chunk : options.layout.chunks) {
+    all += chunk.count;
+    if (chunk.shard == options.shard) own += chunk.count;
+  }
+  return own == 0 ? 1 : static_cast<double>(all) / static_cast<double>(own);
+}
+
+// Of its own, not of the connections.
+double WorkSeconds(const StageTimes& stages) {
+  return stages.Seconds()[static_cast<size_t>(Stage::kSum)] + EncodeSeconds(stages);
+}
+
 }  // namespace
 
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
@@ -120,6 +136,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .staleness = options_.job.staleness,
           .staleness_aware_lr = options_.job.staleness_aware_lr,
           .rule = ShardOptimizer(options_.job),
+          .rule_momentum = ShardMomentum(options_.job, start.table),
+          .momentum = MomentumRangeOf(options_.job),
           .job_uid = start.job_uid,
           .term = start.term,
           .generation = start.generation,
@@ -373,6 +391,7 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
     ranks_[stream] = rank;
     if (arrival.link.has_value() && shard_->FenceReason(exchange.sender).empty()) {
       links_.Report(rank, arrival.up, *arrival.link);
+      TellMeasured();
     }
     if (!exchange.keys_only) {
       waits_.Arrived(rank, exchange.step, exchange.bundle, now);
@@ -388,6 +407,18 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
     return;
   }
   Send(stream, std::make_shared<const ExchangeAnswer>(AnswerWithoutCore(exchange)));
+}
+
+// Workers share their links among all shards, and send to all at once. So what this one has of it
+// stands for the whole: in the same time, as many more bytes as the others have more elements.
+void ShardHost::TellMeasured() {
+  if (options_.shard != 0 || !options_.job.control.measures()) return;
+  std::optional<StepMeasurements> measured = links_.TakeStep();
+  if (!measured.has_value()) return;
+  const double before = std::exchange(worked_s_, WorkSeconds(stages_));
+  measured->server_s = worked_s_ - before;
+  ScaleTransfers(WholeShare(shard_->options()), &*measured);
+  shard_->Measured(*measured);
 }
 
 ExchangeAnswer ShardHost::AnswerWithoutCore(const Exchange& exchange) const {

@@ -137,6 +137,7 @@ class ShardHost {
   absl::Status ClaimFolder(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
+  void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -166,6 +167,7 @@ class ShardHost {
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
   LinkBook links_ ABSL_GUARDED_BY(mutex_);
+  double worked_s_ ABSL_GUARDED_BY(mutex_) = 0;  // When links_ had measured a step, by stages_.
   // For traces: when the first contribution of a step's bundle came; of those that are open.
   std::map<std::pair<uint64_t, uint32_t>, absl::Time> first_arrivals_ ABSL_GUARDED_BY(mutex_);
   absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // When the last contribution came.

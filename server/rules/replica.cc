@@ -15,6 +15,7 @@ namespace {
 constexpr char kParameters[] = "parameters";
 constexpr char kPublished[] = "published";
 constexpr char kUpdates[] = "updates";
+constexpr char kMomentum[] = "momentum";  // If it is not the rule's own.
 constexpr uint64_t kLowUpdates = uint64_t{1} << 20;
 
 std::string SlotName(size_t slot) { return absl::StrCat("slot-", slot); }
@@ -22,7 +23,7 @@ std::string SlotName(size_t slot) { return absl::StrCat("slot-", slot); }
 }  // namespace
 
 Replica::Replica(UpdateRule rule, absl::Span<const uint32_t> counts)
-    : rule_(std::move(rule)), chunks_(counts.size()) {
+    : rule_(std::move(rule)), momentum_(rule_.momentum()), chunks_(counts.size()) {
   for (size_t chunk = 0; chunk < counts.size(); ++chunk) chunks_[chunk].count = counts[chunk];
 }
 
@@ -30,10 +31,15 @@ size_t Replica::BytesPerElement(const UpdateRule& rule) {
   return sizeof(float) * (2 + rule.slots());
 }
 
+void Replica::SetMomentum(std::optional<float> momentum) {
+  momentum_ = momentum.value_or(rule_.momentum());
+}
+
 void Replica::Set(size_t chunk, absl::Span<const float> values) {
   ChunkState& state = chunks_[chunk];
   Check(values.size() == state.count, "a chunk is set to as many values as it has");
   state.updates = 0;
+  state.momentum = rule_.momentum();
   state.parameters.assign(values.begin(), values.end());
   state.published = state.parameters;
   state.slots.assign(rule_.slots(), std::vector<float>(state.count));
@@ -49,7 +55,9 @@ void Replica::Update(size_t chunk, double rate, absl::Span<const float> gradient
   ChunkState& state = chunks_[chunk];
   Check(state.parameters.size() == gradient.size(), "a chunk is set before it is updated");
   std::vector<absl::Span<float>> slots(state.slots.begin(), state.slots.end());
-  rule_.Apply(++state.updates, rate, gradient, absl::MakeSpan(state.parameters), slots);
+  rule_.ChangeMomentum(state.updates, state.momentum, momentum_, slots);
+  state.momentum = momentum_;
+  rule_.Apply(++state.updates, rate, momentum_, gradient, absl::MakeSpan(state.parameters), slots);
 }
 
 absl::Span<const float> Replica::Owed(size_t chunk) const {
@@ -86,6 +94,7 @@ SavedState Replica::Save(size_t chunk) const {
   for (size_t slot = 0; slot < state.slots.size(); ++slot) {
     saved[SlotName(slot)] = state.slots[slot];
   }
+  if (state.momentum != rule_.momentum()) saved[kMomentum] = {state.momentum};
   return saved;
 }
 
@@ -93,6 +102,7 @@ absl::Status Replica::Restore(size_t chunk, const SavedState& saved) {
   ChunkState state;
   state.count = chunks_[chunk].count;
   std::vector<float> updates;
+  std::vector<float> momentum;
   state.slots.resize(rule_.slots());
   std::vector<StateField> fields = {{kParameters, &state.parameters, state.count},
                                     {kPublished, &state.published, state.count},
@@ -100,7 +110,14 @@ absl::Status Replica::Restore(size_t chunk, const SavedState& saved) {
   for (size_t slot = 0; slot < state.slots.size(); ++slot) {
     fields.push_back({SlotName(slot), &state.slots[slot], state.count});
   }
+  const bool has_momentum = saved.contains(kMomentum);
+  if (has_momentum) fields.push_back({kMomentum, &momentum, 1});
   if (absl::Status fits = RestoreFields(saved, fields); !fits.ok()) return fits;
+  state.momentum = has_momentum ? momentum[0] : rule_.momentum();
+  // Written so that what is no number is refused, too.
+  if (!(state.momentum >= 0 && state.momentum < 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("it has a momentum of ", state.momentum));
+  }
   for (const StateField& field : fields) {
     const auto list = saved.find(field.name);
     if (state.count == 0 || list != saved.end()) continue;

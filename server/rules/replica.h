@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,10 @@ class Replica {
 
   // What it takes for each element, in bytes.
   static size_t BytesPerElement(const UpdateRule& rule);
+
+  // Of every chunk's next update, and those after it; none: the rule's own. A chunk's slots follow
+  // with its next update, so that no step is longer than its neighbours.
+  void SetMomentum(std::optional<float> momentum);
 
   // Parameters of the start; workers have the same.
   void Set(size_t chunk, absl::Span<const float> values);
@@ -49,11 +54,13 @@ class Replica {
   struct ChunkState {
     size_t count = 0;
     uint64_t updates = 0;
+    float momentum = 0;  // Of the last update; before the first the rule's own.
     std::vector<float> parameters, published;  // Empty before Set.
     std::vector<std::vector<float>> slots;
   };
 
   const UpdateRule rule_;
+  float momentum_;  // Of the updates to come.
   std::vector<ChunkState> chunks_;
   mutable std::vector<float> owed_;  // Scratch of Owed.
 };

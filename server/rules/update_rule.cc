@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "job/momentum.h"
 #include "server/rules/rule_kernels.h"
 
 namespace sluice {
@@ -33,8 +34,19 @@ UpdateRule::UpdateRule(Kind kind, const OptimizerSpec& spec) : kind_(kind), spec
   }
 }
 
-void UpdateRule::Apply(uint64_t number, double rate, absl::Span<const float> gradient,
-                       absl::Span<float> parameters,
+float UpdateRule::momentum() const { return static_cast<float>(MomentumOf(spec_)); }
+
+void UpdateRule::ChangeMomentum(uint64_t updates, float before, float now,
+                                absl::Span<const absl::Span<float>> slots) const {
+  if (momentum() == 0 || before == now) return;
+  // The momentum's is the first of sgd and Adam, the last of rmsprop.
+  const absl::Span<float> slot = kind_ == Kind::kRmsprop ? slots.back() : slots.front();
+  const auto factor = static_cast<float>(BufferFactor(spec_, updates, before, now));
+  for (float& value : slot) value *= factor;
+}
+
+void UpdateRule::Apply(uint64_t number, double rate, float momentum,
+                       absl::Span<const float> gradient, absl::Span<float> parameters,
                        absl::Span<const absl::Span<float>> slots) const {
   Check(number > 0, "updates are counted from 1");
   Check(parameters.size() == gradient.size() && slots.size() == slots_,
@@ -44,7 +56,10 @@ void UpdateRule::Apply(uint64_t number, double rate, absl::Span<const float> gra
   }
   const size_t count = gradient.size();
   const auto decay = static_cast<float>(spec_.weight_decay);
-  const auto momentum = static_cast<float>(spec_.momentum);
+  // As the job file has it where nothing is changed, to the bit.
+  const bool own = momentum == this->momentum();
+  const double beta1 = own ? spec_.beta1 : momentum;
+  if (!own) rate *= RateFactor(spec_, momentum);
   switch (kind_) {
     case Kind::kSgd:
       ApplySgd({.rate = static_cast<float>(rate),
@@ -57,13 +72,13 @@ void UpdateRule::Apply(uint64_t number, double rate, absl::Span<const float> gra
     case Kind::kAdamw: {
       const bool apart = kind_ == Kind::kAdamw;
       const auto updates = static_cast<double>(number);
-      const double correction1 = 1 - std::pow(spec_.beta1, updates);
+      const double correction1 = 1 - std::pow(beta1, updates);
       const double correction2 = 1 - std::pow(spec_.beta2, updates);
       ApplyAdam({.rate = static_cast<float>(rate / correction1),
                  .decay = apart ? 0 : decay,
                  .keep = static_cast<float>(apart ? 1 - rate * spec_.weight_decay : 1),
-                 .beta1 = static_cast<float>(spec_.beta1),
-                 .rest1 = static_cast<float>(1 - spec_.beta1),
+                 .beta1 = static_cast<float>(beta1),
+                 .rest1 = static_cast<float>(1 - beta1),
                  .beta2 = static_cast<float>(spec_.beta2),
                  .rest2 = static_cast<float>(1 - spec_.beta2),
                  .root_correction = static_cast<float>(std::sqrt(correction2)),

@@ -30,9 +30,17 @@ class UpdateRule {
   // How many floats it keeps for each parameter, at most kMaxSlots; 0 before the first update.
   size_t slots() const { return slots_; }
 
-  // Update number `number`, counted from 1, of these parameters. All spans have one length; `slots`
-  // has slots() of them.
-  void Apply(uint64_t number, double rate, absl::Span<const float> gradient,
+  // The optimizer's own (job/momentum.h, MomentumOf).
+  float momentum() const;
+
+  // Before update `updates` + 1: as many had the momentum `before`, or were made as if they had,
+  // and it is `now` from here on.
+  void ChangeMomentum(uint64_t updates, float before, float now,
+                      absl::Span<const absl::Span<float>> slots) const;
+  // Update number `number`, counted from 1, of these parameters, with a momentum in place of its
+  // own. `rate` is the job file's: it is raised as the momentum is lowered (RateFactor). All spans
+  // have one length; `slots` has slots() of them.
+  void Apply(uint64_t number, double rate, float momentum, absl::Span<const float> gradient,
              absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots) const;
 
  private:

@@ -196,17 +196,37 @@ TEST(SnapshotFormat, OfJobsThatMakePlansIsTheThirdVersion) {
   }
 }
 
+TEST(SnapshotFormat, OfPlansThatLowerTheMomentumIsTheFourthVersion) {
+  ShardSnapshot shard = SampleShard();
+  WorkerSnapshot worker = SampleWorker();
+  shard.plans = worker.plans = {{.id = 3, .effective_step = 40},
+                                {.id = 4, .effective_step = 42, .momentum = 0.5f}};
+  const std::string of_shard = FormatShardSnapshot(shard);
+  const std::string of_worker = FormatWorkerSnapshot(worker);
+  EXPECT_EQ(of_shard[8], 4);
+  EXPECT_EQ(of_worker[8], 4);
+  EXPECT_EQ(ParseShardSnapshot(of_shard).value(), shard);
+  EXPECT_EQ(ParseWorkerSnapshot(of_worker).value(), worker);
+  for (size_t size = 0; size < of_worker.size(); ++size) {
+    EXPECT_FALSE(ParseWorkerSnapshot(of_worker.substr(0, size)).ok()) << size;
+  }
+  for (const float momentum : {1.0f, -0.5f, std::nanf("")}) {
+    worker.plans[1].momentum = momentum;
+    EXPECT_FALSE(ParseWorkerSnapshot(FormatWorkerSnapshot(worker)).ok()) << momentum;
+  }
+}
+
 TEST(SnapshotFormat, TellsOtherVersionsKindsAndFilesApart) {
   std::string file = FormatShardSnapshot(SampleShard());
   EXPECT_TRUE(absl::IsInvalidArgument(ParseWorkerSnapshot(file).status()));
   EXPECT_THAT(ParseWorkerSnapshot(file).status().message(), HasSubstr("not a worker's snapshot"));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(ParseShardSnapshot("PK\3\4 something else").status()));
-  Put<uint16_t>(4, 8, &file);
+  Put<uint16_t>(5, 8, &file);
   SealHeader(&file);
   const absl::Status newer = ParseShardSnapshot(file).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(newer));
-  EXPECT_THAT(newer.message(), HasSubstr("version 4"));
+  EXPECT_THAT(newer.message(), HasSubstr("version 5"));
 }
 
 TEST(SnapshotFormat, ACodecOfAnotherProgramIsNamed) {

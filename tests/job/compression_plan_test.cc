@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "compress/codec_table.h"
 #include "compress/compressor.h"
 
@@ -100,6 +102,18 @@ TEST(CompressionPlan, CodecsThatMayChangeKeepNothingButAResidual) {
   }
 }
 
+TEST(CompressionPlan, AMomentumIsBelowOne) {
+  CompressionPlan plan{.id = 1, .effective_step = 1};
+  for (const float fine : {0.0f, 0.5f, 0.99f}) {
+    plan.momentum = fine;
+    EXPECT_TRUE(CheckPlan(plan, {}, {}).ok()) << fine;
+  }
+  for (const float wrong : {-0.1f, 1.0f, std::nanf("")}) {
+    plan.momentum = wrong;
+    EXPECT_THAT(CheckPlan(plan, {}, {}).message(), HasSubstr("a momentum of")) << wrong;
+  }
+}
+
 TEST(CompressionPlan, SummaryIsForAPerson) {
   CompressionPlan plan;
   EXPECT_EQ(Summary(plan), "as the job file says");
@@ -107,6 +121,8 @@ TEST(CompressionPlan, SummaryIsForAPerson) {
                    .codec = *ParseCodecSpec("topk:1%+int4"),
                    .tensors = {0, 2}}};
   EXPECT_EQ(Summary(plan), "topk:1%+int4 up in 2 tensors");
+  plan.momentum = 0.5f;
+  EXPECT_EQ(Summary(plan), "topk:1%+int4 up in 2 tensors; momentum 0.5");
 }
 
 }  // namespace

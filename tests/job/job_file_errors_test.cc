@@ -220,12 +220,27 @@ TEST(JobFileErrors, ModelsTakeTextOrImages) {
 }
 
 TEST(JobFileErrors, LimitsHold) {
-  for (const char* set :
-       {"workers=0", "workers=1025", "shards=0", "shards=257", "batch_size_per_worker=0", "steps=0",
-        "epochs=0", "optimizer.lr=0", "optimizer.lr=-1", "optimizer.momentum=1",
-        "optimizer.momentum=-0.1", "server.port=65536", "gradient_accumulation_steps=0",
-        "checkpoint={dir: a, every: 0}", "checkpoint={dir: a, keep: 0}", "average_buffers_every=0",
-        "server.wait_limit=0"}) {
+  for (const char* set : {"workers=0",
+                          "workers=1025",
+                          "shards=0",
+                          "shards=257",
+                          "batch_size_per_worker=0",
+                          "steps=0",
+                          "epochs=0",
+                          "optimizer.lr=0",
+                          "optimizer.lr=-1",
+                          "optimizer.momentum=1",
+                          "optimizer.momentum=-0.1",
+                          "optimizer.delayed_momentum=1",
+                          "optimizer.delayed_momentum=-1",
+                          "optimizer.delayed_momentum=never",
+                          "optimizer.delayed_momentum=nan",
+                          "server.port=65536",
+                          "gradient_accumulation_steps=0",
+                          "checkpoint={dir: a, every: 0}",
+                          "checkpoint={dir: a, keep: 0}",
+                          "average_buffers_every=0",
+                          "server.wait_limit=0"}) {
     EXPECT_THAT(Problem(Load(kLeastJob, {set})), HasSubstr("must be")) << set;
   }
 }
@@ -330,6 +345,26 @@ TEST(JobFileErrors, ControlIsStrict) {
               HasSubstr("the first from step 0"));
   EXPECT_THAT(problem("{policy: schedule, schedule: constant, dense_steps: 1, end: 0.5}"),
               HasSubstr("1 dense step"));
+  EXPECT_EQ(problem("{policy: bandwidth}"), "");
+  EXPECT_EQ(problem("{policy: bandwidth, candidates: ['topk:1%+int4', {codec: fp16}], "
+                    "step_time: 80ms, overlap: 0.5}"),
+            "");
+  EXPECT_THAT(problem("{policy: bandwidth, candidates: [powersgd:2]}"),
+              HasSubstr("control.candidates[0]: powersgd:2: no plan can choose it; use some of"));
+  EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4/noef]}"),
+              HasSubstr("is for `compression` to say; give the codec alone"));
+  EXPECT_THAT(problem("{policy: bandwidth, candidates: [int4, int4]}"),
+              HasSubstr("control.candidates[1]: int4 is given twice"));
+  EXPECT_THAT(problem("{policy: bandwidth, candidates: [int5]}"), HasSubstr("int5"));
+  EXPECT_THAT(problem("{policy: bandwidth, candidates: []}"), HasSubstr("is an empty list"));
+  EXPECT_THAT(problem("{policy: bandwidth, overlap: 1.5}"),
+              HasSubstr("control.overlap: must be above 0 and at most 1"));
+  EXPECT_THAT(problem("{policy: bandwidth, step_time: 0}"),
+              HasSubstr("control.step_time: must be above 0"));
+  EXPECT_THAT(problem("{policy: bandwidth, schedule: constant}"),
+              HasSubstr("control.schedule: bandwidth takes no schedule; remove it"));
+  EXPECT_THAT(problem("{policy: schedule, schedule: constant, end: 0.1, overlap: 0.5}"),
+              HasSubstr("control.overlap: schedule takes no overlap; remove it"));
 }
 
 TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
@@ -340,6 +375,12 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   EXPECT_THAT(
       ProblemOf(absl::StrCat("workers: 2\nquorum: 1\ncompression: {uplink: topk:1%}\n", control)),
       HasSubstr("control.policy: plans of compression reach the shards"));
+  const std::string bandwidth = "control: {policy: bandwidth}\n";
+  EXPECT_EQ(ProblemOf(bandwidth), "");
+  EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", bandwidth)),
+              HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
+  EXPECT_THAT(ProblemOf(absl::StrCat("workers: 2\nquorum: 1\n", bandwidth)),
+              HasSubstr("control.policy: plans of compression reach the shards"));
 }
 
 }  // namespace

@@ -279,6 +279,16 @@ TEST(JobFileSet, ReplacesScalarsListsAndSections) {
   EXPECT_EQ(ToString(job.compression.uplink), "int8");
 }
 
+TEST(JobFileSet, TheDelayedMomentumIsAWordOrANumber) {
+  EXPECT_EQ(MustLoad(Load(kFullJob)).optimizer.delayed_momentum, std::nullopt);
+  const auto with = [](const char* value) {
+    return MustLoad(Load(kFullJob, {absl::StrCat("optimizer.delayed_momentum=", value)})).optimizer;
+  };
+  EXPECT_EQ(with("auto").delayed_momentum, std::nullopt);
+  EXPECT_EQ(with("0.25").delayed_momentum, 0.25);
+  EXPECT_EQ(with("0").delayed_momentum, 0.0);
+}
+
 TEST(JobFileSet, StepsAndEpochsStandForEachOther) {
   const JobSpec job = MustLoad(Load(kFullJob, {"steps=9"}));
   EXPECT_EQ(job.steps, 9u);

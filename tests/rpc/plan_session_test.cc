@@ -2,6 +2,8 @@
 // lost, training ends with the parameters of the run that nothing happened to, bit for bit.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "tests/rpc/survival_session.h"
 
 namespace sluice {
@@ -55,6 +57,54 @@ TEST_P(PlanSessionTest, TheJobGoesBack) {
   EXPECT_GE(rollbacks_, 1u);
 }
 
+// Of what the densities of the schedule come to: both directions have the same.
+TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
+  job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  (void)Undisturbed();
+  ASSERT_EQ(momenta_.size(), kSteps);
+  bool seen_between = false;
+  for (const auto& [step, momentum] : momenta_) {
+    const std::optional<double> density = DensityAt(job_.control.schedule, step - 1);
+    if (!density || *density >= 0.5) {
+      EXPECT_EQ(momentum, std::nullopt) << step;
+    } else if (*density <= 0.1) {
+      EXPECT_EQ(momentum, 0.5f) << step;
+    } else {
+      EXPECT_TRUE(momentum > 0.5f && momentum < 0.9f) << step;
+      seen_between = true;
+    }
+  }
+  EXPECT_TRUE(seen_between);
+}
+
+// The shards' optimizer has the momentum of the plan, and remembers what it was.
+class PlanOnShardsTest : public PlanSessionTest {
+ protected:
+  PlanOnShardsTest() {
+    job_.optimizer = {.name = "sgd", .lr = 0.1, .momentum = 0.9, .on = "shards"};
+  }
+};
+
+TEST_P(PlanOnShardsTest, MomentumMakesADifference) {
+  const Parameters expected = Undisturbed();
+  job_.optimizer.delayed_momentum = 0.9;
+  EXPECT_NE(Undisturbed(), expected);
+}
+
+TEST_P(PlanOnShardsTest, AShardThatIsLost) {
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { servers_.Restart(1); }), expected);
+  ExpectRepaired();
+}
+
+TEST_P(PlanOnShardsTest, TheJobGoesBack) {
+  replay_limit_ = 0;
+  const Parameters expected = Undisturbed();
+  EXPECT_EQ(Run([this] { servers_.Restart(0); }), expected);
+  EXPECT_TRUE(restored_);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedule, PlanOnShardsTest, ::testing::Values("topk:5%+int4/ef"));
 INSTANTIATE_TEST_SUITE_P(Schedule, PlanSessionTest, ::testing::Values("topk:5%+int4/ef"));
 
 }  // namespace

@@ -7,7 +7,9 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -93,6 +95,11 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
         {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32}};
     const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
+    if (!joined->parameters_agree) {
+      const absl::Span<float> all = absl::MakeSpan(*parameters);
+      const absl::Span<float> parts[] = {all.first(kWeights), all.subspan(kWeights)};
+      if (absl::Status agreed = session->AgreeOnParameters(parts); !agreed.ok()) return agreed;
+    }
     if (joined->restored_step > 0) {
       Check(joined->restored.size() == parameters->size() * sizeof(float), "it is what was saved");
       std::memcpy(parameters->data(), joined->restored.data(), joined->restored.size());
@@ -117,23 +124,36 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     }
     return session->Leave();
   }
-  static absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step,
-                                Parameters* parameters, bool* saved) {
+  bool OnShards() const { return job_.optimizer.on == "shards"; }
+  static absl::Status Descend(Session* session, absl::Span<float> mean, Parameters* parameters) {
+    absl::Status status = session->Apply(0, mean.first(kWeights));
+    if (status.ok()) status = session->Apply(1, mean.subspan(kWeights));
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < mean.size(); ++i) (*parameters)[i] -= 0.1f * mean[i];
+    return absl::OkStatus();
+  }
+  static absl::Status TakeUpdate(Session* session, Parameters* parameters) {
+    const absl::Span<float> all = absl::MakeSpan(*parameters);
+    absl::Status status = session->ApplyUpdate(0, all.first(kWeights));
+    return status.ok() ? session->ApplyUpdate(1, all.subspan(kWeights)) : status;
+  }
+  absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, Parameters* parameters,
+                         bool* saved) {
     Parameters gradient(*parameters);
     CounterRandom random(rank, step, 4);
     for (float& value : gradient) {
       value = 0.1f * value + static_cast<float>(random.Uniform() - 0.5);
     }
     const absl::Span<float> all = absl::MakeSpan(gradient);
+    if (OnShards()) session->SetRate(0.1f);
     absl::Status status = session->Submit(1, all.subspan(kWeights));
     if (status.ok()) status = session->Submit(0, all.first(kWeights));
     if (!status.ok()) return status;
     const absl::StatusOr<StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
-    status = session->Apply(0, all.first(kWeights));
-    if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
+    if (rank == 0 && result->plan != nullptr) momenta_[step] = result->plan->momentum;
+    status = OnShards() ? TakeUpdate(session, parameters) : Descend(session, all, parameters);
     if (!status.ok()) return status;
-    for (size_t i = 0; i < gradient.size(); ++i) (*parameters)[i] -= 0.1f * gradient[i];
     *saved = result->checkpoint_due;
     return result->checkpoint_due ? session->SaveCheckpoint(BytesOf(*parameters), {})
                                   : absl::OkStatus();
@@ -179,6 +199,8 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   // All workers are killed after the first step from this one on that has a checkpoint.
   uint64_t ends_at_ = kSteps + 1;
   Parameters began_with_;
+  // Of the plans that held, by step, as rank 0 had them.
+  std::map<uint64_t, std::optional<float>> momenta_;
 };
 
 }  // namespace sluice

@@ -34,7 +34,8 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
     const double rate = GetParam().lr / static_cast<double>(step);
     SetLearningRate(optimizer->get(), rate);
     (*optimizer)->step();
-    rule->Apply(step, rate, {gradient.const_data_ptr<float>(), static_cast<size_t>(kCount)},
+    rule->Apply(step, rate, rule->momentum(),
+                {gradient.const_data_ptr<float>(), static_cast<size_t>(kCount)},
                 absl::MakeSpan(parameters), spans);
   }
   const at::Tensor ours = torch::from_blob(parameters.data(), {kCount});

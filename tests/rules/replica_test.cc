@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <optional>
 
 #include "base/random.h"
 #include "compress/codec_spec.h"
@@ -34,6 +36,66 @@ std::vector<float> Noise(uint64_t step) {
   std::vector<float> values(kCount);
   for (float& value : values) value = static_cast<float>(random.Next() % 2001) / 1000.0f - 1.0f;
   return values;
+}
+
+// One chunk of constant gradients through changes of momentum; saved and restored before each step
+// if told so.
+std::vector<std::vector<float>> Parameters(const OptimizerSpec& spec, bool restore) {
+  const uint32_t counts[] = {kCount};
+  auto replica = std::make_unique<Replica>(Rule(spec), counts);
+  replica->Set(0, Noise(0));
+  std::vector<std::vector<float>> seen;
+  for (const std::optional<float> momentum :
+       {std::optional<float>(), std::optional(0.5f), std::optional(0.5f), std::optional(0.0f),
+        std::optional<float>(), std::optional(0.7f)}) {
+    if (restore) {
+      auto other = std::make_unique<Replica>(Rule(spec), counts);
+      EXPECT_TRUE(other->Restore(0, replica->Save(0)).ok());
+      replica = std::move(other);
+    }
+    replica->SetMomentum(momentum);
+    replica->Update(0, spec.lr, Noise(seen.size() + 1));
+    const absl::Span<const float> now = replica->parameters(0);
+    seen.emplace_back(now.begin(), now.end());
+  }
+  return seen;
+}
+
+TEST(Replica, ChangesMomentumWithoutAJump) {
+  const OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  const std::vector<std::vector<float>> got = Parameters(spec, /*restore=*/false);
+  const double momenta[] = {0.9, 0.5, 0.5, 0, 0.9, 0.7};
+  for (size_t i = 0; i < kCount; ++i) {
+    double x = Noise(0)[i], moved = 0;
+    for (size_t step = 0; step < got.size(); ++step) {
+      const double m = momenta[step];
+      moved = m * moved + spec.lr * (1 - m) / 0.1 * double{Noise(step + 1)[i]};
+      x -= moved;
+      ASSERT_NEAR(got[step][i], x, 1e-4) << step;
+    }
+  }
+}
+
+TEST(Replica, GoesOnWithTheMomentumThatItWasSavedWith) {
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9},
+        OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9, .nesterov = true},
+        OptimizerSpec{.name = "adam", .lr = 0.1}, OptimizerSpec{.name = "adamw", .lr = 0.1},
+        OptimizerSpec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9},
+        OptimizerSpec{.name = "rmsprop", .lr = 0.1}, OptimizerSpec{.name = "sgd", .lr = 0.1}}) {
+    EXPECT_EQ(Parameters(spec, true), Parameters(spec, false)) << spec.name;
+  }
+}
+
+TEST(Replica, RefusesAMomentumThatIsNone) {
+  const uint32_t counts[] = {kCount};
+  Replica replica(Rule({.name = "sgd", .lr = 0.1, .momentum = 0.9}), counts);
+  replica.Set(0, Noise(0));
+  SavedState saved = replica.Save(0);
+  for (const float momentum : {1.0f, -0.1f, 17.0f}) {
+    saved["momentum"] = {momentum};
+    EXPECT_THAT(replica.Restore(0, saved).message(), HasSubstr("momentum of"));
+  }
 }
 
 // One downlink, as a shard has it: what is owed is not kept a second time.

@@ -38,7 +38,7 @@ struct Chunk {
   void Update(const UpdateRule& rule, uint64_t number, const std::vector<float>& gradient) {
     std::vector<absl::Span<float>> spans(slots.size());
     for (size_t i = 0; i < slots.size(); ++i) spans[i] = absl::MakeSpan(slots[i]);
-    rule.Apply(number, kRate, gradient, absl::MakeSpan(parameters), spans);
+    rule.Apply(number, kRate, rule.momentum(), gradient, absl::MakeSpan(parameters), spans);
   }
 };
 

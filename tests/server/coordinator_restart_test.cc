@@ -139,6 +139,23 @@ TEST_F(RestartInTermTest, PartsOfACheckpointThatWasForgottenAreGatheredAgain) {
   EXPECT_EQ(manifests_[0].step, 230u);
 }
 
+TEST_F(RestartInTermTest, ThePartOfAShardThatWasReplacedIsNotThatOfTheNewOne) {
+  AttachRunning(11, 0, 3);
+  AttachRunning(12, 1, 3);
+  ShardPart(11, PartOf(ShardPartName(0, 3), 230));
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  // The coordinator before has started it; it takes up its steps from 201 on.
+  AttachRunning(13, 1, 3, 60);
+  for (const uint32_t rank : {0, 1}) {
+    WorkerHeartbeat beat = OldBeat(rank);
+    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 230));
+    EXPECT_TRUE(Beat(beat).ok());
+  }
+  EXPECT_THAT(manifests_, IsEmpty()) << "the workers would let go of what it needs";
+  ShardPart(13, PartOf(ShardPartName(1, 3), 230));
+  EXPECT_EQ(manifests_.size(), 1u);
+}
+
 TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpSoon) {
   AttachRunning(12, 1, 3);
   Attach(11, ArrivalOf(0, 60));
@@ -310,6 +327,16 @@ CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
 TEST(RestartedCoordinator, ATermThatWasNotAnnouncedIsFollowedByTheNext) {
   Coordinator coordinator(AfterARestartBeforeTheAnnouncement(), absl::UnixEpoch());
   EXPECT_EQ(coordinator.term(), 4u);
+  EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
+}
+
+TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
+  CoordinatorOptions options = AfterARestart();
+  options.checkpoints.resize(1);
+  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 3u) << "it began with that";
+  options.checkpoints.clear();
+  const Coordinator coordinator(options, absl::UnixEpoch());
+  EXPECT_EQ(coordinator.term(), 4u) << "nobody keeps anything of steps 1 to 100";
   EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
 }
 

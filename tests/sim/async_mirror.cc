@@ -81,9 +81,9 @@ void AsyncMirror::Update(const Exchange& exchange, BundleMirror* bundle) const {
   bundle->updates.push_back(entry);
   const std::vector<float> gradient = Decoded(exchange, bundle->counts);
   std::vector<absl::Span<float>> slots(bundle->slots.begin(), bundle->slots.end());
-  UpdateRule::Create(options_.rule)
-      ->Apply(bundle->updates.size(), entry.rate, gradient, absl::MakeSpan(bundle->parameters),
-              slots);
+  const UpdateRule rule = *UpdateRule::Create(options_.rule);
+  rule.Apply(bundle->updates.size(), entry.rate, rule.momentum(), gradient,
+             absl::MakeSpan(bundle->parameters), slots);
 }
 
 std::string AsyncMirror::Took(const Exchange& exchange, const AsyncShard& shard) {

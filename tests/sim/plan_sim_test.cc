@@ -81,6 +81,28 @@ TEST(PlanSurvivalTest, ASchedulePlaysARole) {
   EXPECT_NE(scheduled, RunSurvival(options).parameters_hash);
 }
 
+TEST(PlanSurvivalTest, NobodyCodesByOtherPlansThanOthersForEverySeed) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  SurvivalReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const SurvivalOptions options = RandomMeasuredOptions(seed);
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.plans += report.plans;
+    total.rollbacks += report.rollbacks;
+    total.shards_replayed += report.shards_replayed;
+    total.ranks_reexecuted += report.ranks_reexecuted;
+  }
+  GTEST_LOG_(INFO) << "plans " << total.plans << ", rollbacks " << total.rollbacks
+                   << ", shards replayed " << total.shards_replayed << ", ranks executed again "
+                   << total.ranks_reexecuted;
+  if (seeds < 100) return;
+  EXPECT_GT(total.plans, 3 * seeds);
+  EXPECT_GT(total.rollbacks, seeds / 4);
+  EXPECT_GT(total.shards_replayed, seeds / 4);
+  EXPECT_GT(total.ranks_reexecuted, seeds / 4);
+}
+
 class PlanBugTest : public testing::TestWithParam<BugCase> {};
 
 TEST_P(PlanBugTest, IsFound) { ExpectFound(GetParam(), 500, RandomPlanOptions); }
@@ -91,6 +113,20 @@ INSTANTIATE_TEST_SUITE_P(
                     BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "in this step plan"},
                     BugCase{SurvivalBug::kWorkerForgetsPlans, "WorkerForgetsPlans", "other bytes"},
                     BugCase{SurvivalBug::kShardForgetsPlans, "ShardForgetsPlans", "plan"},
+                    BugCase{SurvivalBug::kAnnouncedPlanNotKept, "AnnouncedPlanNotKept", "plan"}),
+    NameOf);
+
+class MeasuredPlanBugTest : public testing::TestWithParam<BugCase> {};
+
+TEST_P(MeasuredPlanBugTest, IsFound) { ExpectFound(GetParam(), 500, RandomMeasuredOptions); }
+
+INSTANTIATE_TEST_SUITE_P(
+    All, MeasuredPlanBugTest,
+    testing::Values(BugCase{SurvivalBug::kAnnouncedNotRepeated, "AnnouncedNotRepeated", "plan"},
+                    BugCase{SurvivalBug::kNoPlanNotRepeated, "NoPlanNotRepeated", "plan"},
+                    BugCase{SurvivalBug::kPlanTakenUpLate, "PlanTakenUpLate", "other bytes"},
+                    BugCase{SurvivalBug::kPlanNotPassedOn, "PlanNotPassedOn", "without need"},
+                    BugCase{SurvivalBug::kWorkerForgetsPlans, "WorkerForgetsPlans", "plan"},
                     BugCase{SurvivalBug::kAnnouncedPlanNotKept, "AnnouncedPlanNotKept", "plan"}),
     NameOf);
 

@@ -47,7 +47,6 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kOpenStepNotReplayed, "OpenStepNotReplayed", "does not end"},
         BugCase{SurvivalBug::kReplacementNotNoticed, "ReplacementNotNoticed", "does not end"},
         BugCase{SurvivalBug::kPredecessorDropped, "PredecessorDropped", "does not end"},
-        BugCase{SurvivalBug::kNeedBecomesInvalid, "NeedBecomesInvalid", "failed"},
         BugCase{SurvivalBug::kRestoredShardClosesAlone, "RestoredShardClosesAlone",
                 "another result"},
         BugCase{SurvivalBug::kReleaseBeforeDurable, "ReleaseBeforeDurable", "without need"},

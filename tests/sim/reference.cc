@@ -52,7 +52,7 @@ uint32_t HashParameters(const std::vector<std::vector<float>>& parameters) {
 }
 
 Reference::Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout)
-    : options_(options), table_(table), layout_(layout) {
+    : options_(options), table_(table), layout_(layout), next_step_(HasStepZero(options) ? 0 : 1) {
   const CompressionSpec& compression = options.compression;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
@@ -70,6 +70,7 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     downlinks_.emplace_back(downlink, Compressor::Options{.seed = compression.seed,
                                                           .sender = Compressor::kShardSender});
+    if (options.control.makes_plans()) RecodeDownlink(shard);
   }
   for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
     aggregators_.push_back(MakeAggregator(chunk, options.ranks));
@@ -78,15 +79,26 @@ Reference::Reference(const SurvivalOptions& options, const TensorTable& table, c
   if (GoesManyWays(options)) return;
   parameters_ = SimValues(options, table, /*rank=*/0, /*step=*/0);
   for (const std::vector<float>& tensor : parameters_) momentum_.emplace_back(tensor.size());
-  for (uint64_t step = HasStepZero(options) ? 0 : 1; step <= options.steps; ++step) {
-    RunStep(step);
+  if (options.control.measures()) return;  // Nor is it known how: PlannedReference.
+  RunTo(options.steps, {});
+  CheckAll();
+}
+
+void Reference::RunTo(uint64_t step, const Plans& plans) {
+  for (; next_step_ <= step; ++next_step_) {
+    const auto begins = plans.find(next_step_);
+    if (begins != plans.end()) TakeUp(begins->second);
+    RunStep(next_step_);
   }
+}
+
+void Reference::CheckAll() {
   CheckBalances();
   CheckReplica();
 }
 
 void Reference::FollowSchedule(uint64_t step) {
-  if (!options_.control.makes_plans() || step == 0) return;
+  if (options_.control.policy != "schedule" || step == 0) return;
   const ScheduleSpec& schedule = options_.control.schedule;
   const std::optional<double> density = DensityAt(schedule, step - 1);
   if (step > 1 && density == DensityAt(schedule, step - 2)) return;
@@ -102,10 +114,21 @@ void Reference::FollowSchedule(uint64_t step) {
       plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
     }
   }
+  TakeUp(std::move(plan));
+}
+
+void Reference::TakeUp(std::shared_ptr<const CompressionPlan> plan) {
   plan_ = std::move(plan);
-  const std::vector<CodecSpec> specs =
-      SpecsUnder(plan_.get(), Direction::kDownlink, 0, downlink_base_);
-  for (Compressor& downlink : downlinks_) Check(downlink.Recode(specs).ok(), "codecs may change");
+  for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) RecodeDownlink(shard);
+}
+
+// Chunks of other shards are in none of its groups, which share a threshold.
+void Reference::RecodeDownlink(uint32_t shard) {
+  std::vector<CodecSpec> specs = SpecsUnder(plan_.get(), Direction::kDownlink, 0, downlink_base_);
+  for (size_t id = 0; id < specs.size(); ++id) {
+    if (layout_.chunks[id].shard != shard) specs[id].codec = CodecId::kNone;
+  }
+  Check(downlinks_[shard].Recode(specs).ok(), "codecs may change");
 }
 
 void Reference::RunStep(uint64_t step) {
@@ -271,7 +294,7 @@ absl::Span<const float> Reference::Update(uint64_t step, uint32_t chunk,
 void Reference::CheckPlainSum(uint64_t step, uint32_t chunk_id,
                               const std::vector<EncodedBundle>& sent,
                               const std::vector<float>& mean) {
-  if (!IsDense(options_.compression)) return;
+  if (!IsDense(options_.compression) || plan_ != nullptr) return;
   const Chunk& chunk = layout_.chunks[chunk_id];
   std::vector<float> sum(chunk.count);
   uint32_t n = 0;

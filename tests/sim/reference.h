@@ -64,12 +64,21 @@ class Reference final : public JobReference {
   }
   const std::vector<std::string>& violations() const { return violations_; }
 
+  // Of a job whose plans go by what is measured, which is not run when this is made. Plans of the
+  // steps up to `step` are known, by their first step, but for that of the job's first.
+  using Plans = std::map<uint64_t, std::shared_ptr<const CompressionPlan>>;
+  void RunTo(uint64_t step, const Plans& plans);
+  // Once, after the last step.
+  void CheckAll();
+
  private:
   using Frames = std::vector<std::string>;
 
   void RunStep(uint64_t step);
   // As the job's schedule says, whoever makes plans.
   void FollowSchedule(uint64_t step);
+  void TakeUp(std::shared_ptr<const CompressionPlan> plan);
+  void RecodeDownlink(uint32_t shard);
   std::vector<EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
   void AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
                    const std::string* frame);
@@ -92,10 +101,11 @@ class Reference final : public JobReference {
   const SurvivalOptions options_;
   const TensorTable& table_;
   const Layout& layout_;
-  std::vector<BundleEncoder> encoders_;                   // By rank.
-  std::vector<Compressor> downlinks_;                     // By shard: thresholds are its own.
-  std::vector<ChunkConfig> downlink_base_;                // Without a plan, by chunk.
-  std::shared_ptr<const CompressionPlan> plan_;           // Of a job with a schedule: of the step.
+  std::vector<BundleEncoder> encoders_;          // By rank.
+  std::vector<Compressor> downlinks_;            // By shard: thresholds are its own.
+  std::vector<ChunkConfig> downlink_base_;       // Without a plan, by chunk.
+  std::shared_ptr<const CompressionPlan> plan_;  // Of a job with a schedule: of the step.
+  uint64_t next_step_;
   std::optional<Replica> replica_;                        // With a rule; by chunk.
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
   std::vector<std::vector<std::vector<float>>> values_;   // Of the step, by rank and tensor.

@@ -168,6 +168,7 @@ void SurvivalRun::Kill(ProcessId process) {
 void SurvivalRun::KillWorker(uint32_t index) {
   SimRank& rank = ranks_[index];
   for (uint32_t shard = 0; shard < rank.links.size(); ++shard) BreakLink(index, shard);
+  if (planned_ != nullptr) planned_->Lost(index);
   const uint64_t session = rank.session;
   rank = SimRank();
   rank.session = session + 1;
@@ -241,7 +242,11 @@ SurvivalReport RunSurvival(const SurvivalOptions& options) {
   const Layout layout = SimLayout(options, table);
   const Reference reference(options, table, layout);
   world.report.violations = reference.violations();
-  SurvivalRun run(options, &world, &reference);
+  PlannedReference planned(options, table, layout);
+  const bool measures = options.control.measures();
+  SurvivalRun run(options, &world,
+                  measures ? static_cast<const JobReference*>(&planned) : &reference);
+  if (measures) run.Follow(&planned);
   run.StartAll();
   run.ScheduleFaults();
   while (!world.events.empty() && world.report.violations.empty() && !run.JobIsOver()) {
@@ -255,6 +260,9 @@ SurvivalReport RunSurvival(const SurvivalOptions& options) {
     run.TakeLedger();
   }
   if (world.report.violations.empty() && !world.report.ended_by_alarm) run.CheckAtTheEnd();
+  if (measures && world.report.violations.empty() && !world.report.ended_by_alarm) {
+    world.report.violations = planned.violations();
+  }
   return world.report;
 }
 

@@ -91,6 +91,8 @@ enum class SurvivalBug {
   kWorkerForgetsPlans,    // One that goes on from a checkpoint begins with the job's first plan.
   kShardForgetsPlans,     // So does a shard.
   kAnnouncedPlanNotKept,  // A checkpoint has the plan that holds, not those that were announced.
+  kAnnouncedNotRepeated,  // A worker does not tell a shard 0 that was lost what that announced,
+  kNoPlanNotRepeated,     // or not that it announced nothing.
   // Of replay and re-execution.
   // With a quorum.
   kLateWorkDropped,    // A shard answers late work, and forgets it.
@@ -108,8 +110,7 @@ enum class SurvivalBug {
   kOpenStepNotReplayed,       // What of the open step had its result is not sent again.
   kReplacementNotNoticed,     // A worker does not see that another process answers.
   kPredecessorDropped,        // A shard forgets what the rank's last holder sent.
-  kNeedBecomesInvalid,        // A restored shard refuses what it is not ready for.
-  kRestoredShardClosesAlone,  // And does not wait for those who did not send again.
+  kRestoredShardClosesAlone,  // A restored shard does not wait for those who did not send again.
   kReleaseBeforeDurable,      // What is kept is let go when a checkpoint is named.
   kTwoShardsServe,            // An instance that was replaced goes on.
   // Of relays.
@@ -201,6 +202,9 @@ SurvivalOptions RandomElasticOptions(uint64_t seed);
 
 // Likewise, of a job whose codecs' densities change while it runs.
 SurvivalOptions RandomPlanOptions(uint64_t seed);
+
+// Likewise, by plans that go by what is measured, which is made up.
+SurvivalOptions RandomMeasuredOptions(uint64_t seed);
 
 // Who is in which step depends on what came when: then there is no one way for it to go.
 inline bool GoesManyWays(const SurvivalOptions& options) {

@@ -23,6 +23,8 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // What others encode can depend on its results.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
+  // Of steps that will go otherwise, by other plans.
+  if (planned_ != nullptr && exchange.sender.term < disk_.record->term) return;
   const Included& wanted =
       reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
   if (exchange.skip == wanted.skipped && exchange.weight == wanted.weight &&
@@ -65,7 +67,23 @@ void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
   }
 }
 
+// What a worker learns of plans with the result of its open step.
+void SurvivalRun::CheckTold(uint32_t rank, const ExchangeAnswer& answer) {
+  const Pipeline& pipeline = *ranks_[rank].pipeline;
+  if (planned_ == nullptr || answer.outcome != Outcome::kResult || answer.bundle != 0) return;
+  if (answer.step != pipeline.step() || answer.step == 0 || computes_otherwise_) return;
+  if (disk_.record.has_value() && ranks_[rank].sender.term < disk_.record->term) return;
+  bool knower_lost = false;
+  const std::string wrong = planned_->Told(rank, answer.step, answer.plan, &knower_lost);
+  if (!wrong.empty()) Violate(wrong);
+  if (knower_lost) excuse_ = "who knew of a plan is lost";
+}
+
 void SurvivalRun::CheckStart(const StartShard& start) {
+  if (planned_ != nullptr && start.term > planned_term_) {
+    planned_term_ = start.term;
+    planned_->GoBack(start.restore_step);
+  }
   if (GoesManyWays(options_)) {
     const auto manifest = disk_.manifests.find(start.restore_step);
     ledger_.Begin(start.term, manifest == disk_.manifests.end() ? 0 : manifest->second.term,

@@ -90,12 +90,6 @@ void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answ
   SimLink& link = links_[id - 1];
   if (answer->outcome == Outcome::kResult) CheckResult(link.shard, *answer);
   if (answer->outcome == Outcome::kBusy) ++report_.busy;
-  if (answer->outcome == Outcome::kNeed && HasBug(SurvivalBug::kNeedBecomesInvalid) &&
-      answer->need_from > 0 && answer->need_from < answer->step) {
-    auto invalid = std::make_shared<ExchangeAnswer>(*answer);
-    invalid->outcome = Outcome::kInvalid;
-    answer = invalid;
-  }
   const uint64_t incarnation = servers_[link.server].incarnation;
   const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
   ArriveAt(WorkerProcess(link.rank), link.worker_life, &link.last_down, arrives);
@@ -127,6 +121,7 @@ void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incar
     rank.pipeline->ShardReplaced(shard, &effects);
   }
   rank.known[shard] = incarnation;
+  if (shard == 0) CheckTold(index, answer);
   rank.pipeline->Answer(shard, answer, &effects);
   CarryOut(index, effects);
 }

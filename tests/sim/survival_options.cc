@@ -158,6 +158,30 @@ SurvivalOptions RandomPlanOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions RandomMeasuredOptions(uint64_t seed) {
+  static constexpr const char* kUp[] = {"none", "topk:10%+int4", "ternary:0.5", "int8"};
+  static constexpr const char* kDown[] = {"none", "topk:30%+int4", "int4"};
+  SurvivalOptions options = RandomPlanOptions(seed);
+  CounterRandom random(seed, 27);
+  options.compression.uplink = *ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  options.compression.downlink = *ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  options.compression.min_elements = random.Below(2) == 0 ? 0 : 20;
+  options.steps += 10;
+  options.control = {.policy = "bandwidth"};
+  if (random.Below(2) == 0) {
+    options.control.candidates = {*ParseCodecSpec("topk:1%+int4")};
+  } else {
+    for (const char* candidate : {"fp16", "int8", "int4", "ternary:0.5", "topk:2%+int4"}) {
+      options.control.candidates.push_back(*ParseCodecSpec(candidate));
+    }
+  }
+  // Shard 0 makes the plans.
+  if (options.checkpoint_every > 0 && random.Below(2) == 0) {
+    options.faults.push_back(Fault::kKillCoordinator);
+  }
+  return options;
+}
+
 SurvivalOptions RandomElasticOptions(uint64_t seed) {
   static constexpr absl::string_view kSpecs[] = {
       "none",     "fp16",   "int8", "topk:10%+int4", "ternary:0.5", "topk:5%/dgc:0.9",
@@ -208,7 +232,10 @@ std::string Describe(const SurvivalOptions& options) {
       options.window_bytes, options.tight_memory ? ", tight memory" : "", ", lost ",
       options.lost_share, ", repeated ", options.repeat_share, ", up ",
       ToString(options.compression.uplink), ", down ", ToString(options.compression.downlink),
-      options.control.makes_plans()
+      options.control.measures()
+          ? absl::StrCat(", bandwidth over ", options.control.candidates.size(), " codecs")
+          : "",
+      options.control.policy == "schedule"
           ? absl::StrCat(", schedule ", static_cast<int>(options.control.schedule.kind), " after ",
                          options.control.schedule.dense_steps, " dense steps")
           : "",

@@ -17,6 +17,7 @@
 #include "job/snapshot.h"
 #include "server/core/coordinator.h"
 #include "server/core/shard.h"
+#include "tests/sim/planned_reference.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"
 #include "tests/sim/reference.h"
@@ -118,6 +119,8 @@ class SurvivalRun {
   SurvivalRun(const SurvivalRun&) = delete;
   SurvivalRun& operator=(const SurvivalRun&) = delete;
 
+  // Of a job whose plans go by what is measured; it is the reference, too, and outlives this.
+  void Follow(PlannedReference* planned) { planned_ = planned; }
   void StartAll();
   void ScheduleFaults();
   bool JobIsOver() const;
@@ -245,6 +248,7 @@ class SurvivalRun {
   void CheckResult(uint32_t shard, const ExchangeAnswer& answer);
   void CheckManifest(const CheckpointManifest& manifest);
   void CheckStart(const StartShard& start);
+  void CheckTold(uint32_t rank, const ExchangeAnswer& answer);
   void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
   void CheckGrant(const JoinGrant& grant);
   void CheckRollback(const Coordinator::Effects& effects);
@@ -274,6 +278,8 @@ class SurvivalRun {
   const TensorTable table_;
   const Layout layout_;
   const JobReference& reference_;
+  PlannedReference* planned_ = nullptr;
+  uint32_t planned_term_ = 0;  // That it is of.
   QuorumLedger ledger_;
   AnswerForger forger_;
   SimWorld& world_;

@@ -432,6 +432,10 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
   if (server.core != nullptr) {
     forger_.Arrived(server.shard, exchange);
     if (PlantInLateWork(process, id, exchange)) return;
+    if (planned_ != nullptr) {
+      server.core->Measured(
+          MadeUpMeasurements(options_, table_, server.core->open_step(), server.incarnation));
+    }
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {

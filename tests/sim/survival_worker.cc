@@ -187,6 +187,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   rank.skips_left = options.learner ? 1 : 0;
   rank.giver = grant.members.empty() ? 0 : grant.members.front();
   if (rank.learns) ++report_.learners;
+  if (planned_ != nullptr) planned_->Lost(index);
   rank.pipeline = std::make_unique<Pipeline>(std::move(options));
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
@@ -535,6 +536,14 @@ std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t sh
   if (HasBug(SurvivalBug::kPlanNotPassedOn) && shard > 0 && exchange->plan != nullptr) {
     auto changed = std::make_shared<Exchange>(*exchange);
     changed->plan = nullptr;
+    return changed;
+  }
+  const bool forgets = HasBug(SurvivalBug::kAnnouncedNotRepeated) ||
+                       (HasBug(SurvivalBug::kNoPlanNotRepeated) && exchange->announced == nullptr);
+  if (forgets && exchange->answered) {
+    auto changed = std::make_shared<Exchange>(*exchange);
+    changed->answered = false;
+    changed->announced = nullptr;
     return changed;
   }
   if (exchange->keys_only || exchange->skip || key.step == 0) return exchange;

@@ -1,6 +1,7 @@
 #include "tests/train/memory_job.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 
@@ -135,6 +136,9 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
   result.checkpoint_due = checkpoint_every_ > 0 && step_ % checkpoint_every_ == 0;
   for (const auto& [since, members] : members_since_) {
     if (step_ >= since) result.members = members;
+  }
+  if (const auto after = plans_.upper_bound(step_); after != plans_.begin()) {
+    result.plan = std::prev(after)->second;
   }
   if (step_ == late_step_) result.steps_behind = steps_behind_;
   if (!non_finite_tensor_.empty()) {

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -88,6 +89,11 @@ class MemoryJob::RankSession final : public Session {
   void MembersSince(uint64_t step, std::vector<uint32_t> members) {
     members_since_[step] = std::move(members);
   }
+  // From this step on plans hold, with this momentum; none: the job file's.
+  void PlanFrom(uint64_t step, std::optional<float> momentum) {
+    plans_[step] = std::make_shared<const CompressionPlan>(
+        CompressionPlan{.id = step, .effective_step = step, .momentum = momentum});
+  }
   void AverageBuffersEvery(uint64_t steps) { average_buffers_every_ = steps; }
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
@@ -115,6 +121,7 @@ class MemoryJob::RankSession final : public Session {
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
   std::map<uint64_t, std::vector<uint32_t>> members_since_;
+  std::map<uint64_t, std::shared_ptr<const CompressionPlan>> plans_;
   uint64_t average_buffers_every_ = 100;
   uint64_t checkpoint_every_ = 0;
   uint64_t restored_step_ = 0;

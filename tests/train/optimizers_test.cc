@@ -3,9 +3,11 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/momentum.h"
 
 namespace sluice {
 namespace {
@@ -34,6 +36,76 @@ TEST(OptimizersTest, SgdTakesMomentumNesterovAndWeightDecay) {
   x.mutable_grad() = torch::ones({1});
   (*optimizer)->step();  // d = 1 + 1; nesterov: d + 0.5 d = 3.
   EXPECT_FLOAT_EQ(x.item<float>(), 0.7f);
+}
+
+// Steps of one parameter whose gradients are 1, 2, 3, .., with the momentum of each; `rate` is the
+// job file's.
+std::vector<float> Steps(const OptimizerSpec& spec, const std::vector<double>& momenta) {
+  at::Tensor x = torch::zeros({1}, torch::requires_grad());
+  auto optimizer = *MakeOptimizer(spec, {x});
+  std::vector<float> values;
+  for (size_t i = 0; i < momenta.size(); ++i) {
+    x.mutable_grad() = torch::full({1}, static_cast<float>(i + 1));
+    SetMomentum(spec, momenta[i], optimizer.get());
+    SetLearningRate(optimizer.get(), spec.lr * RateFactor(spec, momenta[i]));
+    optimizer->step();
+    values.push_back(x.item<float>());
+  }
+  return values;
+}
+
+const std::vector<double> kMomenta = {0.9, 0.9, 0.5, 0.5, 0, 0, 0.9, 0.7};
+
+// By hand: what moves a parameter is rate x buffer, which no change of momentum changes.
+TEST(OptimizersTest, MomentumOfSgdChangesWithoutAJump) {
+  const OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  const std::vector<float> got = Steps(spec, kMomenta);
+  double x = 0;
+  double moved = 0;  // The last step's, if the gradient had been 0.
+  for (size_t i = 0; i < kMomenta.size(); ++i) {
+    const double m = kMomenta[i];
+    moved = m * moved + spec.lr * (1 - m) / 0.1 * static_cast<double>(i + 1);
+    x -= moved;
+    EXPECT_NEAR(got[i], x, 1e-4) << i;
+  }
+}
+
+TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
+  const OptimizerSpec spec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9, .alpha = 0.5};
+  const std::vector<float> got = Steps(spec, kMomenta);
+  double x = 0, moved = 0, squares = 0;
+  for (size_t i = 0; i < kMomenta.size(); ++i) {
+    const double m = kMomenta[i], gradient = static_cast<double>(i + 1);
+    squares = 0.5 * squares + 0.5 * gradient * gradient;
+    moved = m * moved + spec.lr * (1 - m) / 0.1 * gradient / std::sqrt(squares);
+    x -= moved;
+    EXPECT_NEAR(got[i], x, 1e-4) << i;
+  }
+}
+
+// By hand: the average of gradients goes on, each weighted by what the beta1 of its time left of
+// it.
+TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
+  for (const char* name : {"adam", "adamw"}) {
+    const OptimizerSpec spec{.name = name, .lr = 0.1};
+    const std::vector<float> got = Steps(spec, kMomenta);
+    double x = 0, average = 0, squares = 0;
+    for (size_t i = 0; i < kMomenta.size(); ++i) {
+      const auto updates = static_cast<double>(i + 1);
+      const double m = kMomenta[i], gradient = updates;
+      // `average` is corrected for its bias; its share of the next is what it would have been.
+      const double old_weight = 1 - std::pow(m, updates - 1), weight = 1 - std::pow(m, updates);
+      average = (m * old_weight * average + (1 - m) * gradient) / weight;
+      squares = 0.999 * squares + 0.001 * gradient * gradient;
+      x -= spec.lr * average / std::sqrt(squares / (1 - std::pow(0.999, updates)));
+      EXPECT_NEAR(got[i], x, 1e-4) << name << " " << i;
+    }
+  }
+}
+
+TEST(OptimizersTest, WithoutAMomentumThereIsNoneToChange) {
+  const OptimizerSpec spec{.name = "sgd", .lr = 0.1};
+  EXPECT_EQ(Steps(spec, {0, 0}), (std::vector<float>{-0.1f, -0.3f}));
 }
 
 TEST(OptimizersTest, ClipsValuesThenTheNorm) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/escaping.h"
@@ -70,6 +71,35 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
                          ::testing::Values("sgd", "adam", "adamw", "rmsprop"));
+
+// Plans change the momentum, and what it was belongs to the checkpoint.
+TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
+  JobSpec spec = JobWith(GetParam());
+  if (spec.optimizer.name == "rmsprop") spec.optimizer.momentum = 0.9;
+  const Logger logger("worker-0");
+  const auto run = [&](MemoryJob::RankSession* session, bool plans) {
+    if (plans) {
+      session->PlanFrom(5, 0.5f);
+      session->PlanFrom(12, 0.0f);
+      session->PlanFrom(20, std::nullopt);
+    }
+    const auto report = RunTraining(spec, 0, session, {}, logger);
+    EXPECT_TRUE(report.ok()) << report.status();
+    return report.ok() ? report->parameters_sha256 : "";
+  };
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->CheckpointEvery(1);
+  const std::string undisturbed = run(session.get(), true);
+  for (const uint64_t step : {1, 4, 5, 11, 12, 15, 19, 20, 31}) {
+    MemoryJob again(1);
+    const auto restored = again.MakeSession(0);
+    restored->RestoreAfter(step, session->saved().at(step));
+    EXPECT_EQ(run(restored.get(), true), undisturbed) << "after step " << step;
+  }
+  MemoryJob plain(1);
+  EXPECT_NE(run(plain.MakeSession(0).get(), false), undisturbed);
+}
 
 // The same bits whether or not the run was stopped, and however far ahead batches were made.
 TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {

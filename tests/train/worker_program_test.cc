@@ -16,6 +16,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 JobSpec FourWorkers() {
@@ -27,7 +28,7 @@ JobSpec FourWorkers() {
 
 absl::StatusOr<uint32_t> Rank(std::optional<uint32_t> flag,
                               const std::map<std::string, std::string>& environment) {
-  return FindRank(flag, FourWorkers(), [&](const char* name) -> const char* {
+  return FindRank(flag, {}, FourWorkers(), [&](const char* name) -> const char* {
     const auto found = environment.find(name);
     return found == environment.end() ? nullptr : found->second.c_str();
   });
@@ -48,6 +49,29 @@ TEST(LaunchEnvironmentTest, WhatDoesNotFitTheJobIsTold) {
               HasSubstr("started 8 processes (WORLD_SIZE)"));
   // A rank given by hand inside some allocation says nothing about the allocation's size.
   EXPECT_TRUE(Rank(1, {{"SLURM_NTASKS", "8"}}).ok());
+}
+
+TEST(LaunchEnvironmentTest, RanksOfARackCountWithinIt) {
+  JobSpec racks = FourWorkers();
+  racks.relays.workers = {1, 3};
+  const auto rank = [&](std::optional<uint32_t> flag, uint32_t relay,
+                        const std::map<std::string, std::string>& environment) {
+    return FindRank(flag, relay, racks, [&](const char* name) -> const char* {
+      const auto found = environment.find(name);
+      return found == environment.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_EQ(rank({}, 0, {{"JOB_COMPLETION_INDEX", "0"}, {"WORLD_SIZE", "1"}}).value(), 0);
+  EXPECT_EQ(rank({}, 1, {{"JOB_COMPLETION_INDEX", "0"}, {"WORLD_SIZE", "3"}}).value(), 1);
+  EXPECT_EQ(rank({}, 1, {{"JOB_COMPLETION_INDEX", "2"}, {"WORLD_SIZE", "3"}}).value(), 3);
+  EXPECT_EQ(rank(1, 1, {{"RANK", "9"}}).value(), 2);
+  EXPECT_THAT(rank({}, 1, {{"RANK", "0"}, {"WORLD_SIZE", "4"}}).status().message(),
+              AllOf(HasSubstr("started 4 processes (WORLD_SIZE)"),
+                    HasSubstr("the rack of relay 1 has 3 workers"), HasSubstr("relays.workers")));
+  EXPECT_THAT(rank(1, 0, {}).status().message(), HasSubstr("rack of relay 0 has 1 workers"));
+  EXPECT_THAT(rank(0, 2, {}).status().message(), HasSubstr("the job has 2 relays, 0 to 1"));
+  racks.relays.workers.clear();
+  EXPECT_THAT(rank(0, 0, {}).status().message(), HasSubstr("no `relays` section"));
 }
 
 TEST(LaunchEnvironmentTest, ThreadsAreANumberOrAShareOfTheCores) {

@@ -446,6 +446,7 @@ void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) 
   flight.exchange.reset();
   if (ReplayBuffer::Entry* kept = kept_.Find(shard, step_, answer.bundle)) {
     kept->result_checksum = answer.record.result_checksum;
+    kept->announced = answer.plan;
   }
   flight.record = std::move(answer.record);
   flight.exact = answer.exact;
@@ -483,6 +484,7 @@ StepResult Pipeline::Result() const {
   result.first_skipped_tensor = first_skipped_tensor_;
   result.first_skipped_buffer = first_skipped_buffer_;
   result.checkpoint_due = step_ > 0 && step_ == checkpoint_step_;
+  result.plan = plan_;
   std::optional<uint64_t> open_step;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (size_t bundle = 0; bundle < shards_[shard].flights.size(); ++bundle) {

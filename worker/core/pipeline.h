@@ -246,6 +246,7 @@ class Pipeline {
   bool HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects* effects);
   void BeginReplay(uint32_t shard, uint64_t from, Effects* effects);
   void PrepareReplay(uint32_t shard, Effects* effects);
+  std::shared_ptr<const Exchange> SentAgain(uint32_t shard, const ReplayBuffer::Entry& kept) const;
   void ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects);
   absl::Status CheckRepeat(uint32_t shard, const ExchangeAnswer& answer);
   void ReleaseKept();

@@ -132,7 +132,7 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
           effects);
     }
     flight.phase = Phase::kToSend;
-    flight.exchange = kept->exchange;
+    flight.exchange = SentAgain(shard, *kept);
     flight.bytes = TotalBytes(flight.exchange->frames);
     ++replay.unresolved;
   }
@@ -140,6 +140,20 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
   Check(is_open, "only of the open step nothing may be there to send again");
   replay = Replay();
   ReleaseKept();
+}
+
+// As it was; to shard 0 with what its predecessor announced, which need not follow from anything
+// else: policies go by what was measured.
+std::shared_ptr<const Exchange> Pipeline::SentAgain(uint32_t shard,
+                                                    const ReplayBuffer::Entry& kept) const {
+  if (!options_.makes_plans || shard != 0 || kept.exchange->bundle != 0 ||
+      !kept.result_checksum.has_value()) {
+    return kept.exchange;
+  }
+  auto again = std::make_shared<Exchange>(*kept.exchange);
+  again->answered = true;
+  again->announced = kept.announced;
+  return again;
 }
 
 void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) {
@@ -169,7 +183,16 @@ absl::Status Pipeline::CheckRepeat(uint32_t shard, const ExchangeAnswer& answer)
   if (kept == nullptr || !kept->result_checksum.has_value()) return absl::OkStatus();
   const uint32_t before = *kept->result_checksum;
   const uint32_t frames = BundleChecksum(answer.results);
-  if (answer.record.result_checksum == before && frames == before) return absl::OkStatus();
+  if (answer.record.result_checksum == before && frames == before) {
+    const bool same_plan =
+        kept->announced == answer.plan ||
+        (kept->announced != nullptr && answer.plan != nullptr && *kept->announced == *answer.plan);
+    if (same_plan) return absl::OkStatus();
+    return absl::DataLossError(absl::StrCat(
+        "shard ", shard, " announces another compression plan with step ", answer.step,
+        " than before it was started again; start the job again from an earlier checkpoint, with "
+        "the same build everywhere"));
+  }
   return absl::DataLossError(absl::StrFormat(
       "shard %d closed step %d, bundle %d differently from before (checksum %08x, of its frames "
       "%08x; it was %08x): what it restored or was sent again is not what it had; start the job "

@@ -18,8 +18,9 @@ class ReplayBuffer {
  public:
   struct Entry {
     std::shared_ptr<const Exchange> exchange;
-    uint64_t bytes = 0;                            // As the limit counts them.
-    std::optional<uint32_t> result_checksum = {};  // Of the record, once it is there.
+    uint64_t bytes = 0;                                     // As the limit counts them.
+    std::optional<uint32_t> result_checksum = {};           // Of the record, once it is there.
+    std::shared_ptr<const CompressionPlan> announced = {};  // By that result; null: no plan.
   };
 
   // `bytes_max` 0: nothing is kept. `first_step` is the first that will be added.

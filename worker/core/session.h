@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/duration_histogram.h"
+#include "job/compression_plan.h"
 #include "job/stage_times.h"
 #include "job/tensor_table.h"
 #include "worker/core/gradient_view.h"
@@ -61,6 +63,8 @@ struct StepResult {
   // Ranks that took part, where workers come and go: as shard 0 closed its first bundle, so that
   // all ranks see the same. Else empty.
   std::vector<uint32_t> members{};
+  // That held in the step; null: it was as the job file says.
+  std::shared_ptr<const CompressionPlan> plan{};
   // Steps after this one that closed without this worker, which was late, or that nobody will wait
   // for it in, since it has joined meanwhile: Skip them to catch up.
   uint64_t steps_behind = 0;

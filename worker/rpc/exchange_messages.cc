@@ -102,6 +102,8 @@ grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange, c
   head.set_rate(exchange->rate);
   if (exchange->weight != 1) head.set_weight(static_cast<float>(exchange->weight));
   if (exchange->plan != nullptr) PlanToProto(*exchange->plan, head.mutable_plan());
+  head.set_answered(exchange->answered);
+  if (exchange->announced != nullptr) PlanToProto(*exchange->announced, head.mutable_announced());
   head.set_ready_ns(ready_ns);
   if (link != nullptr) LinkReportToProto(*link, head.mutable_link());
   MessageSlices message(head);

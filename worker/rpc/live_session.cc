@@ -190,6 +190,7 @@ absl::Status LiveSession::FailLocked(absl::Status status) {
   if (status_.ok()) {
     status_ = std::move(status);
     if (store_ != nullptr) store_->Cancel();
+    if (options_.on_end) options_.on_end(status_);
     step_changed_.SignalAll();
     WakeStrand();
   }

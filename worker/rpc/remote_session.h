@@ -43,6 +43,9 @@ struct RemoteSessionOptions {
   // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
   // (DATA_LOSS: it is not, and the job takes one from before). Called by Join.
   std::function<absl::Status(uint64_t)> may_restore{};
+  // Of a relay: told once why a session that had joined is over, if that is not by Leave. From any
+  // thread and with locks held: it must not call back, and not wait.
+  std::function<void(const absl::Status&)> on_end{};
   std::string software_version;
   std::shared_ptr<const Transport> transport = Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "job/momentum.h"
 #include "worker/models/make_model.h"
 #include "worker/train/device.h"
 #include "worker/train/optimizers.h"
@@ -62,6 +63,7 @@ absl::Status Learner::Prepare(Session* session) {
         MakeOptimizer(spec_.optimizer, parallel_->parameters());
     if (!optimizer.ok()) return optimizer.status();
     optimizer_ = *std::move(optimizer);
+    momentum_ = JobMomentum(spec_, parallel_->table());
   }
   if (spec_.ema_decay > 0) ema_.emplace(spec_.ema_decay, parallel_->parameters());
   return absl::OkStatus();
@@ -98,7 +100,7 @@ absl::Status Learner::OwnStep(const StepPlan& plan, double loss) {
   if (overflowed) {
     if (absl::Status status = CountOverflow(plan.step, loss); !status.ok()) return status;
   } else {
-    Optimize(plan.rate);
+    Optimize(plan.rate, nullptr);
     parallel_->CopyMastersToModule();
     moved_ = true;
   }
@@ -117,7 +119,7 @@ absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
     UpdateLossScale(plan.step);
   }
   if (!IsEmpty(*result)) {
-    if (optimizer_ != nullptr && !SendsWeights(spec_)) Optimize(plan.rate);
+    if (optimizer_ != nullptr && !SendsWeights(spec_)) Optimize(plan.rate, result->plan.get());
     if (ema_.has_value()) ema_->Update();
   }
   parallel_->CopyMastersToModule();
@@ -132,9 +134,12 @@ bool Learner::IsEmpty(const StepResult& result) const {
   return loss_scale_.has_value() && result.n_max == 0;
 }
 
-void Learner::Optimize(double rate) {
+void Learner::Optimize(double rate, const CompressionPlan* plan) {
+  const double momentum =
+      plan == nullptr ? momentum_ : JobMomentum(spec_, parallel_->table(), plan);
   ClipGradients(spec_.optimizer, parallel_->parameters());
-  SetLearningRate(optimizer_.get(), rate);
+  SetMomentum(spec_.optimizer, momentum, optimizer_.get());
+  SetLearningRate(optimizer_.get(), rate * RateFactor(spec_.optimizer, momentum));
   optimizer_->step();
 }
 

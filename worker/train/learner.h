@@ -90,8 +90,8 @@ class Learner {
   void UpdateLossScale(uint64_t step);
   // Nobody had a gradient for anything: all of them overflowed. The same on all ranks.
   bool IsEmpty(const StepResult& result) const;
-  // The optimizer's step.
-  void Optimize(double rate);
+  // The optimizer's step; null: no plan holds in it.
+  void Optimize(double rate, const CompressionPlan* plan);
   // Puts what is tested and kept in the parameters' place, and the second time back: the average,
   // or within a round what the last exchange made.
   void SwapTested();
@@ -103,6 +103,7 @@ class Learner {
   std::shared_ptr<Model> model_;
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;  // None: the shards have it.
+  double momentum_ = 0;                                 // Its, while no plan holds.
   std::optional<LossScale> loss_scale_;                 // With fp16.
   bool warned_of_scale_ = false;
   bool moved_ = false;      // Where weights are sent: a step was done since the last exchange.

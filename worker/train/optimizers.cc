@@ -2,15 +2,80 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "job/momentum.h"
 
 namespace sluice {
+namespace {
+
+namespace optim = torch::optim;
+
+// In place of 0 where the job file has a momentum: without one LibTorch keeps no buffer, and a
+// later momentum would go on from an old one.
+constexpr double kLeastMomentum = 1e-30;
+
+template <typename Options>
+double MomentumIn(const Options& options) {
+  if constexpr (requires { options.betas(); }) {
+    return std::get<0>(options.betas());
+  } else {
+    return options.momentum();
+  }
+}
+
+template <typename Options>
+void SetMomentumIn(double momentum, Options* options) {
+  if constexpr (requires { options->betas(); }) {
+    options->betas({momentum, std::get<1>(options->betas())});
+  } else {
+    options->momentum(momentum);
+  }
+}
+
+// How many updates are in a parameter's buffer; sgd counts none, and needs none to be counted.
+template <typename State>
+uint64_t UpdatesIn(const State& state) {
+  if constexpr (requires { state.step(); }) {
+    return static_cast<uint64_t>(state.step());
+  } else {
+    return 1;
+  }
+}
+
+template <typename State>
+at::Tensor BufferIn(const State& state) {
+  if constexpr (requires { state.exp_avg(); }) {
+    return state.exp_avg();
+  } else {
+    return state.momentum_buffer();
+  }
+}
+
+// Each parameter's by itself, so that the order of a hash map is nobody's business.
+template <typename Options, typename State>
+void ChangeMomentum(const OptimizerSpec& spec, double now, optim::Optimizer* optimizer) {
+  for (optim::OptimizerParamGroup& group : optimizer->param_groups()) {
+    auto& options = static_cast<Options&>(group.options());
+    const double before = MomentumIn(options);
+    if (before == now) continue;
+    SetMomentumIn(now, &options);
+    for (const at::Tensor& parameter : group.params()) {
+      const auto kept = optimizer->state().find(parameter.unsafeGetTensorImpl());
+      if (kept == optimizer->state().end()) continue;
+      const auto& state = static_cast<const State&>(*kept->second);
+      at::Tensor buffer = BufferIn(state);
+      if (buffer.defined()) buffer.mul_(BufferFactor(spec, UpdatesIn(state), before, now));
+    }
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
     const OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
-  namespace optim = torch::optim;
   const std::tuple<double, double> betas(spec.beta1, spec.beta2);
   if (spec.name == "sgd") {
     return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(spec.lr)
@@ -37,6 +102,21 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
   }
   return absl::InvalidArgumentError(
       absl::StrCat("optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw or rmsprop"));
+}
+
+void SetMomentum(const OptimizerSpec& spec, double momentum, optim::Optimizer* optimizer) {
+  if (MomentumOf(spec) == 0) return;
+  const at::NoGradGuard no_grad;
+  momentum = std::max(momentum, kLeastMomentum);
+  if (spec.name == "sgd") {
+    ChangeMomentum<optim::SGDOptions, optim::SGDParamState>(spec, momentum, optimizer);
+  } else if (spec.name == "adam") {
+    ChangeMomentum<optim::AdamOptions, optim::AdamParamState>(spec, momentum, optimizer);
+  } else if (spec.name == "adamw") {
+    ChangeMomentum<optim::AdamWOptions, optim::AdamWParamState>(spec, momentum, optimizer);
+  } else if (spec.name == "rmsprop") {
+    ChangeMomentum<optim::RMSpropOptions, optim::RMSpropParamState>(spec, momentum, optimizer);
+  }
 }
 
 void SetLearningRate(torch::optim::Optimizer* optimizer, double rate) {

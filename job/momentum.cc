@@ -1,0 +1,189 @@
+#include "job/momentum.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "compress/codec_table.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kSparseLow = 0.10;
+constexpr double kSparseHigh = 0.50;
+constexpr double kShareMin = 0.01;
+// So that a mean staleness of 4.5 (0 to 9) allows the 0.5 that was measured to do well there.
+constexpr double kFreshMomentum = 0.9;
+constexpr double kStalenessUnit = 1.125;
+
+bool IsAdam(const OptimizerSpec& optimizer) {
+  return optimizer.name == "adam" || optimizer.name == "adamw";
+}
+
+// The share of the values that a step sends, of codecs with feedback; 1 where all go in some form
+// that is right but for what the next step makes good. Of those with a sign for each value, so
+// little is right that they count as the sparsest.
+double ShareSent(const CodecSpec& codec) {
+  switch (codec.codec) {
+    case CodecId::kTopK:
+    case CodecId::kTopKExact:
+    case CodecId::kRandomK:
+      return codec.level;
+    case CodecId::kBlockTopK:
+      return 1 / codec.level;
+    case CodecId::kSign:
+    case CodecId::kOneBit:
+    case CodecId::kTernary:
+    case CodecId::kThreshold:  // Not known; few, or it would not be used.
+    case CodecId::kCountSketch:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
+// DIANA's memory is late, but what it publishes is right on average all the while.
+bool HoldsBack(const CodecSpec& codec) {
+  if (FindCodec(codec.codec).aggregation == Aggregation::kSketch) return true;  // On the shard.
+  return codec.error_feedback() && codec.compensator.id != CompensatorId::kDiana;
+}
+
+// Every codec that a job's workers or shards begin with, and where it is used.
+std::vector<std::pair<std::string, CodecSpec>> CodecsOf(const JobSpec& spec) {
+  std::vector<std::pair<std::string, CodecSpec>> codecs = {{"up", spec.compression.uplink},
+                                                           {"down", spec.compression.downlink}};
+  for (const CompressionOverride& entry : spec.compression.overrides) {
+    if (entry.uplink) codecs.emplace_back(absl::StrCat("up in ", entry.tensors), *entry.uplink);
+    if (entry.downlink) {
+      codecs.emplace_back(absl::StrCat("down in ", entry.tensors), *entry.downlink);
+    }
+  }
+  if (spec.relays.enabled()) codecs.emplace_back("to relays", spec.relays.uplink);
+  return codecs;
+}
+
+bool WorkersGoOn(const JobSpec& spec) { return !InLockstep(spec.mode) && spec.workers > 1; }
+
+// What workers that do not wait for each other leave of it. By hand it is as the job file says.
+double WithStaleness(const JobSpec& spec, double momentum) {
+  if (!WorkersGoOn(spec)) return momentum;
+  const MomentumRange range = MomentumRangeOf(spec);
+  if (spec.optimizer.delayed_momentum) return std::min(momentum, range.coded);
+  return std::min(momentum, MomentumAtStaleness(spec.workers - 1));
+}
+
+std::string Shown(double number) { return absl::StrFormat("%.3g", number); }
+
+}  // namespace
+
+double MomentumOf(const OptimizerSpec& optimizer) {
+  return IsAdam(optimizer) ? optimizer.beta1 : optimizer.momentum;
+}
+
+MomentumRange MomentumRangeOf(const JobSpec& spec) {
+  const double base = MomentumOf(spec.optimizer);
+  if (spec.mode == "local_sgd") return {.base = base, .coded = base};
+  return {.base = base,
+          .coded = std::min(base, spec.optimizer.delayed_momentum.value_or(kCodedMomentum))};
+}
+
+double MomentumWith(const CodecSpec& codec, const MomentumRange& range) {
+  const double least = std::min(range.base, range.coded);
+  const double share = HoldsBack(codec) ? ShareSent(codec) : 1;
+  if (share >= kSparseHigh) return range.base;
+  if (share <= kSparseLow) return least;
+  const double way = std::log(share / kSparseLow) / std::log(kSparseHigh / kSparseLow);
+  return std::lerp(least, range.base, way);
+}
+
+double MomentumWith(absl::Span<const CodecSpec> codecs, absl::Span<const uint64_t> elements,
+                    const MomentumRange& range) {
+  Check(codecs.size() == elements.size(), "every tensor has a codec");
+  double all = 0;
+  for (const uint64_t count : elements) all += static_cast<double>(count);
+  double momentum = range.base;
+  for (size_t i = 0; i < codecs.size(); ++i) {
+    if (static_cast<double>(elements[i]) <= kShareMin * all) continue;
+    momentum = std::min(momentum, MomentumWith(codecs[i], range));
+  }
+  return momentum;
+}
+
+double MomentumAtStaleness(double staleness) {
+  return std::max(0.0, 1 - (1 - kFreshMomentum) * (1 + staleness / kStalenessUnit));
+}
+
+double JobMomentum(const JobSpec& spec, const TensorTable& table, const CompressionPlan* plan) {
+  const MomentumRange range = MomentumRangeOf(spec);
+  if (plan != nullptr) return plan->momentum ? double{*plan->momentum} : range.base;
+  std::vector<CompressionSpec> compressions = {spec.compression};
+  if (spec.relays.enabled()) {
+    compressions.push_back(spec.compression);
+    compressions.back().uplink = spec.relays.uplink;
+    compressions.back().overrides.clear();
+  }
+  const size_t trained = TrainedTensors(table);
+  std::vector<uint64_t> elements(trained);
+  for (size_t i = 0; i < trained; ++i) elements[i] = static_cast<uint64_t>(table[i].elements());
+  double momentum = range.base;
+  for (const CompressionSpec& compression : compressions) {
+    for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+      std::vector<CodecSpec> codecs;
+      for (size_t i = 0; i < trained; ++i) {
+        codecs.push_back(SpecForTensor(compression, table[i], direction));
+      }
+      momentum = std::min(momentum, MomentumWith(codecs, elements, range));
+    }
+  }
+  return WithStaleness(spec, momentum);
+}
+
+std::optional<double> ShardMomentum(const JobSpec& spec, const TensorTable& table) {
+  if (spec.mode == "local_sgd" || spec.optimizer.on != "shards") return std::nullopt;
+  return JobMomentum(spec, table);
+}
+
+double RateFactor(const OptimizerSpec& optimizer, double momentum) {
+  return IsAdam(optimizer) ? 1 : (1 - momentum) / (1 - optimizer.momentum);
+}
+
+double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double before, double now) {
+  Check(before >= 0 && before < 1 && now >= 0 && now < 1, "a momentum is in [0, 1)");
+  if (updates == 0 || before == now) return 1;  // Nothing is in them yet, or nothing changes.
+  if (!IsAdam(optimizer)) return (1 - before) / (1 - now);
+  const auto count = static_cast<double>(updates);
+  return (1 - std::pow(now, count)) / (1 - std::pow(before, count));
+}
+
+std::string MomentumNote(const JobSpec& spec) {
+  const MomentumRange range = MomentumRangeOf(spec);
+  const std::string name = IsAdam(spec.optimizer) ? "beta1 " : "momentum ";
+  if (range.coded >= range.base && !WorkersGoOn(spec)) return "";
+  if (spec.control.makes_plans()) {
+    return absl::StrCat(name, Shown(range.base), " to ", Shown(range.coded), ", as plans say");
+  }
+  double momentum = range.base;
+  std::vector<std::string> reasons;
+  for (const auto& [where, codec] : CodecsOf(spec)) {
+    const double wanted = MomentumWith(codec, range);
+    if (wanted < range.base) reasons.push_back(absl::StrCat(ToString(codec), " ", where));
+    momentum = std::min(momentum, wanted);
+  }
+  const double stale = WithStaleness(spec, momentum);
+  if (stale < range.base && WorkersGoOn(spec)) {
+    reasons.push_back(absl::StrCat("mode ", spec.mode, " with ", spec.workers, " workers"));
+  }
+  if (stale >= range.base) return "";
+  std::string note = absl::StrCat(name, Shown(stale), " (of ", Shown(range.base),
+                                  "): ", absl::StrJoin(reasons, " and "),
+                                  reasons.size() == 1 ? " delays" : " delay", " gradients");
+  const double factor = RateFactor(spec.optimizer, stale);
+  if (factor != 1) absl::StrAppend(&note, "; lr x ", Shown(factor));
+  return note;
+}
+
+}  // namespace sluice

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""A job whose compression follows its links (control.policy bandwidth), as real processes on loopback: plans are made of what is
+measured, shown everywhere, survive the loss of shard 0, and all workers end with the same parameters.
+
+usage: control_test.py FOLDER_OF_PROGRAMS
+"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+import urllib.request
+
+from processes import free_port, wait_until
+
+BIN = pathlib.Path()
+LIMIT = 240  # Seconds for anything; a hang fails instead of blocking.
+ROUND = 5  # Steps.
+ROUNDS_MAX = 60  # Until a plan is made; it takes three measured steps, and a step counts once all workers have measured it.
+JOB = """\
+name: control
+workers: 2
+shards: 2
+model: {name: mlp, hidden: [64]}
+data: {format: synthetic, limit: 1000, test_limit: 128}
+batch_size_per_worker: 16
+steps: 1000000
+optimizer: {name: sgd, lr: 0.01}
+compression: {uplink: topk:1%+int4, downlink: topk:1%+int4}
+control: {policy: bandwidth, candidates: [topk:1%+int4]}
+server: {heartbeat: 200ms, lease: 60s}
+"""
+
+
+class ControlTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.processes = []
+        self.addCleanup(self.stop)
+        self.grpc, self.http = free_port(), free_port()
+
+    def stop(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+            if process.stdin:
+                process.stdin.close()
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def start(self, name, program, *arguments, **keywords):
+        command = [str(BIN / program), "--job", str(self.folder / "job.yaml"), *arguments]
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, **keywords))
+        return self.processes[-1]
+
+    def start_shard(self, shard):
+        own = [f"127.0.0.1:{self.grpc}", "--http-listen", f"127.0.0.1:{self.http}"] if shard == 0 else \
+              ["127.0.0.1:0", "--http-listen", "off", "--coordinator", f"127.0.0.1:{self.grpc}"]
+        return self.start(f"shard-{shard}", "sluice-server", "--shard", str(shard), "--listen", *own)
+
+    def start_job(self, more=""):
+        (self.folder / "job.yaml").write_text(JOB + more)
+        self.shards = [self.start_shard(shard) for shard in range(2)]
+        self.workers = [self.start(f"worker-{rank}", "synthetic_worker", "--coordinator", f"127.0.0.1:{self.grpc}", "--rank",
+                                   str(rank), "--parameters", "400000", "--compute-ms", "20", "--steps", "1000000", "--turns",
+                                   stdin=subprocess.PIPE, text=True) for rank in range(2)]
+        self.steps = 0
+
+    def take_steps(self):
+        """All workers the same."""
+        self.steps += ROUND
+        for worker in self.workers:
+            worker.stdin.write(f"{ROUND}\n")
+            worker.stdin.flush()
+        for rank in range(2):
+            wait_until(lambda: f"step {self.steps} " in self.log(f"worker-{rank}"), f"step {self.steps}", LIMIT)
+
+    def codecs(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/status.json", timeout=LIMIT) as answer:
+            return json.load(answer)["compression"]
+
+    def await_plan(self, known):
+        """Another than those of `known`; takes steps until there is one."""
+        for _ in range(ROUNDS_MAX):
+            self.take_steps()
+            plans = [plan for plan in self.codecs()["plans"] if plan["id"] not in known]
+            if plans:
+                return plans[0]
+        raise AssertionError(f"no plan in {self.steps} steps; {self.codecs()}")
+
+    def end_with_equal_parameters(self):
+        for worker in self.workers:
+            worker.stdin.close()
+        for process in [*self.workers, *self.shards]:
+            self.assertEqual(process.wait(LIMIT), 0)
+        parameters = [next(line for line in self.log(f"worker-{rank}").splitlines() if line.startswith("parameters "))
+                      for rank in range(2)]
+        self.assertEqual(parameters[0], parameters[1])
+
+    def test_plans_follow_what_is_measured(self):
+        self.start_job()
+        self.take_steps()
+        plan = self.await_plan({1})
+        self.assertIn("links are known now", plan["reason"])
+        self.assertIn("topk:", plan["what"])
+        shown = subprocess.run([BIN / "sluice", "status", "--coordinator", f"127.0.0.1:{self.grpc}"], stdout=subprocess.PIPE, text=True,
+                               check=True).stdout
+        self.assertIn("policy bandwidth", shown)
+        self.assertIn("links are known now", shown)
+        self.assertIn(f"plan {plan['id']} from step {plan['effective_step']}: links are known now", self.log("shard-0"))
+        for _ in range(4):
+            self.take_steps()
+        self.end_with_equal_parameters()
+
+    def test_a_shard_0_that_is_started_again_keeps_what_workers_were_told(self):
+        self.start_job(f"checkpoint: {{dir: {self.folder / 'checkpoints'}, every: 1000000}}\n")
+        plan = self.await_plan({1})
+        # A plan that was made of the last step may not have been told to anyone, and then nothing is to be kept.
+        while self.codecs()["plan"] < plan["id"]:
+            self.take_steps()
+        self.shards[0].kill()
+        self.shards[0].wait()
+        self.shards[0] = self.start_shard(0)
+        self.take_steps()
+        # Repaired in place: what was announced is known again, and plans go on from there.
+        self.assertGreaterEqual(self.codecs()["plan"], plan["id"])
+        self.assertNotIn("rollback", self.log("worker-0"))
+        self.take_steps()
+        self.end_with_equal_parameters()
+
+
+if __name__ == "__main__":
+    BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main()

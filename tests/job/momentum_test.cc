@@ -1,0 +1,185 @@
+#include "job/momentum.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+namespace sluice {
+namespace {
+
+CodecSpec Spec(const char* text) { return *ParseCodecSpec(text); }
+
+constexpr MomentumRange kUsual{.base = 0.9};
+
+TEST(Momentum, StaysWhereNothingComesLate) {
+  for (const char* codec :
+       {"none", "fp16", "bf16", "int8", "int4", "int2", "fp8", "natural", "qsgd:2", "terngrad",
+        "eden:1", "intsum:2", "powersgd:1", "signsgd", "topk:50%", "topk:100%+int4",
+        // What these leave out is never sent, or is right on average.
+        "topk:1%/noef", "randomk:1%,unbiased", "int8:sr/diana"}) {
+    EXPECT_EQ(MomentumWith(Spec(codec), kUsual), 0.9) << codec;
+  }
+}
+
+TEST(Momentum, IsLoweredWhereValuesWait) {
+  for (const char* codec :
+       {"ternary:0.5", "sign", "onebit", "topk:10%", "topk:1%+int4", "topk_exact:5%", "randomk:1%",
+        "blocktopk:64", "threshold:1e-2", "countsketch:10x", "topk:1%/ef21"}) {
+    EXPECT_EQ(MomentumWith(Spec(codec), kUsual), 0.5) << codec;
+    EXPECT_EQ(MomentumWith(Spec(codec), {.base = 0.3}), 0.3) << codec;
+    EXPECT_EQ(MomentumWith(Spec(codec), {.base = 0.9, .coded = 0}), 0) << codec;
+  }
+}
+
+TEST(Momentum, IsLogLinearInBetween) {
+  CodecSpec codec = Spec("topk:10%");
+  codec.level = std::sqrt(0.10 * 0.50);
+  EXPECT_NEAR(MomentumWith(codec, kUsual), 0.7, 1e-9);
+  double before = 0.5;
+  for (codec.level = 0.1; codec.level < 0.5; codec.level += 0.02) {
+    EXPECT_GE(MomentumWith(codec, kUsual), before);
+    before = MomentumWith(codec, kUsual);
+  }
+}
+
+// The one measured point, and what goes with it.
+TEST(Momentum, FallsWithStaleness) {
+  EXPECT_NEAR(MomentumAtStaleness(0), 0.9, 1e-12);
+  EXPECT_NEAR(MomentumAtStaleness(4.5), 0.5, 1e-12);
+  EXPECT_EQ(MomentumAtStaleness(100), 0);
+}
+
+JobSpec Job(const char* optimizer, double momentum, const char* uplink) {
+  JobSpec spec;
+  spec.workers = 4;
+  spec.optimizer = {.name = optimizer, .lr = 0.1, .momentum = momentum};
+  spec.compression.uplink = Spec(uplink);
+  return spec;
+}
+
+const TensorTable kTable = {{.name = "weight", .shape = {1000, 1000}, .strides = {}},
+                            {.name = "bias", .shape = {2000}, .strides = {}}};
+
+TEST(JobMomentum, FollowsFromTheCodecsOfLargeTensors) {
+  EXPECT_EQ(JobMomentum(Job("sgd", 0.9, "fp16"), kTable), 0.9);
+  EXPECT_EQ(JobMomentum(Job("sgd", 0.9, "topk:1%"), kTable), 0.5);
+  EXPECT_EQ(JobMomentum(Job("adam", 0, "topk:1%"), kTable), 0.5) << "beta1";
+  EXPECT_EQ(JobMomentum(Job("sgd", 0, "topk:1%"), kTable), 0);
+  JobSpec spec = Job("sgd", 0.9, "fp16");
+  spec.compression.overrides = {{"bias", Spec("topk:1%"), {}}};
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "a small tensor's";
+  spec.compression.overrides = {{"weight", {}, Spec("ternary:0.5")}};
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.5);
+  spec.compression.overrides = {};
+  spec.relays = {.workers = {2, 2}, .uplink = Spec("topk:1%")};
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "on the way to relays";
+}
+
+TEST(JobMomentum, IsTheJobFilesWhereItSaysSo) {
+  JobSpec spec = Job("sgd", 0.9, "topk:1%");
+  spec.optimizer.delayed_momentum = 0.9;
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
+  spec.optimizer.delayed_momentum = 0;
+  EXPECT_EQ(JobMomentum(spec, kTable), 0);
+  spec.mode = "async";
+  spec.compression.uplink = Spec("none");
+  spec.optimizer.delayed_momentum = 0.8;
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.8) << "staleness is not looked at by hand";
+}
+
+TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
+  JobSpec spec = Job("sgd", 0.9, "none");
+  spec.mode = "async";
+  EXPECT_NEAR(JobMomentum(spec, kTable), 1 - 0.1 * (1 + 3 / 1.125), 1e-12);
+  spec.workers = 1;
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9);
+  spec.workers = 4;
+  spec.optimizer.momentum = 0.5;
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.5) << "low enough as it is";
+  spec.mode = "local_sgd";
+  spec.optimizer.momentum = 0.9;
+  spec.compression.uplink = Spec("topk:1%");
+  EXPECT_EQ(JobMomentum(spec, kTable), 0.9) << "own steps are not delayed";
+}
+
+TEST(JobMomentum, IsThePlansWhereOneHolds) {
+  const JobSpec spec = Job("sgd", 0.9, "topk:1%");
+  CompressionPlan plan{.id = 1, .effective_step = 1};
+  EXPECT_EQ(JobMomentum(spec, kTable, &plan), 0.9);
+  plan.momentum = 0.25f;
+  EXPECT_EQ(JobMomentum(spec, kTable, &plan), 0.25);
+}
+
+TEST(MomentumNote, NamesAllThatDelays) {
+  JobSpec spec = Job("sgd", 0.9, "int8");
+  spec.compression.downlink = Spec("ternary:0.5");
+  spec.compression.overrides = {{"fc*", Spec("topk:30%"), {}}};
+  EXPECT_EQ(
+      MomentumNote(spec),
+      "momentum 0.5 (of 0.9): ternary:0.5 down and topk:30% up in fc* delay gradients; lr x 5");
+}
+
+TEST(ShardMomentum, IsOfTheJobsOwnOptimizerAlone) {
+  JobSpec spec = Job("sgd", 0.9, "topk:1%");
+  EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
+  spec.optimizer.on = "shards";
+  EXPECT_EQ(ShardMomentum(spec, kTable), 0.5);
+  spec.mode = "local_sgd";
+  EXPECT_EQ(ShardMomentum(spec, kTable), std::nullopt);
+}
+
+// What the factors are for: with a constant gradient neither a step's length nor that of the next
+// ones changes with the momentum.
+TEST(BufferFactor, ChangesMomentumWithoutAJump) {
+  const OptimizerSpec sgd{.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  double momentum = 0.9;
+  double buffer = 1 / (1 - momentum);
+  const double length = sgd.lr * buffer;
+  for (const double now : {0.5, 0.0, 0.7, 0.9}) {
+    buffer *= BufferFactor(sgd, 100, momentum, now);
+    momentum = now;
+    for (int step = 0; step < 5; ++step) {
+      buffer = momentum * buffer + 1;
+      EXPECT_NEAR(sgd.lr * RateFactor(sgd, momentum) * buffer, length, 1e-9);
+    }
+  }
+}
+
+// Adam's buffer is an average, which its bias correction makes whole from the first step on.
+TEST(BufferFactor, OfAdamKeepsTheAverageWhole) {
+  const OptimizerSpec adam{.name = "adamw", .lr = 0.1};
+  EXPECT_EQ(RateFactor(adam, 0.5), 1);
+  double beta1 = 0.9;
+  double buffer = 0;
+  int updates = 0;
+  for (const double now : {0.9, 0.5, 0.0, 0.7, 0.9}) {
+    buffer *= BufferFactor(adam, static_cast<uint64_t>(updates), beta1, now);
+    beta1 = now;
+    for (int step = 0; step < 3; ++step) {
+      buffer = beta1 * buffer + (1 - beta1);
+      EXPECT_NEAR(buffer / (1 - std::pow(beta1, ++updates)), 1, 1e-12) << updates;
+    }
+  }
+}
+
+TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
+  EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "topk:1%+int4")),
+            "momentum 0.5 (of 0.9): topk:1%+int4 up delays gradients; lr x 5");
+  EXPECT_EQ(MomentumNote(Job("adam", 0, "ternary:0.5")),
+            "beta1 0.5 (of 0.9): ternary:0.5 up delays gradients");
+  EXPECT_EQ(MomentumNote(Job("sgd", 0.5, "topk:1%")), "");
+  EXPECT_EQ(MomentumNote(Job("sgd", 0.9, "int8")), "");
+  JobSpec spec = Job("sgd", 0.9, "topk:1%");
+  spec.control.policy = "schedule";
+  EXPECT_EQ(MomentumNote(spec), "momentum 0.9 to 0.5, as plans say");
+  spec = Job("sgd", 0.9, "topk:1%");
+  spec.mode = "async";
+  spec.workers = 10;
+  EXPECT_EQ(MomentumNote(spec),
+            "momentum 0.1 (of 0.9): topk:1% up and mode async with 10 workers delay gradients; lr "
+            "x 9");
+}
+
+}  // namespace
+}  // namespace sluice

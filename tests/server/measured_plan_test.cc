@@ -1,0 +1,284 @@
+// Plans that go by what is measured (control.policy bandwidth): what is made of measurements, and
+// what becomes of plans that a process had announced which is gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/core/link_book.h"
+#include "server/core/plan_maker.h"
+#include "tests/server/shard_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr uint32_t kRanks = 2;
+constexpr double kCompute = 0.1;
+
+TensorTable LargeTable() {
+  return {{.name = "large", .shape = {1'000'000}, .strides = {}, .dtype = DType::kFloat32},
+          {.name = "small", .shape = {10}, .strides = {}, .dtype = DType::kFloat32},
+          {.name = "own", .shape = {2'000}, .strides = {}, .dtype = DType::kFloat32}};
+}
+
+CompressionSpec Compression() {
+  CompressionSpec compression;
+  compression.min_elements = 1000;
+  compression.overrides = {{.tensors = "own", .uplink = Spec("int8"), .downlink = std::nullopt}};
+  return compression;
+}
+
+ControlSpec Bandwidth(std::vector<const char*> candidates) {
+  ControlSpec control{.policy = "bandwidth"};
+  for (const char* candidate : candidates) control.candidates.push_back(Spec(candidate));
+  return control;
+}
+
+// All that a rank sends and gets takes as long as its rate says.
+StepMeasurements Measured(std::vector<double> bytes_per_second) {
+  StepMeasurements measured;
+  for (const double rate : bytes_per_second) {
+    RankMeasurements& rank = measured.ranks.emplace_back();
+    rank.compute_s = kCompute;
+    for (const double bytes : {100'000.0, 10'000.0}) {
+      rank.up.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / rate});
+    }
+    rank.down = rank.up;
+  }
+  return measured;
+}
+
+// Of so many steps, all with these links.
+std::vector<PlanMaker::Plan> PlansOf(PlanMaker* maker, const StepMeasurements& measured,
+                                     uint64_t steps) {
+  std::vector<PlanMaker::Plan> plans;
+  for (uint64_t step = 1; step <= steps; ++step) {
+    if (PlanMaker::Plan plan = maker->Next(step, &measured)) plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+TEST(MeasuredPlans, AllIsAsTheJobFileSaysUntilLinksAreKnown) {
+  auto maker = *PlanMaker::Create(Bandwidth({"fp16", "int8", "int4", "ternary:0.5"}), Compression(),
+                                  LargeTable(), kRanks);
+  const PlanMaker::Plan first = maker->First();
+  EXPECT_EQ(first->id, 1u);
+  EXPECT_EQ(first->effective_step, 1u);
+  EXPECT_TRUE(first->entries.empty());
+  for (uint64_t step = 1; step < 20; ++step) EXPECT_EQ(maker->Next(step, nullptr), nullptr);
+}
+
+TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
+  auto maker = *PlanMaker::Create(Bandwidth({"fp16", "int8", "int4", "ternary:0.5"}), Compression(),
+                                  LargeTable(), kRanks);
+  maker->First();
+  // 35 ms each way at 100 MB/s: 3.5 MB, and fp16 takes 2.
+  const auto fast = PlansOf(maker.get(), Measured({100e6, 100e6}), 10);
+  ASSERT_EQ(fast.size(), 1u);
+  EXPECT_EQ(fast[0]->id, 2u);
+  EXPECT_EQ(fast[0]->effective_step, 3u + kPlanDelay);
+  ASSERT_EQ(fast[0]->entries.size(), 2u);
+  for (const PlanEntry& entry : fast[0]->entries) {
+    EXPECT_EQ(ToString(entry.codec), "fp16");
+    EXPECT_EQ(entry.tensors, std::vector<uint32_t>{0});
+    EXPECT_TRUE(entry.ranks.empty());
+  }
+  EXPECT_THAT(fast[0]->reason, HasSubstr("links are known now"));
+  EXPECT_TRUE(CheckPlan(*fast[0], Compression(), LargeTable()).ok());
+}
+
+TEST(MeasuredPlans, ASlowLinkTakesNothingFromOthersUp) {
+  auto maker = *PlanMaker::Create(Bandwidth({"topk:1%+int4"}), Compression(), LargeTable(), 3);
+  maker->First();
+  const auto plans = PlansOf(maker.get(), Measured({2e6, 2e6, 0.5e6}), 3);
+  ASSERT_EQ(plans.size(), 1u);
+  const std::vector<PlanEntry>& entries = plans[0]->entries;
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].ranks, (std::vector<uint32_t>{0, 1}));
+  EXPECT_EQ(entries[1].ranks, std::vector<uint32_t>{2});
+  EXPECT_EQ(entries[2].direction, Direction::kDownlink);
+  EXPECT_GT(entries[0].codec.level, 3 * entries[1].codec.level);
+  EXPECT_NEAR(entries[2].codec.level / entries[1].codec.level, 1, 0.1)
+      << "the slowest sets results";
+  // Two digits, in the text that travels, too.
+  EXPECT_EQ(*ParseCodecSpec(ToString(entries[0].codec)), entries[0].codec);
+  EXPECT_LE(ToString(entries[0].codec).size(), std::string("topk:0.25%+int4").size());
+}
+
+TEST(MeasuredPlans, NumbersGoOnAfterOnesThatWereMadeElsewhere) {
+  auto maker = *PlanMaker::Create(Bandwidth({"topk:1%+int4"}), Compression(), LargeTable(), 1);
+  maker->Resume(4, 11);
+  CompressionPlan taken;
+  taken.id = 7;
+  maker->Took(taken);
+  const StepMeasurements measured = Measured({2e6});
+  PlanMaker::Plan made;
+  for (uint64_t step = 12; made == nullptr && step < 20; ++step)
+    made = maker->Next(step, &measured);
+  ASSERT_NE(made, nullptr);
+  EXPECT_EQ(made->id, 8u);
+}
+
+TEST(MeasuredPlans, WithNothingToChooseForItIsRefused) {
+  CompressionSpec compression = Compression();
+  compression.min_elements = 10'000'000;
+  EXPECT_THAT(
+      PlanMaker::Create(Bandwidth({"fp16"}), compression, LargeTable(), 1).status().message(),
+      HasSubstr("below compression.min_elements"));
+}
+
+TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
+  LinkBook book(2);
+  const auto report = [&](uint32_t rank, uint64_t step) {
+    book.Arrived(rank, step, absl::UnixEpoch(), absl::ZeroDuration());
+    book.Report(rank, {{.bytes = 1000, .seconds = 0.5}},
+                {.step = step, .round_trip_s = 0.2, .compute_s = 0.25});
+  };
+  report(0, 1);
+  EXPECT_FALSE(book.TakeStep().has_value());
+  report(1, 1);
+  std::optional<StepMeasurements> measured = book.TakeStep();
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_FALSE(book.TakeStep().has_value()) << "once";
+  ASSERT_EQ(measured->ranks.size(), 2u);
+  EXPECT_EQ(measured->ranks[1].compute_s, 0.25);
+  ASSERT_EQ(measured->ranks[1].up.size(), 2u) << "and a probe";
+  EXPECT_EQ(measured->ranks[1].up[0].bytes, 1000u);
+  EXPECT_DOUBLE_EQ(measured->ranks[1].up[0].seconds, 0.6);
+  EXPECT_TRUE(measured->ranks[1].down.empty());
+  ScaleTransfers(3, &*measured);
+  EXPECT_EQ(measured->ranks[0].up[0].bytes, 3000u);
+  EXPECT_DOUBLE_EQ(measured->ranks[0].up[0].seconds, 0.6);
+  report(0, 2);
+  report(1, 2);
+  book.Rewind();
+  EXPECT_FALSE(book.TakeStep().has_value()) << "of before a rollback";
+}
+
+// --- What a shard 0 that was started again is told. ---
+
+ShardOptions MeasuredShard(uint32_t shard, bool replay) {
+  ShardOptions options = SmallShard(kRanks);
+  options.control = Bandwidth({"fp16", "int8"});
+  options.replay_bytes = 1 << 20;
+  options.replay = replay;
+  if (shard == 1) {
+    options.shard = 1;
+    for (Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+  }
+  return options;
+}
+
+std::shared_ptr<const CompressionPlan> PlanFrom(uint64_t step, uint64_t id, const char* codec) {
+  auto plan = std::make_shared<CompressionPlan>();
+  plan->id = id;
+  plan->effective_step = step;
+  plan->entries = {{.direction = Direction::kDownlink, .codec = Spec(codec), .tensors = {0, 1}}};
+  return plan;
+}
+
+Exchange SentAgain(uint32_t rank, uint64_t step, bool answered,
+                   std::shared_ptr<const CompressionPlan> announced) {
+  Exchange exchange = Contribution(rank, step, 0, 1.5f);
+  exchange.plan_id = 1;
+  exchange.answered = answered;
+  exchange.announced = std::move(announced);
+  return exchange;
+}
+
+// The plan that the result of bundle 0 announces, which the request brings; null: none.
+std::shared_ptr<const CompressionPlan> Announced(ShardUnderTest* shard, Exchange exchange) {
+  for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply != nullptr && reply->answer->outcome == Outcome::kResult) return reply->answer->plan;
+  }
+  ADD_FAILURE() << "the bundle did not close";
+  return nullptr;
+}
+
+TEST(MeasuredPlans, WhatOneWorkerWasToldHoldsForAll) {
+  ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
+  const auto told = PlanFrom(3, 2, "int8");
+  shard.Send(SentAgain(0, 1, true, told));
+  const auto announced = Announced(&shard, SentAgain(1, 1, false, nullptr));
+  ASSERT_NE(announced, nullptr);
+  EXPECT_EQ(*announced, *told);
+}
+
+TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
+  for (const bool answered : {false, true}) {
+    ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
+    std::shared_ptr<const CompressionPlan> announced;
+    for (uint64_t step = 1; step <= 3; ++step) {
+      shard->Measured(Measured({1e9, 1e9}));
+      shard.Send(SentAgain(0, step, answered && step == 3, nullptr));
+      announced = Announced(&shard, SentAgain(1, step, false, nullptr));
+      Exchange rest = Contribution(0, step, 1, 1.5f);
+      rest.plan_id = 1;
+      shard.Send(rest);
+      rest = Contribution(1, step, 1, 1.5f);
+      rest.plan_id = 1;
+      shard.Send(rest);
+    }
+    EXPECT_EQ(announced == nullptr, answered) << "links are known with step 3";
+  }
+}
+
+TEST(MeasuredPlans, WhatWorkersSayOfAnnouncementsIsChecked) {
+  const auto refusal = [](const ShardOptions& options, const Exchange& exchange) {
+    ShardUnderTest shard(options);
+    const ExchangeAnswer answer = shard.Ask(exchange);
+    EXPECT_EQ(answer.outcome, Outcome::kInvalid);
+    return answer.message;
+  };
+  const auto told = PlanFrom(3, 2, "int8");
+  EXPECT_THAT(refusal(MeasuredShard(0, false), SentAgain(0, 1, true, told)),
+              HasSubstr("to whom it does not concern"));
+  EXPECT_THAT(refusal(MeasuredShard(1, true), SentAgain(0, 1, true, told)),
+              HasSubstr("to whom it does not concern"));
+  EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, false, told)),
+              HasSubstr("to whom it does not concern"));
+  EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, true, PlanFrom(4, 2, "int8"))),
+              HasSubstr("it begins with step 4"));
+  EXPECT_THAT(refusal(MeasuredShard(0, true), SentAgain(0, 1, true, PlanFrom(3, 2, "powersgd:2"))),
+              HasSubstr("no plan can have"));
+  ShardUnderTest shard(MeasuredShard(0, true));
+  shard.Send(SentAgain(0, 1, true, told));
+  EXPECT_THAT(shard.Ask(SentAgain(1, 1, true, nullptr)).message,
+              HasSubstr("another worker was told something else"));
+}
+
+// Numbers that go back cannot come of anybody who keeps to the rules.
+TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) {
+  ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
+  shard.Send(SentAgain(0, 1, true, PlanFrom(3, 1, "int8")));
+  bool alarmed = false;
+  for (const ShardEffect& effect : shard.Send(SentAgain(1, 1, false, nullptr))) {
+    alarmed = alarmed || std::holds_alternative<Alarm>(effect);
+  }
+  EXPECT_TRUE(alarmed);
+}
+
+// Who knew of the plan is lost, with the shard 0 that had made it.
+TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
+  ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
+  Exchange exchange = SentAgain(0, 2, false, nullptr);
+  exchange.acked_step = 0;
+  exchange.plan = PlanFrom(3, 2, "int8");
+  shard.Send(exchange);
+  exchange = SentAgain(1, 2, false, nullptr);
+  exchange.acked_step = 0;
+  exchange.plan = PlanFrom(3, 2, "fp16");
+  bool back = false;
+  for (const ShardEffect& effect : shard.Send(exchange)) {
+    const auto* other = std::get_if<NotReproducible>(&effect);
+    if (other == nullptr) continue;
+    back = true;
+    EXPECT_THAT(other->text, HasSubstr("contradicts plan 2"));
+  }
+  EXPECT_TRUE(back);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,94 @@
+#include "tests/sim/planned_reference.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "job/compression_plan.h"
+
+namespace sluice {
+namespace {
+
+bool Same(const PlannedReference::Plan& a, const PlannedReference::Plan& b) {
+  return a == b || (a != nullptr && b != nullptr && *a == *b);
+}
+
+std::string Text(const PlannedReference::Plan& plan) {
+  return plan == nullptr ? "none" : absl::StrCat(plan->id, " (", Summary(*plan), ")");
+}
+
+}  // namespace
+
+PlannedReference::PlannedReference(const SurvivalOptions& options, const TensorTable& table,
+                                   const Layout& layout)
+    : options_(options), table_(table), layout_(layout) {}
+
+std::string PlannedReference::Told(uint32_t rank, uint64_t step, const Plan& plan,
+                                   bool* knower_lost) {
+  Announcement& told = told_.try_emplace(step, Announcement{plan, {}}).first->second;
+  if (!Same(told.plan, plan)) {
+    if (!told.ranks.empty()) {
+      return absl::StrCat("rank ", rank, " is told of another plan with step ", step, ": ",
+                          Text(plan), ", rank ", *told.ranks.begin(), " of ", Text(told.plan));
+    }
+    *knower_lost = true;
+    told.plan = plan;
+    // Nobody can have coded by the other: whoever did had the results of all.
+    reference_.reset();
+  }
+  told.ranks.insert(rank);
+  return "";
+}
+
+void PlannedReference::Lost(uint32_t rank) {
+  for (auto& [step, told] : told_) told.ranks.erase(rank);
+}
+
+void PlannedReference::GoBack(uint64_t step) {
+  told_.erase(told_.upper_bound(step), told_.end());
+  reference_.reset();
+}
+
+const Reference& PlannedReference::At(uint64_t step) const {
+  Reference::Plans plans;
+  for (const auto& [at, told] : told_) {
+    if (told.plan != nullptr) plans[told.plan->effective_step] = told.plan;
+  }
+  if (reference_ == nullptr) {
+    reference_ = std::make_unique<Reference>(options_, table_, layout_);
+  }
+  reference_->RunTo(step, plans);
+  return *reference_;
+}
+
+std::vector<std::string> PlannedReference::violations() const {
+  (void)At(options_.steps);
+  reference_->CheckAll();
+  return reference_->violations();
+}
+
+StepMeasurements MadeUpMeasurements(const SurvivalOptions& options, const TensorTable& table,
+                                    uint64_t step, uint64_t incarnation) {
+  constexpr double kComputeSeconds = 0.01;
+  double dense = 0;
+  for (const TensorInfo& tensor : table) dense += 4.0 * static_cast<double>(tensor.elements());
+  StepMeasurements measured;
+  measured.step = step;
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    // For some steps the same: else nothing but the slowest would count.
+    CounterRandom random(options.data_seed, 2000 + rank, step / 3, incarnation);
+    RankMeasurements& of_rank = measured.ranks.emplace_back();
+    of_rank.compute_s = kComputeSeconds;
+    for (std::vector<Transfer>* const transfers : {&of_rank.up, &of_rank.down}) {
+      const double rate = dense / kComputeSeconds * 4 * std::exp(-5 * random.Uniform());
+      for (const double bytes : {dense / 2, dense / 20}) {
+        transfers->push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / rate});
+      }
+    }
+  }
+  return measured;
+}
+
+}  // namespace sluice
