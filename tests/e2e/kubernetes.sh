@@ -187,6 +187,25 @@ gone() { [ -z "$(k get all,configmaps,pvc,pdb,networkpolicies,serviceaccounts -l
 await 60 "nothing is left of an uninstalled release" gone rough
 say "uninstalled, nothing is left"
 
+# Another job file for a run that goes on, as docs/kubernetes.md says to do it; and what is left of finished workers after a while.
+install changed --set worker.replicaCount=2,worker.ttlSecondsAfterFinished=30,job.checkpoint.every=20
+ready changed
+await 120 "the first checkpoint" past_step changed 20
+h upgrade changed $chart --reuse-values --set worker.restartOnUpgrade=true,job.optimizer.lr=0.05,job.steps=400 >/dev/null
+k delete pod -l app.kubernetes.io/instance=changed,app.kubernetes.io/component=server >/dev/null
+workers_of_changed() { k get job -l app.kubernetes.io/instance=changed -o name; }
+one_other_job() { [ "$(workers_of_changed | wc -l)" = 1 ] && [ "$(workers_of_changed)" != job.batch/changed-sluice-worker ]; }
+await 60 "the workers' Job has another name" one_other_job
+k wait --for=condition=Complete --timeout=900s "$(workers_of_changed)" >/dev/null
+[ "$(hashes changed | wc -w)" = 1 ] || fail "the workers of a changed job ended with other parameters: $(hashes changed)"
+k logs changed-sluice-server-0 -c server | grep -q "goes on after step" || fail "a changed job did not go on from its checkpoint: $(k logs changed-sluice-server-0 -c server)"
+no_workers() { [ -z "$(workers_of_changed)" ]; }
+await 120 "a finished Job of workers is removed" no_workers
+h upgrade changed $chart --reuse-values --set server.podAnnotations.again=1 --wait --timeout 180s >/dev/null
+h uninstall changed --wait >/dev/null
+await 60 "nothing is left of an uninstalled release whose workers were gone" gone changed
+say "a changed job file: the run went on from its checkpoint; its finished workers were removed in time"
+
 racks=(--set "worker.replicaCount=4,relay.enabled=true,relay.racks[0].workers=2,relay.racks[1].workers=2,relay.persistence.size=1Gi"
   --set "relay.resources.requests.cpu=50m,relay.resources.requests.memory=64Mi,job.relays.uplink=int8,job.steps=$((steps / 2))")
 both_relays_ready() { k wait --for=condition=Ready --timeout=2s "pod/$1-sluice-relay-0-0" "pod/$1-sluice-relay-1-0" >/dev/null 2>&1; }
