@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import urllib.request
 
 
 def free_port():
@@ -18,6 +19,15 @@ def free_port():
             except OSError:
                 continue  # Somebody has it.
             return holder.getsockname()[1]
+
+
+def is_ready(address):
+    """As the health port there says."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=5) as answer:
+            return answer.status == 200
+    except OSError:
+        return False
 
 
 def command_line(pid):

@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import urllib.request
 
-from processes import SlowedDown, free_port, wait_until
+from processes import SlowedDown, free_port, is_ready, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "relay.yaml")
@@ -81,17 +80,13 @@ class SupervisedRelayTest(unittest.TestCase):
         # One that begins only now has no part of the job, and is ready all the same.
         self.assertEqual(self.stop("relay-1"), 0, self.logs())
         self.start_relay(1)
-        wait_until(self.is_ready, "relay 1 is ready", LIMIT)
+        wait_until(self.relay_is_ready, "relay 1 is ready", LIMIT)
         for name in ("relay-0", "relay-1", "server-0", "server-1"):
             self.assertEqual(self.stop(name), 0, self.logs())
 
-    def is_ready(self):
+    def relay_is_ready(self):
         self.assertIsNone(self.processes["relay-1"].poll(), self.logs())
-        try:
-            with urllib.request.urlopen(f"http://{self.health}/readyz", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
+        return is_ready(self.health)
 
 
 if __name__ == "__main__":

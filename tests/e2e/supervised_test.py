@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import urllib.request
 
-from processes import SlowedDown, free_port, wait_until
+from processes import SlowedDown, free_port, is_ready, wait_until
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "survival.yaml")
@@ -90,16 +89,9 @@ class SupervisedTest(unittest.TestCase):
         # A shard that begins only now has no part of the job, and is ready all the same.
         self.assertEqual(self.stop("server", 1), 0, self.logs())
         self.start("server", 1, checkpoints)
-        wait_until(self.is_ready, "shard 1 is ready", LIMIT)
+        wait_until(lambda: is_ready(f"127.0.0.1:{self.ports[2]}"), "shard 1 is ready", LIMIT)
         for number in (0, 1):
             self.assertEqual(self.stop("server", number), 0, self.logs())
-
-    def is_ready(self):
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[2]}/readyz", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
 
 
 if __name__ == "__main__":

@@ -10,10 +10,8 @@
 namespace sluice::gpu {
 namespace {
 
-constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kBackward};
-
 template <class Kernel>
-void ExpectSame(const std::string& spec) {
+void ExpectSamePayloads(const std::string& spec) {
   for (const bool with_residual : {true, false}) {
     for (const ThreadOrder order : kOrders) {
       Made made(spec, with_residual);
@@ -25,19 +23,19 @@ void ExpectSame(const std::string& spec) {
 }
 
 TEST(CudaKernels, Casts) {
-  ExpectSame<EncodeCast<ToFp16, Fp32, false>>("fp16");
-  ExpectSame<EncodeCast<ToBf16, Fp32, false>>("bf16");
-  ExpectSame<EncodeCast<ToFp16, Fp32, true>>("fp16:sr");
-  ExpectSame<EncodeCast<ToBf16, Fp32, true>>("bf16:sr");
+  ExpectSamePayloads<EncodeCast<ToFp16, Fp32, false>>("fp16");
+  ExpectSamePayloads<EncodeCast<ToBf16, Fp32, false>>("bf16");
+  ExpectSamePayloads<EncodeCast<ToFp16, Fp32, true>>("fp16:sr");
+  ExpectSamePayloads<EncodeCast<ToBf16, Fp32, true>>("bf16:sr");
 }
 
 TEST(CudaKernels, Linear) {
-  ExpectSame<EncodeLinear<8, Fp32, false>>("int8");
-  ExpectSame<EncodeLinear<4, Fp32, false>>("int4");
-  ExpectSame<EncodeLinear<2, Fp32, false>>("int2");
-  ExpectSame<EncodeLinear<8, Fp32, true>>("int8:sr");
-  ExpectSame<EncodeLinear<4, Fp32, true>>("int4:sr");
-  ExpectSame<EncodeLinear<2, Fp32, true>>("int2:sr");
+  ExpectSamePayloads<EncodeLinear<8, Fp32, false>>("int8");
+  ExpectSamePayloads<EncodeLinear<4, Fp32, false>>("int4");
+  ExpectSamePayloads<EncodeLinear<2, Fp32, false>>("int2");
+  ExpectSamePayloads<EncodeLinear<8, Fp32, true>>("int8:sr");
+  ExpectSamePayloads<EncodeLinear<4, Fp32, true>>("int4:sr");
+  ExpectSamePayloads<EncodeLinear<2, Fp32, true>>("int2:sr");
 }
 
 template <int kBits>

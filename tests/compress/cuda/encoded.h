@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compress/codec_table.h"
+#include "compress/cuda/block.h"
 #include "compress/cuda/chunk.h"
 #include "compress/frame.h"
 #include "tests/compress/test_data.h"
@@ -57,6 +58,14 @@ struct MadeChunk {
   std::vector<float> expected_residual;
 };
 
+// What a code's frame holds is the processor's, to the byte.
+inline void ExpectSame(const std::vector<std::byte>& payload, const MadeChunk& made, size_t chunk) {
+  ASSERT_EQ(payload.size(), made.expected.size()) << "chunk " << chunk;
+  ASSERT_EQ(std::memcmp(payload.data(), made.expected.data(), payload.size()), 0)
+      << "chunk " << chunk;
+}
+
+inline constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kBackward};
 inline constexpr uint32_t kCounts[] = {1,    2,    7,    8,    31,   63,   255,   256,  257,
                                        511,  1023, 1024, 1025, 4095, 4096, 4097,  8192, 9999,
                                        2048, 512,  3,    1536, 5000, 1280, 12289, 100,  4352};

@@ -10,8 +10,6 @@
 namespace sluice::gpu {
 namespace {
 
-constexpr ThreadOrder kOrders[] = {ThreadOrder::kForward, ThreadOrder::kBackward};
-
 struct Buffers {
   explicit Buffers(const Made& made)
       : positions(made.elements(), 7),
@@ -43,12 +41,6 @@ struct Buffers {
   std::vector<uint8_t> presence;
   std::vector<SparseResult> results;
 };
-
-void ExpectSame(const std::vector<std::byte>& payload, const MadeChunk& made, size_t chunk) {
-  ASSERT_EQ(payload.size(), made.expected.size()) << "chunk " << chunk;
-  ASSERT_EQ(std::memcmp(payload.data(), made.expected.data(), payload.size()), 0)
-      << "chunk " << chunk;
-}
 
 template <class Values>
 void ExpectSameBlockTopK(const std::string& spec, uint32_t bits) {

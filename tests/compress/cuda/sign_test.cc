@@ -9,7 +9,7 @@ namespace {
 template <SignMeans kMeans>
 void ExpectSameSigns(const std::string& spec) {
   for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : {ThreadOrder::kForward, ThreadOrder::kBackward}) {
+    for (const ThreadOrder order : kOrders) {
       Made made(spec, with_residual);
       std::vector<uint32_t> zeros(kSignWords * made.blocks() / 4, 7), counts(made.blocks() / 4, 7);
       std::vector<uint32_t> sizes(made.chunk_count());
