@@ -88,7 +88,7 @@ class RelayJob : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<Relay>> started =
         Relay::Start({.job = job_,
                       .relay = relay,
-                      .listen = absl::StrCat("127.0.0.1:", ports_[relay]),
+                      .listen = absl::StrCat("127.0.0.1:", PortOf(relay)),
                       .upstream = servers_.coordinator(),
                       .software_version = std::string("1"),
                       .job_uid = 100 + relay,
@@ -96,9 +96,13 @@ class RelayJob : public ::testing::Test {
                      &clock_);
     Check(started.ok(), started.status().message());
     const std::string address = (*started)->address();
-    ports_[relay] = std::stoi(address.substr(address.rfind(':') + 1));
     MutexLock lock(&mutex_);
+    ports_[relay] = std::stoi(address.substr(address.rfind(':') + 1));
     relays_[relay] = *std::move(started);
+  }
+  int PortOf(uint32_t relay) {
+    MutexLock lock(&mutex_);
+    return ports_[relay];
   }
   // As kill -9 does it.
   void LoseRelay(uint32_t relay) {
@@ -145,7 +149,7 @@ class RelayJob : public ::testing::Test {
     if (job_.relays.enabled()) {
       const RackPlace place = FindRackPlace(job_, rank);
       options = OptionsFromJob(JobOfRack(job_, place.relay),
-                               absl::StrCat("127.0.0.1:", ports_[place.relay]), place.rank);
+                               absl::StrCat("127.0.0.1:", PortOf(place.relay)), place.rank);
     } else {
       options = OptionsFromJob(job_, servers_.coordinator(), rank);
     }
