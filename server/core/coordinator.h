@@ -569,6 +569,7 @@ class Coordinator {
   uint32_t begin_with_ = 0;           // Elastic: so many are waited for.
   std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
   uint64_t lost_workers_ = 0;         // Elastic: removed, with what they owed.
+  double lost_residual_energy_ = 0;   // That.
   RecoveryClass told_class_ = RecoveryClass::kNone;
   uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
   // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.

@@ -235,7 +235,9 @@ JobStatus Coordinator::Status(absl::Time now) const {
                    .last_rollback = last_rollback_,
                    .repairs = repairs_,
                    .last_repair = last_repair_,
-                   .lost_workers = lost_workers_};
+                   .relays = options_.relays,
+                   .lost_workers = lost_workers_,
+                   .lost_residual_energy = lost_residual_energy_};
   status.recovery_class = Recovery(&status.recovery_reason);
   if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
   for (uint32_t rank = 0; rank < members_.size(); ++rank) {

@@ -68,6 +68,7 @@ std::string Coordinator::Vacate(const std::vector<Member*>& members) {
   std::vector<std::string> names;
   for (Member* const member : members) {
     names.push_back(Describe(*member));
+    lost_residual_energy_ += member->progress.residual_energy;
     Member vacant;
     vacant.join.rank = member->join.rank;
     vacant.successor_token = member->successor_token;

@@ -39,6 +39,7 @@ struct MemberProgress {
   double validation_metric = -1;  // In 0..1; negative: none yet.
   uint64_t skipped_bundles = 0;
   std::optional<double> seconds_left{};  // To the end of the job; none: not known yet.
+  double residual_energy = 0;  // Squares of what it owes, as it measured that last; 0: it does not.
 };
 
 // Where a worker's time went: sums over `steps` steps since it joined.
@@ -100,7 +101,9 @@ struct JobStatus {
   std::string recovery_reason{};  // Why it is not kReplay although the job asks for it; else empty.
   uint32_t repairs = 0;       // Processes brought back by replay since this coordinator started.
   std::string last_repair{};  // For a person.
+  bool relays = false;        // The members are relays, of a rack of workers each.
   uint64_t lost_workers = 0;  // Elastic: removed since this coordinator started.
+  double lost_residual_energy = 0;  // Squares of what they owed, as they had told last.
   JobCodecs codecs{};
 };
 

@@ -228,6 +228,12 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
                                              "its checkpoint: ",
                                              status.recovery_reason)});
   }
+  if (status.relays) {
+    out.push_back(
+        {Kind::kNote,
+         "what counts as a worker here is a relay, for all workers of its rack; those are "
+         "seen at the relay's own address"});
+  }
   return out;
 }
 

@@ -12,14 +12,15 @@ PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control,
   codecs_.momentum = std::move(momentum_note);
 }
 
-void PlanLog::Add(const CompressionPlan& plan) {
+void PlanLog::Add(const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
   std::vector<PlanChange>& plans = codecs_.plans;
   while (!plans.empty() && plans.back().id >= plan.id) plans.pop_back();
   if (plans.size() == kPlansMax) plans.erase(plans.begin());
   plans.push_back({.id = plan.id,
                    .effective_step = plan.effective_step,
                    .what = Summary(plan),
-                   .reason = plan.reason});
+                   .reason = plan.reason,
+                   .bytes = std::move(bytes)});
   ++codecs_.plans_made;
 }
 

@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "job/compression_plan.h"
 #include "job/job_spec.h"
+#include "server/core/plan_bytes.h"
 
 namespace sluice {
 
@@ -18,6 +20,7 @@ struct PlanChange {
   uint64_t effective_step = 0;
   std::string what;    // As Summary has it.
   std::string reason;  // As its policy gave it.
+  std::optional<PlanBytes> bytes{};
 };
 
 struct JobCodecs {
@@ -39,7 +42,7 @@ class PlanLog {
 
   // In the order in which they are made. After a rollback plans are made again: they take the
   // place of the earlier ones of their number and above.
-  void Add(const CompressionPlan& plan);
+  void Add(const CompressionPlan& plan, std::optional<PlanBytes> bytes = std::nullopt);
   const JobCodecs& codecs() const { return codecs_; }
 
  private:

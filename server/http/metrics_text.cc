@@ -131,6 +131,9 @@ void AddMembers(const JobStatus& job, MetricFamilies* out) {
   out->Counter("sluice_lost_workers_total",
                "Workers that the job went on without since this coordinator started (elastic).",
                static_cast<double>(job.lost_workers));
+  out->Counter("sluice_lost_residual_energy_total",
+               "Squares of what those workers still owed, as they had measured it last.",
+               job.lost_residual_energy);
 }
 
 void AddPlans(const JobCodecs& codecs, MetricFamilies* out) {
@@ -139,6 +142,16 @@ void AddPlans(const JobCodecs& codecs, MetricFamilies* out) {
                codecs.plans_made);
   out->Gauge("sluice_plan_id", "The newest compression plan; 0: none, it is as the job file says.",
              codecs.plans.empty() ? 0 : static_cast<double>(codecs.plans.back().id));
+  if (codecs.plans.empty() || !codecs.plans.back().bytes.has_value()) return;
+  const PlanBytes& bytes = *codecs.plans.back().bytes;
+  out->StartGauge("sluice_plan_uplink_bytes",
+                  "What a step's frames of a worker come to under the newest plan, as reckoned.");
+  for (size_t rank = 0; rank < std::min(bytes.up.size(), kRanksMax); ++rank) {
+    out->Add({{"rank", absl::StrCat(rank)}}, bytes.up[rank]);
+  }
+  out->Gauge("sluice_plan_downlink_bytes",
+             "What a step's results come to under the newest plan, to each worker, as reckoned.",
+             bytes.down);
 }
 
 // Of each of the first ranks.

@@ -30,15 +30,16 @@ MemberProgress ProgressFromProto(const v1::WorkerProgress& progress) {
           .skipped_bundles = progress.skipped_bundles(),
           .seconds_left = progress.has_seconds_left()
                               ? std::optional<double>(progress.seconds_left())
-                              : std::nullopt};
+                              : std::nullopt,
+          .residual_energy = AmountFromProto(progress.residual_energy())};
 }
 
 MemberTimings TimingsFromProto(const v1::WorkerTimings& timings) {
   return {.steps = timings.steps(),
-          .compute_seconds = SecondsFromProto(timings.compute_seconds()),
-          .encode_seconds = SecondsFromProto(timings.exposed_encode_seconds()),
-          .decode_seconds = SecondsFromProto(timings.decode_seconds()),
-          .exchange_seconds = SecondsFromProto(timings.exposed_communication_seconds())};
+          .compute_seconds = AmountFromProto(timings.compute_seconds()),
+          .encode_seconds = AmountFromProto(timings.exposed_encode_seconds()),
+          .decode_seconds = AmountFromProto(timings.decode_seconds()),
+          .exchange_seconds = AmountFromProto(timings.exposed_communication_seconds())};
 }
 
 void ProgressToProto(const MemberProgress& progress, v1::WorkerProgress* out) {
@@ -55,6 +56,7 @@ void ProgressToProto(const MemberProgress& progress, v1::WorkerProgress* out) {
   out->set_validation_metric(progress.validation_metric);
   out->set_skipped_bundles(progress.skipped_bundles);
   if (progress.seconds_left.has_value()) out->set_seconds_left(*progress.seconds_left);
+  out->set_residual_energy(progress.residual_energy);
 }
 
 absl::Status CheckParametersHash(uint64_t step, const std::string& sha256) {

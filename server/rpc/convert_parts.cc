@@ -16,8 +16,6 @@ void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out) {
   out->set_bundle_elements(layout.bundle_elements);
 }
 
-double SecondsFromProto(double seconds) {
-  return seconds > 0 && std::isfinite(seconds) ? seconds : 0;
-}
+double AmountFromProto(double amount) { return amount > 0 && std::isfinite(amount) ? amount : 0; }
 
 }  // namespace sluice

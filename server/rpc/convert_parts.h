@@ -15,7 +15,7 @@ inline constexpr int kPartsMax = 16;
 // A reason, a host or an address, cut to what somebody reads.
 std::string Shortened(const std::string& text);
 void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out);
-// Whatever is no time is none.
-double SecondsFromProto(double seconds);
+// Of seconds, or of whatever cannot be negative: what cannot be is 0.
+double AmountFromProto(double amount);
 
 }  // namespace sluice

@@ -104,7 +104,7 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
                         .results_from = health.results_from()};
   for (const double seconds : health.waited_seconds()) {
     if (out.waited_seconds.size() == kRanksMax) break;
-    out.waited_seconds.push_back(SecondsFromProto(seconds));
+    out.waited_seconds.push_back(AmountFromProto(seconds));
   }
   for (const v1::LinkFigures& link : health.links()) {
     if (out.links.size() == kRanksMax) break;

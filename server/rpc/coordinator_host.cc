@@ -228,9 +228,9 @@ bool CoordinatorHost::AnyToldEnd() const {
   return coordinator_.AnyToldEnd();
 }
 
-void CoordinatorHost::PlanMade(const CompressionPlan& plan) {
+void CoordinatorHost::PlanMade(const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
   MutexLock lock(&mutex_);
-  plans_.Add(plan);
+  plans_.Add(plan, std::move(bytes));
 }
 
 JobStatus CoordinatorHost::StatusNow() const {

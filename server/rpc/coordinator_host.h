@@ -70,7 +70,7 @@ class CoordinatorHost {
   void ShardGone(ControlStreamId stream);
 
   // Shard 0, which is in this process, made a plan, or begins with it.
-  void PlanMade(const CompressionPlan& plan);
+  void PlanMade(const CompressionPlan& plan, std::optional<PlanBytes> bytes);
   // Of a rack: as the Coordinator has them.
   void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
   void AboveLost(uint32_t term, absl::string_view cause);

@@ -150,8 +150,8 @@ class GrpcServer final : public Server {
                .server_incarnation = options_.server_incarnation,
                .on_alarm = [this](const std::string& text) { Alarmed(text); },
                .on_plan =
-                   [this](const CompressionPlan& plan) {
-                     if (coordinator_ != nullptr) coordinator_->PlanMade(plan);
+                   [this](const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
+                     if (coordinator_ != nullptr) coordinator_->PlanMade(plan, std::move(bytes));
                    },
                .trace = options_.trace,
                .on_summed =

@@ -189,7 +189,10 @@ void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
   logger_.Write(LogLevel::kInfo, {.event = "plan_changed", .step = plan.effective_step},
                 absl::StrCat("plan ", plan.id, " from step ", plan.effective_step, ": ",
                              plan.reason, " (", Summary(plan), ")"));
-  if (options_.on_plan) options_.on_plan(plan);
+  if (!options_.on_plan) return;
+  const ShardOptions& shard = shard_->options();
+  options_.on_plan(plan, BytesUnder(plan, shard.compression, shard.table,
+                                    static_cast<uint32_t>(shard.incarnations.size())));
 }
 
 // Makes room for the core of start.term, or refuses it.

@@ -47,7 +47,7 @@ class ShardHost {
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
-    std::function<void(const CompressionPlan&)> on_plan{};
+    std::function<void(const CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
     TraceFile* trace = nullptr;  // Null: none is written.
     // Of a rack's job: what is handed on. Called likewise.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};

@@ -32,7 +32,7 @@ LIMIT = 120  # Seconds for anything; a hang fails instead of blocking.
 ENDLESS = "steps=10000000"
 LEASE = 15  # Seconds; longer than a busy machine lets a process stand still.
 JOBS = {
-    "sync": ["checkpoint.every=50"],
+    "sync": ["checkpoint.every=50", "control={policy: schedule, schedule: cyclic, start: 0.2, end: 0.05, steps: 400, stages: 2}"],
     "async": ["mode=async", "checkpoint.every=50"],
 }
 

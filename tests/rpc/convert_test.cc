@@ -41,8 +41,14 @@ TEST(ConvertTest, APartWhoseNameIsNoFileNameIsAnError) {
   EXPECT_LE(PartFromProto(message).error.size(), 4096);
 }
 
-TEST(ConvertTest, WhatIsNoTimeIsNone) {
+TEST(ConvertTest, WhatIsNoTimeOrEnergyIsNone) {
   v1::HeartbeatRequest request;
+  for (const double energy : {-1.0, HUGE_VAL, std::numeric_limits<double>::quiet_NaN()}) {
+    request.mutable_progress()->set_residual_energy(energy);
+    EXPECT_EQ(HeartbeatFromProto(request)->progress.residual_energy, 0) << energy;
+  }
+  request.mutable_progress()->set_residual_energy(2.5);
+  EXPECT_EQ(HeartbeatFromProto(request)->progress.residual_energy, 2.5);
   v1::WorkerTimings* timings = request.mutable_timings();
   timings->set_steps(3);
   timings->set_compute_seconds(1.5);

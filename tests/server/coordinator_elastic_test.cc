@@ -53,6 +53,9 @@ TEST_F(ElasticTest, AnyRanksMayBegin) {
 
 TEST_F(ElasticTest, GoesOnWithoutWhoIsLost) {
   StartJob();
+  WorkerHeartbeat beat = BeatOfHolder(2, 40);
+  beat.progress.residual_energy = 2.5;
+  ASSERT_TRUE(Beat(beat).ok());
   PassWith({1}, {11, 12}, absl::Seconds(12), 50);
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 0u);
@@ -63,6 +66,7 @@ TEST_F(ElasticTest, GoesOnWithoutWhoIsLost) {
               AllOf(HasSubstr("rank 1 (host a, pid 121) was not heard of for 10s"),
                     HasSubstr("goes on with 1 workers")));
   EXPECT_EQ(Now().lost_workers, 1u);
+  EXPECT_EQ(Now().lost_residual_energy, 2.5);
   EXPECT_EQ(records_.back().members[1].incarnation, 0u);
   EXPECT_FALSE(Beat(BeatOfHolder(2, 50)).ok()) << "it is shut out";
 }

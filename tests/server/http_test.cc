@@ -110,6 +110,7 @@ TEST(MetricsText, TellsMembersByStateAndRanksUpToALimit) {
   for (uint32_t rank = 3; rank < 100; ++rank) view.job->members[rank].rank = rank;
   view.job->generation = 5;
   view.job->lost_workers = 3;
+  view.job->lost_residual_energy = 0.25;
   view.cpu_seconds = 12.5;
   const std::string text = MetricsText(view);
   const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
@@ -119,6 +120,7 @@ TEST(MetricsText, TellsMembersByStateAndRanksUpToALimit) {
   EXPECT_THAT(text, HasSubstr("sluice_members" + labels + ",state=\"left\"} 1"));
   EXPECT_THAT(text, HasSubstr("sluice_generation" + labels + "} 5"));
   EXPECT_THAT(text, HasSubstr("sluice_lost_workers_total" + labels + "} 3"));
+  EXPECT_THAT(text, HasSubstr("sluice_lost_residual_energy_total" + labels + "} 0.25"));
   EXPECT_THAT(text, HasSubstr("sluice_cpu_seconds_total" + labels + "} 12.5"));
   EXPECT_THAT(text, HasSubstr("sluice_worker_waited_seconds_total" + labels + ",rank=\"1\"} 2.5"));
   EXPECT_THAT(text, HasSubstr("sluice_worker_step" + labels + ",rank=\"63\"}"));
@@ -207,6 +209,21 @@ TEST(StatusJson, ShowsThePlanThatHoldsAndTheNewestFirst) {
   EXPECT_EQ(ParsedStatus(view)["compression"]["plan"], 2);
   EXPECT_THAT(MetricsText(view),
               HasSubstr("sluice_plan_id{training_job=\"de<m>o\",shard=\"0\"} 2"));
+}
+
+TEST(MetricsText, TellsWhatThePlanComesToWhereThatIsKnown) {
+  HttpView view = ExampleView();
+  PlanLog log;
+  log.Add({.id = 1, .effective_step = 1});
+  view.job->codecs = log.codecs();
+  EXPECT_THAT(MetricsText(view), Not(HasSubstr("sluice_plan_uplink_bytes")));
+  log.Add({.id = 2, .effective_step = 50}, PlanBytes{.up = std::vector<double>(100, 8), .down = 9});
+  view.job->codecs = log.codecs();
+  const std::string text = MetricsText(view);
+  const std::string labels = "{training_job=\"de<m>o\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("sluice_plan_uplink_bytes" + labels + ",rank=\"63\"} 8\n"));
+  EXPECT_THAT(text, Not(HasSubstr("sluice_plan_uplink_bytes" + labels + ",rank=\"64\"}")));
+  EXPECT_THAT(text, HasSubstr("sluice_plan_downlink_bytes" + labels + "} 9\n"));
 }
 
 TEST(StatusJson, TellsLinksThatAreKnown) {

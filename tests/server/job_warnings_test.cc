@@ -43,6 +43,14 @@ TEST(JobWarnings, ThereAreNoneWhereAllIsWell) {
   EXPECT_THAT(Texts(finished, JobHistory()), IsEmpty());
 }
 
+TEST(JobWarnings, TellThatMembersAreRelays) {
+  JobStatus status = RunningJob(2);
+  status.relays = true;
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("note: what counts as a worker here is a relay, for all workers of its "
+                          "rack; those are seen at the relay's own address"));
+}
+
 TEST(JobWarnings, NameAWorkerWithASlowLinkAndThoseWhoWaitForIt) {
   const StepSplit slow = {.compute = 0.08, .transfer = 0.92};
   const StepSplit others = {.compute = 0.08, .wait = 0.9, .transfer = 0.02};

@@ -292,6 +292,23 @@ TEST(RemoteSessionTest, HeartbeatsTellProgress) {
   EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kSize);
 }
 
+TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.quality_every = 1;
+  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Submit(1, Gradient(1)).ok());
+  ASSERT_TRUE(session->Submit(0, Gradient(1)).ok());
+  ASSERT_TRUE(session->Wait().ok());
+  server.AwaitHeartbeat();  // May have been composed before the step.
+  server.AwaitHeartbeat();
+  EXPECT_GT(session->figures()->quality->owed, 0);
+  EXPECT_EQ(server.heartbeats().back().progress().residual_energy(),
+            session->figures()->quality->owed);
+}
+
 TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
   const std::vector<float> theirs = Gradient(7);
   std::vector<std::byte> frame;

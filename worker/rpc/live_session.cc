@@ -478,6 +478,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   progress->set_step_ms_p50(progress_.step_ms_p50);
   progress->set_validation_metric(progress_.validation_metric);
   progress->set_skipped_bundles(skipped_bundles_);
+  if (quality_.has_value()) progress->set_residual_energy(quality_->owed);
   if (progress_.seconds_left.has_value()) {
     // A long step or test reports nothing, and time goes on.
     const double since = absl::ToDoubleSeconds(now - reported_);
