@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace sluice {
@@ -131,7 +132,7 @@ std::string Summary(const CompressionPlan& plan) {
     }
   }
   if (parts.empty()) parts.emplace_back("as the job file says");
-  if (plan.momentum.has_value()) parts.push_back(absl::StrCat("momentum ", *plan.momentum));
+  if (plan.momentum.has_value()) parts.push_back(absl::StrFormat("momentum %.3g", *plan.momentum));
   return absl::StrJoin(parts, "; ");
 }
 

@@ -56,10 +56,10 @@ absl::Status ValidateSchedule(const ScheduleSpec& spec);
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step);
 
 struct ControlSpec {
-  std::string policy = "fixed";  // fixed, schedule, bandwidth
+  std::string policy = "fixed";  // fixed, schedule, bandwidth, auto
   ScheduleSpec schedule{};
-  // bandwidth: what a plan may choose; how long a step may take, none: as long as it computes; and
-  // the share of computing that communication can hide behind.
+  // bandwidth and auto: what a plan may choose, and the share of computing that communication can
+  // hide behind. bandwidth: how long a step may take; none: as long as it computes.
   std::vector<CodecSpec> candidates{};
   std::optional<double> step_time_s{};
   double overlap = 0.7;
@@ -67,7 +67,7 @@ struct ControlSpec {
   // Plans are made; else all is as the job file says, always.
   bool makes_plans() const { return policy != "fixed"; }
   // By what is measured, so that plans do not follow from the step.
-  bool measures() const { return policy == "bandwidth"; }
+  bool measures() const { return policy == "bandwidth" || policy == "auto"; }
 };
 
 }  // namespace sluice

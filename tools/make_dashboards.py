@@ -100,7 +100,7 @@ DASHBOARDS = {
               (rate("sluice_bundles_closed_total"), "closed"), (rate("sluice_quorum_bundles_total"), "by quorum"),
               (rate("sluice_late_contributions_total"), "late work")),
     ]),
-    "network": ("Sluice: network and shards", [
+    "network": ("Sluice: network and control", [
         BYTES, WAIT,
         panel("Bytes a second, by shard", "Bps", "Unequal ones: parameters are unequally spread.",
               (rate("sluice_uplink_bytes_total", "shard"), "shard {{shard}} up"), (rate("sluice_downlink_bytes_total", "shard"), "shard {{shard}} down")),

@@ -11,17 +11,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/control/codec_cost.h"
 #include "server/control/policy.h"
 
 namespace sluice {
-
-// What all tensors coded with it take of the processors in a step, in seconds.
-struct CodecCost {
-  CodecSpec spec{};
-  double encode_s = 0;  // On a worker, beyond what is hidden. Measured anew where it is in use.
-  double server_s = 0;  // On the slowest shard: decoding all ranks' and encoding the result.
-  double apply_s = 0;   // On a worker.
-};
 
 struct AutoOptions {
   uint32_t ranks = 1;

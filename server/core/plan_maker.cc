@@ -10,7 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "server/control/auto.h"
 #include "server/control/bandwidth.h"
+#include "server/control/codec_cost.h"
 #include "server/control/codec_price.h"
 
 namespace sluice {
@@ -51,23 +53,44 @@ std::map<std::string, PlanEntry> Changes(const std::vector<CodecSpec>& codecs,
   return by_codec;
 }
 
+absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
+                                                 const CompressionSpec& compression,
+                                                 const std::vector<ControlledTensor>& tensors,
+                                                 uint32_t ranks, double shard_share) {
+  uint64_t elements = 0;
+  for (const ControlledTensor& tensor : tensors)
+    elements += tensor.compressed ? tensor.elements : 0;
+  const auto shard_elements = static_cast<uint64_t>(shard_share * static_cast<double>(elements));
+  AutoOptions options{
+      .ranks = ranks, .tensors = tensors, .first = compression.uplink, .overlap = control.overlap};
+  for (const CodecSpec& candidate : control.candidates) {
+    absl::StatusOr<CodecCost> cost = UsualCost(candidate, elements, shard_elements, ranks);
+    if (!cost.ok()) return cost.status();
+    options.choices.push_back(*std::move(cost));
+  }
+  return MakeAutoPolicy(std::move(options));
+}
+
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
                                                    const CompressionSpec& compression,
                                                    const BaseCoding& base,
                                                    const std::vector<ControlledTensor>& tensors,
-                                                   uint32_t ranks) {
+                                                   uint32_t ranks, double shard_share) {
   if (control.policy == "schedule") {
     return MakeSchedulePolicy(control.schedule, base, tensors, ranks);
   }
-  if (control.policy != "bandwidth") {
+  if (!control.measures()) {
     return absl::InvalidArgumentError(absl::StrCat("control.policy: there is no ", control.policy));
   }
   if (std::none_of(tensors.begin(), tensors.end(),
                    [](const ControlledTensor& tensor) { return tensor.compressed; })) {
     return absl::InvalidArgumentError(
-        "control.policy bandwidth has nothing to choose for: every tensor is below "
-        "compression.min_elements or has a codec of its own in compression.overrides");
+        absl::StrCat("control.policy ", control.policy,
+                     " has nothing to choose for: every tensor is below "
+                     "compression.min_elements or has a codec of its own in "
+                     "compression.overrides"));
   }
+  if (control.policy == "auto") return MakeAuto(control, compression, tensors, ranks, shard_share);
   return MakeBandwidthPolicy({.ranks = ranks,
                               .tensors = tensors,
                               .candidates = control.candidates,
@@ -78,11 +101,9 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(const ControlSpec& control,
-                                                             const CompressionSpec& compression,
-                                                             const TensorTable& table,
-                                                             uint32_t ranks,
-                                                             const MomentumRange& momentum) {
+absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
+    const ControlSpec& control, const CompressionSpec& compression, const TensorTable& table,
+    uint32_t ranks, const MomentumRange& momentum, double shard_share) {
   if (!control.makes_plans()) return std::unique_ptr<PlanMaker>();
   std::vector<ControlledTensor> tensors;
   BaseCoding base;
@@ -97,7 +118,7 @@ absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(const ControlSpec& 
                                      base.down.back() == compression.downlink});
   }
   absl::StatusOr<std::unique_ptr<Policy>> policy =
-      MakePolicy(control, compression, base, tensors, ranks);
+      MakePolicy(control, compression, base, tensors, ranks, shard_share);
   if (!policy.ok()) return policy.status();
   return std::unique_ptr<PlanMaker>(new PlanMaker(control.measures(), *std::move(policy),
                                                   std::move(tensors), std::move(base), momentum));

@@ -60,6 +60,16 @@ absl::Status CheckOptions(const ShardOptions& options) {
 
 }  // namespace
 
+double ShareOfElements(const ShardOptions& options) {
+  uint64_t own = 0;
+  uint64_t all = 0;
+  for (const Chunk& chunk : options.layout.chunks) {
+    all += chunk.count;
+    if (chunk.shard == options.shard) own += chunk.count;
+  }
+  return own == 0 ? 1 : static_cast<double>(own) / static_cast<double>(all);
+}
+
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
   if (InLockstep(options.mode)) {

@@ -96,6 +96,9 @@ struct ShardOptions {
   StageTimes* stages = nullptr;
 };
 
+// The shard's part of all elements; 1 if it has none.
+double ShareOfElements(const ShardOptions& options);
+
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.
 struct Reply {
   StreamId stream = 0;

@@ -18,9 +18,9 @@ bool SamePlan(const PlanBook::Plan& a, const PlanBook::Plan& b) {
 }  // namespace
 
 absl::Status SyncShard::PrepareToPlan() {
-  absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
-      PlanMaker::Create(options_.control, options_.compression, options_.table,
-                        static_cast<uint32_t>(ranks_.size()), options_.momentum);
+  absl::StatusOr<std::unique_ptr<PlanMaker>> maker = PlanMaker::Create(
+      options_.control, options_.compression, options_.table, static_cast<uint32_t>(ranks_.size()),
+      options_.momentum, ShareOfElements(options_));
   if (!maker.ok()) return maker.status();
   if (*maker == nullptr) return absl::OkStatus();
   if (bundles_.empty()) {

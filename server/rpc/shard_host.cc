@@ -20,17 +20,6 @@ double EncodeSeconds(const StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(Stage::kEncode)];
 }
 
-// Of all elements to those of the shard.
-double WholeShare(const ShardOptions& options) {
-  uint64_t own = 0;
-  uint64_t all = 0;
-  for (const Chunk& chunk : options.layout.chunks) {
-    all += chunk.count;
-    if (chunk.shard == options.shard) own += chunk.count;
-  }
-  return own == 0 ? 1 : static_cast<double>(all) / static_cast<double>(own);
-}
-
 // Of its own, not of the connections.
 double WorkSeconds(const StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(Stage::kSum)] + EncodeSeconds(stages);
@@ -420,7 +409,7 @@ void ShardHost::TellMeasured() {
   if (!measured.has_value()) return;
   const double before = std::exchange(worked_s_, WorkSeconds(stages_));
   measured->server_s = worked_s_ - before;
-  ScaleTransfers(WholeShare(shard_->options()), &*measured);
+  ScaleTransfers(1 / ShareOfElements(shard_->options()), &*measured);
   shard_->Measured(*measured);
 }
 

@@ -128,7 +128,7 @@ class ShardHost {
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
   // One line for each change.
-  void TellOfPlan(const CompressionPlan& plan) const;
+  void TellOfPlan(const CompressionPlan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(

@@ -63,8 +63,8 @@ class ControlTest(unittest.TestCase):
               ["127.0.0.1:0", "--http-listen", "off", "--coordinator", f"127.0.0.1:{self.grpc}"]
         return self.start(f"shard-{shard}", "sluice-server", "--shard", str(shard), "--listen", *own)
 
-    def start_job(self, more=""):
-        (self.folder / "job.yaml").write_text(JOB + more)
+    def start_job(self, more="", job=JOB):
+        (self.folder / "job.yaml").write_text(job + more)
         self.shards = [self.start_shard(shard) for shard in range(2)]
         self.workers = [self.start(f"worker-{rank}", "synthetic_worker", "--coordinator", f"127.0.0.1:{self.grpc}", "--rank",
                                    str(rank), "--parameters", "400000", "--compute-ms", "20", "--steps", "1000000", "--turns",
@@ -113,6 +113,16 @@ class ControlTest(unittest.TestCase):
         self.assertIn("policy bandwidth", shown)
         self.assertIn("links are known now", shown)
         self.assertIn(f"plan {plan['id']} from step {plan['effective_step']}: links are known now", self.log("shard-0"))
+        for _ in range(4):
+            self.take_steps()
+        self.end_with_equal_parameters()
+
+    def test_auto_chooses_codecs_by_what_is_measured(self):
+        self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}"))
+        self.take_steps()
+        plan = self.await_plan({1})
+        self.assertIn("links are known now", plan["reason"])
+        self.assertIn("rank 0 sends", plan["reason"])
         for _ in range(4):
             self.take_steps()
         self.end_with_equal_parameters()

@@ -33,7 +33,7 @@ def shown(value, unit):
         return scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB")) + ("/s" if unit == "Bps" else "")
     if unit == "ops":
         return scaled(value, 1000, ("", "k", "M")) + " /s"
-    return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}" if abs(value) < 1e5 else scaled(value, 1000, ("", "k", "M", "G"))
+    return f"{value:.3g}" if abs(value) < 1 else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}" if abs(value) < 1e6 else scaled(value, 1000, ("", "k", "M", "G"))
 
 
 def legend(template, labels):

@@ -361,6 +361,11 @@ TEST(JobFileErrors, ControlIsStrict) {
               HasSubstr("control.overlap: must be above 0 and at most 1"));
   EXPECT_THAT(problem("{policy: bandwidth, step_time: 0}"),
               HasSubstr("control.step_time: must be above 0"));
+  EXPECT_EQ(problem("{policy: auto}"), "");
+  EXPECT_EQ(problem("{policy: auto, candidates: [none, int8], overlap: 0.5}"), "");
+  EXPECT_THAT(problem("{policy: auto, step_time: 80ms}"),
+              HasSubstr("control.step_time: auto takes no step_time; remove it"));
+  EXPECT_THAT(problem("{policy: auto, candidates: [powersgd:2]}"), HasSubstr("no plan can choose"));
   EXPECT_THAT(problem("{policy: bandwidth, schedule: constant}"),
               HasSubstr("control.schedule: bandwidth takes no schedule; remove it"));
   EXPECT_THAT(problem("{policy: schedule, schedule: constant, end: 0.1, overlap: 0.5}"),

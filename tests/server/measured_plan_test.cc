@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/control/auto.h"
 #include "server/core/link_book.h"
 #include "server/core/plan_maker.h"
 #include "tests/server/shard_fixture.h"
@@ -85,6 +86,33 @@ TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
   }
   EXPECT_THAT(fast[0]->reason, HasSubstr("links are known now"));
   EXPECT_TRUE(CheckPlan(*fast[0], Compression(), LargeTable()).ok());
+}
+
+ControlSpec Auto(std::vector<const char*> candidates) {
+  ControlSpec control = Bandwidth(std::move(candidates));
+  control.policy = "auto";
+  return control;
+}
+
+// The codec of the large tensor on a link of that rate; of the job file, if the plan names none.
+std::string ChosenOn(double bytes_per_second) {
+  auto maker = *PlanMaker::Create(Auto({"none", "int8", "topk:1%+int4"}), Compression(),
+                                  LargeTable(), kRanks);
+  maker->First();
+  const auto plans =
+      PlansOf(maker.get(), Measured({bytes_per_second, bytes_per_second}), 3 + kAutoDwell);
+  if (plans.size() != 1) return absl::StrCat(plans.size(), " plans");
+  EXPECT_TRUE(CheckPlan(*plans[0], Compression(), LargeTable()).ok());
+  for (const PlanEntry& entry : plans[0]->entries) {
+    if (entry.direction == Direction::kUplink) return ToString(entry.codec);
+  }
+  return ToString(Compression().uplink);
+}
+
+TEST(MeasuredPlans, AutoTakesWhatIsFastestAndDenseWhereBytesCostLittle) {
+  EXPECT_EQ(ChosenOn(10e9), "none");
+  EXPECT_EQ(ChosenOn(50e6), "int8");
+  EXPECT_EQ(ChosenOn(0.2e6), "topk:1%+int4");
 }
 
 TEST(MeasuredPlans, ASlowLinkTakesNothingFromOthersUp) {
