@@ -1,7 +1,5 @@
 #include "server/core/plan_bytes.h"
 
-#include <utility>
-
 #include "server/control/codec_price.h"
 
 namespace sluice {
@@ -15,7 +13,7 @@ std::vector<ChunkConfig> Whole(const CompressionSpec& compression, const TensorT
     ChunkConfig whole;
     whole.tensor = tensor;
     whole.spec = SpecForTensor(compression, table[tensor], direction);
-    tensors.push_back(std::move(whole));
+    tensors.push_back(whole);
   }
   return tensors;
 }
