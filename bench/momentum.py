@@ -15,8 +15,9 @@ import sys
 from seeds import ROOT, parser_of, train
 
 JOB = str(ROOT / "examples/fashion-mnist.yaml")
-OPTIMIZERS = {"sgd": "optimizer={name: sgd, lr: 0.1, momentum: 0.9, clip_norm: 1}",
-              "adam": "optimizer={name: adam, lr: 0.001, clip_norm: 1}"}
+# The example's baseline is of its own optimizer.
+OPTIMIZERS = {"sgd": ["optimizer={name: sgd, lr: 0.1, momentum: 0.9, clip_norm: 1}"],
+              "adam": ["optimizer={name: adam, lr: 0.001, clip_norm: 1}", "baseline={optimizer: {lr: 0.001}}"]}
 # Name: optimizer, codec up, codec down.
 CASES = {"topk": ("sgd", "topk:1%+int4", "topk:3%+int4"),
          "ternary": ("sgd", "ternary:0.5", "ternary:0.5"),
@@ -43,7 +44,7 @@ class Runs:
     def accuracy(self, optimizer, up, down, momentum, seed):
         key = f"{optimizer} {up} {down} {momentum} {seed}"
         if key not in self.done:
-            changes = [OPTIMIZERS[optimizer], f"optimizer.delayed_momentum={momentum}", f"compression.uplink={up}",
+            changes = [*OPTIMIZERS[optimizer], f"optimizer.delayed_momentum={momentum}", f"compression.uplink={up}",
                        f"compression.downlink={down}"]
             report = train(self.options, JOB, changes, seed, False)
             self.done[key] = {part: report[part] for part in ("test_accuracy", "test_loss", "ratio_up", "ratio_down", "steps")}

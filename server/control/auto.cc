@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -39,6 +40,12 @@ struct Picked {
   size_t down = 0;
 };
 
+// Bytes of a step, at most.
+struct Limits {
+  std::vector<double> up;  // By rank.
+  double down = 0;
+};
+
 class AutoPolicy : public Policy {
  public:
   AutoPolicy(AutoOptions options, std::vector<Priced> choices, Coding first)
@@ -59,8 +66,12 @@ class AutoPolicy : public Policy {
   double StepTime(size_t rank, size_t up, size_t down, const Rates& rates) const;
   double StepTime(const Picked& picked, const Rates& rates) const;
   double Cost(const Picked& picked, const Rates& rates) const;
-  Picked BestWith(size_t down, const Rates& rates) const;
-  Picked Best(const Rates& rates) const;
+  Limits NoLimits() const;
+  Limits AsNow() const;
+  Limits NextLarger() const;
+  double NextLarger(double bytes) const;
+  Picked BestWith(size_t down, const Rates& rates, const Limits& limits) const;
+  Picked Best(const Rates& rates, const Limits& limits) const;
   Choice Change(const Picked& picked, const Rates& rates, const char* why);
 
   const AutoOptions options_;
@@ -72,6 +83,8 @@ class AutoPolicy : public Policy {
   std::optional<Picked> now_;
   uint64_t steps_ = 0;
   uint64_t since_change_ = 0;
+  uint64_t dwell_ = kAutoDwell;
+  bool rose_ = false;  // With the last change.
   double over_before_ = 0;
 };
 
@@ -79,10 +92,10 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
   if (!Measure(measured) || ++steps_ < kFirstSteps) return std::nullopt;
   ++since_change_;
   const Rates sustained = SustainedRates();
-  if (!now_) return Change(Best(sustained), sustained, "links are known now");
+  if (!now_) return Change(Best(sustained, NoLimits()), sustained, "links are known now");
 
   Rates last = LastRates();
-  const Picked best_of_last = Best(last);
+  const Picked best_of_last = Best(last, AsNow());
   const double over = Cost(*now_, last) / Cost(best_of_last, last);
   const double over_before = std::exchange(over_before_, over);
   if (over > kAutoFarOver || (over > kAutoOver && over_before > kAutoOver)) {
@@ -91,14 +104,21 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
       last.up[rank] = std::min(last.up[rank], sustained.up[rank]);
       last.down[rank] = std::min(last.down[rank], sustained.down[rank]);
     }
-    const Picked picked = Best(last);
+    const Picked picked = Best(last, AsNow());
     if (StepTime(picked, last) < StepTime(*now_, last)) {
+      // It was too much. The next attempt comes later.
+      if (rose_) dwell_ = std::min(2 * dwell_, kAutoDwellMax);
       return Change(picked, last, "slower than it need be");
     }
   }
-  if (since_change_ < kAutoDwell) return std::nullopt;
-  const Picked best = Best(sustained);
-  if (Cost(best, sustained) > (1 - kAutoWorthwhile) * Cost(*now_, sustained)) return std::nullopt;
+  if (since_change_ < dwell_) return std::nullopt;
+  const double cost = Cost(*now_, sustained);
+  Picked best = Best(sustained, NextLarger());
+  if (Cost(best, sustained) > (1 - kAutoWorthwhile) * cost) {
+    best = Best(sustained, NoLimits());
+    if (Cost(best, sustained) > (1 - kAutoLeap) * cost) return std::nullopt;
+  }
+  if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last one is good.
   return Change(best, sustained, "better by what nearly all of the last steps had");
 }
 
@@ -170,35 +190,70 @@ double AutoPolicy::Cost(const Picked& picked, const Rates& rates) const {
   return StepTime(picked, rates) * (1 + options_.error_price * error);
 }
 
-// Nobody need be faster than the slowest rank can be: the others are as faithful as that allows.
-Picked AutoPolicy::BestWith(size_t down, const Rates& rates) const {
-  std::vector<double> fastest(links_.size(), HUGE_VAL);
-  for (size_t rank = 0; rank < links_.size(); ++rank) {
-    for (size_t up = 0; up < choices_.size(); ++up) {
-      fastest[rank] = std::min(fastest[rank], StepTime(rank, up, down, rates));
-    }
+Limits AutoPolicy::NoLimits() const {
+  return {.up = std::vector<double>(links_.size(), HUGE_VAL), .down = HUGE_VAL};
+}
+
+Limits AutoPolicy::AsNow() const {
+  if (!now_) return NoLimits();
+  Limits limits{.up = {}, .down = choices_[now_->down].coding.bytes};
+  for (const size_t up : now_->up) limits.up.push_back(choices_[up].coding.bytes);
+  return limits;
+}
+
+// How fast large transfers are is not told by small ones: a bucket of tokens lets a few through at
+// any rate. So bytes grow by one choice at a time, each of which is measured first, unless there is
+// much to win beyond.
+Limits AutoPolicy::NextLarger() const {
+  Limits limits = AsNow();
+  for (double& bytes : limits.up) bytes = NextLarger(bytes);
+  limits.down = NextLarger(limits.down);
+  return limits;
+}
+
+double AutoPolicy::NextLarger(double bytes) const {
+  double next = HUGE_VAL;
+  for (const Priced& choice : choices_) {
+    if (choice.coding.bytes > bytes) next = std::min(next, choice.coding.bytes);
   }
-  const double floor = *std::max_element(fastest.begin(), fastest.end());
-  Picked picked{.up = std::vector<size_t>(links_.size(), 0), .down = down};
+  return std::isfinite(next) ? next : bytes;
+}
+
+// Nobody need be faster than the slowest rank can be: the others are as faithful as that allows.
+Picked AutoPolicy::BestWith(size_t down, const Rates& rates, const Limits& limits) const {
+  double floor = 0;
   for (size_t rank = 0; rank < links_.size(); ++rank) {
-    const auto cost = [&](size_t up) {
-      return std::max(floor, StepTime(rank, up, down, rates)) *
-             (1 + options_.error_price * choices_[up].error / 2);
-    };
-    for (size_t up = 1; up < choices_.size(); ++up) {
-      if (cost(up) < cost(picked.up[rank])) picked.up[rank] = up;
+    double fastest = HUGE_VAL;
+    for (size_t up = 0; up < choices_.size(); ++up) {
+      if (choices_[up].coding.bytes > limits.up[rank]) continue;
+      fastest = std::min(fastest, StepTime(rank, up, down, rates));
     }
+    floor = std::max(floor, fastest);
+  }
+  Picked picked{.up = {}, .down = down};
+  for (size_t rank = 0; rank < links_.size(); ++rank) {
+    size_t best = 0;
+    double least = HUGE_VAL;
+    for (size_t up = 0; up < choices_.size(); ++up) {
+      if (choices_[up].coding.bytes > limits.up[rank]) continue;
+      const double cost = std::max(floor, StepTime(rank, up, down, rates)) *
+                          (1 + options_.error_price * choices_[up].error / 2);
+      if (cost < least) best = up;
+      least = std::min(least, cost);
+    }
+    picked.up.push_back(best);
   }
   return picked;
 }
 
-Picked AutoPolicy::Best(const Rates& rates) const {
-  Picked best = BestWith(0, rates);
-  for (size_t down = 1; down < choices_.size(); ++down) {
-    Picked other = BestWith(down, rates);
-    if (Cost(other, rates) < Cost(best, rates)) best = std::move(other);
+Picked AutoPolicy::Best(const Rates& rates, const Limits& limits) const {
+  std::optional<Picked> best;
+  for (size_t down = 0; down < choices_.size(); ++down) {
+    if (choices_[down].coding.bytes > limits.down) continue;
+    Picked other = BestWith(down, rates, limits);
+    if (!best || Cost(other, rates) < Cost(*best, rates)) best = std::move(other);
   }
-  return best;
+  return *best;
 }
 
 Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* why) {
@@ -217,7 +272,11 @@ Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* 
   if (now_) {
     absl::StrAppendFormat(&choice.reason, ", %.3g as it was", kMilli * StepTime(*now_, rates));
   }
+  const Limits before = AsNow();
   now_ = picked;
+  const Limits after = AsNow();
+  rose_ = after.down > before.down ||
+          !std::equal(after.up.begin(), after.up.end(), before.up.begin(), std::less_equal<>());
   since_change_ = 0;
   over_before_ = 0;
   return choice;

@@ -28,12 +28,16 @@ struct AutoOptions {
 };
 
 // Changes at once if the last step was kFarOver x what another choice would have taken, or the last
-// two kOver; else after kDwell steps, if it wins kWorthwhile by what nearly all of the last steps
-// had.
-inline constexpr double kAutoFarOver = 1.3;
-inline constexpr double kAutoOver = 1.1;
+// two kOver, and then to fewer bytes alone. Else after kDwell steps, if it wins kWorthwhile by what
+// nearly all of the last steps had, and to the next larger choice at most, unless one beyond wins
+// kLeap. If that was too much it waits twice as long before the next attempt, up to kDwellMax, and
+// half as long where it was good.
+inline constexpr double kAutoFarOver = 2;
+inline constexpr double kAutoOver = 1.2;
 inline constexpr double kAutoWorthwhile = 0.015;
+inline constexpr double kAutoLeap = 0.1;
 inline constexpr uint64_t kAutoDwell = 10;
+inline constexpr uint64_t kAutoDwellMax = 160;
 
 // INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
 // known, an overlap, a cost or an error price that cannot be.

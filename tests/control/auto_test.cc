@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "server/control/spending.h"
 #include "tests/control/simulated_job.h"
@@ -178,6 +180,49 @@ TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
   const Choice& choice = run.plans.back().choice;
   EXPECT_GT(choice.up[0].bytes, 3 * choice.up[2].bytes);
   EXPECT_GT(choice.down.bytes, 3 * choice.up[2].bytes);
+}
+
+// What a link lets through at once is no rate: few bytes seem to travel at any speed.
+TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
+  const SimulatedJob job = JobOn(SteadyTrace(1 * kGigabit, 0.0001), 1);
+  const std::unique_ptr<Policy> policy = *MakeAutoPolicy(Options(job));
+  policy->First();
+  const auto measured = [&](uint64_t step, double up_rate, double down_rate) {
+    StepMeasurements of{.step = step, .ranks = {}};
+    for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
+      RankMeasurements& each = of.ranks.emplace_back();
+      each.compute_s = 0.1;
+      for (const double bytes : {1e6, 1e5}) {
+        each.up.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / up_rate});
+        each.down.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / down_rate});
+      }
+    }
+    return of;
+  };
+  std::optional<Choice> now;
+  uint64_t step = 0;
+  for (; !now && step < 10; ++step) now = policy->Next(measured(step, 1e8, 1e8));
+  ASSERT_TRUE(now);
+  // Up is a tenth of what it was, and what comes down seems to take no time.
+  std::optional<Choice> next;
+  for (const uint64_t end = step + 5; !next && step < end; ++step) {
+    next = policy->Next(measured(step, 1e7, 1e12));
+  }
+  ASSERT_TRUE(next);
+  EXPECT_LT(next->up[0].bytes, now->up[0].bytes);
+  EXPECT_LE(next->down.bytes, now->down.bytes);
+  // It grows later, a choice at a time.
+  for (const uint64_t end = step + 200; step < end; ++step) {
+    now = std::exchange(next, std::nullopt);
+    for (; !next && step < end; ++step) next = policy->Next(measured(step, 1e7, 1e12));
+    if (!next) break;
+    size_t between = 0;
+    for (const CodecCost& cost : Costs()) {
+      const double bytes = SpendEvenly(job.tensors, cost.spec)->coding.bytes;
+      between += bytes > now->down.bytes && bytes < next->down.bytes;
+    }
+    EXPECT_EQ(between, 0u) << next->reason;
+  }
 }
 
 TEST(Auto, SaysWhy) {
