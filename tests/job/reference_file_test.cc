@@ -18,9 +18,9 @@ using ::testing::Not;
 constexpr char kHeader[] = "step,epoch,loss,test_accuracy,test_loss\n";
 
 std::string Written(absl::string_view text) {
-  const std::string path = absl::StrCat(
-      ::testing::TempDir(), "/",
-      ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".csv");
+  const std::string path =
+      absl::StrCat(::testing::TempDir(), "/",
+                   ::testing::UnitTest::GetInstance()->current_test_info()->name(), ".csv");
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }
@@ -46,8 +46,10 @@ TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
   EXPECT_THAT(ProblemOf(kHeader), HasSubstr("has 0 points"));
   EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, "10,0\n")),
               HasSubstr(":2: there are 2 cells, and 5 columns"));
-  for (const char* row : {"x,0,1,0.5,1", "-1,0,1,0.5,1", "1,0,1,nan,1", "1,0,1,1.5,1", "1,0,1,-0.1,1"}) {
-    EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, row, "\n")), HasSubstr(":2: step and test_accuracy"))
+  for (const char* row :
+       {"x,0,1,0.5,1", "-1,0,1,0.5,1", "1,0,1,nan,1", "1,0,1,1.5,1", "1,0,1,-0.1,1"}) {
+    EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, row, "\n")),
+                HasSubstr(":2: step and test_accuracy"))
         << row;
   }
   EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, "20,0,1,0.5,1\n10,0,1,0.5,1\n")),
@@ -57,7 +59,8 @@ TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
   EXPECT_THAT(ReadReferenceFile(::testing::TempDir()).status().message(),
               HasSubstr("cannot be read"));
   std::string many = kHeader;
-  for (size_t step = 0; step <= kCurvePointsMax; ++step) absl::StrAppend(&many, step, ",0,1,0.5,1\n");
+  for (size_t step = 0; step <= kCurvePointsMax; ++step)
+    absl::StrAppend(&many, step, ",0,1,0.5,1\n");
   EXPECT_THAT(ProblemOf(many), HasSubstr("more than 10000 tests"));
 }
 

@@ -422,10 +422,6 @@ void LiveSession::Report(const Progress& progress) {
   reported_ = last_progress_ = clock_.Now();
 }
 
-void LiveSession::Tested(double accuracy) {
-  for (const ShardLink& link : links_) link.stream->Tested(accuracy);
-}
-
 void LiveSession::ReportParameters(uint64_t step, absl::string_view parameters_sha256) {
   // Ranks that have done the same step have seen different versions.
   if (!options_.lockstep) return;
