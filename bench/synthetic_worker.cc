@@ -54,6 +54,7 @@ struct Flags {
   uint64_t steps = 100;
   uint32_t state_bytes = 4;  // Per parameter; at least its value.
   double compute_ms = 0;
+  double tested = -1;  // Below 0: never.
   bool turns = false;
   std::string metrics_listen;
   uint64_t quality_every = 0;
@@ -180,6 +181,7 @@ class Trainer {
                                                   : session->ApplyScaled(index, -kRate, values);
       if (!applied.ok()) return applied;
     }
+    if (flags_.tested >= 0) session->Tested(flags_.tested);
     session->Report({.step = result->step, .total_steps = flags_.steps});
     return result->checkpoint_due ? session->SaveCheckpoint(State(), {}) : absl::OkStatus();
   }
@@ -278,6 +280,8 @@ int main(int argc, char** argv) {
   app.add_option("--steps", flags.steps, "Of the job");
   app.add_option("--state-bytes", flags.state_bytes, "Of a checkpoint's state, per parameter");
   app.add_option("--compute-ms", flags.compute_ms, "Sleep so long in each step");
+  app.add_option("--tested", flags.tested,
+                 "Say in each step that a test had this accuracy, 0 to 1");
   app.add_flag("--turns", flags.turns, "Take as many steps as lines on stdin say");
   app.add_option("--metrics-listen", flags.metrics_listen, "As of sluice-worker");
   app.add_option("--quality-every", flags.quality_every, "As of sluice-worker; 0: never");

@@ -73,6 +73,22 @@ absl::Status ValidateSchedule(const ScheduleSpec& spec) {
   return spec.kind == ScheduleKind::kConstant ? absl::OkStatus() : ValidateStages(spec);
 }
 
+absl::Status ValidateCurve(const std::vector<CurvePoint>& curve) {
+  if (curve.empty() || curve.size() > kCurvePointsMax) {
+    return absl::InvalidArgumentError(absl::StrCat("the reference has ", curve.size(),
+                                                   " points; give from 1 to ", kCurvePointsMax,
+                                                   " of a dense run's tests"));
+  }
+  for (size_t i = 0; i < curve.size(); ++i) {
+    if (!std::isfinite(curve[i].metric) || (i > 0 && curve[i].step <= curve[i - 1].step)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("point ", i, " of the reference (step ", curve[i].step, ", ",
+                       curve[i].metric, " %) is not a number, or not after the one before it"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step) {
   if (step < spec.dense_steps) return std::nullopt;
   step -= spec.dense_steps;

@@ -55,19 +55,33 @@ absl::Status ValidateSchedule(const ScheduleSpec& spec);
 // The density of a step; none while dense. `spec` is valid.
 std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step);
 
+// Of a reference that a validation metric is held against.
+struct CurvePoint {
+  uint64_t step = 0;  // Steps that were done.
+  double metric = 0;  // In percent, more is better.
+};
+inline constexpr size_t kCurvePointsMax = 10'000;
+
+// INVALID_ARGUMENT names what is wrong: no point or too many, a metric that is not finite, a step
+// that is not after the one before it.
+absl::Status ValidateCurve(const std::vector<CurvePoint>& curve);
+
 struct ControlSpec {
-  std::string policy = "fixed";  // fixed, schedule, bandwidth, auto
+  std::string policy = "fixed";  // fixed, schedule, bandwidth, auto, accuracy
   ScheduleSpec schedule{};
   // bandwidth and auto: what a plan may choose, and the share of computing that communication can
   // hide behind. bandwidth: how long a step may take; none: as long as it computes.
   std::vector<CodecSpec> candidates{};
   std::optional<double> step_time_s{};
   double overlap = 0.7;
+  // accuracy: a dense run's, and how many points below it are no reason to send more.
+  std::vector<CurvePoint> reference{};
+  double tolerance = 0.5;
 
   // Plans are made; else all is as the job file says, always.
   bool makes_plans() const { return policy != "fixed"; }
   // By what is measured, so that plans do not follow from the step.
-  bool measures() const { return policy == "bandwidth" || policy == "auto"; }
+  bool measures() const { return makes_plans() && policy != "schedule"; }
 };
 
 }  // namespace sluice

@@ -12,8 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
-#include "job/compression_plan.h"
-#include "job/control_spec.h"
+#include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
@@ -55,8 +54,6 @@ class Completer {
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
   void CheckMode(const v1::JobSpec& job);
   void CheckMembership(const v1::JobSpec& job);
-  void CheckCandidates(const v1::ControlSpec& control);
-  void CheckControl(const v1::JobSpec& job);
   void CheckRelays(const v1::JobSpec& job);
   void CheckTogether(const v1::JobSpec& job);
   void CheckText(absl::string_view path, absl::string_view text);
@@ -303,54 +300,6 @@ void Completer::CheckMembership(const v1::JobSpec& job) {
   }
 }
 
-void Completer::CheckCandidates(const v1::ControlSpec& control) {
-  std::set<std::string> seen;
-  for (int i = 0; i < control.candidates_size(); ++i) {
-    const std::string path = absl::StrCat("control.candidates[", i, "]");
-    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(control.candidates(i));
-    Check(codec.ok(), "the mapper keeps canonical codec specs");
-    if (codec->compensator != CompensatorSpec()) {
-      Fail(path,
-           "what is kept of what a codec leaves out is for `compression` to say; give the "
-           "codec alone");
-    } else if (!MayChange(*codec)) {
-      Fail(path, absl::StrCat(control.candidates(i),
-                              ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
-                              "int2, sign, onebit, ternary, eden, topk and topk_exact"));
-    } else if (!seen.insert(control.candidates(i)).second) {
-      Fail(path, absl::StrCat(control.candidates(i), " is given twice"));
-    }
-  }
-}
-
-// What the schedule's form takes and needs; then whether the schedule is one.
-void Completer::CheckControl(const v1::JobSpec& job) {
-  const v1::ControlSpec& control = job.control();
-  CheckCandidates(control);
-  if (control.policy() != "schedule" || control.schedule().empty()) return;
-  struct Key {
-    absl::string_view name;
-    bool given, taken;
-  };
-  const std::string& form = control.schedule();
-  const bool goes = form == "exponential" || form == "cyclic";
-  bool fits = true;
-  for (const Key& key :
-       {Key{"start", control.has_start(), goes},
-        Key{"end", control.has_end(), goes || form == "constant"},
-        Key{"steps", control.has_steps(), goes}, Key{"stages", control.has_stages(), goes},
-        Key{"pieces", control.pieces_size() > 0, form == "piecewise"}}) {
-    if (key.given == key.taken) continue;
-    fits = false;
-    Fail(absl::StrCat("control.", key.name),
-         key.taken ? absl::StrCat("missing; schedule ", form, " needs it")
-                   : absl::StrCat("schedule ", form, " takes none; remove it"));
-  }
-  if (!fits) return;
-  const absl::Status valid = ValidateSchedule(ConvertControl(control).schedule);
-  if (!valid.ok()) Fail("control.schedule", valid.message());
-}
-
 void Completer::CheckRelays(const v1::JobSpec& job) {
   if (!job.has_relays()) return;
   uint64_t workers = 0;
@@ -376,7 +325,7 @@ void Completer::CheckRelays(const v1::JobSpec& job) {
 void Completer::CheckTogether(const v1::JobSpec& job) {
   CheckMode(job);
   CheckMembership(job);
-  CheckControl(job);
+  CheckControl(job, [this](absl::string_view path, absl::string_view what) { Fail(path, what); });
   CheckRelays(job);
   CheckWidth(job.model());
   CheckModelTakesData(job.model().name(), job.data().format());

@@ -142,6 +142,10 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
   for (const std::string& candidate : from.candidates()) to.candidates.push_back(Codec(candidate));
   if (from.has_step_time()) to.step_time_s = from.step_time();
   if (from.has_overlap()) to.overlap = from.overlap();
+  for (const v1::ReferencePoint& point : from.reference_points()) {
+    to.reference.push_back({.step = point.step(), .metric = 100 * point.accuracy()});
+  }
+  if (from.has_tolerance()) to.tolerance = from.tolerance();
   return to;
 }
 

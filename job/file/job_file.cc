@@ -10,6 +10,7 @@
 #include "job/file/job_conversion.h"
 #include "job/file/job_text.h"
 #include "job/file/problems.h"
+#include "job/file/reference_file.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
 #include "job/file/yaml_source.h"
@@ -76,6 +77,26 @@ void ApplySet(const std::string& argument, Places* places, Problems* problems, v
   }
 }
 
+// Points instead of the file, so that processes with equal jobs have equal references, and the job
+// need not find the file again.
+void TakeReference(const Places& places, v1::JobSpec* job, Problems* problems) {
+  if (!job->control().has_reference()) return;
+  const absl::StatusOr<std::vector<CurvePoint>> curve =
+      ReadReferenceFile(job->control().reference());
+  if (!curve.ok()) {
+    problems->Add(places.Find("control.reference"),
+                  absl::StrCat("control.reference: ", curve.status().message()));
+    return;
+  }
+  v1::ControlSpec* const control = job->mutable_control();
+  control->clear_reference();
+  for (const CurvePoint& from : *curve) {
+    v1::ReferencePoint* const point = control->add_reference_points();
+    point->set_step(from.step);
+    point->set_accuracy(from.metric / 100);
+  }
+}
+
 absl::StatusOr<v1::JobSpec> ResolveJob(absl::string_view text, absl::string_view file_name,
                                        const LoadJobOptions& options) {
   const absl::StatusOr<YAML::Node> root = ParseYaml(text, file_name);
@@ -88,6 +109,7 @@ absl::StatusOr<v1::JobSpec> ResolveJob(absl::string_view text, absl::string_view
   for (const std::string& argument : options.set) ApplySet(argument, &places, &problems, &job);
   // What is missing or does not go together can only be told when all that is there was understood.
   if (problems.empty()) CompleteJob(options.dense, places, &job, &problems);
+  if (problems.empty()) TakeReference(places, &job, &problems);
   const absl::Status status = problems.ToStatus();
   if (!status.ok()) return status;
   return job;

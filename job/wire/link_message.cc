@@ -30,6 +30,7 @@ void LinkReportToProto(const LinkReport& report, v1::LinkReport* message) {
   message->set_encode_ns(ToNanoseconds(report.encode_s));
   message->set_apply_ns(ToNanoseconds(report.apply_s));
   message->set_exposed_ns(ToNanoseconds(report.exposed_s));
+  if (report.tested.has_value()) message->set_tested(*report.tested);
 }
 
 LinkReport LinkReportFromProto(const v1::LinkReport& message) {
@@ -40,6 +41,9 @@ LinkReport LinkReportFromProto(const v1::LinkReport& message) {
                     .encode_s = FromNanoseconds(message.encode_ns()),
                     .apply_s = FromNanoseconds(message.apply_ns()),
                     .exposed_s = FromNanoseconds(message.exposed_ns())};
+  if (message.has_tested() && message.tested() >= 0 && message.tested() <= 1) {
+    report.tested = message.tested();
+  }
   const auto periods =
       static_cast<size_t>(std::min(message.down_bytes_size(), message.down_ns_size()));
   for (size_t i = 0; i < std::min(periods, LinkReport::kPeriodsMax); ++i) {

@@ -62,20 +62,6 @@ class AccuracyPolicy : public Policy {
   int calm_ = 0;  // Reports in a row that are close.
 };
 
-absl::Status ValidateCurve(const std::vector<CurvePoint>& curve) {
-  if (curve.empty()) {
-    return absl::InvalidArgumentError("accuracy: the reference has no points; give a dense run's");
-  }
-  for (size_t i = 0; i < curve.size(); ++i) {
-    if (!std::isfinite(curve[i].metric) || (i > 0 && curve[i].step <= curve[i - 1].step)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("accuracy: point ", i, " of the reference (step ", curve[i].step, ", ",
-                       curve[i].metric, ") is not a number, or not after the one before it"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step) {
@@ -108,7 +94,9 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
     return absl::InvalidArgumentError(
         absl::StrCat("accuracy: a tolerance of ", options.tolerance, " points; use one above 0"));
   }
-  if (const absl::Status status = ValidateCurve(options.reference); !status.ok()) return status;
+  if (const absl::Status valid = ValidateCurve(options.reference); !valid.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("accuracy: ", valid.message()));
+  }
   options.sparse.level = std::clamp(options.sparse.level, options.density_min, options.density_max);
   return std::make_unique<AccuracyPolicy>(std::move(options));
 }

@@ -11,11 +11,6 @@
 
 namespace sluice {
 
-struct CurvePoint {
-  uint64_t step = 0;
-  double metric = 0;  // In percent, more is better.
-};
-
 struct AccuracyOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
@@ -39,8 +34,8 @@ inline constexpr int kAccuracyCalm = 3;
 std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step);
 
 // INVALID_ARGUMENT names what is wrong: no rank or tensor, a codec that is not sparse, densities
-// that are not in (0, 1] and in order, a curve that is empty, not finite or not in order, a
-// tolerance that is not above 0.
+// that are not in (0, 1] and in order, a curve that is none (ValidateCurve), a tolerance that is
+// not above 0.
 absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions options);
 
 }  // namespace sluice

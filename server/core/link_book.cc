@@ -61,13 +61,16 @@ void LinkBook::NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Tra
                       .apply_s = report.apply_s,
                       .exposed_s = report.exposed_s,
                       .arrival_s = absl::ToDoubleSeconds(came->second - step.first)};
+  if (rank == 0 && report.tested.has_value()) step.tested = 100 * *report.tested;
   if (step.reports == ranks_.size()) {
     const std::vector<Lateness> lateness = SplitLateness(step.ranks);
     for (size_t i = 0; i < ranks_.size(); ++i) {
       ranks_[i].compute_late_s += lateness[i].compute_s;
       ranks_[i].network_late_s += lateness[i].network_s;
     }
-    measured_ = {.step = report.step, .ranks = std::move(step.ranks)};
+    // A test that nobody has taken yet counts with the step after it.
+    if (!step.tested.has_value() && measured_.has_value()) step.tested = measured_->validation;
+    measured_ = {.step = report.step, .ranks = std::move(step.ranks), .validation = step.tested};
     steps_.erase(report.step);
   }
   if (steps_.size() > kStepsOpen) steps_.erase(steps_.begin());

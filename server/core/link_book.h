@@ -71,6 +71,7 @@ class LinkBook {
     uint32_t reports = 0;
     absl::Time first{};  // What arrivals are counted from: the first report's.
     std::vector<RankMeasurements> ranks{};
+    std::optional<double> tested{};
   };
 
   void NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Transfer> down,

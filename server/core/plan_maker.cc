@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "server/control/accuracy.h"
 #include "server/control/auto.h"
 #include "server/control/bandwidth.h"
 #include "server/control/codec_cost.h"
@@ -91,6 +92,13 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
                      "compression.overrides"));
   }
   if (control.policy == "auto") return MakeAuto(control, compression, tensors, ranks, shard_share);
+  if (control.policy == "accuracy") {
+    return MakeAccuracyPolicy({.ranks = ranks,
+                               .tensors = tensors,
+                               .sparse = compression.uplink,
+                               .reference = control.reference,
+                               .tolerance = control.tolerance});
+  }
   return MakeBandwidthPolicy({.ranks = ranks,
                               .tensors = tensors,
                               .candidates = control.candidates,
@@ -120,14 +128,15 @@ absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
   absl::StatusOr<std::unique_ptr<Policy>> policy =
       MakePolicy(control, compression, base, tensors, ranks, shard_share);
   if (!policy.ok()) return policy.status();
-  return std::unique_ptr<PlanMaker>(new PlanMaker(control.measures(), *std::move(policy),
-                                                  std::move(tensors), std::move(base), momentum));
+  return std::unique_ptr<PlanMaker>(
+      new PlanMaker(control, *std::move(policy), std::move(tensors), std::move(base), momentum));
 }
 
-PlanMaker::PlanMaker(bool measures, std::unique_ptr<Policy> policy,
+PlanMaker::PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
                      std::vector<ControlledTensor> tensors, BaseCoding base,
                      const MomentumRange& momentum)
-    : measures_(measures),
+    : measures_(control.measures()),
+      densities_(control.policy == "accuracy"),
       tensors_(tensors),
       base_(std::move(base)),
       momentum_(momentum),
@@ -158,8 +167,13 @@ std::vector<CodecSpec> PlanMaker::Codecs(const Coding& coding,
   if (!measures_) return coding.codecs;
   std::vector<CodecSpec> codecs;
   for (size_t tensor = 0; tensor < base.size(); ++tensor) {
-    CodecSpec codec = tensors_[tensor].compressed ? Rounded(coding.codecs[tensor]) : base[tensor];
-    codec.compensator = base[tensor].compensator;
+    CodecSpec codec = base[tensor];
+    if (tensors_[tensor].compressed && densities_) {
+      if (IsSparse(codec.codec)) codec.level = Rounded(coding.codecs[tensor]).level;
+    } else if (tensors_[tensor].compressed) {
+      codec = Rounded(coding.codecs[tensor]);
+      codec.compensator = base[tensor].compensator;
+    }
     codecs.push_back(codec);
   }
   return codecs;

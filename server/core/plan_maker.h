@@ -41,12 +41,13 @@ class PlanMaker {
   void Took(const CompressionPlan& plan) { controller_.Took(plan.id); }
 
  private:
-  PlanMaker(bool measures, std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
-            BaseCoding base, const MomentumRange& momentum);
+  PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
+            std::vector<ControlledTensor> tensors, BaseCoding base, const MomentumRange& momentum);
   Plan ToJob(const sluice::Plan& plan) const;
   std::vector<CodecSpec> Codecs(const Coding& coding, const std::vector<CodecSpec>& base) const;
 
   const bool measures_;
+  const bool densities_;  // A plan sets densities of what is sparse, and no codecs.
   const std::vector<ControlledTensor> tensors_;
   const BaseCoding base_;
   const MomentumRange momentum_;

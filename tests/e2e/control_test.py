@@ -63,11 +63,11 @@ class ControlTest(unittest.TestCase):
               ["127.0.0.1:0", "--http-listen", "off", "--coordinator", f"127.0.0.1:{self.grpc}"]
         return self.start(f"shard-{shard}", "sluice-server", "--shard", str(shard), "--listen", *own)
 
-    def start_job(self, more="", job=JOB):
+    def start_job(self, more="", job=JOB, worker_flags=()):
         (self.folder / "job.yaml").write_text(job + more)
         self.shards = [self.start_shard(shard) for shard in range(2)]
         self.workers = [self.start(f"worker-{rank}", "synthetic_worker", "--coordinator", f"127.0.0.1:{self.grpc}", "--rank",
-                                   str(rank), "--parameters", "400000", "--compute-ms", "20", "--steps", "1000000", "--turns",
+                                   str(rank), "--parameters", "400000", "--compute-ms", "20", "--steps", "1000000", "--turns", *worker_flags,
                                    stdin=subprocess.PIPE, text=True) for rank in range(2)]
         self.steps = 0
 
@@ -127,6 +127,25 @@ class ControlTest(unittest.TestCase):
         self.assertIn(": links are known now", self.log("shard-0"))
         for _ in range(4):
             self.take_steps()
+        self.end_with_equal_parameters()
+
+    def test_accuracy_sends_more_where_tests_are_below_a_dense_runs(self):
+        reference = self.folder / "scalars.csv"
+        reference.write_text("step,epoch,loss,test_accuracy\n1,0,2.5,0.9\n2,0,2.4,\n")
+        self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", f"{{policy: accuracy, reference: {reference}}}"),
+                       worker_flags=["--tested", "0.5"])
+        # Every test is below it, so that densities go up until they are as high as they may be; then there is no other plan.
+        for _ in range(ROUNDS_MAX):
+            self.take_steps()
+            if "25 % of the values instead of 16 %" in self.log("shard-0"):
+                break
+        self.assertIn("50.00 % at step", self.log("shard-0"))
+        self.assertIn("where the reference has 90.00 % (tolerance 0.5): 25 % of the values instead of 16 %", self.log("shard-0"))
+        self.assertIn("2 % of the values instead of 1 %", self.log("shard-0"))
+        known = {plan["id"] for plan in self.codecs()["plans"]}
+        for _ in range(4):
+            self.take_steps()
+        self.assertEqual({plan["id"] for plan in self.codecs()["plans"]}, known)
         self.end_with_equal_parameters()
 
     def test_a_shard_0_that_is_started_again_keeps_what_workers_were_told(self):

@@ -372,6 +372,43 @@ TEST(JobFileErrors, ControlIsStrict) {
               HasSubstr("control.overlap: schedule takes no overlap; remove it"));
 }
 
+TEST(JobFileErrors, AccuracyNeedsAReferenceAndOneDensity) {
+  const auto problem = [&](absl::string_view control, absl::string_view compression,
+                           absl::string_view more = "") {
+    return ProblemOf(absl::StrCat("compression: ", compression, "\ncontrol: {policy: accuracy",
+                                  control, "}\n", more));
+  };
+  const std::string points =
+      ", reference_points: [{step: 10, accuracy: 0.5}, {step: 20, accuracy: 0.8}]";
+  const std::string topk = "{uplink: 'topk:1%+int4', downlink: 'topk:1%'}";
+  EXPECT_EQ(problem(points, topk), "");
+  EXPECT_EQ(problem(points, "{uplink: 'topk:1%', downlink: fp16}"), "");
+  EXPECT_THAT(problem("", topk), HasSubstr("control.reference: missing; give the scalars.csv"));
+  EXPECT_THAT(problem(absl::StrCat(points, ", reference: a.csv"), topk),
+              HasSubstr("control.reference: is given together with reference_points"));
+  EXPECT_THAT(problem(", reference: ''", topk), HasSubstr("control.reference: is empty"));
+  EXPECT_THAT(problem(", reference: /no/such/scalars.csv", topk),
+              HasSubstr("control.reference: cannot open /no/such/scalars.csv"));
+  EXPECT_THAT(
+      problem(", reference_points: [{step: 10, accuracy: 0.5}, {step: 10, accuracy: 0.8}]", topk),
+      HasSubstr("control.reference_points: point 1 of the reference (step 10, 80 %)"));
+  EXPECT_THAT(problem(", reference_points: [{step: 10, accuracy: 80}]", topk),
+              HasSubstr("must be 0 to 1, found 80"));
+  EXPECT_THAT(problem(absl::StrCat(points, ", tolerance: 0"), topk),
+              HasSubstr("control.tolerance: must be above 0 and at most 100"));
+  EXPECT_THAT(problem(points, "{uplink: int8, downlink: 'topk:1%'}"),
+              HasSubstr("control.policy: accuracy sets the density of topk and topk_exact, and "
+                        "compression.uplink is int8"));
+  EXPECT_THAT(problem(points, "{uplink: 'topk:1%', downlink: 'topk:3%'}"),
+              HasSubstr("begins with topk:1% up and topk:3% down"));
+  EXPECT_THAT(problem(points, topk, "mode: local_sgd\nsync_every: 4\n"),
+              HasSubstr("control.policy: accuracy compares tests by training steps"));
+  EXPECT_THAT(problem(absl::StrCat(points, ", candidates: [int8]"), topk),
+              HasSubstr("control.candidates: accuracy takes no candidates; remove it"));
+  EXPECT_THAT(ProblemOf("control: {policy: bandwidth, tolerance: 1}\n"),
+              HasSubstr("control.tolerance: bandwidth takes no tolerance; remove it"));
+}
+
 TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   const std::string control = "control: {policy: schedule, schedule: constant, end: 0.02}\n";
   EXPECT_THAT(ProblemOf(control), HasSubstr("control.policy: schedule sets the density of topk"));

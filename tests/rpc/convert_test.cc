@@ -95,7 +95,8 @@ TEST(ConvertTest, ReportsOfLinksTravelBounded) {
                           .compute_s = 1,
                           .encode_s = 2,
                           .apply_s = 3,
-                          .exposed_s = 4};
+                          .exposed_s = 4,
+                          .tested = 0.75};
   v1::LinkReport message;
   LinkReportToProto(report, &message);
   EXPECT_EQ(LinkReportFromProto(message), report);
@@ -108,7 +109,11 @@ TEST(ConvertTest, ReportsOfLinksTravelBounded) {
     message.add_down_ns(i % 2 == 0 ? kHuge : 1);
     message.add_down_bytes(kHuge);
   }
+  message.set_tested(1.5);
   const LinkReport taken = LinkReportFromProto(message);
+  EXPECT_FALSE(taken.tested.has_value());
+  message.set_tested(std::nan(""));
+  EXPECT_FALSE(LinkReportFromProto(message).tested.has_value());
   EXPECT_EQ(taken.round_trip_s, 0);
   EXPECT_EQ(taken.compute_s, 0);
   EXPECT_EQ(taken.encode_s, 2);

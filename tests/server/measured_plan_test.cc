@@ -177,10 +177,90 @@ TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
   ScaleTransfers(3, &*measured);
   EXPECT_EQ(measured->ranks[0].up[0].bytes, 3000u);
   EXPECT_DOUBLE_EQ(measured->ranks[0].up[0].seconds, 0.6);
+  EXPECT_FALSE(measured->validation.has_value());
   report(0, 2);
   report(1, 2);
   book.Rewind();
   EXPECT_FALSE(book.TakeStep().has_value()) << "of before a rollback";
+}
+
+TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
+  LinkBook book(2);
+  const auto report = [&](uint32_t rank, uint64_t step, std::optional<double> tested) {
+    book.Arrived(rank, step, absl::UnixEpoch(), absl::ZeroDuration());
+    book.Report(rank, {}, {.step = step, .tested = tested});
+  };
+  report(0, 1, std::nullopt);
+  report(1, 1, 0.25);
+  EXPECT_FALSE(book.TakeStep()->validation.has_value()) << "rank 1's counts for nothing";
+  report(1, 2, std::nullopt);
+  report(0, 2, 0.5);
+  report(0, 2, 0.75);  // Sent again.
+  report(0, 3, std::nullopt);
+  report(1, 3, std::nullopt);
+  std::optional<StepMeasurements> measured = book.TakeStep();
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_EQ(measured->step, 3u);
+  EXPECT_EQ(measured->validation, 50) << "of step 2, which nobody had taken";
+  report(0, 4, std::nullopt);
+  report(1, 4, std::nullopt);
+  EXPECT_FALSE(book.TakeStep()->validation.has_value());
+}
+
+ControlSpec Accuracy() {
+  return {.policy = "accuracy", .reference = {{.step = 2, .metric = 90}}, .tolerance = 1};
+}
+
+StepMeasurements Tested(double percent) {
+  StepMeasurements measured = Measured({1e6, 1e6});
+  measured.validation = percent;
+  return measured;
+}
+
+TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
+  CompressionSpec compression = Compression();
+  compression.uplink = Spec("topk:1%+int4");
+  compression.downlink = Spec("fp16");
+  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+  EXPECT_TRUE(maker->First()->entries.empty()) << "as the job file says";
+  const StepMeasurements untested = Measured({1e6, 1e6});
+  const StepMeasurements low = Tested(80);
+  EXPECT_EQ(maker->Next(1, &untested), nullptr);
+  EXPECT_EQ(maker->Next(2, &low), nullptr) << "of step 1, before the reference begins";
+  EXPECT_EQ(maker->Next(3, &untested), nullptr);
+  const PlanMaker::Plan more = maker->Next(4, &low);
+  ASSERT_NE(more, nullptr);
+  EXPECT_EQ(more->effective_step, 4u + kPlanDelay);
+  ASSERT_EQ(more->entries.size(), 1u) << "results stay fp16";
+  EXPECT_EQ(more->entries[0].direction, Direction::kUplink);
+  EXPECT_EQ(ToString(more->entries[0].codec), "topk:2%+int4");
+  EXPECT_EQ(more->entries[0].tensors, std::vector<uint32_t>{0}) << "small and own ones stay";
+  EXPECT_THAT(more->reason, HasSubstr("80.00 % at step 3, where the reference has 90.00 %"));
+  EXPECT_TRUE(CheckPlan(*more, compression, LargeTable()).ok());
+}
+
+TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
+  CompressionSpec compression = Compression();
+  compression.uplink = Spec("topk:1%+int4/noef");
+  compression.downlink = Spec("topk_exact:1%");
+  auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+  maker->First();
+  const StepMeasurements good = Tested(91);
+  const auto plans = PlansOf(maker.get(), good, 6);
+  ASSERT_EQ(plans.size(), 1u) << "after three reports in a row";
+  ASSERT_EQ(plans[0]->entries.size(), 2u);
+  EXPECT_EQ(ToString(plans[0]->entries[0].codec), "topk:0.5%+int4/noef");
+  EXPECT_EQ(ToString(plans[0]->entries[1].codec), "topk_exact:0.5%");
+}
+
+TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
+  CompressionSpec compression = Compression();
+  EXPECT_THAT(PlanMaker::Create(Accuracy(), compression, LargeTable(), 1).status().message(),
+              HasSubstr("none has no density"));
+  compression.uplink = compression.downlink = Spec("topk:1%");
+  EXPECT_THAT(
+      PlanMaker::Create({.policy = "accuracy"}, compression, LargeTable(), 1).status().message(),
+      HasSubstr("accuracy: the reference has 0 points"));
 }
 
 // --- What a shard 0 that was started again is told. ---

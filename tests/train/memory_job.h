@@ -61,6 +61,7 @@ class MemoryJob::RankSession final : public Session {
     return absl::OkStatus();
   }
   void Report(const Progress& progress) override { progress_.push_back(progress); }
+  void Tested(double accuracy) override { tested_.push_back(accuracy); }
   void ReportParameters(uint64_t step, absl::string_view sha256) override {
     reported_parameters_[step] = std::string(sha256);
   }
@@ -77,6 +78,7 @@ class MemoryJob::RankSession final : public Session {
   const std::vector<uint32_t>& submitted() const { return submitted_; }  // In order; this step's.
   const TensorTable& table() const { return table_; }
   const std::vector<Progress>& progress() const { return progress_; }
+  const std::vector<double>& tested() const { return tested_; }
   const std::map<uint64_t, std::string>& reported_parameters() const {
     return reported_parameters_;
   }
@@ -118,6 +120,7 @@ class MemoryJob::RankSession final : public Session {
   std::vector<uint32_t> submitted_;
   std::vector<std::vector<float>> means_;
   std::vector<Progress> progress_;
+  std::vector<double> tested_;
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
   std::map<uint64_t, std::vector<uint32_t>> members_since_;

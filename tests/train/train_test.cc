@@ -18,6 +18,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -55,6 +56,8 @@ TEST(TrainTest, LearnsAndReports) {
             report->parameters_sha256);
   EXPECT_EQ(session->progress().back().total_steps, 32);
   EXPECT_EQ(session->progress().back().validation_metric, report->test_accuracy);
+  ASSERT_THAT(session->tested(), SizeIs(Ge(2))) << "after each epoch, and at the end";
+  EXPECT_EQ(session->tested().back(), report->test_accuracy);
 }
 
 TEST(TrainTest, OneSeedGivesTheSameBits) {

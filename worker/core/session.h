@@ -168,6 +168,9 @@ class Session {
 
   // Thread-safe.
   virtual void Report(const Progress& progress) = 0;
+  // The parameters as they are were just tested on data that is not trained on: the share that was
+  // right, 0 to 1. Rank 0's is what control.policy accuracy goes by. After Wait.
+  virtual void Tested(double /*accuracy*/) {}
   // Tells the coordinator this rank's parameters after `step`; a rank that differs ends the job
   // with an error.
   virtual void ReportParameters(uint64_t step, absl::string_view parameters_sha256) = 0;

@@ -57,6 +57,7 @@ class LiveSession final : public ShardStream::Events {
   // Null unless checkpoints are kept by the servers.
   StoreClient* store() const { return store_.get(); }
   void Report(const Progress& progress);
+  void Tested(double accuracy);
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
   StageSeconds stages() const { return stages_.Seconds(); }

@@ -9,6 +9,10 @@ constexpr absl::Duration kOneDecoding = absl::Microseconds(100);
 
 }  // namespace
 
+void LiveSession::Tested(double accuracy) {
+  for (const ShardLink& link : links_) link.stream->Tested(accuracy);
+}
+
 TrafficCounters LiveSession::traffic() const {
   MutexLock lock(&mutex_);
   TrafficCounters counters = counters_;

@@ -88,6 +88,9 @@ class RemoteSession final : public Session {
     MutexLock lock(&mutex_);
     if (live_ != nullptr) live_->Report(progress);
   }
+  void Tested(double accuracy) override {
+    if (live_ != nullptr) live_->Tested(accuracy);
+  }
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256) override {
     if (live_ != nullptr) live_->ReportParameters(step, parameters_sha256);
   }

@@ -235,11 +235,17 @@ void ShardStream::EndStep(const LinkReport& times) {
   open->WriteNext();
 }
 
+void ShardStream::Tested(double accuracy) {
+  MutexLock lock(&mutex_);
+  tested_ = accuracy;
+}
+
 std::optional<LinkReport> ShardStream::TakeReport() {
   MutexLock lock(&mutex_);
   if (!report_.has_value()) return std::nullopt;
   std::optional<LinkReport> report = std::exchange(report_, std::nullopt);
   report->down = meter_.Take();
+  report->tested = std::exchange(tested_, std::nullopt);
   if (!round_trips_.empty()) {
     const int64_t least = *std::min_element(round_trips_.begin(), round_trips_.end());
     report->round_trip_s = 1e-9 * static_cast<double>(least);

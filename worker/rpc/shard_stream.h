@@ -55,6 +55,8 @@ class ShardStream {
   // After a step's last result: the link is idle both ways. `times` of that step go to the shard
   // with the next request, with what was measured of the link; a probe is sent, not too often.
   void EndStep(const LinkReport& times);
+  // Goes with the next report.
+  void Tested(double accuracy);
   void Cancel();
   // True if there is a connection, whether or not the shard has said anything yet.
   bool Connected() const;
@@ -90,6 +92,7 @@ class ShardStream {
   std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
   LinkMeter meter_ ABSL_GUARDED_BY(mutex_);                   // Of what comes.
   std::optional<LinkReport> report_ ABSL_GUARDED_BY(mutex_);  // Of the last step; not sent yet.
+  std::optional<double> tested_ ABSL_GUARDED_BY(mutex_);      // Likewise.
   int64_t probed_ ABSL_GUARDED_BY(mutex_) = 0;  // When a probe was handed over last; 0: none was.
   bool probe_is_out_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<int64_t> round_trips_ ABSL_GUARDED_BY(mutex_);  // Of the last probes, nanoseconds.

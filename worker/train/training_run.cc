@@ -250,6 +250,7 @@ absl::Status TrainingRun::EvaluateNow() {
   const absl::StatusOr<Evaluation> evaluation = learner_->Test(*data_->sets.test, options_.stop);
   if (!evaluation.ok()) return evaluation.status();
   results_.AddEvaluation(epoch_, *evaluation, clock_.Now());
+  session_->Tested(evaluation->accuracy);
   KeepIfBest(*evaluation);
   return absl::OkStatus();
 }

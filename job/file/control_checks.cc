@@ -1,0 +1,110 @@
+#include "job/file/control_checks.h"
+
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compress/codec_spec.h"
+#include "job/compression_plan.h"
+#include "job/control_spec.h"
+#include "job/file/job_conversion.h"
+
+namespace sluice {
+namespace {
+
+void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
+  std::set<std::string> seen;
+  for (int i = 0; i < control.candidates_size(); ++i) {
+    const std::string path = absl::StrCat("control.candidates[", i, "]");
+    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(control.candidates(i));
+    Check(codec.ok(), "the mapper keeps canonical codec specs");
+    if (codec->compensator != CompensatorSpec()) {
+      fail(path,
+           "what is kept of what a codec leaves out is for `compression` to say; give the "
+           "codec alone");
+    } else if (!MayChange(*codec)) {
+      fail(path, absl::StrCat(control.candidates(i),
+                              ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
+                              "int2, sign, onebit, ternary, eden, topk and topk_exact"));
+    } else if (!seen.insert(control.candidates(i)).second) {
+      fail(path, absl::StrCat(control.candidates(i), " is given twice"));
+    }
+  }
+}
+
+// What the schedule's form takes and needs; then whether the schedule is one.
+void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
+  if (control.policy() != "schedule" || control.schedule().empty()) return;
+  struct Key {
+    absl::string_view name;
+    bool given, taken;
+  };
+  const std::string& form = control.schedule();
+  const bool goes = form == "exponential" || form == "cyclic";
+  bool fits = true;
+  for (const Key& key :
+       {Key{"start", control.has_start(), goes},
+        Key{"end", control.has_end(), goes || form == "constant"},
+        Key{"steps", control.has_steps(), goes}, Key{"stages", control.has_stages(), goes},
+        Key{"pieces", control.pieces_size() > 0, form == "piecewise"}}) {
+    if (key.given == key.taken) continue;
+    fits = false;
+    fail(absl::StrCat("control.", key.name),
+         key.taken ? absl::StrCat("missing; schedule ", form, " needs it")
+                   : absl::StrCat("schedule ", form, " takes none; remove it"));
+  }
+  if (!fits) return;
+  const absl::Status valid = ValidateSchedule(ConvertControl(control).schedule);
+  if (!valid.ok()) fail("control.schedule", valid.message());
+}
+
+bool HasDensity(const CodecSpec& codec) {
+  return codec.codec == CodecId::kTopK || codec.codec == CodecId::kTopKExact;
+}
+
+// One density both ways, and something to hold the tests against.
+void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
+  const v1::ControlSpec& control = job.control();
+  if (control.policy() != "accuracy") return;
+  if (control.has_reference() == (control.reference_points_size() > 0)) {
+    fail("control.reference",
+         control.has_reference()
+             ? "is given together with reference_points; remove one of them"
+             : "missing; give the scalars.csv of a dense run, or reference_points");
+  } else if (!control.has_reference()) {
+    const absl::Status valid = ValidateCurve(ConvertControl(control).reference);
+    if (!valid.ok()) fail("control.reference_points", valid.message());
+  } else if (control.reference().empty()) {
+    fail("control.reference", "is empty; give the scalars.csv of a dense run");
+  }
+  if (job.mode() == "local_sgd") {
+    fail("control.policy",
+         "accuracy compares tests by training steps, and plans of local_sgd count exchanges; use "
+         "mode sync");
+  }
+  const absl::StatusOr<CodecSpec> up = ParseCodecSpec(job.compression().uplink());
+  const absl::StatusOr<CodecSpec> down = ParseCodecSpec(job.compression().downlink());
+  Check(up.ok() && down.ok(), "the mapper keeps canonical codec specs");
+  if (!HasDensity(*up)) {
+    fail("control.policy", absl::StrCat("accuracy sets the density of topk and topk_exact, and "
+                                        "compression.uplink is ",
+                                        job.compression().uplink()));
+  } else if (HasDensity(*down) && down->level != up->level) {
+    fail("control.policy",
+         absl::StrCat("accuracy sets one density both ways, and compression begins with ",
+                      job.compression().uplink(), " up and ", job.compression().downlink(),
+                      " down; give both the same, or a downlink without one"));
+  }
+}
+
+}  // namespace
+
+void CheckControl(const v1::JobSpec& job, const FailAt& fail) {
+  CheckCandidates(job.control(), fail);
+  CheckSchedule(job.control(), fail);
+  CheckAccuracy(job, fail);
+}
+
+}  // namespace sluice
