@@ -191,7 +191,7 @@ say "uninstalled, nothing is left"
 install changed --set worker.replicaCount=2,worker.ttlSecondsAfterFinished=30,job.checkpoint.every=20
 ready changed
 await 120 "the first checkpoint" past_step changed 20
-h upgrade changed $chart --reuse-values --set worker.restartOnUpgrade=true,job.steps=400 --set-json job.optimizer.lr=0.05 >/dev/null
+h upgrade changed $chart --reuse-values --set worker.restartOnUpgrade=true --set-json job.optimizer.lr=0.05 >/dev/null
 k delete pod -l app.kubernetes.io/instance=changed,app.kubernetes.io/component=server >/dev/null
 workers_of_changed() { k get job -l app.kubernetes.io/instance=changed -o name; }
 one_other_job() { [ "$(workers_of_changed | wc -l)" = 1 ] && [ "$(workers_of_changed)" != job.batch/changed-sluice-worker ]; }
