@@ -191,7 +191,7 @@ def draw(runs, folder):
         if logarithmic:
             axis.set_yscale("log")
         axis.grid(alpha=0.3)
-    axes[1].legend(loc="upper right", fontsize=8, ncols=3)
+    axes[-1].legend(loc="upper right", fontsize=8, ncols=3)
     axes[-1].set_xlabel("seconds of training")
     axes[-1].set_ylim(top=2.5)
     figure.suptitle("A job whose links change, by how it compresses")
