@@ -198,7 +198,7 @@ one_other_job() { [ "$(workers_of_changed | wc -l)" = 1 ] && [ "$(workers_of_cha
 await 60 "the workers' Job has another name" one_other_job
 k wait --for=condition=Complete --timeout=900s "$(workers_of_changed)" >/dev/null
 [ "$(hashes changed | wc -w)" = 1 ] || fail "the workers of a changed job ended with other parameters: $(hashes changed)"
-k logs changed-sluice-server-0 -c server | grep -q "goes on after step" || fail "a changed job did not go on from its checkpoint: $(k logs changed-sluice-server-0 -c server)"
+[[ "$(k logs changed-sluice-server-0 -c server)" == *"goes on after step"* ]] || fail "a changed job did not go on from its checkpoint"
 no_workers() { [ -z "$(workers_of_changed)" ]; }
 await 120 "a finished Job of workers is removed" no_workers
 h upgrade changed $chart --reuse-values --set server.podAnnotations.again=1 --wait --timeout 180s >/dev/null
