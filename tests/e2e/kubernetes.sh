@@ -201,7 +201,7 @@ k wait --for=condition=Complete --timeout=900s "$(workers_of_changed)" >/dev/nul
 [[ "$(k logs changed-sluice-server-0 -c server)" == *"goes on after step"* ]] || fail "a changed job did not go on from its checkpoint"
 no_workers() { [ -z "$(workers_of_changed)" ]; }
 await 120 "a finished Job of workers is removed" no_workers
-h upgrade changed $chart --reuse-values --set server.podAnnotations.again=1 --wait --timeout 180s >/dev/null
+h upgrade changed $chart --reuse-values --set-string server.podAnnotations.again=1 --wait --timeout 180s >/dev/null
 h uninstall changed --wait >/dev/null
 await 60 "nothing is left of an uninstalled release whose workers were gone" gone changed
 say "a changed job file: the run went on from its checkpoint; its finished workers were removed in time"

@@ -25,7 +25,7 @@ std::string Written(absl::string_view text) {
   return path;
 }
 
-std::string ProblemOf(absl::string_view text) {
+std::string RefusalOf(absl::string_view text) {
   return std::string(ReadReferenceFile(Written(text)).status().message());
 }
 
@@ -41,27 +41,27 @@ TEST(ReferenceFile, HasTheTestsOfARun) {
 }
 
 TEST(ReferenceFile, OthersAreRefusedWithTheLine) {
-  EXPECT_THAT(ProblemOf(""), HasSubstr("has 0 points"));
-  EXPECT_THAT(ProblemOf("a,b\n"), HasSubstr(":1: there are no columns step and test_accuracy"));
-  EXPECT_THAT(ProblemOf(kHeader), HasSubstr("has 0 points"));
-  EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, "10,0\n")),
+  EXPECT_THAT(RefusalOf(""), HasSubstr("has 0 points"));
+  EXPECT_THAT(RefusalOf("a,b\n"), HasSubstr(":1: there are no columns step and test_accuracy"));
+  EXPECT_THAT(RefusalOf(kHeader), HasSubstr("has 0 points"));
+  EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, "10,0\n")),
               HasSubstr(":2: there are 2 cells, and 5 columns"));
   for (const char* row :
        {"x,0,1,0.5,1", "-1,0,1,0.5,1", "1,0,1,nan,1", "1,0,1,1.5,1", "1,0,1,-0.1,1"}) {
-    EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, row, "\n")),
+    EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, row, "\n")),
                 HasSubstr(":2: step and test_accuracy"))
         << row;
   }
-  EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, "20,0,1,0.5,1\n10,0,1,0.5,1\n")),
+  EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, "20,0,1,0.5,1\n10,0,1,0.5,1\n")),
               HasSubstr("not after the one before it"));
-  EXPECT_THAT(ProblemOf(absl::StrCat(kHeader, std::string(5000, '1'), "\n")),
+  EXPECT_THAT(RefusalOf(absl::StrCat(kHeader, std::string(5000, '1'), "\n")),
               HasSubstr("has a line of 4096 bytes or more"));
   EXPECT_THAT(ReadReferenceFile(::testing::TempDir()).status().message(),
               HasSubstr("cannot be read"));
   std::string many = kHeader;
   for (size_t step = 0; step <= kCurvePointsMax; ++step)
     absl::StrAppend(&many, step, ",0,1,0.5,1\n");
-  EXPECT_THAT(ProblemOf(many), HasSubstr("more than 10000 tests"));
+  EXPECT_THAT(RefusalOf(many), HasSubstr("more than 10000 tests"));
 }
 
 std::string JobWith(absl::string_view path) {
