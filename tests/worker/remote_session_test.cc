@@ -299,8 +299,9 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   options.compression.uplink = *ParseCodecSpec("topk:10%");
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "").ok());
-  ASSERT_TRUE(session->Submit(1, Gradient(1)).ok());
-  ASSERT_TRUE(session->Submit(0, Gradient(1)).ok());
+  const std::vector<float> gradient = Gradient(1);  // Read until Wait is over.
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
   ASSERT_TRUE(session->Wait().ok());
   server.AwaitHeartbeat();  // May have been composed before the step.
   server.AwaitHeartbeat();
