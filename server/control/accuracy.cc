@@ -28,7 +28,8 @@ class AccuracyPolicy : public Policy {
     calm_ = behind <= options_.tolerance / 2 ? calm_ + 1 : 0;
     double density = density_;
     if (behind > options_.tolerance) {
-      density *= kAccuracyUp;
+      const double tolerances = std::ceil(behind / options_.tolerance) - 1;  // Beyond the first.
+      density *= std::min(std::pow(kAccuracyUp, tolerances), kAccuracyUpMax);
     } else if (calm_ >= kAccuracyCalm) {
       density *= kAccuracyDown;
       calm_ = 0;

@@ -24,9 +24,11 @@ struct AccuracyOptions {
 };
 
 // What a report does to the density: below the reference by more than the tolerance: x kAccuracyUp
-// at once; kAccuracyCalm reports in a row that are not below it by more than half of the tolerance:
-// x kAccuracyDown; else nothing. Down is slower than up: what a run has lost it must make up for.
+// at once, for each tolerance that it is below, up to kAccuracyUpMax; kAccuracyCalm reports in a
+// row that are not below it by more than half of the tolerance: x kAccuracyDown; else nothing. Down
+// is slower than up: what a run has lost it must make up for, and tests are few.
 inline constexpr double kAccuracyUp = 2;
+inline constexpr double kAccuracyUpMax = 8;
 inline constexpr double kAccuracyDown = 0.5;
 inline constexpr int kAccuracyCalm = 3;
 

@@ -47,6 +47,9 @@ TEST(Accuracy, SendsMoreAtOnceWhereARunFallsBehind) {
   ASSERT_TRUE(more.has_value());
   EXPECT_NEAR(more->down.codecs[0].level, 0.002, 1e-12);
   EXPECT_NE(more->reason.find("79.40 % at step 1000"), std::string::npos) << more->reason;
+  // The further below, the more.
+  EXPECT_NEAR(policy->Next(At(1000, 78.9))->down.codecs[0].level, 0.008, 1e-12);
+  EXPECT_NEAR(policy->Next(At(1000, 40))->down.codecs[0].level, 0.064, 1e-12);
   for (int i = 0; i < 10; ++i) policy->Next(At(5000 + i, 0));
   EXPECT_FALSE(policy->Next(At(6000, 0)).has_value()) << "no more than density_max";
 }
