@@ -137,11 +137,11 @@ class ControlTest(unittest.TestCase):
         # Every test is below it, so that densities go up until they are as high as they may be; then there is no other plan.
         for _ in range(ROUNDS_MAX):
             self.take_steps()
-            if "25 % of the values instead of 16 %" in self.log("shard-0"):
+            if "25 % of the values instead of 8 %" in self.log("shard-0"):
                 break
         self.assertIn("50.00 % at step", self.log("shard-0"))
-        self.assertIn("where the reference has 90.00 % (tolerance 0.5): 25 % of the values instead of 16 %", self.log("shard-0"))
-        self.assertIn("2 % of the values instead of 1 %", self.log("shard-0"))
+        self.assertIn("where the reference has 90.00 % (tolerance 0.5): 25 % of the values instead of 8 %", self.log("shard-0"))
+        self.assertIn("8 % of the values instead of 1 %", self.log("shard-0"))
         known = {plan["id"] for plan in self.codecs()["plans"]}
         for _ in range(4):
             self.take_steps()
