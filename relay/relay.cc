@@ -75,6 +75,7 @@ class RunningRelay final : public Relay, public UpperSide {
   void EndSession(const absl::Status& why);
   void SetSession(std::shared_ptr<Session> session);
   std::shared_ptr<Session> session();
+  void EndStep();
   void ReportUp(const JobStatus& rack);
   void TellUp(const JobStatus& rack);
 
@@ -94,6 +95,7 @@ class RunningRelay final : public Relay, public UpperSide {
   // The thread's alone.
   uint32_t term_ = 0;  // Of the rack.
   std::optional<RelayStep> step_;
+  std::optional<RelayStep> ended_step_;
   bool buffers_due_ = false;
   bool step_begun_ = false;
   bool joined_before_ = false;
@@ -197,11 +199,19 @@ void RunningRelay::Run() {
   SetSession(nullptr);
 }
 
+// Its gradients stay where they are until the next one ends: for a moment the session may be in the
+// hands of another thread, and it reads them until it is gone.
+void RunningRelay::EndStep() {
+  if (!step_.has_value()) return;
+  ended_step_.emplace(*std::move(step_));
+  step_.reset();
+}
+
 // What was before is over on this side; the job above takes the new session for a worker that was
 // started again, and says where it is to begin.
 void RunningRelay::JoinAbove(const AskAbove& ask) {
   SetSession(nullptr);
-  step_.reset();
+  EndStep();
   term_ = ask.term;
   absl::StatusOr<Layout> layout = BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
                                               WholeRows(rack_.compression, ask.table));
@@ -323,8 +333,8 @@ void RunningRelay::LeaveTheJob(const LeaveAbove& leave) {
 
 // In a job with checkpoints the rack gathers anew, and then asks again.
 void RunningRelay::EndSession(const absl::Status& why) {
-  step_.reset();
   SetSession(nullptr);
+  EndStep();
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
