@@ -68,7 +68,7 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
       LeaveOut(bundle, encoded.message(), answer.get(), &out);
     }
   }
-  Conclude(bundle, *open, std::move(answer), &out);
+  Conclude(bundle, *open, answer, &out);
   AdvanceSteps(&out);
   return out;
 }
