@@ -45,7 +45,7 @@ void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
 }  // namespace
 
 UsageClient::UsageClient(const std::vector<std::string>& addresses,
-                         std::shared_ptr<const Transport> transport) {
+                         const std::shared_ptr<const Transport>& transport) {
   for (const std::string& address : addresses) {
     auto server = std::make_unique<Server>();
     server->address = address;

@@ -26,7 +26,7 @@ class UsageClient {
  public:
   // `addresses` are HOST:PORT. Goes round any proxy.
   explicit UsageClient(const std::vector<std::string>& addresses,
-                       std::shared_ptr<const Transport> transport = Transport::Plain());
+                       const std::shared_ptr<const Transport>& transport = Transport::Plain());
   ~UsageClient();
 
   // Waits up to `timeout` for each. The error of a server that does not answer names it.

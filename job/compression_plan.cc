@@ -74,6 +74,8 @@ bool MayChange(const CodecSpec& codec) {
   }
 }
 
+bool IsSparse(CodecId codec) { return codec == CodecId::kTopK || codec == CodecId::kTopKExact; }
+
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table) {
   if (plan.id == 0 || plan.effective_step == 0) {

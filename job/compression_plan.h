@@ -44,6 +44,8 @@ struct CompressionPlan {
 // Codecs that a job with plans may have, and a plan choose: frames of any of them add up, and no
 // end keeps anything for them but the residual.
 bool MayChange(const CodecSpec& codec);
+// Those of them that send the largest values, at a density that a plan may set.
+bool IsSparse(CodecId codec);
 
 // INVALID_ARGUMENT: it cannot be a plan for these tensors, and why. For what came over a network
 // or from a disk.

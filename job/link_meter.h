@@ -34,7 +34,7 @@ struct LinkReport {
   double compute_s = 0;            // Of the step: whatever is not below.
   double encode_s = 0;             // All encoding, beside computing or not.
   double apply_s = 0;              // Results into parameters; those of the step before.
-  double exposed_s = 0;            // It waited for results, all of its own encoded.
+  double exposed_s = 0;            // It waited: for its own encoding, then for results.
   std::optional<double> tested{};  // Accuracy, 0 to 1, of a test since the last report.
 
   friend bool operator==(const LinkReport&, const LinkReport&) = default;

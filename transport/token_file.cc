@@ -76,12 +76,11 @@ bool TokenFile::Accepts(absl::string_view token) {
 std::vector<std::string> TokenFile::Read() {
   absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path_);
   MutexLock lock(&mutex_);
-  if (tokens.ok()) {
-    tokens_ = *std::move(tokens);
-  } else if (!told_) {
+  if (!tokens.ok() && !told_) {
     logger_.Warning(tokens.status().message(), "; the token read before stays in use");
   }
   told_ = !tokens.ok();
+  if (tokens.ok()) tokens_ = *std::move(tokens);
   return tokens_;
 }
 

@@ -105,13 +105,13 @@ std::shared_ptr<grpc::Channel> FileTransport::Dial(const std::string& address) c
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  return DialWith(address, std::move(arguments));
+  return DialWith(address, arguments);
 }
 
 std::shared_ptr<grpc::Channel> FileTransport::DialForQuestions(const std::string& address) const {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return DialWith(address, std::move(arguments));
+  return DialWith(address, arguments);
 }
 
 absl::Status FileTransport::MayListen(absl::string_view address, bool allow_anonymous) const {

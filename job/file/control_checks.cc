@@ -60,10 +60,6 @@ void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
   if (!valid.ok()) fail("control.schedule", valid.message());
 }
 
-bool HasDensity(const CodecSpec& codec) {
-  return codec.codec == CodecId::kTopK || codec.codec == CodecId::kTopKExact;
-}
-
 // One density both ways, and something to hold the tests against.
 void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   const v1::ControlSpec& control = job.control();
@@ -87,11 +83,11 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   const absl::StatusOr<CodecSpec> up = ParseCodecSpec(job.compression().uplink());
   const absl::StatusOr<CodecSpec> down = ParseCodecSpec(job.compression().downlink());
   Check(up.ok() && down.ok(), "the mapper keeps canonical codec specs");
-  if (!HasDensity(*up)) {
+  if (!IsSparse(up->codec)) {
     fail("control.policy", absl::StrCat("accuracy sets the density of topk and topk_exact, and "
                                         "compression.uplink is ",
                                         job.compression().uplink()));
-  } else if (HasDensity(*down) && down->level != up->level) {
+  } else if (IsSparse(down->codec) && down->level != up->level) {
     fail("control.policy",
          absl::StrCat("accuracy sets one density both ways, and compression begins with ",
                       job.compression().uplink(), " up and ", job.compression().downlink(),

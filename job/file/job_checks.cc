@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
+#include "job/compression_plan.h"
 #include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/schema.h"
@@ -390,7 +391,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
                      .quorum = job.quorum() > 0,
                      .plans = plans,
                      .relays = job.has_relays()});
-    sparse = sparse || codec->codec == CodecId::kTopK || codec->codec == CodecId::kTopKExact;
+    sparse = sparse || IsSparse(codec->codec);
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)

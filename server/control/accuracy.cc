@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "server/control/codec_price.h"
+#include "job/compression_plan.h"
 #include "server/control/spending.h"
 
 namespace sluice {

@@ -36,8 +36,6 @@ constexpr double kEdenErrors[] = {0.363, 0.1175, 0.0345, 0.0095};
 
 }  // namespace
 
-bool IsSparse(CodecId codec) { return codec == CodecId::kTopK || codec == CodecId::kTopKExact; }
-
 double SparseBits(double density, ValueFormat values) {
   if (density <= 0) return 0;
   double value_bits = 16;

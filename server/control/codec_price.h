@@ -9,9 +9,6 @@
 
 namespace sluice {
 
-// Those that send the largest values, at a density that a plan may set.
-bool IsSparse(CodecId codec);
-
 // Bits of an element with a sparse codec that sends a share `density` of all: its value and its
 // position.
 double SparseBits(double density, ValueFormat values);

@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "job/compression_plan.h"
 #include "server/control/accuracy.h"
 #include "server/control/auto.h"
 #include "server/control/bandwidth.h"
 #include "server/control/codec_cost.h"
-#include "server/control/codec_price.h"
 
 namespace sluice {
 namespace {

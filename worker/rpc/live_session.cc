@@ -315,7 +315,7 @@ absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<LinkReport>* t
                         .compute_s = now.compute - before.compute,
                         .encode_s = now.encode_hidden_too - before.encode_hidden_too,
                         .apply_s = now.decode - before.decode,
-                        .exposed_s = now.exchange - before.exchange};
+                        .exposed_s = now.encode - before.encode + now.exchange - before.exchange};
   }
   if (options_.trace != nullptr) TraceStep(started, last_progress_);
   return result;

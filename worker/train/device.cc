@@ -20,6 +20,7 @@ std::string Describe(const FoundDevices& found) {
 FoundDevices FindDevices() {
   FoundDevices found;
   found.cuda = at::hasCUDA();
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): a count.
   if (found.cuda) found.gpus = static_cast<int>(torch::cuda::device_count());
   return found;
 }
