@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -17,6 +18,18 @@ namespace {
 
 constexpr uint64_t kFirstSteps = 3;
 constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
+// Steps of a new plan that do not count: it holds a step or two later than it was made for, and the
+// first has less to wait for.
+constexpr uint64_t kUnsettled = kPlanDelay + 2;
+constexpr size_t kWaitsMin = 5;
+constexpr size_t kWaitsMax = 32;
+constexpr size_t kTriedMax = 64;
+
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 struct Priced {
   CodecCost cost;
@@ -38,6 +51,14 @@ struct Rates {
 struct Picked {
   std::vector<size_t> up;
   size_t down = 0;
+
+  friend auto operator<=>(const Picked&, const Picked&) = default;
+};
+
+// What steps took beyond what was reckoned.
+struct Tried {
+  double beyond_s = 0;
+  uint64_t step = 0;  // Then.
 };
 
 // Bytes of a step, at most.
@@ -65,13 +86,20 @@ class AutoPolicy : public Policy {
   Rates LastRates() const;
   double StepTime(size_t rank, size_t up, size_t down, const Rates& rates) const;
   double StepTime(const Picked& picked, const Rates& rates) const;
+  double Cost(double step_s, const Picked& picked) const;
   double Cost(const Picked& picked, const Rates& rates) const;
+  double SeenCost(const Picked& picked, const Rates& rates) const;
+  void Remember();
+  void Forget();
+  std::optional<Picked> Probe(const Rates& sustained) const;
   Limits NoLimits() const;
   Limits AsNow() const;
   Limits NextLarger() const;
   double NextLarger(double bytes) const;
+  size_t Beside(size_t choice, bool larger) const;
   Picked BestWith(size_t down, const Rates& rates, const Limits& limits) const;
   Picked Best(const Rates& rates, const Limits& limits) const;
+  Picked BestSeen(const Rates& rates, const Limits& limits) const;
   Choice Change(const Picked& picked, const Rates& rates, const char* why);
 
   const AutoOptions options_;
@@ -86,6 +114,11 @@ class AutoPolicy : public Policy {
   uint64_t dwell_ = kAutoDwell;
   bool rose_ = false;  // With the last change.
   double over_before_ = 0;
+  std::deque<double> waits_;  // Beyond computing, in steps of what is in use.
+  std::map<Picked, Tried> tried_;
+  double beyond_s_ = 0;           // Of what is in use, or was before it.
+  std::optional<Picked> before_;  // What is in use is tried; this was before it.
+  uint64_t probe_wait_ = kAutoProbe;
 };
 
 std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
@@ -93,6 +126,7 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
   ++since_change_;
   const Rates sustained = SustainedRates();
   if (!now_) return Change(Best(sustained, NoLimits()), sustained, "links are known now");
+  Remember();
 
   Rates last = LastRates();
   const Picked best_of_last = Best(last, AsNow());
@@ -108,15 +142,30 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
     if (StepTime(picked, last) < StepTime(*now_, last)) {
       // It was too much. The next attempt comes later.
       if (rose_) dwell_ = std::min(2 * dwell_, kAutoDwellMax);
+      Forget();
       return Change(picked, last, "slower than it need be");
     }
   }
-  if (since_change_ < dwell_) return std::nullopt;
-  const double cost = Cost(*now_, sustained);
-  Picked best = Best(sustained, NextLarger());
-  if (Cost(best, sustained) > (1 - kAutoWorthwhile) * cost) {
-    best = Best(sustained, NoLimits());
-    if (Cost(best, sustained) > (1 - kAutoLeap) * cost) return std::nullopt;
+  if (since_change_ < (before_ ? kAutoDwell : dwell_)) return std::nullopt;
+  const double cost = SeenCost(*now_, sustained);
+  if (const std::optional<Picked> before = std::exchange(before_, std::nullopt)) {
+    if (cost > (1 - kAutoWorthwhile) * SeenCost(*before, sustained)) {
+      probe_wait_ = std::min(2 * probe_wait_, kAutoProbeMax);
+      return Change(*before, sustained, "what was tried is no better");
+    }
+    probe_wait_ = kAutoProbe;
+  }
+  Picked best = BestSeen(sustained, NextLarger());
+  if (SeenCost(best, sustained) > (1 - kAutoWorthwhile) * cost) {
+    best = BestSeen(sustained, NoLimits());
+    if (SeenCost(best, sustained) > (1 - kAutoLeap) * cost) {
+      std::optional<Picked> probe = Probe(sustained);
+      if (!probe) return std::nullopt;
+      Picked before = *now_;
+      Choice choice = Change(*probe, sustained, "to see whether it is better");
+      before_ = std::move(before);
+      return choice;
+    }
   }
   if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last one is good.
   return Change(best, sustained, "better by what nearly all of the last steps had");
@@ -132,6 +181,16 @@ bool AutoPolicy::Measure(const StepMeasurements& measured) {
     links_[rank].up.AddStep(measured.ranks[rank].up);
     links_[rank].down.AddStep(measured.ranks[rank].down);
     encode_s = std::max(encode_s, measured.ranks[rank].encode_s);
+  }
+  // Who comes last waits least: the others wait for it, too.
+  double waited_s = HUGE_VAL;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    const RankMeasurements& of = measured.ranks[rank];
+    waited_s = std::min(waited_s, of.exposed_s + of.apply_s);
+  }
+  if (now_ && since_change_ >= kUnsettled) {
+    waits_.push_back(compute_s_ + waited_s - StepTime(*now_, LastRates()));
+    if (waits_.size() > kWaitsMax) waits_.pop_front();
   }
   // Where all ranks have done the same for some steps, that is what was measured.
   if (now_ && encode_s > 0 && since_change_ > kPlanDelay &&
@@ -183,11 +242,75 @@ double AutoPolicy::StepTime(const Picked& picked, const Rates& rates) const {
   return slowest;
 }
 
+// What steps under the plan took, beside what is reckoned now.
+void AutoPolicy::Remember() {
+  std::erase_if(tried_,
+                [this](const auto& tried) { return tried.second.step + kAutoMemory < steps_; });
+  if (waits_.size() < kWaitsMin) return;
+  beyond_s_ = Median({waits_.begin(), waits_.end()});
+  if (tried_.size() >= kTriedMax && !tried_.contains(*now_)) {
+    tried_.erase(std::min_element(tried_.begin(), tried_.end(), [](const auto& a, const auto& b) {
+      return a.second.step < b.second.step;
+    }));
+  }
+  tried_[*now_] = {.beyond_s = beyond_s_, .step = steps_};
+}
+
+void AutoPolicy::Forget() {
+  tried_.clear();
+  beyond_s_ = 0;
+  before_.reset();
+}
+
+// A choice beside the one in use, of which nothing is known.
+std::optional<Picked> AutoPolicy::Probe(const Rates& sustained) const {
+  if (since_change_ < probe_wait_) return std::nullopt;
+  const double now = SeenCost(*now_, sustained);
+  constexpr struct {
+    bool larger, up, down;
+  } kWays[] = {{false, true, true}, {false, false, true}, {false, true, false},
+               {true, true, true},  {true, false, true},  {true, true, false}};
+  for (const auto& way : kWays) {
+    Picked beside = *now_;
+    for (size_t& up : beside.up) up = way.up ? Beside(up, way.larger) : up;
+    if (way.down) beside.down = Beside(beside.down, way.larger);
+    if (beside == *now_ || tried_.contains(beside)) continue;
+    // However fast it is, computing takes as long.
+    if (Cost(compute_s_, beside) > (1 - kAutoWorthwhile) * now) continue;
+    if (SeenCost(beside, sustained) < kAutoProbeCost * now) return beside;
+  }
+  return std::nullopt;
+}
+
+// The choice itself where there is none.
+size_t AutoPolicy::Beside(size_t choice, bool larger) const {
+  const double bytes = choices_[choice].coding.bytes;
+  size_t beside = choice;
+  for (size_t other = 0; other < choices_.size(); ++other) {
+    const double size = choices_[other].coding.bytes;
+    if (larger ? size <= bytes : size >= bytes) continue;
+    const double nearest = choices_[beside].coding.bytes;
+    if (beside == choice || (larger ? size < nearest : size > nearest)) beside = other;
+  }
+  return beside;
+}
+
 double AutoPolicy::Cost(const Picked& picked, const Rates& rates) const {
+  return Cost(StepTime(picked, rates), picked);
+}
+
+// By what steps took, where that is known.
+double AutoPolicy::SeenCost(const Picked& picked, const Rates& rates) const {
+  const auto tried = tried_.find(picked);
+  const double beyond_s = tried == tried_.end() ? beyond_s_ : tried->second.beyond_s;
+  return Cost(std::max(compute_s_, StepTime(picked, rates) + beyond_s), picked);
+}
+
+double AutoPolicy::Cost(double step_s, const Picked& picked) const {
   double error = 0;
   for (const size_t up : picked.up) error += choices_[up].error;
   error = (error / static_cast<double>(links_.size()) + choices_[picked.down].error) / 2;
-  return StepTime(picked, rates) * (1 + options_.error_price * error);
+  return step_s * (1 + options_.error_price * error);
 }
 
 Limits AutoPolicy::NoLimits() const {
@@ -256,6 +379,29 @@ Picked AutoPolicy::Best(const Rates& rates, const Limits& limits) const {
   return *best;
 }
 
+// The best of those that are best by the model for one coding of the results, and of those that
+// were in use.
+Picked AutoPolicy::BestSeen(const Rates& rates, const Limits& limits) const {
+  Picked best = Best(rates, limits);
+  double least = SeenCost(best, rates);
+  const auto consider = [&](const Picked& other) {
+    const double cost = SeenCost(other, rates);
+    if (cost < least) best = other;
+    least = std::min(least, cost);
+  };
+  for (size_t down = 0; down < choices_.size(); ++down) {
+    if (choices_[down].coding.bytes <= limits.down) consider(BestWith(down, rates, limits));
+  }
+  for (const auto& [other, tried] : tried_) {
+    bool within = choices_[other.down].coding.bytes <= limits.down;
+    for (size_t rank = 0; rank < other.up.size(); ++rank) {
+      within = within && choices_[other.up[rank]].coding.bytes <= limits.up[rank];
+    }
+    if (within) consider(other);
+  }
+  return best;
+}
+
 Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* why) {
   constexpr double kMega = 1e-6;
   constexpr double kMilli = 1e3;
@@ -279,6 +425,8 @@ Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* 
           !std::equal(after.up.begin(), after.up.end(), before.up.begin(), std::less_equal<>());
   since_change_ = 0;
   over_before_ = 0;
+  waits_.clear();
+  before_.reset();
   return choice;
 }
 

@@ -5,6 +5,11 @@
 // computing and of what communication adds to it (encoding, links, the shards' work, decoding),
 // and how many more steps a codec's error costs. A codec that is dear to compute loses on fast
 // links to fp16 and `none`, whose bytes cost little there.
+//
+// The prediction is a model's. What steps took beyond it is measured for what is in use, and
+// remembered of what was: by that choices are compared. What was never in use is taken to be off by
+// as much as what is; so that a model that is wrong elsewhere shows, the choices next to the one in
+// use are tried now and then.
 #pragma once
 
 #include <memory>
@@ -38,6 +43,13 @@ inline constexpr double kAutoWorthwhile = 0.015;
 inline constexpr double kAutoLeap = 0.1;
 inline constexpr uint64_t kAutoDwell = 10;
 inline constexpr uint64_t kAutoDwellMax = 160;
+// A choice next to the one in use is tried for kDwell steps after kProbe steps without a change,
+// unless it is known or reckoned to cost kProbeCost as much; twice as long after one that was no
+// better, up to kProbeMax. What steps took is remembered for kMemory steps, or until an emergency.
+inline constexpr uint64_t kAutoProbe = 30;
+inline constexpr uint64_t kAutoProbeMax = 960;
+inline constexpr double kAutoProbeCost = 1.25;
+inline constexpr uint64_t kAutoMemory = 1000;
 
 // INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
 // known, an overlap, a cost or an error price that cannot be.

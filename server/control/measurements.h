@@ -28,7 +28,7 @@ struct RankMeasurements {
   double compute_s = 0;  // Forward and backward, as the worker's clock has it.
   double encode_s = 0;   // Gradients to frames.
   double apply_s = 0;    // Results to parameters.
-  double exposed_s = 0;  // The training thread waited for results.
+  double exposed_s = 0;  // The training thread waited, for encoding and for results.
   // From the previous step's result leaving the shard to this rank's last frame being there, by the
   // shard's clock.
   double arrival_s = 0;

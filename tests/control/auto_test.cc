@@ -129,7 +129,30 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
       }
       const double ratio = Cost(Simulate(job, *MakeAutoPolicy(Options(job)))) / best;
       GTEST_LOG_(INFO) << trace.name << ", wrong model, SLUICE_SIM_SEED=" << seed << ": " << ratio;
-      EXPECT_LE(ratio, 1.03) << trace.name << " seed " << seed;
+      EXPECT_LE(ratio, 1.04) << trace.name << " seed " << seed;
+    }
+  }
+}
+
+// Bytes cost more than links tell. By its model alone it would take up to 1.7 times as long as the
+// best.
+TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+    for (const double gigabits : {1.0, 3.0, 10.0, 40.0}) {
+      SimulatedJob job = JobOn(SteadyTrace(gigabits * kGigabit, 0.001), seed);
+      job.unseen_s_per_byte = 1 / (2 * gigabits * kGigabit);
+      double best = HUGE_VAL;
+      std::string best_name;
+      for (const CodecCost& cost : Costs()) {
+        const double fixed = Cost(Simulate(job, Fixed(job, cost.spec)));
+        if (fixed < best) best_name = ToString(cost.spec);
+        best = std::min(best, fixed);
+      }
+      const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
+      const double ratio = Cost(run) / best;
+      GTEST_LOG_(INFO) << gigabits << " Gb/s, SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
+                       << best_name << ", " << run.PlansPerStep() << " plans a step";
+      EXPECT_LE(ratio, 1.12) << gigabits << " Gb/s, seed " << seed;
     }
   }
 }
@@ -145,11 +168,14 @@ TEST(Auto, IsNeverSlowerThanDense) {
   }
 }
 
+// But for what it tries now and then.
 TEST(Auto, IsDenseWhereThatIsHidden) {
   const SimulatedJob job = JobOn(SteadyTrace(200 * kGigabit, 0.0001), 1);
   const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
-  EXPECT_EQ(run.plans.back().choice.up[0].codecs[0].codec, CodecId::kNone);
-  EXPECT_EQ(run.plans.back().choice.down.codecs[0].codec, CodecId::kNone);
+  const double dense = SpendEvenly(job.tensors, *ParseCodecSpec("fp16"))->coding.bytes;
+  size_t steps = 0;
+  for (const SimulatedStep& step : run.steps) steps += step.up[0] >= dense && step.down >= dense;
+  EXPECT_GT(steps, 0.95 * static_cast<double>(run.steps.size()));
 }
 
 // Where nothing else is faster: encoding costs more than the bytes that it saves.

@@ -73,10 +73,12 @@ class Clockwork {
       arrived = std::max(arrived, last);
       measured.ranks.push_back(std::move(seen));
     }
+    double sent = 0;
+    for (const double bytes : up) sent += bytes;
+    const double answered = arrived + measured.server_s + sent * job_.unseen_s_per_byte;
     double end = 0;
     for (size_t rank = 0; rank < up.size(); ++rank) {
-      const double has =
-          Send(down_[rank], arrived + measured.server_s, down, &random, &measured.ranks[rank].down);
+      const double has = Send(down_[rank], answered, down, &random, &measured.ranks[rank].down);
       measured.ranks[rank].exposed_s = std::max(0.0, has - computed[rank]);
       end = std::max({end, has, computed[rank]});
     }

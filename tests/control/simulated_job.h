@@ -39,6 +39,8 @@ struct SimulatedJob {
   double byte_jitter = 0;      // Of sent over planned bytes.
   double held_up = 0.1;        // Share of transfers that the sender holds up.
   double server_s = 0.001;
+  // What results wait for each byte that was sent up, and nobody measures: a link that all share.
+  double unseen_s_per_byte = 0;
   uint64_t seed = 1;
   // Of the codec of tensor 0; none: nothing.
   std::function<CodecTimes(const CodecSpec&)> times{};
