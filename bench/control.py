@@ -27,7 +27,7 @@ from seeds import ROOT
 SHAPED = ROOT / "bench/shaped.sh"
 JOB = ROOT / "examples/fashion-mnist.yaml"
 PORT, HTTP = 7070, 7071  # In namespaces of our own.
-EVERY = 0.5  # Seconds from a look at the job to the next.
+EVERY = 0.2  # Seconds from a look at the job to the next.
 START_LIMIT = 120  # Seconds.
 SMOOTHED = 20  # Steps that the mean of the loss is over.
 # What --set changes.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -21,8 +22,8 @@ constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
 // Steps of a new plan that do not count: it holds a step or two later than it was made for, and the
 // first has less to wait for.
 constexpr uint64_t kUnsettled = kPlanDelay + 2;
-constexpr size_t kWaitsMin = 5;
-constexpr size_t kWaitsMax = 32;
+constexpr size_t kBeyondsMin = 5;
+constexpr size_t kBeyondsMax = 32;
 constexpr size_t kTriedMax = 64;
 
 double Median(std::vector<double> values) {
@@ -89,11 +90,13 @@ class AutoPolicy : public Policy {
   double Cost(double step_s, const Picked& picked) const;
   double Cost(const Picked& picked, const Rates& rates) const;
   double SeenCost(const Picked& picked, const Rates& rates) const;
-  void Remember();
+  double Beyond(const Picked& picked) const;
+  void RememberMedian();
+  void Remember(double beyond_s);
   void Forget();
   std::optional<Picked> Probe(const Rates& sustained) const;
-  Limits NoLimits() const;
   Limits AsNow() const;
+  Limits NoLimits() const;
   Limits NextLarger() const;
   double NextLarger(double bytes) const;
   size_t Beside(size_t choice, bool larger) const;
@@ -107,6 +110,7 @@ class AutoPolicy : public Policy {
   std::vector<Link> links_;  // By rank.
   ComputeTime compute_;
   double compute_s_ = 0;  // Of compute_, which is asked often.
+  double waited_s_ = 0;   // Beyond computing, in the last step.
   Choice first_;
   std::optional<Picked> now_;
   uint64_t steps_ = 0;
@@ -114,10 +118,11 @@ class AutoPolicy : public Policy {
   uint64_t dwell_ = kAutoDwell;
   bool rose_ = false;  // With the last change.
   double over_before_ = 0;
-  std::deque<double> waits_;  // Beyond computing, in steps of what is in use.
+  std::deque<double> beyonds_;  // Of steps of what is in use.
   std::map<Picked, Tried> tried_;
-  double beyond_s_ = 0;           // Of what is in use, or was before it.
-  std::optional<Picked> before_;  // What is in use is tried; this was before it.
+  std::optional<double> known_s_;  // Of what is in use, from when it was in use before.
+  double noise_s_ = 0;             // Standard error of what is measured of it.
+  std::optional<Picked> before_;   // What is in use is tried; this was before it.
   uint64_t probe_wait_ = kAutoProbe;
 };
 
@@ -126,7 +131,7 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
   ++since_change_;
   const Rates sustained = SustainedRates();
   if (!now_) return Change(Best(sustained, NoLimits()), sustained, "links are known now");
-  Remember();
+  RememberMedian();
 
   Rates last = LastRates();
   const Picked best_of_last = Best(last, AsNow());
@@ -139,10 +144,19 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
       last.down[rank] = std::min(last.down[rank], sustained.down[rank]);
     }
     const Picked picked = Best(last, AsNow());
-    if (StepTime(picked, last) < StepTime(*now_, last)) {
-      // It was too much. The next attempt comes later.
-      if (rose_) dwell_ = std::min(2 * dwell_, kAutoDwellMax);
-      Forget();
+    // Rates of few bytes are noise. The step itself was slow, too?
+    const double took_s = compute_s_ + waited_s_;
+    if (StepTime(picked, last) < StepTime(*now_, last) &&
+        took_s > kAutoOver * StepTime(picked, last)) {
+      if (rose_ && since_change_ <= kUnsettled + kAutoDwell) {
+        // It was too much. The next attempt comes later.
+        uint64_t& wait = before_ ? probe_wait_ : dwell_;
+        wait = std::min(2 * wait, before_ ? kAutoProbeMax : kAutoDwellMax);
+        Remember(took_s - StepTime(*now_, sustained));
+      } else {
+        if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // That was good.
+        Forget();
+      }
       return Change(picked, last, "slower than it need be");
     }
   }
@@ -156,7 +170,8 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
     probe_wait_ = kAutoProbe;
   }
   Picked best = BestSeen(sustained, NextLarger());
-  if (SeenCost(best, sustained) > (1 - kAutoWorthwhile) * cost) {
+  const double noise = kAutoNoise * noise_s_;
+  if (SeenCost(best, sustained) > (1 - kAutoWorthwhile) * cost - noise) {
     best = BestSeen(sustained, NoLimits());
     if (SeenCost(best, sustained) > (1 - kAutoLeap) * cost) {
       std::optional<Picked> probe = Probe(sustained);
@@ -167,7 +182,12 @@ std::optional<Choice> AutoPolicy::Next(const StepMeasurements& measured) {
       return choice;
     }
   }
-  if (rose_) dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last one is good.
+  if (const auto tried = tried_.find(best);
+      tried != tried_.end() && tried->second.step + 2 * dwell_ >= steps_) {
+    dwell_ = std::max(dwell_, std::min(2 * dwell_, kAutoDwellAgain));  // To and fro.
+  } else if (rose_) {
+    dwell_ = std::max(dwell_ / 2, kAutoDwell);  // The last one is good.
+  }
   return Change(best, sustained, "better by what nearly all of the last steps had");
 }
 
@@ -183,14 +203,14 @@ bool AutoPolicy::Measure(const StepMeasurements& measured) {
     encode_s = std::max(encode_s, measured.ranks[rank].encode_s);
   }
   // Who comes last waits least: the others wait for it, too.
-  double waited_s = HUGE_VAL;
+  waited_s_ = HUGE_VAL;
   for (size_t rank = 0; rank < ranks; ++rank) {
     const RankMeasurements& of = measured.ranks[rank];
-    waited_s = std::min(waited_s, of.exposed_s + of.apply_s);
+    waited_s_ = std::min(waited_s_, of.exposed_s + of.apply_s);
   }
   if (now_ && since_change_ >= kUnsettled) {
-    waits_.push_back(compute_s_ + waited_s - StepTime(*now_, LastRates()));
-    if (waits_.size() > kWaitsMax) waits_.pop_front();
+    beyonds_.push_back(compute_s_ + waited_s_ - StepTime(*now_, LastRates()));
+    if (beyonds_.size() > kBeyondsMax) beyonds_.pop_front();
   }
   // Where all ranks have done the same for some steps, that is what was measured.
   if (now_ && encode_s > 0 && since_change_ > kPlanDelay &&
@@ -243,22 +263,30 @@ double AutoPolicy::StepTime(const Picked& picked, const Rates& rates) const {
 }
 
 // What steps under the plan took, beside what is reckoned now.
-void AutoPolicy::Remember() {
+void AutoPolicy::RememberMedian() {
   std::erase_if(tried_,
                 [this](const auto& tried) { return tried.second.step + kAutoMemory < steps_; });
-  if (waits_.size() < kWaitsMin) return;
-  beyond_s_ = Median({waits_.begin(), waits_.end()});
+  if (beyonds_.size() < kBeyondsMin) return;
+  double beyond_s = Median({beyonds_.begin(), beyonds_.end()});
+  std::vector<double> off;
+  for (const double each : beyonds_) off.push_back(std::abs(each - beyond_s));
+  // Of a median of normal values, by the median of their distances from it.
+  noise_s_ = 1.86 * Median(std::move(off)) / std::sqrt(static_cast<double>(beyonds_.size()));
+  if (known_s_) beyond_s = std::midpoint(beyond_s, *known_s_);
+  Remember(beyond_s);
+}
+
+void AutoPolicy::Remember(double beyond_s) {
   if (tried_.size() >= kTriedMax && !tried_.contains(*now_)) {
     tried_.erase(std::min_element(tried_.begin(), tried_.end(), [](const auto& a, const auto& b) {
       return a.second.step < b.second.step;
     }));
   }
-  tried_[*now_] = {.beyond_s = beyond_s_, .step = steps_};
+  tried_[*now_] = {.beyond_s = beyond_s, .step = steps_};
 }
 
 void AutoPolicy::Forget() {
   tried_.clear();
-  beyond_s_ = 0;
   before_.reset();
 }
 
@@ -301,9 +329,29 @@ double AutoPolicy::Cost(const Picked& picked, const Rates& rates) const {
 
 // By what steps took, where that is known.
 double AutoPolicy::SeenCost(const Picked& picked, const Rates& rates) const {
-  const auto tried = tried_.find(picked);
-  const double beyond_s = tried == tried_.end() ? beyond_s_ : tried->second.beyond_s;
-  return Cost(std::max(compute_s_, StepTime(picked, rates) + beyond_s), picked);
+  return Cost(std::max(compute_s_, StepTime(picked, rates) + Beyond(picked)), picked);
+}
+
+// Of the nearest that was in use, by the most bytes of a rank and those of results.
+double AutoPolicy::Beyond(const Picked& picked) const {
+  const auto size = [this](const Picked& of) {
+    double up = 0;
+    for (const size_t rank : of.up) up = std::max(up, choices_[rank].coding.bytes);
+    return std::pair(std::log(up), std::log(choices_[of.down].coding.bytes));
+  };
+  const auto [up, down] = size(picked);
+  double nearest = HUGE_VAL;
+  uint64_t newest = 0;
+  double beyond_s = 0;
+  for (const auto& [other, tried] : tried_) {
+    const auto [other_up, other_down] = size(other);
+    const double distance = std::abs(up - other_up) + std::abs(down - other_down);
+    if (distance > nearest || (distance == nearest && tried.step < newest)) continue;
+    nearest = distance;
+    newest = tried.step;
+    beyond_s = tried.beyond_s;
+  }
+  return beyond_s;
 }
 
 double AutoPolicy::Cost(double step_s, const Picked& picked) const {
@@ -425,7 +473,9 @@ Choice AutoPolicy::Change(const Picked& picked, const Rates& rates, const char* 
           !std::equal(after.up.begin(), after.up.end(), before.up.begin(), std::less_equal<>());
   since_change_ = 0;
   over_before_ = 0;
-  waits_.clear();
+  beyonds_.clear();
+  const auto tried = tried_.find(picked);
+  known_s_ = tried == tried_.end() ? std::nullopt : std::optional(tried->second.beyond_s);
   before_.reset();
   return choice;
 }

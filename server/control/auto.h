@@ -29,7 +29,7 @@ struct AutoOptions {
   double overlap = 0.7;  // As of the policy `bandwidth`.
   // Error 1 (nothing arrives in time) is as bad as so many more steps. With feedback and lowered
   // momentum even topk:1% (0.94) trains nearly as dense does (docs/compression.md).
-  double error_price = 0.1;
+  double error_price = 0.3;
 };
 
 // Changes at once if the last step was kFarOver x what another choice would have taken, or the last
@@ -41,8 +41,10 @@ inline constexpr double kAutoFarOver = 2;
 inline constexpr double kAutoOver = 1.2;
 inline constexpr double kAutoWorthwhile = 0.015;
 inline constexpr double kAutoLeap = 0.1;
+inline constexpr double kAutoNoise = 2;
 inline constexpr uint64_t kAutoDwell = 10;
 inline constexpr uint64_t kAutoDwellMax = 160;
+inline constexpr uint64_t kAutoDwellAgain = 40;
 // A choice next to the one in use is tried for kDwell steps after kProbe steps without a change,
 // unless it is known or reckoned to cost kProbeCost as much; twice as long after one that was no
 // better, up to kProbeMax. What steps took is remembered for kMemory steps, or until an emergency.

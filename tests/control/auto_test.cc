@@ -129,7 +129,7 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
       }
       const double ratio = Cost(Simulate(job, *MakeAutoPolicy(Options(job)))) / best;
       GTEST_LOG_(INFO) << trace.name << ", wrong model, SLUICE_SIM_SEED=" << seed << ": " << ratio;
-      EXPECT_LE(ratio, 1.04) << trace.name << " seed " << seed;
+      EXPECT_LE(ratio, 1.03) << trace.name << " seed " << seed;
     }
   }
 }
@@ -152,7 +152,7 @@ TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
       const double ratio = Cost(run) / best;
       GTEST_LOG_(INFO) << gigabits << " Gb/s, SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
                        << best_name << ", " << run.PlansPerStep() << " plans a step";
-      EXPECT_LE(ratio, 1.12) << gigabits << " Gb/s, seed " << seed;
+      EXPECT_LE(ratio, 1.15) << gigabits << " Gb/s, seed " << seed;
     }
   }
 }
@@ -218,6 +218,7 @@ TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
     for (size_t rank = 0; rank < job.ranks.size(); ++rank) {
       RankMeasurements& each = of.ranks.emplace_back();
       each.compute_s = 0.1;
+      each.exposed_s = 1e7 / up_rate - 0.1;
       for (const double bytes : {1e6, 1e5}) {
         each.up.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / up_rate});
         each.down.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / down_rate});
