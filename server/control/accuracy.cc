@@ -22,7 +22,8 @@ class AccuracyPolicy : public Policy {
 
   std::optional<Choice> Next(const StepMeasurements& measured) override {
     if (!measured.validation || !std::isfinite(*measured.validation)) return std::nullopt;
-    const std::optional<double> reference = MetricAt(options_.reference, measured.step);
+    const uint64_t step = ReferenceStep(measured.step);
+    const std::optional<double> reference = MetricAt(options_.reference, step);
     if (!reference) return std::nullopt;
     const double behind = *reference - *measured.validation;
     calm_ = behind <= options_.tolerance / 2 ? calm_ + 1 : 0;
@@ -38,15 +39,25 @@ class AccuracyPolicy : public Policy {
     if (density == density_) return std::nullopt;
     const double before = std::exchange(density_, density);
     return Make(absl::StrFormat(
-        "%.2f %% at step %d, where the reference has %.2f %% (tolerance %.2g): %.3g %% of the "
-        "values instead of %.3g %%",
-        *measured.validation, measured.step, *reference, options_.tolerance, 100 * density,
+        "%.2f %% at step %d, where the reference has %.2f %% at step %d (tolerance %.2g): "
+        "%.3g %% of the values instead of %.3g %%",
+        *measured.validation, measured.step, *reference, step, options_.tolerance, 100 * density,
         100 * before));
   }
 
   std::unique_ptr<Policy> Clone() const override { return std::make_unique<AccuracyPolicy>(*this); }
 
  private:
+  // Fewer steps before this one towards the end, when it is the result that counts.
+  uint64_t ReferenceStep(uint64_t step) const {
+    const uint64_t first = options_.reference.front().step;
+    const uint64_t last = options_.reference.back().step;
+    if (step < first || step >= last) return step;
+    const double left = 1 - static_cast<double>(step) / static_cast<double>(last);
+    const double behind = kAccuracyLag * left * static_cast<double>(step);
+    return std::max(first, step - static_cast<uint64_t>(behind));
+  }
+
   Choice Make(std::string reason) const {
     CodecSpec codec = options_.sparse;
     codec.level = density_;

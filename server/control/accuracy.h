@@ -31,6 +31,9 @@ inline constexpr double kAccuracyUp = 2;
 inline constexpr double kAccuracyUpMax = 8;
 inline constexpr double kAccuracyDown = 0.5;
 inline constexpr int kAccuracyCalm = 3;
+// A run may be kAccuracyLag x its steps x the share of steps that is left behind the reference in
+// time: early, where the metric rises by points from test to test, every run is, and catches up.
+inline constexpr double kAccuracyLag = 0.25;
 
 // The reference at a step; none before its first point. `curve` is valid.
 std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step);
