@@ -48,9 +48,7 @@ struct EncodeCast {
     block.ForEach([&](int thread) {
       const IndexedRandom random(chunk.own_key);
       auto* const codes = reinterpret_cast<uint16_t*>(chunk.payload);
-      for (uint32_t i = thread * kRun; i < kTile; i += kThreads * kRun) {
-        const uint32_t at = tile.first + i;
-        if (at >= chunk.count) break;
+      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
         auto acc = LoadAcc<Gradient, kRun, !kStochastic>(chunk, at);
         Run<uint16_t, kRun> run;
         for (int j = 0; j < kRun; ++j) {
@@ -60,7 +58,7 @@ struct EncodeCast {
         }
         StoreRun<kRun>(run, codes, at, chunk.count);
         StoreResidual<kRun>(acc, chunk, at);
-      }
+      });
     });
   }
 };
@@ -81,14 +79,12 @@ struct AddCast {
     const Chunk chunk = chunks[tile.chunk];
     block.ForEach([&](int thread) {
       const auto* const codes = reinterpret_cast<const uint16_t*>(chunk.payload);
-      for (uint32_t i = thread * kRun; i < kTile; i += kThreads * kRun) {
-        const uint32_t at = tile.first + i;
-        if (at >= chunk.count) break;
+      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
         const auto run = LoadRun<kRun>(codes, at, chunk.count);
         auto sum = LoadRun<kRun>(chunk.residual, at, chunk.count);
         for (int j = 0; j < kRun; ++j) sum.at[j] += Format::Decode(run.at[j]);
         StoreRun<kRun>(sum, chunk.residual, at, chunk.count);
-      }
+      });
     });
   }
 };

@@ -44,6 +44,16 @@ inline std::vector<Tile> MakeTiles(const std::vector<Chunk>& chunks) {
   return tiles;
 }
 
+// fn(at) for a thread's runs of kRun elements of a tile, `at` the first of each; the chunk's last
+// one may end within it.
+template <int kRun, class Fn>
+constexpr void ForEachRun(const Tile& tile, const Chunk& chunk, int thread, Fn fn) {
+  for (uint32_t i = thread * kRun; i < kTile && tile.first + i < chunk.count;
+       i += kTileThreads * kRun) {
+    fn(tile.first + i);
+  }
+}
+
 // Gradients of different types; none needs an fp32 copy in memory.
 struct Fp32 {
   using Stored = float;

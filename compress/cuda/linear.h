@@ -105,16 +105,16 @@ struct AddLinear {
     const Tile tile = tiles[index];
     const Chunk chunk = chunks[tile.chunk];
     block.ForEach([&](int thread) {
-      for (uint32_t i = thread; i < kTile && tile.first + i < chunk.count; i += kThreads) {
-        const uint32_t at = tile.first + i, first = at / kCodeBlock * kCodeBlock;
+      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
+        const uint32_t first = at / kCodeBlock * kCodeBlock;
         const uint32_t size = std::min(kCodeBlock, chunk.count - first);
         const uint16_t scale = reinterpret_cast<const uint16_t*>(chunk.payload)[at / kCodeBlock];
-        if (scale == 0) continue;
+        if (scale == 0) return;
         const uint8_t* const codes =
             chunk.payload + 2 * BlocksOf(chunk.count) + CodeBytes(first, kBits);
         const int code = CodeAt<kBits>(codes, size, at - first);
         chunk.residual[at] += static_cast<float>(code) * FromBfloat(scale);
-      }
+      });
     });
   }
 };

@@ -95,9 +95,9 @@ struct Accumulate {
     const Tile tile = tiles[index];
     const Chunk chunk = chunks[tile.chunk];
     block.ForEach([&](int thread) {
-      for (uint32_t i = thread * kRun; i < kTile; i += kThreads * kRun) {
-        StoreResidual<kRun>(LoadAcc<Gradient, kRun>(chunk, tile.first + i), chunk, tile.first + i);
-      }
+      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
+        StoreResidual<kRun>(LoadAcc<Gradient, kRun>(chunk, at), chunk, at);
+      });
     });
   }
 };

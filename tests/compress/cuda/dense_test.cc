@@ -12,14 +12,11 @@ namespace {
 
 template <class Kernel>
 void ExpectSamePayloads(const std::string& spec) {
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual);
-      RunOnHost(Kernel{made.chunks(), made.tiles()}, made.tile_count(), order);
-      made.ExpectPayloads();
-      made.ExpectResiduals();
-    }
-  }
+  ForEachMade(spec, [&](Made& made, ThreadOrder order) {
+    RunOnHost(Kernel{made.chunks(), made.tiles()}, made.tile_count(), order);
+    made.ExpectPayloads();
+    made.ExpectResiduals();
+  });
 }
 
 TEST(CudaKernels, Casts) {

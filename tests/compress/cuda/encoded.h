@@ -150,4 +150,19 @@ class Made {
   uint32_t blocks_ = 0, elements_ = 0;
 };
 
+// fn(made, order) with residuals and without, in both orders of threads.
+template <class Fn>
+void ForEachMade(const std::string& spec, float threshold, Fn fn) {
+  for (const bool with_residual : {true, false}) {
+    for (const ThreadOrder order : kOrders) {
+      Made made(spec, with_residual, threshold);
+      fn(made, order);
+    }
+  }
+}
+template <class Fn>
+void ForEachMade(const std::string& spec, Fn fn) {
+  ForEachMade(spec, 0, fn);
+}
+
 }  // namespace sluice::gpu

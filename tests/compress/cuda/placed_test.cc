@@ -45,35 +45,31 @@ struct Buffers {
 template <class Values>
 void ExpectSameBlockTopK(const std::string& spec, uint32_t bits) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual);
-      Buffers buffers(made);
-      std::vector<uint32_t> places;
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        places.push_back((made.chunks()[i].count + (1u << bits) - 1) >> bits);
-      }
-      RunOnHost(PickLargest<Fp32>{made.chunks(), made.tiles(), bits, buffers.slots()},
-                made.tile_count(), order);
-      RunOnHost(FinishPlaced<Values, false>{made.chunks(), places.data(), buffers.slots(),
-                                            buffers.packed(), buffers.presence.data(),
-                                            buffers.results.data()},
-                made.chunk_count(), order);
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        const Chunk& chunk = made.chunks()[i];
-        std::vector<std::byte> payload = {static_cast<std::byte>(bits)};
-        AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
-        std::vector<uint32_t> in_block;
-        for (uint32_t j = 0; j < buffers.results[i].kept; ++j) {
-          in_block.push_back(buffers.packed_positions[chunk.first_element + j] &
-                             ((1u << bits) - 1));
-        }
-        AppendRemainders(in_block, static_cast<int>(bits), &payload);
-        ExpectSame(payload, made.made(i), i);
-      }
-      made.ExpectResiduals();
+  ForEachMade(spec, [&](Made& made, ThreadOrder order) {
+    Buffers buffers(made);
+    std::vector<uint32_t> places;
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      places.push_back((made.chunks()[i].count + (1u << bits) - 1) >> bits);
     }
-  }
+    RunOnHost(PickLargest<Fp32>{made.chunks(), made.tiles(), bits, buffers.slots()},
+              made.tile_count(), order);
+    RunOnHost(
+        FinishPlaced<Values, false>{made.chunks(), places.data(), buffers.slots(), buffers.packed(),
+                                    buffers.presence.data(), buffers.results.data()},
+        made.chunk_count(), order);
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      const Chunk& chunk = made.chunks()[i];
+      std::vector<std::byte> payload = {static_cast<std::byte>(bits)};
+      AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
+      std::vector<uint32_t> in_block;
+      for (uint32_t j = 0; j < buffers.results[i].kept; ++j) {
+        in_block.push_back(buffers.packed_positions[chunk.first_element + j] & ((1u << bits) - 1));
+      }
+      AppendRemainders(in_block, static_cast<int>(bits), &payload);
+      ExpectSame(payload, made.made(i), i);
+    }
+    made.ExpectResiduals();
+  });
 }
 
 TEST(CudaKernels, BlockTopK) {
@@ -87,33 +83,30 @@ TEST(CudaKernels, BlockTopK) {
 template <class Values, bool kUnbiased>
 void ExpectSameRandomK(const std::string& spec) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual);
-      Buffers buffers(made);
-      std::vector<uint32_t> places;
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        places.push_back(static_cast<uint32_t>(std::ceil(parsed.level * made.chunks()[i].count)));
-      }
-      RunOnHost(Accumulate<Fp32>{made.chunks(), made.tiles()}, made.tile_count(), order);
-      RunOnHost(PickAtRandom<Fp32, kUnbiased>{made.chunks(), places.data(), buffers.slots()},
-                made.chunk_count(), order);
-      RunOnHost(FinishPlaced<Values, kUnbiased>{made.chunks(), places.data(), buffers.slots(),
-                                                buffers.packed(), buffers.presence.data(),
-                                                buffers.results.data()},
-                made.chunk_count(), order);
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        const Chunk& chunk = made.chunks()[i];
-        std::vector<std::byte> payload;
-        ByteWriter writer(&payload);
-        writer.Write(places[i]);
-        writer.Write(chunk.shared_key);
-        AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
-        ExpectSame(payload, made.made(i), i);
-      }
-      made.ExpectResiduals();
+  ForEachMade(spec, [&](Made& made, ThreadOrder order) {
+    Buffers buffers(made);
+    std::vector<uint32_t> places;
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      places.push_back(static_cast<uint32_t>(std::ceil(parsed.level * made.chunks()[i].count)));
     }
-  }
+    RunOnHost(Accumulate<Fp32>{made.chunks(), made.tiles()}, made.tile_count(), order);
+    RunOnHost(PickAtRandom<Fp32, kUnbiased>{made.chunks(), places.data(), buffers.slots()},
+              made.chunk_count(), order);
+    RunOnHost(FinishPlaced<Values, kUnbiased>{made.chunks(), places.data(), buffers.slots(),
+                                              buffers.packed(), buffers.presence.data(),
+                                              buffers.results.data()},
+              made.chunk_count(), order);
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      const Chunk& chunk = made.chunks()[i];
+      std::vector<std::byte> payload;
+      ByteWriter writer(&payload);
+      writer.Write(places[i]);
+      writer.Write(chunk.shared_key);
+      AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
+      ExpectSame(payload, made.made(i), i);
+    }
+    made.ExpectResiduals();
+  });
 }
 
 TEST(CudaKernels, RandomK) {

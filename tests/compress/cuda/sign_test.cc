@@ -8,22 +8,19 @@ namespace {
 
 template <SignMeans kMeans>
 void ExpectSameSigns(const std::string& spec) {
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual);
-      std::vector<uint32_t> zeros(kSignWords * made.blocks() / 4, 7), counts(made.blocks() / 4, 7);
-      std::vector<uint32_t> sizes(made.chunk_count());
-      RunOnHost(EncodeSign<Fp32, kMeans>{made.chunks(), made.tiles(), zeros.data(), counts.data()},
-                made.tile_count(), order);
-      RunOnHost(FinishSign<kMeans>{made.chunks(), zeros.data(), counts.data(), sizes.data()},
-                made.chunk_count(), order);
-      made.ExpectPayloads();
-      made.ExpectResiduals();
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        EXPECT_EQ(sizes[i], made.made(i).expected.size()) << i;
-      }
+  ForEachMade(spec, [&](Made& made, ThreadOrder order) {
+    std::vector<uint32_t> zeros(kSignWords * made.blocks() / 4, 7), counts(made.blocks() / 4, 7);
+    std::vector<uint32_t> sizes(made.chunk_count());
+    RunOnHost(EncodeSign<Fp32, kMeans>{made.chunks(), made.tiles(), zeros.data(), counts.data()},
+              made.tile_count(), order);
+    RunOnHost(FinishSign<kMeans>{made.chunks(), zeros.data(), counts.data(), sizes.data()},
+              made.chunk_count(), order);
+    made.ExpectPayloads();
+    made.ExpectResiduals();
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      EXPECT_EQ(sizes[i], made.made(i).expected.size()) << i;
     }
-  }
+  });
 }
 
 TEST(CudaKernels, Sign) { ExpectSameSigns<SignMeans::kOne>("sign"); }

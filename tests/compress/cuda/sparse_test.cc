@@ -36,32 +36,29 @@ struct Buffers {
 template <class Values>
 void ExpectSameSparse(const std::string& spec, float threshold) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual, threshold);
-      Buffers buffers(made);
-      const std::vector<float> taus(made.chunk_count(),
-                                    threshold > 0 ? threshold : static_cast<float>(parsed.level));
-      RunOnHost(SelectAbove<Fp32>{made.chunks(), made.tiles(), taus.data(), buffers.slots()},
-                made.tile_count(), order);
-      RunOnHost(FinishSparse<Values>{made.chunks(), taus.data(), buffers.slots(), buffers.packed(),
-                                     buffers.gaps.data(), buffers.results.data()},
-                made.chunk_count(), order);
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        const SparseResult& result = buffers.results[i];
-        const Chunk& chunk = made.chunks()[i];
-        std::vector<std::byte> payload;
-        AppendSparsePayload(
-            parsed.values, IndexModeOf(parsed), {result.levels.floor, result.levels.step},
-            absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, result.kept),
-            {reinterpret_cast<const std::byte*>(chunk.payload),
-             ValueBytes(parsed.values, result.kept)},
-            &payload);
-        ExpectSame(payload, made.made(i), i);
-      }
-      made.ExpectResiduals();
+  ForEachMade(spec, threshold, [&](Made& made, ThreadOrder order) {
+    Buffers buffers(made);
+    const std::vector<float> taus(made.chunk_count(),
+                                  threshold > 0 ? threshold : static_cast<float>(parsed.level));
+    RunOnHost(SelectAbove<Fp32>{made.chunks(), made.tiles(), taus.data(), buffers.slots()},
+              made.tile_count(), order);
+    RunOnHost(FinishSparse<Values>{made.chunks(), taus.data(), buffers.slots(), buffers.packed(),
+                                   buffers.gaps.data(), buffers.results.data()},
+              made.chunk_count(), order);
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      const SparseResult& result = buffers.results[i];
+      const Chunk& chunk = made.chunks()[i];
+      std::vector<std::byte> payload;
+      AppendSparsePayload(
+          parsed.values, IndexModeOf(parsed), {result.levels.floor, result.levels.step},
+          absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, result.kept),
+          {reinterpret_cast<const std::byte*>(chunk.payload),
+           ValueBytes(parsed.values, result.kept)},
+          &payload);
+      ExpectSame(payload, made.made(i), i);
     }
-  }
+    made.ExpectResiduals();
+  });
 }
 
 TEST(CudaKernels, Sparse) {
@@ -80,31 +77,27 @@ TEST(CudaKernels, Sparse) {
 
 void ExpectSameTernary(const std::string& spec) {
   const CodecSpec parsed = *ParseCodecSpec(spec);
-  for (const bool with_residual : {true, false}) {
-    for (const ThreadOrder order : kOrders) {
-      Made made(spec, with_residual);
-      Buffers buffers(made);
-      RunOnHost(EncodeTernary<Fp32>{made.chunks(), made.tiles(), static_cast<float>(parsed.level),
-                                    buffers.slots(), buffers.scales.data()},
-                made.tile_count(), order);
-      RunOnHost(FinishTernary{made.chunks(), buffers.slots(), buffers.packed_positions.data(),
-                              buffers.gaps.data(), buffers.totals.data()},
-                made.chunk_count(), order);
-      for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-        const Chunk& chunk = made.chunks()[i];
-        const uint32_t kept = buffers.totals[i];
-        std::vector<std::byte> payload;
-        AppendTernaryPayload(
-            IndexModeOf(parsed),
-            absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, kept),
-            {reinterpret_cast<const std::byte*>(chunk.payload), (kept + 7) / 8},
-            absl::MakeSpan(buffers.scales).subspan(chunk.first_block, (chunk.count + 255) / 256),
-            &payload);
-        ExpectSame(payload, made.made(i), i);
-      }
-      made.ExpectResiduals();
+  ForEachMade(spec, [&](Made& made, ThreadOrder order) {
+    Buffers buffers(made);
+    RunOnHost(EncodeTernary<Fp32>{made.chunks(), made.tiles(), static_cast<float>(parsed.level),
+                                  buffers.slots(), buffers.scales.data()},
+              made.tile_count(), order);
+    RunOnHost(FinishTernary{made.chunks(), buffers.slots(), buffers.packed_positions.data(),
+                            buffers.gaps.data(), buffers.totals.data()},
+              made.chunk_count(), order);
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      const Chunk& chunk = made.chunks()[i];
+      const uint32_t kept = buffers.totals[i];
+      std::vector<std::byte> payload;
+      AppendTernaryPayload(
+          IndexModeOf(parsed), absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, kept),
+          {reinterpret_cast<const std::byte*>(chunk.payload), (kept + 7) / 8},
+          absl::MakeSpan(buffers.scales).subspan(chunk.first_block, (chunk.count + 255) / 256),
+          &payload);
+      ExpectSame(payload, made.made(i), i);
     }
-  }
+    made.ExpectResiduals();
+  });
 }
 
 TEST(CudaKernels, Ternary) {
