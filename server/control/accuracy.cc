@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +14,18 @@
 
 namespace sluice {
 namespace {
+
+// Each point but the first and the last the median of it and its neighbours.
+std::vector<CurvePoint> Smoothed(const std::vector<CurvePoint>& curve) {
+  std::vector<CurvePoint> smoothed = curve;
+  for (size_t i = 1; i + 1 < curve.size(); ++i) {
+    const double before = curve[i - 1].metric;
+    const double after = curve[i + 1].metric;
+    smoothed[i].metric =
+        std::clamp(curve[i].metric, std::min(before, after), std::max(before, after));
+  }
+  return smoothed;
+}
 
 class AccuracyPolicy : public Policy {
  public:
@@ -25,15 +39,23 @@ class AccuracyPolicy : public Policy {
     const uint64_t step = ReferenceStep(measured.step);
     const std::optional<double> reference = MetricAt(options_.reference, step);
     if (!reference) return std::nullopt;
-    const double behind = *reference - *measured.validation;
-    calm_ = behind <= options_.tolerance / 2 ? calm_ + 1 : 0;
+    behind_.push_back(*reference - *measured.validation);
+    if (behind_.size() > kAccuracyCalm) behind_.pop_front();
+    ++reports_;
+    if (behind_.size() < 2) return std::nullopt;
+    const auto count = static_cast<double>(behind_.size());
+    const double mean = std::accumulate(behind_.begin(), behind_.end(), 0.0) / count;
+    double squares = 0;
+    for (const double behind : behind_) squares += (behind - mean) * (behind - mean);
+    const double surely = mean - std::sqrt(squares / (count - 1) / count);
     double density = density_;
-    if (behind > options_.tolerance) {
-      const double tolerances = std::ceil(behind / options_.tolerance) - 1;  // Beyond the first.
+    if (surely > options_.tolerance) {
+      const double tolerances = std::ceil(surely / options_.tolerance) - 1;  // Beyond the first.
       density *= std::min(std::pow(kAccuracyUp, tolerances), kAccuracyUpMax);
-    } else if (calm_ >= kAccuracyCalm) {
+      reports_ = 0;
+    } else if (reports_ >= kAccuracyCalm && mean <= options_.tolerance / 2) {
       density *= kAccuracyDown;
-      calm_ = 0;
+      reports_ = 0;
     }
     density = std::clamp(density, options_.density_min, options_.density_max);
     if (density == density_) return std::nullopt;
@@ -71,7 +93,8 @@ class AccuracyPolicy : public Policy {
 
   const AccuracyOptions options_;
   double density_;
-  int calm_ = 0;  // Reports in a row that are close.
+  std::deque<double> behind_;  // How far, in the last reports.
+  size_t reports_ = 0;         // Since the density changed, or would have.
 };
 
 }  // namespace
@@ -109,6 +132,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
   if (const absl::Status valid = ValidateCurve(options.reference); !valid.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("accuracy: ", valid.message()));
   }
+  options.reference = Smoothed(options.reference);
   options.sparse.level = std::clamp(options.sparse.level, options.density_min, options.density_max);
   return std::make_unique<AccuracyPolicy>(std::move(options));
 }

@@ -23,14 +23,16 @@ struct AccuracyOptions {
   double tolerance = 0.5;  // Points.
 };
 
-// What a report does to the density: below the reference by more than the tolerance: x kAccuracyUp
-// at once, for each tolerance that it is below, up to kAccuracyUpMax; kAccuracyCalm reports in a
-// row that are not below it by more than half of the tolerance: x kAccuracyDown; else nothing. Down
-// is slower than up: what a run has lost it must make up for, and tests are few.
+// The last kAccuracyCalm reports, two at least, say what happens to the density. Their mean, less
+// its standard error, below the reference by more than the tolerance: x kAccuracyUp for each
+// tolerance that it is below, up to kAccuracyUpMax. Their mean not below it by more than half of
+// the tolerance, and all of them since the last change: x kAccuracyDown. Down is slower than up:
+// what a run has lost it must make up for, and tests are few. One test alone is noise, and so is
+// one point of the reference: each counts as the median of it and its neighbours.
 inline constexpr double kAccuracyUp = 2;
 inline constexpr double kAccuracyUpMax = 8;
 inline constexpr double kAccuracyDown = 0.5;
-inline constexpr int kAccuracyCalm = 3;
+inline constexpr size_t kAccuracyCalm = 3;
 // A run may be kAccuracyLag x its steps x the share of steps that is left behind the reference in
 // time: early, where the metric rises by points from test to test, every run is, and catches up.
 inline constexpr double kAccuracyLag = 0.25;

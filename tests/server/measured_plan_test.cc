@@ -228,15 +228,16 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   EXPECT_EQ(maker->Next(1, &untested), nullptr);
   EXPECT_EQ(maker->Next(2, &low), nullptr) << "of step 1, before the reference begins";
   EXPECT_EQ(maker->Next(3, &untested), nullptr);
-  const PlanMaker::Plan more = maker->Next(4, &low);
+  EXPECT_EQ(maker->Next(4, &low), nullptr) << "one test alone";
+  const PlanMaker::Plan more = maker->Next(5, &low);
   ASSERT_NE(more, nullptr);
-  EXPECT_EQ(more->effective_step, 4u + kPlanDelay);
+  EXPECT_EQ(more->effective_step, 5u + kPlanDelay);
   ASSERT_EQ(more->entries.size(), 1u) << "results stay fp16";
   EXPECT_EQ(more->entries[0].direction, Direction::kUplink);
   EXPECT_EQ(ToString(more->entries[0].codec), "topk:8%+int4") << "far below";
   EXPECT_EQ(more->entries[0].tensors, std::vector<uint32_t>{0}) << "small and own ones stay";
   EXPECT_THAT(more->reason,
-              HasSubstr("80.00 % at step 3, where the reference has 90.00 % at step 3"));
+              HasSubstr("80.00 % at step 4, where the reference has 90.00 % at step 4"));
   EXPECT_TRUE(CheckPlan(*more, compression, LargeTable()).ok());
 }
 
