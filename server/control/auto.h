@@ -45,13 +45,13 @@ inline constexpr double kAutoNoise = 2;
 inline constexpr uint64_t kAutoDwell = 10;
 inline constexpr uint64_t kAutoDwellMax = 160;
 inline constexpr uint64_t kAutoDwellAgain = 40;
-// A choice next to the one in use is tried for kDwell steps after kProbe steps without a change,
-// unless it is known or reckoned to cost kProbeCost as much; twice as long after one that was no
-// better, up to kProbeMax. What steps took is remembered for kMemory steps, or until an emergency.
-inline constexpr uint64_t kAutoProbe = 30;
-inline constexpr uint64_t kAutoProbeMax = 960;
-inline constexpr double kAutoProbeCost = 1.25;
-inline constexpr uint64_t kAutoMemory = 1000;
+// A choice next to the one in use is tried for kDwell steps after kTry steps without a change,
+// unless it is known or reckoned to cost kTryCost as much; twice as long after one that was no
+// better, up to kTryMax. What steps took is remembered for
+// StepMemory::kSteps steps, or until an emergency.
+inline constexpr uint64_t kAutoTry = 30;
+inline constexpr uint64_t kAutoTryMax = 960;
+inline constexpr double kAutoTryCost = 1.25;
 
 // INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
 // known, an overlap, a cost or an error price that cannot be.
