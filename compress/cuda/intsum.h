@@ -87,4 +87,33 @@ struct EncodeIntSum {
   }
 };
 
+// Adds a chunk's payload, of one sender, to `residual`, which stands for the sum here.
+template <int kBits>
+struct AddIntSum {
+  static constexpr int kThreads = kTileThreads;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
+        const uint8_t exponent = chunk.payload[1 + at / kCodeBlock];
+        if (exponent == 0) return;
+        const uint32_t first = at / kCodeBlock * kCodeBlock;
+        const uint8_t* const codes =
+            chunk.payload + 1 + 2 * BlocksOf(chunk.count) + CodeBytes(first, kBits);
+        const int code =
+            CodeAt<kBits>(codes, std::min(kCodeBlock, chunk.count - first), at - first);
+        chunk.residual[at] +=
+            static_cast<float>(code) * std::bit_cast<float>(uint32_t{exponent} << 23);
+      });
+    });
+  }
+};
+
 }  // namespace sluice::gpu

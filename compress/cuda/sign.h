@@ -231,4 +231,57 @@ struct FinishSign {
   }
 };
 
+// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <SignMeans kMeans>
+struct AddSign {
+  static constexpr int kThreads = kTileThreads;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    const SignLayout layout(chunk.count, kMeans);
+    const uint32_t first = tile.first / kSignElements;
+    typename Block::template Each<uint32_t> marked;
+    block.ForEach([&](int thread) {
+      marked[thread] = 0;
+      for (uint32_t i = thread; i < first; i += kThreads)
+        marked[thread] += Marked(chunk, layout, i);
+    });
+    const uint32_t before = block.ExclusiveSum(marked);
+    block.ForEach([&](int thread) {
+      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
+        chunk.residual[at] += Value(chunk, layout, first, before, at);
+      });
+    });
+  }
+
+ private:
+  static constexpr uint32_t Marked(const Chunk& chunk, const SignLayout& layout, uint32_t block) {
+    return Bit(chunk.payload + layout.marks_at, block);
+  }
+  static constexpr uint32_t Bit(const uint8_t* bits, uint32_t i) {
+    return uint32_t{bits[i / 8]} >> (i % 8) & 1;
+  }
+
+  // `before` planes of zeros are those of the blocks before `first`, all of which are whole.
+  static constexpr float Value(const Chunk& chunk, const SignLayout& layout, uint32_t first,
+                               uint32_t before, uint32_t at) {
+    const uint32_t own = at / kSignElements;
+    if (Marked(chunk, layout, own) != 0) {
+      for (uint32_t i = first; i < own; ++i) before += Marked(chunk, layout, i);
+      const uint8_t* const plane = chunk.payload + layout.zeros_at + before * (kSignElements / 8);
+      if (Bit(plane, at % kSignElements) != 0) return 0;
+    }
+    const auto* const scales =
+        reinterpret_cast<const uint16_t*>(chunk.payload) + own * layout.scales;
+    if (Bit(chunk.payload + layout.signs_at, at) == 0) return FromBfloat(scales[0]);
+    return -FromBfloat(scales[layout.scales - 1]);
+  }
+};
+
 }  // namespace sluice::gpu

@@ -122,6 +122,8 @@ void ForEachCase(Fn run) {
   run("add fp16", 10, tiles([](C c, T t) { return AddCast<ToFp16>{c, t}; }));
   run("add int8", 9, tiles([](C c, T t) { return AddLinear<8>{c, t}; }));
   run("add int4", 8.5, tiles([](C c, T t) { return AddLinear<4>{c, t}; }));
+  run("add intsum:8", 9, tiles([](C c, T t) { return AddIntSum<8>{c, t}; }));
+  run("add onebit", 8.125, tiles([](C c, T t) { return AddSign<SignMeans::kTwo>{c, t}; }));
 }
 
 }  // namespace sluice::gpu

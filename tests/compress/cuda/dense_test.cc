@@ -3,6 +3,7 @@
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
+#include "compress/cuda/sign.h"
 #include "compress/float_bits.h"
 #include "compress/format_table.h"
 #include "tests/compress/cuda/encoded.h"
@@ -111,6 +112,12 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddLinear<8>>("int8");
   ExpectSameSum<AddLinear<4>>("int4");
   ExpectSameSum<AddLinear<2>>("int2");
+  ExpectSameSum<AddIntSum<8>>("intsum:8");
+  ExpectSameSum<AddIntSum<4>>("intsum:4");
+  ExpectSameSum<AddIntSum<2>>("intsum:2");
+  ExpectSameSum<AddSign<SignMeans::kOne>>("sign");
+  ExpectSameSum<AddSign<SignMeans::kTwo>>("onebit");
+  ExpectSameSum<AddSign<SignMeans::kNone>>("signsgd");
 }
 
 // Gradients of 16 bits are encoded as their fp32 values are.
