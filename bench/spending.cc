@@ -123,9 +123,9 @@ void Compare(const std::string& name, int step, const Accumulators& all) {
     const Outcome layers = Send(all, [&](size_t i) { return double{spent.coding.thresholds[i]}; });
     // Histograms are of octaves, so the bytes are not quite those of the budget.
     const Outcome even = SendEvenlyIn(all, descending, layers.bytes);
-    std::printf("| `%s` | %d | %.3g %% | %.0f | %.4f | %.4f | %.3f | %.4f |\n", name.c_str(), step,
-                100 * density, layers.bytes, even.lost, layers.lost, layers.lost / even.lost,
-                spent.error);
+    std::printf("| `%s` | %d | %.3g %% | %.0f | %.0f | %.4f | %.4f | %.3f | %.4f |\n", name.c_str(),
+                step, 100 * density, budget, layers.bytes, even.lost, layers.lost,
+                layers.lost / even.lost, spent.error);
   }
 }
 
@@ -198,8 +198,9 @@ int Main(int argc, char** argv) {
   if (steps == 0) steps = 200;
   at::set_num_threads(1);
   std::printf(
-      "| model | step | density | bytes | NMSE, one density | one threshold | quotient | as "
-      "histograms tell |\n|---|---|---|---|---|---|---|---|\n");
+      "| model | step | density | budget | bytes | NMSE, one density | one threshold | quotient | "
+      "as "
+      "histograms tell |\n|---|---|---|---|---|---|---|---|---|\n");
   for (const Trial& trial : Trials(argc == 3 ? argv[2] : "")) {
     if (const absl::Status status = Run(trial, steps); !status.ok()) {
       std::fprintf(stderr, "spending_bench: %s\n", std::string(status.message()).c_str());

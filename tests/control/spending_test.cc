@@ -122,6 +122,10 @@ TEST(SpendOnLargest, WithoutHistogramsLeavesTheThresholdToTheSender) {
   EXPECT_GT(spent.coding.bytes, 19000);
   EXPECT_TRUE(spent.coding.thresholds.empty());
   EXPECT_EQ(spent.coding.codecs[0], spent.coding.codecs[1]);
+  const CodecSpec each = Spec("topk:1%,scope=tensor");
+  EXPECT_TRUE(SpendOnLargest(model.tensors, {}, {.sparse = each}, 20000)
+                  .coding.codecs[0]
+                  .has(kTensorScope));
 }
 
 TEST(SpendOnCodecs, IsNearTheBestOfAllWays) {
