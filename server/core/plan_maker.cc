@@ -30,14 +30,15 @@ CodecSpec Canonical(const CodecSpec& codec) {
 }
 
 // Two digits are enough for a person, and more would make two ranks' plans differ for nothing.
-// Down, so that no plan takes more than was reckoned with.
+// Down, so that no plan takes more than was reckoned with. Of percents, as specs are written: 8.8 %
+// is not the number nearest to 0.088.
 CodecSpec Rounded(CodecSpec codec) {
   if (!IsSparse(codec.codec) || !(codec.level > 0)) return codec;
-  const double unit = std::pow(10, std::floor(std::log10(codec.level)) - 1);
-  double rounded = codec.level;
-  const std::string text =
-      absl::StrFormat("%.3g", unit * std::floor(codec.level / unit * (1 + 1e-9)));
-  if (absl::SimpleAtod(text, &rounded) && rounded > 0) codec.level = rounded;
+  const double percent = 100 * codec.level;
+  const double unit = std::pow(10, std::floor(std::log10(percent)) - 1);
+  double rounded = percent;
+  const std::string text = absl::StrFormat("%.3g", unit * std::floor(percent / unit * (1 + 1e-9)));
+  if (absl::SimpleAtod(text, &rounded) && rounded > 0) codec.level = rounded / 100;
   return codec;
 }
 

@@ -241,6 +241,19 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   EXPECT_TRUE(CheckPlan(*more, compression, LargeTable()).ok());
 }
 
+TEST(MeasuredPlans, DensitiesAreShortPercentages) {
+  for (const auto& [before, after] :
+       {std::pair("topk:1.1%", "topk:8.8%"), {"topk:0.07%", "topk:0.56%"}}) {
+    CompressionSpec compression = Compression();
+    compression.uplink = Spec(before);
+    auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
+    maker->First();
+    const StepMeasurements low = Tested(80);
+    EXPECT_EQ(maker->Next(4, &low), nullptr);
+    EXPECT_EQ(ToString(maker->Next(5, &low)->entries[0].codec), after);
+  }
+}
+
 TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
   CompressionSpec compression = Compression();
   compression.uplink = Spec("topk:1%+int4/noef");
