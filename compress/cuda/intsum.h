@@ -87,7 +87,8 @@ struct EncodeIntSum {
   }
 };
 
-// Adds a chunk's payload, of one sender, to `residual`, which stands for the sum here.
+// Adds a chunk's payload, of one sender and validated, to `residual`, which stands for the sum
+// here.
 template <int kBits>
 struct AddIntSum {
   static constexpr int kThreads = kTileThreads;

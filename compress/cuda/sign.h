@@ -231,7 +231,7 @@ struct FinishSign {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
+// Adds a chunk's payload, which was validated, to `residual`, which stands for the sum here.
 template <SignMeans kMeans>
 struct AddSign {
   static constexpr int kThreads = kTileThreads;
