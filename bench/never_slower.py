@@ -34,16 +34,12 @@ SHAPED = ROOT / "bench/shaped.sh"
 class Job(survival.Job):
     """One shard, and workers, each where its link is."""
 
-    def __init__(self, options, folder, port, codec, control):
+    def __init__(self, options, folder, port, codec, more=""):
         self.host, self.port = os.environ["SHAPED_SERVER_HOSTS"].split(",")[0], port
-        self.control = control
         self.ranks = int(os.environ["SHAPED_WORKERS"])
-        super().__init__(options, folder, options.parameters, shards=1, workers=self.ranks, turns=True, uplink=codec, downlink=codec)
+        super().__init__(options, folder, options.parameters, shards=1, workers=self.ranks, turns=True, uplink=codec, downlink=codec, more=more)
 
     def start_shard(self, i):
-        if self.control:
-            with self.path.open("a") as text:
-                text.write(f"control: {self.control}\n")
         command = ["ip", "netns", "exec", f"s{i}", self.options.bin / "sluice-server", "--job", self.path, "--shard", str(i), "--listen",
                    f"{self.host}:{self.port}", "--http-listen", "off", "--allow-anonymous"]
         return subprocess.Popen(command, stdout=self.log, stderr=self.log)
@@ -61,7 +57,7 @@ class Job(survival.Job):
 
 
 def row_of(options, folder):
-    with Job(options, folder / "auto", 7070, options.first, "{policy: auto}") as auto, Job(options, folder / "fp16", 7080, "fp16", None) as dense:
+    with Job(options, folder / "auto", 7070, options.first, "control: {policy: auto}\n") as auto, Job(options, folder / "fp16", 7080, "fp16") as dense:
         for job in (auto, dense):
             job.start_workers(job.ranks)
             seconds = survival.turn(job, options.settle)[0]

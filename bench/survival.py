@@ -119,13 +119,13 @@ class Job:
     """Servers and workers, each a process."""
 
     def __init__(self, options, folder, parameters, every=None, shards=2, workers=2, turns=False, uplink=None,
-                 downlink=None):
+                 downlink=None, more=""):
         self.options, self.folder, self.shards_count, self.turns = options, folder, shards, turns
         self.parameters, self.every = parameters, every
         folder.mkdir(parents=True)
         self.checkpoints = folder / "checkpoints"
         text = JOB.format(workers=workers, shards=shards, uplink=uplink or options.uplink,
-                          downlink=downlink or options.downlink)
+                          downlink=downlink or options.downlink) + more
         if every is not None:
             text += f"checkpoint: {{dir: {self.checkpoints}, every: {every}}}\n"
         self.path = folder / "job.yaml"
