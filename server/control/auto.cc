@@ -237,7 +237,7 @@ bool IsCost(double seconds) { return seconds >= 0 && std::isfinite(seconds); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(AutoOptions options) {
+absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& options) {
   if (options.ranks == 0 || options.tensors.empty() || options.choices.empty()) {
     return absl::InvalidArgumentError("auto: no ranks, no tensors or no codecs to choose from");
   }

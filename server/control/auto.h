@@ -55,6 +55,6 @@ inline constexpr double kAutoTryCost = 1.25;
 
 // INVALID_ARGUMENT names what is wrong: no rank, tensor or choice, a codec whose price is not
 // known, an overlap, a cost or an error price that cannot be.
-absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(AutoOptions options);
+absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& options);
 
 }  // namespace sluice

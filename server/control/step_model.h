@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,10 @@ struct CodecPick {
   std::vector<size_t> up;  // By rank.
   size_t down = 0;
 
-  friend auto operator<=>(const CodecPick&, const CodecPick&) = default;
+  friend bool operator==(const CodecPick&, const CodecPick&) = default;
+  friend bool operator<(const CodecPick& a, const CodecPick& b) {
+    return std::tie(a.up, a.down) < std::tie(b.up, b.down);
+  }
 };
 
 // Bytes of a step, at most.

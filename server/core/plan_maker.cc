@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
     if (!cost.ok()) return cost.status();
     options.choices.push_back(*std::move(cost));
   }
-  return MakeAutoPolicy(std::move(options));
+  return MakeAutoPolicy(options);
 }
 
 absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
