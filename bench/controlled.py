@@ -5,7 +5,7 @@ measurements to the policy `auto`, which may choose the codec that both jobs hav
 usage: controlled.py [options]
   --bin FOLDER          of the programs (build/release/bin)
   --parameters N        (1 million)
-  --uplink, --downlink  specs (topk:1%+int4, int8)
+  --uplink SPEC         both ways (topk:1%+int4); --downlink is not looked at
   --steps N, --pairs N  of a turn (200), turns of each (12)
   --limit PERCENT       exits 1 if the median of processor seconds is more above the plain job's
   --json FILE           all figures

@@ -125,6 +125,16 @@ constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
   return (code ^ kSign) - kSign;
 }
 
+// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum;
+// `codes` is where those of the chunk's first block are.
+template <int kBits>
+constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
+  const uint32_t first = at / kCodeBlock * kCodeBlock;
+  const uint32_t count = std::min(kCodeBlock, chunk.count - first);
+  const int code = CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
+  chunk.residual[at] += static_cast<float>(code) * scale;
+}
+
 // The codes of a round's blocks, in shared memory only where a block is not whole.
 struct CodeRoom {
   int8_t codes[kTileThreads / kWarp][kCodeBlock];

@@ -105,13 +105,8 @@ struct AddIntSum {
       ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
         const uint8_t exponent = chunk.payload[1 + at / kCodeBlock];
         if (exponent == 0) return;
-        const uint32_t first = at / kCodeBlock * kCodeBlock;
-        const uint8_t* const codes =
-            chunk.payload + 1 + 2 * BlocksOf(chunk.count) + CodeBytes(first, kBits);
-        const int code =
-            CodeAt<kBits>(codes, std::min(kCodeBlock, chunk.count - first), at - first);
-        chunk.residual[at] +=
-            static_cast<float>(code) * std::bit_cast<float>(uint32_t{exponent} << 23);
+        AddCode<kBits>(chunk, chunk.payload + 1 + 2 * BlocksOf(chunk.count), at,
+                       std::bit_cast<float>(uint32_t{exponent} << 23));
       });
     });
   }

@@ -106,14 +106,9 @@ struct AddLinear {
     const Chunk chunk = chunks[tile.chunk];
     block.ForEach([&](int thread) {
       ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        const uint32_t first = at / kCodeBlock * kCodeBlock;
-        const uint32_t size = std::min(kCodeBlock, chunk.count - first);
         const uint16_t scale = reinterpret_cast<const uint16_t*>(chunk.payload)[at / kCodeBlock];
         if (scale == 0) return;
-        const uint8_t* const codes =
-            chunk.payload + 2 * BlocksOf(chunk.count) + CodeBytes(first, kBits);
-        const int code = CodeAt<kBits>(codes, size, at - first);
-        chunk.residual[at] += static_cast<float>(code) * FromBfloat(scale);
+        AddCode<kBits>(chunk, chunk.payload + 2 * BlocksOf(chunk.count), at, FromBfloat(scale));
       });
     });
   }

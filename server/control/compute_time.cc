@@ -1,16 +1,12 @@
 #include "server/control/compute_time.h"
 
-#include <algorithm>
-#include <vector>
+#include "server/control/median.h"
 
 namespace sluice {
 namespace {
 
-double Median(const std::deque<double>& values) {
-  if (values.empty()) return 0;
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  return sorted[sorted.size() / 2];
+double UsualOf(const std::deque<double>& values) {
+  return values.empty() ? 0 : Median({values.begin(), values.end()});
 }
 
 void Keep(std::deque<double>* kept, double value) {
@@ -32,12 +28,12 @@ void ComputeTime::AddStep(const StepMeasurements& measured) {
 double ComputeTime::compute_s() const {
   double fastest = 0;
   for (const std::deque<double>& rank : compute_) {
-    const double usual = Median(rank);
+    const double usual = UsualOf(rank);
     if (usual > 0 && (fastest == 0 || usual < fastest)) fastest = usual;
   }
   return fastest;
 }
 
-double ComputeTime::server_s() const { return Median(server_); }
+double ComputeTime::server_s() const { return UsualOf(server_); }
 
 }  // namespace sluice

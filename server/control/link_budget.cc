@@ -3,17 +3,12 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "server/control/median.h"
 
 namespace sluice {
 namespace {
 
 constexpr size_t kLoads = 5;
-
-double Middle(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 }  // namespace
 
@@ -103,7 +98,7 @@ bool LinkBudget::IsEmergency() const {
 bool LinkBudget::IsSlightlyOver() const {
   return std::any_of(links_.begin(), links_.end(), [](const Link& link) {
     return link.loads.size() == kLoads &&
-           Middle({link.loads.begin(), link.loads.end()}) > kSlightlyOver;
+           Median({link.loads.begin(), link.loads.end()}) > kSlightlyOver;
   });
 }
 
@@ -130,8 +125,8 @@ LinkBudget::Rates LinkBudget::EmergencyRates() const {
 // Time is split so that a typical link sends as many bytes up as down: of the ranks' rates the
 // middle ones count, so that one slow link takes nothing from the others.
 Budgets LinkBudget::Fitting(const Rates& rates, double time_s) const {
-  const double up = Middle(rates.up);
-  const double down = Middle(rates.down);
+  const double up = Median(rates.up);
+  const double down = Median(rates.down);
   const double up_share = down / (up + down);
   Budgets fitting;
   fitting.down = options_.bytes_max;

@@ -6,14 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "server/control/median.h"
+
 namespace sluice {
 namespace {
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 double MostUp(const ByteLimits& bytes) {
   return *std::max_element(bytes.up.begin(), bytes.up.end());

@@ -80,6 +80,19 @@ std::unique_ptr<Policy> Fixed(const SimulatedJob& job, const CodecSpec& spec) {
       Choice{.up = std::vector<Coding>(job.ranks.size(), coding), .down = coding});
 }
 
+struct BestFixed {
+  double cost = HUGE_VAL;
+  std::string name{};
+};
+BestFixed FindBestFixed(const SimulatedJob& job) {
+  BestFixed best;
+  for (const CodecCost& cost : Costs()) {
+    const double fixed = Cost(Simulate(job, Fixed(job, cost.spec)));
+    if (fixed < best.cost) best = {fixed, ToString(cost.spec)};
+  }
+  return best;
+}
+
 TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
   double best_of_all = 1;
   for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
@@ -91,17 +104,11 @@ TEST(Auto, IsAsGoodAsTheBestFixedChoiceOnEveryTrace) {
     }
     for (const Trace& trace : traces) {
       const SimulatedJob job = JobOn(trace, seed);
-      double best = HUGE_VAL;
-      std::string best_name;
-      for (const CodecCost& cost : Costs()) {
-        const double fixed = Cost(Simulate(job, Fixed(job, cost.spec)));
-        if (fixed < best) best_name = ToString(cost.spec);
-        best = std::min(best, fixed);
-      }
+      const BestFixed best = FindBestFixed(job);
       const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
-      const double ratio = Cost(run) / best;
+      const double ratio = Cost(run) / best.cost;
       GTEST_LOG_(INFO) << trace.name << ", SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
-                       << best_name << ", " << run.PlansPerStep() << " plans a step";
+                       << best.name << ", " << run.PlansPerStep() << " plans a step";
       EXPECT_LE(ratio, 1.03) << trace.name << " seed " << seed;
       EXPECT_LE(run.PlansPerStep(), 0.1) << trace.name << " seed " << seed;
       best_of_all = std::min(best_of_all, ratio);
@@ -123,11 +130,8 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
         const CodecTimes times = TimesOf(spec);
         return CodecTimes{1.5 * times.encode_s, 1.5 * times.server_s};
       };
-      double best = HUGE_VAL;
-      for (const CodecCost& cost : Costs()) {
-        best = std::min(best, Cost(Simulate(job, Fixed(job, cost.spec))));
-      }
-      const double ratio = Cost(Simulate(job, *MakeAutoPolicy(Options(job)))) / best;
+      const double ratio =
+          Cost(Simulate(job, *MakeAutoPolicy(Options(job)))) / FindBestFixed(job).cost;
       GTEST_LOG_(INFO) << trace.name << ", wrong model, SLUICE_SIM_SEED=" << seed << ": " << ratio;
       EXPECT_LE(ratio, 1.03) << trace.name << " seed " << seed;
     }
@@ -141,17 +145,11 @@ TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
     for (const double gigabits : {1.0, 3.0, 10.0, 40.0}) {
       SimulatedJob job = JobOn(SteadyTrace(gigabits * kGigabit, 0.001), seed);
       job.unseen_s_per_byte = 1 / (2 * gigabits * kGigabit);
-      double best = HUGE_VAL;
-      std::string best_name;
-      for (const CodecCost& cost : Costs()) {
-        const double fixed = Cost(Simulate(job, Fixed(job, cost.spec)));
-        if (fixed < best) best_name = ToString(cost.spec);
-        best = std::min(best, fixed);
-      }
+      const BestFixed best = FindBestFixed(job);
       const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
-      const double ratio = Cost(run) / best;
+      const double ratio = Cost(run) / best.cost;
       GTEST_LOG_(INFO) << gigabits << " Gb/s, SLUICE_SIM_SEED=" << seed << ": " << ratio << " of "
-                       << best_name << ", " << run.PlansPerStep() << " plans a step";
+                       << best.name << ", " << run.PlansPerStep() << " plans a step";
       EXPECT_LE(ratio, 1.15) << gigabits << " Gb/s, seed " << seed;
     }
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "server/control/codec_price.h"
+#include "server/control/median.h"
 #include "tests/control/small_tensors.h"
 
 namespace sluice {
@@ -12,11 +13,6 @@ namespace {
 constexpr double kBundles[] = {0.3, 0.25, 0.2, 0.12, 0.08, 0.05};
 constexpr double kHeartbeat = 64;
 constexpr double kOracleMargin = 0.95;
-
-double Middle(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 class Clockwork {
  public:
@@ -37,8 +33,8 @@ class Clockwork {
       up_rates.push_back(up_[rank].RateAt(at_s));
       down_rates.push_back(down_[rank].RateAt(at_s));
     }
-    const double down_rate = Middle(down_rates);
-    const double share = down_rate / (down_rate + Middle(up_rates));
+    const double down_rate = Median(down_rates);
+    const double share = down_rate / (down_rate + Median(up_rates));
     const double start = at_s + (1 - job_.overlap) * compute;
     const double time = job_.overlap * compute - job_.server_s;
     Coding down;
