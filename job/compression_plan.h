@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -78,6 +79,11 @@ class PlanBook {
   Plan Beginning(uint64_t step) const;
   // Those before the one that holds in `step` are needed no more.
   void ForgetBefore(uint64_t step);
+  // The one that was learned last; null: none is known.
+  Plan newest() const { return plans_.empty() ? nullptr : plans_.back(); }
+  // Nothing but this one is known from here on: where a plan holds once one has it, in no step in
+  // particular.
+  void Replace(Plan plan) { plans_ = {std::move(plan)}; }
   uint64_t newest_id() const { return plans_.empty() ? 0 : plans_.back()->id; }
   absl::Span<const Plan> plans() const { return plans_; }
   // As Of takes them.

@@ -68,14 +68,6 @@ std::vector<std::pair<std::string, CodecSpec>> CodecsOf(const JobSpec& spec) {
 
 bool WorkersGoOn(const JobSpec& spec) { return !InLockstep(spec.mode) && spec.workers > 1; }
 
-// What workers that do not wait for each other leave of it. By hand it is as the job file says.
-double WithStaleness(const JobSpec& spec, double momentum) {
-  if (!WorkersGoOn(spec)) return momentum;
-  const MomentumRange range = MomentumRangeOf(spec);
-  if (spec.optimizer.delayed_momentum) return std::min(momentum, range.coded);
-  return std::min(momentum, MomentumAtStaleness(spec.workers - 1));
-}
-
 std::string Shown(double number) { return absl::StrFormat("%.3g", number); }
 
 }  // namespace
@@ -87,8 +79,11 @@ double MomentumOf(const OptimizerSpec& optimizer) {
 MomentumRange MomentumRangeOf(const JobSpec& spec) {
   const double base = MomentumOf(spec.optimizer);
   if (spec.mode == "local_sgd") return {.base = base, .coded = base};
-  return {.base = base,
-          .coded = std::min(base, spec.optimizer.delayed_momentum.value_or(kCodedMomentum))};
+  const std::optional<double> by_hand = spec.optimizer.delayed_momentum;
+  MomentumRange range = {.base = base, .coded = std::min(base, by_hand.value_or(kCodedMomentum))};
+  // By hand it is as the job file says.
+  if (WorkersGoOn(spec)) range.most = by_hand.value_or(MomentumAtStaleness(spec.workers - 1));
+  return range;
 }
 
 double MomentumWith(const CodecSpec& codec, const MomentumRange& range) {
@@ -105,7 +100,7 @@ double MomentumWith(absl::Span<const CodecSpec> codecs, absl::Span<const uint64_
   Check(codecs.size() == elements.size(), "every tensor has a codec");
   double all = 0;
   for (const uint64_t count : elements) all += static_cast<double>(count);
-  double momentum = range.base;
+  double momentum = std::min(range.base, range.most);
   for (size_t i = 0; i < codecs.size(); ++i) {
     if (static_cast<double>(elements[i]) <= kShareMin * all) continue;
     momentum = std::min(momentum, MomentumWith(codecs[i], range));
@@ -119,7 +114,9 @@ double MomentumAtStaleness(double staleness) {
 
 double JobMomentum(const JobSpec& spec, const TensorTable& table, const CompressionPlan* plan) {
   const MomentumRange range = MomentumRangeOf(spec);
-  if (plan != nullptr) return plan->momentum ? double{*plan->momentum} : range.base;
+  if (plan != nullptr) {
+    return plan->momentum ? double{*plan->momentum} : std::min(range.base, range.most);
+  }
   std::vector<CompressionSpec> compressions = {spec.compression};
   if (spec.relays.enabled()) {
     compressions.push_back(spec.compression);
@@ -129,7 +126,7 @@ double JobMomentum(const JobSpec& spec, const TensorTable& table, const Compress
   const size_t trained = TrainedTensors(table);
   std::vector<uint64_t> elements(trained);
   for (size_t i = 0; i < trained; ++i) elements[i] = static_cast<uint64_t>(table[i].elements());
-  double momentum = range.base;
+  double momentum = std::min(range.base, range.most);
   for (const CompressionSpec& compression : compressions) {
     for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
       std::vector<CodecSpec> codecs;
@@ -139,7 +136,7 @@ double JobMomentum(const JobSpec& spec, const TensorTable& table, const Compress
       momentum = std::min(momentum, MomentumWith(codecs, elements, range));
     }
   }
-  return WithStaleness(spec, momentum);
+  return momentum;
 }
 
 std::optional<double> ShardMomentum(const JobSpec& spec, const TensorTable& table) {
@@ -164,7 +161,10 @@ std::string MomentumNote(const JobSpec& spec) {
   const std::string name = IsAdam(spec.optimizer) ? "beta1 " : "momentum ";
   if (range.coded >= range.base && !WorkersGoOn(spec)) return "";
   if (spec.control.makes_plans()) {
-    return absl::StrCat(name, Shown(range.base), " to ", Shown(range.coded), ", as plans say");
+    const double most = std::min(range.base, range.most);
+    const double least = std::min(range.coded, range.most);
+    return absl::StrCat(name, least < most ? absl::StrCat(Shown(most), " to ") : "", Shown(least),
+                        ", as plans say");
   }
   double momentum = range.base;
   std::vector<std::string> reasons;
@@ -173,8 +173,8 @@ std::string MomentumNote(const JobSpec& spec) {
     if (wanted < range.base) reasons.push_back(absl::StrCat(ToString(codec), " ", where));
     momentum = std::min(momentum, wanted);
   }
-  const double stale = WithStaleness(spec, momentum);
-  if (stale < range.base && WorkersGoOn(spec)) {
+  const double stale = std::min(momentum, range.most);
+  if (range.most < range.base) {
     reasons.push_back(absl::StrCat("mode ", spec.mode, " with ", spec.workers, " workers"));
   }
   if (stale >= range.base) return "";

@@ -25,6 +25,7 @@ double MomentumOf(const OptimizerSpec& optimizer);
 struct MomentumRange {
   double base = 0;                // As the job file has it: where nothing comes late.
   double coded = kCodedMomentum;  // At most, where codecs hold much back.
+  double most = 1;                // Of a job, whatever its codecs: what staleness leaves of it.
 };
 // local_sgd: base alone, since nothing of a worker's own steps comes late.
 MomentumRange MomentumRangeOf(const JobSpec& spec);

@@ -120,9 +120,6 @@ absl::string_view AttendanceRefusal(const CodecSpec& codec, bool quorum,
   return membership == "elastic" ? kElasticBreaksMemory : "";
 }
 
-constexpr absl::string_view kPlansNeedLockstep =
-    "plans of compression hold from a step on that all workers begin together; async and ssp have "
-    "no such step; use policy fixed, or mode sync or local_sgd";
 constexpr absl::string_view kPlansNeedAllRanks =
     "plans of compression reach the shards through every worker's requests of every step, which "
     "neither a `quorum` nor membership `elastic` waits for; this is not built yet; use policy "
@@ -134,7 +131,6 @@ constexpr absl::string_view kPlansChangeCodecs =
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
   if (!query.plans) return {};
-  if (!InLockstep(query.mode)) return {Support::kNotYet, "control.policy", kPlansNeedLockstep};
   if (query.quorum || query.membership == "elastic") {
     return {Support::kNotYet, "control.policy", kPlansNeedAllRanks};
   }

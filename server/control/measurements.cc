@@ -4,13 +4,15 @@
 
 namespace sluice {
 
-void ScaleTransfers(double factor, StepMeasurements* measured) {
-  for (RankMeasurements& rank : measured->ranks) {
-    for (std::vector<Transfer>* const transfers : {&rank.up, &rank.down}) {
-      for (Transfer& transfer : *transfers) {
-        transfer.bytes = static_cast<uint64_t>(factor * static_cast<double>(transfer.bytes));
-      }
+void ScaleTransfers(double up, double down, StepMeasurements* measured) {
+  const auto scale = [](double factor, std::vector<Transfer>* transfers) {
+    for (Transfer& transfer : *transfers) {
+      transfer.bytes = static_cast<uint64_t>(factor * static_cast<double>(transfer.bytes));
     }
+  };
+  for (RankMeasurements& rank : measured->ranks) {
+    scale(up, &rank.up);
+    scale(down, &rank.down);
   }
 }
 

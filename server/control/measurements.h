@@ -48,9 +48,9 @@ struct StepMeasurements {
   std::optional<double> validation{};
 };
 
-// Makes what one of several shards has measured stand for all: links as shared among shards carry
-// `factor` times the bytes that it saw, in the same time.
-void ScaleTransfers(double factor, StepMeasurements* measured);
+// Makes what was measured of a part of the bytes stand for all of them: links carry so many times
+// the bytes that were seen, in the same time.
+void ScaleTransfers(double up, double down, StepMeasurements* measured);
 
 // How late a rank was after the first, and whose fault it is. Only lateness of the network is a
 // reason to send less.

@@ -27,10 +27,14 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   if (!room.ok()) return room;
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<AsyncShard>(new AsyncShard(std::move(options), *std::move(plan)));
+  absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->plan_.bundles.size());
+  if (!plans.ok()) return plans.status();
+  shard->plans_ = *std::move(plans);
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return CannotGoOn(shard->options_, *restore, restored);
   }
+  shard->TakeUp(shard->plans_.known.newest());
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -38,8 +42,10 @@ AsyncShard::AsyncShard(ShardOptions options, ShardPlan plan)
     : options_(std::move(options)),
       gate_(&options_, &stats_),
       plan_(std::move(plan)),
-      downlink_(plan_.downlink,
+      downlink_base_(plan_.downlink),
+      downlink_(downlink_base_,
                 {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+      next_plan_(options_.first_step),
       exact_(MakeCodec({.codec = CodecId::kNone})),
       states_(plan_.bundles.size()),
       reached_(options_.incarnations.size()) {
@@ -90,6 +96,7 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, Exchange exchange, 
     gate_.AskFor(stream, exchange, exchange.step, &out);
     return out;
   }
+  LearnPlan(exchange);
   LearnCheckpoint(exchange.checkpoint_step);
   uint64_t& reached = reached_[exchange.sender.rank];
   reached = std::max(reached, exchange.step);
@@ -119,9 +126,8 @@ absl::Status AsyncShard::CheckRequest(const Exchange& exchange) const {
   }
   absl::Status valid = gate_.CheckStamps(exchange);
   if (!valid.ok()) return valid;
-  if (exchange.plan_id != 0 || exchange.plan != nullptr) {
-    return InvalidRequest(exchange, "speaks of a compression plan, and this job makes none");
-  }
+  valid = CheckPlans(exchange);
+  if (!valid.ok()) return valid;
   if (exchange.base_version > plan.version) {
     return InvalidRequest(exchange, absl::StrCat("was made on version ", exchange.base_version,
                                                  "; the newest is ", plan.version));
@@ -148,6 +154,10 @@ std::unique_ptr<ExchangeAnswer> AsyncShard::AnswerTo(const Exchange& exchange) c
   answer->record.step = exchange.step;
   answer->record.bundle = exchange.bundle;
   answer->record.generation = gate_.generation();
+  answer->record.plan_id = plans_.coded_by;
+  if (options_.shard == 0 && exchange.bundle == 0 && exchange.plan_id != plans_.coded_by) {
+    answer->plan = plans_.known.newest();
+  }
   return answer;
 }
 
@@ -175,6 +185,7 @@ void AsyncShard::Close(StreamId stream, const Exchange& exchange, absl::Time now
   }
   if (place.n == 0 && !plan.buffers && exchange.step > 0) ++stats_.empty_bundles;
   MoveOn(bundle, &place, exchange.step);
+  MakePlans(out);
   AnswerRequest(stream, exchange, now, out);
   AnswerWaiting(bundle, now, out);
 }
@@ -322,7 +333,7 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> ans
   }
   Bring(answer.get());
   answer->record.result_checksum = BundleChecksum(answer->results);
-  answer->checkpoint_step = due_.empty() ? 0 : due_.back();
+  answer->checkpoint_step = CheckpointFor(answer->step);
   answer->open_step = open_step();
   stats_.bytes_out += TotalBytes(answer->results);
   if (!answer->results.empty()) stats_.dense_bytes_out += sizeof(float) * plan.elements;
@@ -333,7 +344,7 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> ans
   out->push_back(Reply{stream, std::shared_ptr<const ExchangeAnswer>(std::move(answer))});
 }
 
-void AsyncShard::Bring(ExchangeAnswer* answer) const {
+void AsyncShard::Bring(ExchangeAnswer* answer) {
   const BundlePlan& plan = plan_.bundles[answer->bundle];
   const BundleState& state = states_[answer->bundle];
   answer->version = plan.version;
@@ -347,6 +358,7 @@ void AsyncShard::Bring(ExchangeAnswer* answer) const {
     return;
   }
   const uint64_t base = answer->base_version;
+  ++brought_in_;
   if (base == plan.version) return;
   const auto first = std::find_if(state.log.begin(), state.log.end(),
                                   [base](const Publication& p) { return p.from == base; });
@@ -357,6 +369,7 @@ void AsyncShard::Bring(ExchangeAnswer* answer) const {
     return;
   }
   answer->results.resize(plan.counts.size());
+  brought_ += static_cast<uint64_t>(state.log.end() - first);
   for (auto published = first; published != state.log.end(); ++published) {
     for (size_t i = 0; i < plan.counts.size(); ++i) {
       answer->results[i] += published->frames[i];

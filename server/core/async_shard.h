@@ -18,6 +18,7 @@
 #include "server/core/shard.h"
 #include "server/core/shard_gate.h"
 #include "server/core/shard_plan.h"
+#include "server/core/shard_plans.h"
 
 namespace sluice {
 
@@ -49,6 +50,8 @@ class AsyncShard final : public Shard {
   std::string FenceReason(const Sender& sender) const override { return gate_.FenceReason(sender); }
   ShardStats Stats() const override;
   double ResidualEnergy() const override { return replica().OwedEnergy(); }
+  void Measured(const StepMeasurements& measured) override;
+  std::shared_ptr<const CompressionPlan> plan() const override { return plans_.known.newest(); }
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override;
   uint32_t bundles() const override { return static_cast<uint32_t>(plan_.bundles.size()); }
@@ -95,6 +98,11 @@ class AsyncShard final : public Shard {
   uint64_t Updates(uint32_t bundle) const;
   absl::Status CheckRequest(const Exchange& exchange) const;
   absl::Status CheckCheckpointStep(const Exchange& exchange) const;
+  // async_shard_plans.cc.
+  absl::Status CheckPlans(const Exchange& exchange) const;
+  void LearnPlan(const Exchange& exchange);
+  void MakePlans(Effects* out);
+  void TakeUp(PlanBook::Plan plan);
 
   void Close(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out);
   void Begin(const Exchange& exchange);
@@ -112,11 +120,12 @@ class AsyncShard final : public Shard {
   void PublishBundle(uint32_t bundle, Effects* out);
   void MoveThresholds();
   // What brings whoever has answer's base version to the newest.
-  void Bring(ExchangeAnswer* answer) const;
+  void Bring(ExchangeAnswer* answer);
   std::vector<std::string> ExactFrames(uint32_t bundle) const;
 
   // async_shard_checkpoint.cc.
   void AnnounceCheckpoint(Effects* out);
+  uint64_t CheckpointFor(uint64_t step) const;
   void LearnCheckpoint(uint64_t step);
   void TakeSnapshots(Effects* out);
   std::shared_ptr<const ShardSnapshot> Snapshot(uint64_t step);
@@ -127,7 +136,12 @@ class AsyncShard final : public Shard {
   ShardStats stats_;
   ShardGate gate_;
   ShardPlan plan_;
+  const std::vector<ChunkConfig> downlink_base_;  // As the job file has it, by chunk.
   Compressor downlink_;
+  ShardPlans plans_;
+  uint64_t next_plan_;       // Of shard 0: plans of the steps before this one are made.
+  uint64_t brought_ = 0;     // Publications, in results since something was measured,
+  uint64_t brought_in_ = 0;  // and how many results of trained bundles those were.
   const std::unique_ptr<Codec> exact_;
   std::vector<BundleState> states_;             // By bundle.
   std::vector<float> sum_;                      // Of the contribution that is applied.

@@ -35,6 +35,13 @@ void AsyncShard::AnnounceCheckpoint(Effects* out) {
   out->emplace_back(CheckpointNamed{earliest});
 }
 
+// What a result of `step` says of checkpoints. A rank whose clock the one before brought along may
+// be behind it: it takes its part of a checkpoint after this shard has taken its own.
+uint64_t AsyncShard::CheckpointFor(uint64_t step) const {
+  if (!due_.empty()) return due_.back();
+  return last_named_ > step ? last_named_ : 0;
+}
+
 absl::Status AsyncShard::CheckCheckpointStep(const Exchange& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   const bool known = std::binary_search(due_.begin(), due_.end(), step);
@@ -67,6 +74,7 @@ std::shared_ptr<const ShardSnapshot> AsyncShard::Snapshot(uint64_t step) {
   std::shared_ptr<ShardSnapshot> snapshot =
       SaveParts(options_, downlink_, plan_.aggregators, plan_.replica);
   snapshot->step = step;
+  snapshot->plans = plans_.known.Copies();
   for (size_t bundle = 0; bundle < states_.size(); ++bundle) {
     snapshot->versions.push_back(plan_.bundles[bundle].version);
     for (const Place& place : states_[bundle].places) snapshot->clocks.push_back(place.next - 1);
@@ -99,8 +107,12 @@ absl::Status AsyncShard::CheckClocks(const ShardSnapshot& snapshot) const {
 }
 
 absl::Status AsyncShard::Restore(const ShardSnapshot& snapshot) {
-  absl::Status fits = RestoreParts(snapshot, options_, states_.size(), &downlink_,
-                                   plan_.aggregators, &plan_.replica);
+  absl::Status fits = RestorePlans(snapshot, options_, &plans_);
+  if (!fits.ok()) return fits;
+  // Its chunks were saved as that plan has them.
+  TakeUp(plans_.known.newest());
+  fits = RestoreParts(snapshot, options_, states_.size(), &downlink_, plan_.aggregators,
+                      &plan_.replica);
   if (fits.ok()) fits = CheckClocks(snapshot);
   if (!fits.ok()) return fits;
   const size_t ranks = options_.incarnations.size();

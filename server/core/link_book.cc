@@ -41,11 +41,20 @@ void LinkBook::Report(uint32_t rank, absl::Span<const LinkPeriod> up, const Link
   std::vector<Transfer> got = TransfersOf(report.down, report.round_trip_s);
   ranks_[rank].up.AddStep(sent);
   ranks_[rank].down.AddStep(got);
-  NoteStep(rank, std::move(sent), std::move(got), report);
+  RankMeasurements measured = {.up = std::move(sent),
+                               .down = std::move(got),
+                               .compute_s = report.compute_s,
+                               .encode_s = report.encode_s,
+                               .apply_s = report.apply_s,
+                               .exposed_s = report.exposed_s};
+  if (lockstep_) {
+    NoteStep(rank, std::move(measured), report);
+  } else {
+    NoteOwnStep(rank, std::move(measured), report);
+  }
 }
 
-void LinkBook::NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Transfer> down,
-                        const LinkReport& report) {
+void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
   const auto came = ranks_[rank].last_came.find(report.step);
   if (came == ranks_[rank].last_came.end()) return;
   Step& step = steps_[report.step];
@@ -54,13 +63,8 @@ void LinkBook::NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Tra
     step.ranks.resize(ranks_.size());
   }
   ++step.reports;
-  step.ranks[rank] = {.up = std::move(up),
-                      .down = std::move(down),
-                      .compute_s = report.compute_s,
-                      .encode_s = report.encode_s,
-                      .apply_s = report.apply_s,
-                      .exposed_s = report.exposed_s,
-                      .arrival_s = absl::ToDoubleSeconds(came->second - step.first)};
+  measured.arrival_s = absl::ToDoubleSeconds(came->second - step.first);
+  step.ranks[rank] = std::move(measured);
   if (rank == 0 && report.tested.has_value()) step.tested = 100 * *report.tested;
   if (step.reports == ranks_.size()) {
     const std::vector<Lateness> lateness = SplitLateness(step.ranks);
@@ -68,12 +72,27 @@ void LinkBook::NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Tra
       ranks_[i].compute_late_s += lateness[i].compute_s;
       ranks_[i].network_late_s += lateness[i].network_s;
     }
-    // A test that nobody has taken yet counts with the step after it.
-    if (!step.tested.has_value() && measured_.has_value()) step.tested = measured_->validation;
-    measured_ = {.step = report.step, .ranks = std::move(step.ranks), .validation = step.tested};
+    Measured(report.step, std::move(step.ranks), step.tested);
     steps_.erase(report.step);
   }
   if (steps_.size() > kStepsOpen) steps_.erase(steps_.begin());
+}
+
+void LinkBook::NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
+  round_[rank] = std::move(measured);
+  if (rank == 0 && report.tested.has_value()) tested_ = 100 * *report.tested;
+  if (round_.size() < ranks_.size()) return;
+  std::vector<RankMeasurements> ranks;
+  for (auto& [_, of_rank] : round_) ranks.push_back(std::move(of_rank));
+  round_.clear();
+  Measured(report.step, std::move(ranks), std::exchange(tested_, std::nullopt));
+}
+
+void LinkBook::Measured(uint64_t step, std::vector<RankMeasurements> ranks,
+                        std::optional<double> tested) {
+  // A test that nobody has taken yet counts with the step after it.
+  if (!tested.has_value() && measured_.has_value()) tested = measured_->validation;
+  measured_ = {.step = step, .ranks = std::move(ranks), .validation = tested};
 }
 
 std::optional<StepMeasurements> LinkBook::TakeStep() {
@@ -83,6 +102,8 @@ std::optional<StepMeasurements> LinkBook::TakeStep() {
 void LinkBook::Rewind() {
   measured_.reset();
   steps_.clear();
+  round_.clear();
+  tested_.reset();
   for (Rank& rank : ranks_) {
     rank.reported = 0;
     rank.last_came.clear();

@@ -41,7 +41,8 @@ struct LinkStats {
 
 class LinkBook {
  public:
-  explicit LinkBook(uint32_t ranks) : ranks_(ranks) {}
+  // `lockstep`: ranks take their steps together; else each goes at its own pace.
+  explicit LinkBook(uint32_t ranks, bool lockstep = true) : lockstep_(lockstep), ranks_(ranks) {}
 
   // A request of `rank`'s contribution to `step`, here at `came`, whose turn came `queued` later.
   void Arrived(uint32_t rank, uint64_t step, absl::Time came, absl::Duration queued);
@@ -53,7 +54,8 @@ class LinkBook {
 
   LinkStats Stats() const;
   // What was measured of the last step that all ranks have reported, once; none: of no step since.
-  // Transfers are of this shard's part of the link.
+  // At their own pace: of the last step of each, once all have reported one since; who was late is
+  // not told of them, as nobody waits. Transfers are of this shard's part of the link.
   std::optional<StepMeasurements> TakeStep();
 
  private:
@@ -74,11 +76,16 @@ class LinkBook {
     std::optional<double> tested{};
   };
 
-  void NoteStep(uint32_t rank, std::vector<Transfer> up, std::vector<Transfer> down,
-                const LinkReport& report);
+  void NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
+  void NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
+  void Measured(uint64_t step, std::vector<RankMeasurements> ranks, std::optional<double> tested);
 
+  const bool lockstep_;
   std::vector<Rank> ranks_;
   std::map<uint64_t, Step> steps_;  // That some have reported and not yet all.
+  // At their own pace: by rank, the last step that it reported since all had.
+  std::map<uint32_t, RankMeasurements> round_;
+  std::optional<double> tested_;  // Since then.
   std::optional<StepMeasurements> measured_;
   LinkStats stats_;  // Of queues; ranks are filled in when somebody asks.
 };

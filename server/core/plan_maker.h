@@ -38,7 +38,7 @@ class PlanMaker {
   // nothing since the call before, then a policy that goes by it makes no plan.
   Plan Next(uint64_t step, const StepMeasurements* measured);
   // Another process of this shard made the plan and somebody knows of it: numbers go on from there.
-  void Took(const CompressionPlan& plan) { controller_.Took(plan.id); }
+  void Took(uint64_t id) { controller_.Took(id); }
 
  private:
   PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,

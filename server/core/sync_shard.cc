@@ -36,13 +36,14 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
   }
   const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
-  const absl::Status prepared = shard->PrepareToPlan();
-  if (!prepared.ok()) return prepared;
+  absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->bundles_.size());
+  if (!plans.ok()) return plans.status();
+  shard->plans_ = *std::move(plans);
   if (restore != nullptr) {
     const absl::Status restored = shard->Restore(*restore);
     if (!restored.ok()) return restored;
   }
-  shard->TakeUpPlan();
+  shard->TakeUpPlanOf(shard->open_step_);
   return std::unique_ptr<Shard>(std::move(shard));
 }
 
@@ -247,14 +248,15 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   answer->record.step = open_step_;
   answer->record.bundle = bundle;
   answer->record.generation = gate_.generation();
-  answer->record.plan_id = coded_by_;
+  answer->record.plan_id = plans_.coded_by;
   answer->record.result_checksum = BundleChecksum(answer->results);
   uint64_t& version = bundles_[bundle].version;
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
   answer->checkpoint_step = DueCheckpoint();
-  if (options_.shard == 0 && bundle == 0) answer->plan = plans_.Beginning(open_step_ + kPlanDelay);
+  if (options_.shard == 0 && bundle == 0)
+    answer->plan = plans_.known.Beginning(open_step_ + kPlanDelay);
   answer->open_step = open_step_;
 
   closed_[bundle] = true;
@@ -378,7 +380,7 @@ void SyncShard::AdvanceSteps(Effects* out) {
       due_.erase(due_.begin());
     }
     open_step_ = StepAfter(open_step_);
-    TakeUpPlan();
+    TakeUpPlanOf(open_step_);
     std::swap(open_, next_);
     closed_.assign(closed_.size(), false);
     handed_.assign(handed_.size(), false);

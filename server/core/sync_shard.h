@@ -14,10 +14,10 @@
 
 #include "compress/compressor.h"
 #include "server/core/open_bundle.h"
-#include "server/core/plan_maker.h"
 #include "server/core/shard.h"
 #include "server/core/shard_gate.h"
 #include "server/core/shard_plan.h"
+#include "server/core/shard_plans.h"
 #include "server/rules/replica.h"
 
 namespace sluice {
@@ -41,7 +41,7 @@ class SyncShard final : public Shard {
   std::vector<ShardEffect> Publish(const Publication& publication) override;
   std::vector<ShardEffect> Tick(absl::Time now) override;
   void Measured(const StepMeasurements& measured) override {
-    if (maker_ != nullptr) measured_ = measured;
+    if (plans_.maker != nullptr) plans_.measured = measured;
   }
   absl::Time tick_due() const override;
   std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
@@ -51,7 +51,9 @@ class SyncShard final : public Shard {
   double ResidualEnergy() const override;
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override { return open_step_; }
-  std::shared_ptr<const CompressionPlan> plan() const override { return plans_.At(open_step_); }
+  std::shared_ptr<const CompressionPlan> plan() const override {
+    return plans_.known.At(open_step_);
+  }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
   const ShardOptions& options() const override { return options_; }
 
@@ -109,7 +111,6 @@ class SyncShard final : public Shard {
   void CountIn(const Exchange& exchange);
   void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
   // sync_shard_plans.cc.
-  absl::Status PrepareToPlan();
   absl::Status CheckPlans(const Exchange& exchange) const;
   absl::Status CheckBrought(const Exchange& exchange) const;
   absl::Status CheckAnnounced(const Exchange& exchange) const;
@@ -117,9 +118,7 @@ class SyncShard final : public Shard {
   void LearnPlan(const Exchange& exchange);
   PlanBook::Plan NextPlan();
   void MakePlan(Effects* out);
-  void TakeUpPlan() { TakeUpPlanOf(open_step_); }
   void TakeUpPlanOf(uint64_t step);
-  absl::Status RestorePlans(const ShardSnapshot& snapshot);
   // sync_shard_elastic.cc.
   bool IsMember(uint32_t bundle, uint32_t rank, uint64_t step) const;
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
@@ -163,13 +162,10 @@ class SyncShard final : public Shard {
   std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
   const std::vector<ChunkConfig> downlink_base_;          // As the job file has it, by chunk.
   Compressor downlink_;
-  PlanBook plans_;                    // Of a job that makes plans.
-  std::unique_ptr<PlanMaker> maker_;  // Of shard 0, likewise.
-  uint64_t coded_by_ = 0;             // The plan by which downlink_ codes.
+  ShardPlans plans_;
   // What an earlier process announced with results of these steps, as the workers say who had them;
   // null: nothing. At most of the open step and the next.
   std::map<uint64_t, PlanBook::Plan> announced_;
-  std::optional<StepMeasurements> measured_;    // Since the last plan was made, or not.
   std::optional<Replica> replica_;              // With a rule.
   std::vector<float> means_;                    // Of the bundle that is updated.
   std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.

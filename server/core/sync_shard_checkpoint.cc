@@ -49,13 +49,15 @@ std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
   std::shared_ptr<ShardSnapshot> snapshot = SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
   for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
-  snapshot->plans = plans_.Copies();
+  snapshot->plans = plans_.known.Copies();
   return snapshot;
 }
 
 absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
-  const absl::Status plans = RestorePlans(snapshot);
+  const absl::Status plans = RestorePlans(snapshot, options_, &plans_);
   if (!plans.ok()) return CannotGoOn(options_, snapshot, plans);
+  // Its chunks were saved as the plan of its step has them.
+  TakeUpPlanOf(snapshot.step);
   const absl::Status fits =
       RestoreParts(snapshot, options_, bundles_.size(), &downlink_, aggregators_, &replica_);
   if (!fits.ok()) return CannotGoOn(options_, snapshot, fits);

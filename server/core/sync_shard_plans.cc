@@ -17,47 +17,6 @@ bool SamePlan(const PlanBook::Plan& a, const PlanBook::Plan& b) {
 
 }  // namespace
 
-absl::Status SyncShard::PrepareToPlan() {
-  absl::StatusOr<std::unique_ptr<PlanMaker>> maker = PlanMaker::Create(
-      options_.control, options_.compression, options_.table, static_cast<uint32_t>(ranks_.size()),
-      options_.momentum, ShareOfElements(options_));
-  if (!maker.ok()) return maker.status();
-  if (*maker == nullptr) return absl::OkStatus();
-  if (bundles_.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("there are fewer chunks than shards: shard ", options_.shard,
-                     " holds nothing and would never hear of a plan; lower `shards` or "
-                     "compression.chunk_bytes"));
-  }
-  // What goes on takes the plans of its snapshot instead.
-  const absl::Status known = plans_.Learn((*maker)->First());
-  Check(known.ok(), "the first plan contradicts no other");
-  if (options_.shard == 0) maker_ = *std::move(maker);
-  return absl::OkStatus();
-}
-
-absl::Status SyncShard::RestorePlans(const ShardSnapshot& snapshot) {
-  if (!options_.control.makes_plans()) {
-    if (snapshot.plans.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        "it is of a job whose control makes plans, and this job's does not; go on with the job "
-        "file of the run that wrote it");
-  }
-  if (snapshot.plans.empty()) {
-    return absl::InvalidArgumentError(
-        "it has no compression plan, and this job's control makes some; go on with the job file of "
-        "the run that wrote it");
-  }
-  absl::StatusOr<PlanBook> book =
-      PlanBook::Of(snapshot.plans, options_.compression, options_.table);
-  if (!book.ok()) return book.status();
-  plans_ = *std::move(book);
-  if (maker_ != nullptr) maker_->Resume(plans_.newest_id(), snapshot.step + 1);
-  // Its chunks were saved as the plan of its step has them.
-  TakeUpPlanOf(snapshot.step);
-  return absl::OkStatus();
-}
-
 // Workers code as the plan says that holds in the step, and know every plan when it holds. So a
 // request that says something else is of a worker that is not in step; or, with a policy that
 // measures, whoever knew the plan that this shard was told of is lost, and so is the shard 0 that
@@ -86,7 +45,7 @@ absl::Status SyncShard::CheckBrought(const Exchange& exchange) const {
         absl::StrCat("it begins with step ", exchange.plan->effective_step));
   }
   if (fits.ok() && options_.shard == 0 && !options_.replay &&
-      exchange.plan->id > plans_.newest_id()) {
+      exchange.plan->id > plans_.known.newest_id()) {
     fits = absl::InvalidArgumentError("shard 0 has not made it");
   }
   if (fits.ok()) return fits;
@@ -121,7 +80,7 @@ absl::Status SyncShard::CheckAnnounced(const Exchange& exchange) const {
 }
 
 absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
-  PlanBook known = plans_;
+  PlanBook known = plans_.known;
   const absl::Status fits =
       exchange.plan == nullptr ? absl::OkStatus() : known.Learn(exchange.plan);
   if (!fits.ok()) {
@@ -129,7 +88,7 @@ absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
                                                  ", which cannot be: ", fits.message()));
   }
   if (exchange.keys_only || exchange.step < open_step_) return absl::OkStatus();
-  const PlanBook::Plan plan = plans_.At(exchange.step);
+  const PlanBook::Plan plan = plans_.known.At(exchange.step);
   const uint64_t wanted = plan == nullptr ? 0 : plan->id;
   if (exchange.plan_id == wanted) return absl::OkStatus();
   return InvalidRequest(exchange, absl::StrCat("is coded by plan ", exchange.plan_id,
@@ -142,7 +101,7 @@ void SyncShard::LearnPlan(const Exchange& exchange) {
     announced_[exchange.step] = exchange.announced;
   }
   if (exchange.plan == nullptr) return;
-  const absl::Status learned = plans_.Learn(exchange.plan);
+  const absl::Status learned = plans_.known.Learn(exchange.plan);
   Check(learned.ok(), learned.message());
 }
 
@@ -151,37 +110,23 @@ void SyncShard::LearnPlan(const Exchange& exchange) {
 PlanBook::Plan SyncShard::NextPlan() {
   const auto told = announced_.find(open_step_);
   if (options_.control.measures() && told != announced_.end()) {
-    if (told->second != nullptr) maker_->Took(*told->second);
+    if (told->second != nullptr) plans_.maker->Took(told->second->id);
     return told->second;
   }
-  return maker_->Next(open_step_, measured_.has_value() ? &*measured_ : nullptr);
+  return plans_.maker->Next(open_step_, plans_.measured.has_value() ? &*plans_.measured : nullptr);
 }
 
 void SyncShard::MakePlan(Effects* out) {
-  if (maker_ == nullptr || open_step_ == 0) return;
+  if (plans_.maker == nullptr || open_step_ == 0) return;
   PlanBook::Plan plan = NextPlan();
   announced_.erase(open_step_);
-  measured_.reset();
-  if (plan == nullptr) return;
-  // With what workers have said of plans, which need not be true.
-  const absl::Status known = plans_.Learn(plan);
-  if (!known.ok()) {
-    out->emplace_back(Alarm{absl::StrCat("compression plan ", plan->id, " of step ", open_step_,
-                                         " cannot be: ", known.message())});
-    return;
-  }
-  out->emplace_back(PlanMade{std::move(plan)});
+  plans_.measured.reset();
+  AddMadePlan(std::move(plan), open_step_, &plans_, out);
 }
 
 void SyncShard::TakeUpPlanOf(uint64_t step) {
-  plans_.ForgetBefore(step);
-  const PlanBook::Plan plan = plans_.At(step);
-  if (plan == nullptr || plan->id == coded_by_) return;
-  const absl::Status recoded = downlink_.Recode(
-      SpecsUnder(plan.get(), Direction::kDownlink, Compressor::kShardSender, downlink_base_));
-  Check(recoded.ok(), recoded.message());
-  if (replica_.has_value()) replica_->SetMomentum(plan->momentum);
-  coded_by_ = plan->id;
+  plans_.known.ForgetBefore(step);
+  TakeUpPlan(plans_.known.At(step), downlink_base_, &downlink_, &replica_, &plans_);
 }
 
 }  // namespace sluice

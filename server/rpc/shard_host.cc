@@ -34,7 +34,7 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
       waits_(RankLimit(options_.job)),
-      links_(RankLimit(options_.job)) {
+      links_(RankLimit(options_.job), InLockstep(options_.job.mode)) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
@@ -409,7 +409,8 @@ void ShardHost::TellMeasured() {
   if (!measured.has_value()) return;
   const double before = std::exchange(worked_s_, WorkSeconds(stages_));
   measured->server_s = worked_s_ - before;
-  ScaleTransfers(1 / ShareOfElements(shard_->options()), &*measured);
+  const double whole = 1 / ShareOfElements(shard_->options());
+  ScaleTransfers(whole, whole, &*measured);
   shard_->Measured(*measured);
 }
 

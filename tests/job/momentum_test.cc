@@ -173,6 +173,10 @@ TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
   JobSpec spec = Job("sgd", 0.9, "topk:1%");
   spec.control.policy = "schedule";
   EXPECT_EQ(MomentumNote(spec), "momentum 0.9 to 0.5, as plans say");
+  spec.mode = "async";
+  EXPECT_EQ(MomentumNote(spec), "momentum 0.633 to 0.5, as plans say");
+  spec.workers = 10;
+  EXPECT_EQ(MomentumNote(spec), "momentum 0.1, as plans say");
   spec = Job("sgd", 0.9, "topk:1%");
   spec.mode = "async";
   spec.workers = 10;

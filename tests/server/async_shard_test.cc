@@ -438,12 +438,12 @@ TEST(AsyncShard, NamesACheckpointAheadOfTheFurthest) {
   EXPECT_EQ(shard->NameCheckpoint(100), 7u) << "one at a time";
 }
 
-// Rank 1 is two steps ahead of the checkpoint when rank 0 gets there.
-std::shared_ptr<const ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard) {
+// Rank 1 is two steps ahead of the checkpoint when rank 0 gets there, or at step `ahead`.
+std::shared_ptr<const ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard, uint64_t ahead = 5) {
   Begin(shard);
   (*shard)->NameCheckpoint(3);
   std::shared_ptr<const ShardSnapshot> snapshot;
-  for (const auto& [rank, last] : {std::pair<uint32_t, uint64_t>{1, 5}, {0, 3}}) {
+  for (const auto& [rank, last] : {std::pair<uint32_t, uint64_t>{1, ahead}, {0, 3}}) {
     for (uint64_t step = 1; step <= last; ++step) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
         const auto effects = shard->Send(Push(rank, step, bundle, 1, 1));
@@ -482,6 +482,26 @@ TEST(AsyncShard, GoesOnFromASnapshotAndTakesNothingTwice) {
   EXPECT_EQ(taken.record.n, 1u);
   EXPECT_EQ(shard.Ask(Push(0, 4, 0, 7, repeat.version)).record.n, 1u);
   EXPECT_EQ(shard->open_step(), 4u);
+}
+
+// Its clock came with the snapshot, so that the shard's part is taken without it.
+TEST(AsyncShard, WhoIsBehindItsClockHearsOfACheckpointToo) {
+  ShardUnderTest before(AsyncOptions(2));
+  ShardOptions options = AsyncOptions(2);
+  options.restore = SnapshotAfterThree(&before, 9);
+  options.parameters_agree = true;
+  options.first_step = 4;
+  ShardUnderTest shard(options);
+  const auto step = [&](uint32_t rank, uint64_t number) {
+    shard.Send(Push(rank, number, 0, 7, 0));
+    return shard.Send(Push(rank, number, 1, 7, 0));
+  };
+  shard->NameCheckpoint(5);
+  // Rank 1, whose clock is at 9, has not come yet.
+  for (const uint64_t number : {4, 5}) EXPECT_EQ(SnapshotIn(step(0, number)), nullptr);
+  ASSERT_NE(SnapshotIn(step(0, 6)), nullptr);
+  EXPECT_EQ(ResultsIn(step(1, 4))[0]->checkpoint_step, 6u);
+  EXPECT_EQ(ResultsIn(step(1, 6))[0]->checkpoint_step, 0u) << "it is past it";
 }
 
 TEST(AsyncShard, RefusesASnapshotThatDoesNotFit) {

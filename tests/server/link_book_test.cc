@@ -33,6 +33,27 @@ TEST(LinkBook, TellsRateAndLatencyApartEachWay) {
   EXPECT_EQ(book.Stats().ranks.at(0).up_rate, 0) << "of a rank that reported nothing";
 }
 
+// Nobody waits, so nobody is late, and a slow rank's steps stand beside what is newest.
+TEST(LinkBook, AtTheirOwnPaceTheLastStepOfEachCounts) {
+  LinkBook book(2, /*lockstep=*/false);
+  const auto report = [&](uint32_t rank, uint64_t step, double compute) {
+    book.Arrived(rank, step, At(static_cast<double>(step)), absl::ZeroDuration());
+    book.Report(rank, {Period(1'000'000, kRate)},
+                {.step = step, .round_trip_s = 0.001, .compute_s = compute});
+  };
+  for (uint64_t step = 1; step <= 30; ++step) report(0, step, 0.1 * static_cast<double>(step));
+  EXPECT_FALSE(book.TakeStep().has_value());
+  report(1, 1, 7);
+  const std::optional<StepMeasurements> measured = book.TakeStep();
+  ASSERT_TRUE(measured.has_value());
+  EXPECT_DOUBLE_EQ(measured->ranks[0].compute_s, 3);
+  EXPECT_DOUBLE_EQ(measured->ranks[1].compute_s, 7);
+  EXPECT_EQ(measured->ranks[0].arrival_s, 0);
+  EXPECT_EQ(book.Stats().ranks[1].compute_late_s, 0);
+  report(1, 2, 7);
+  EXPECT_FALSE(book.TakeStep().has_value()) << "rank 0 has reported nothing since";
+}
+
 TEST(LinkBook, AStepCountsOnceAndOnlyOfRanksThatThereAre) {
   LinkBook book(1);
   for (uint64_t step = 1; step <= 5; ++step) {

@@ -138,7 +138,7 @@ TEST(MeasuredPlans, NumbersGoOnAfterOnesThatWereMadeElsewhere) {
   maker->Resume(4, 11);
   CompressionPlan taken;
   taken.id = 7;
-  maker->Took(taken);
+  maker->Took(taken.id);
   const StepMeasurements measured = Measured({2e6});
   PlanMaker::Plan made;
   for (uint64_t step = 12; made == nullptr && step < 20; ++step)
@@ -174,7 +174,7 @@ TEST(MeasuredPlans, AStepIsMeasuredWhenAllHaveReportedIt) {
   EXPECT_EQ(measured->ranks[1].up[0].bytes, 1000u);
   EXPECT_DOUBLE_EQ(measured->ranks[1].up[0].seconds, 0.6);
   EXPECT_TRUE(measured->ranks[1].down.empty());
-  ScaleTransfers(3, &*measured);
+  ScaleTransfers(3, 3, &*measured);
   EXPECT_EQ(measured->ranks[0].up[0].bytes, 3000u);
   EXPECT_DOUBLE_EQ(measured->ranks[0].up[0].seconds, 0.6);
   EXPECT_FALSE(measured->validation.has_value());

@@ -61,10 +61,14 @@ class AsyncJob {
     bool finished = false;
     std::vector<uint64_t> streams;  // By shard; a broken one has another number.
     double pace = 1;
+    uint64_t told_plan = 0;           // With the last result of the bundle that says it,
+    std::optional<uint64_t> told_in;  // the first of this step.
+    uint64_t coded_by = 0;            // In its open step.
   };
   struct WorkerSave {
     SavedCompressor uplink;
     std::vector<std::vector<float>> parameters;
+    std::vector<CompressionPlan> plans;
   };
   struct Checkpoint {
     std::vector<std::shared_ptr<const ShardSnapshot>> shards;
@@ -105,6 +109,7 @@ class AsyncJob {
   void Answer(uint32_t rank, uint32_t shard, uint64_t stream, const ExchangeAnswer& answer);
   void CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer);
   ExchangeAnswer ForgedAnswer(uint32_t rank, const ExchangeAnswer& answer) const;
+  void CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange);
   void CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange);
   void RollBack();
   uint64_t LastStep() const { return options_.steps + options_.quiet_steps; }
@@ -128,10 +133,12 @@ class AsyncJob {
   std::vector<AsyncMirror> mirrors_;
   std::map<uint64_t, Checkpoint> checkpoints_;  // By step; of this term, or complete.
   std::set<uint64_t> named_;                    // In this term.
+  std::map<uint64_t, CompressionPlan> plans_;   // Likewise, those that are known or were.
 };
 
 void AsyncJob::BeginTerm(uint64_t restore_step) {
   named_.clear();
+  plans_.clear();
   shards_.clear();
   shards_.resize(options_.shards);
   mirrors_.resize(options_.shards);
@@ -154,6 +161,9 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   options.staleness = options_.staleness + (options_.bug == AsyncBug::kBoundTooFar ? 1 : 0);
   options.staleness_aware_lr = options_.staleness_aware_lr;
   options.rule = options_.rule;
+  options.control = options_.control;
+  // A plan changes nothing of what the mirror reckons with.
+  options.momentum = {.base = options_.rule.momentum, .coded = options_.rule.momentum};
   options.job_uid = kJobUid;
   options.term = term_;
   options.incarnations.assign(options_.ranks, term_ + 1);
@@ -174,6 +184,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   absl::StatusOr<std::unique_ptr<Shard>> made = Shard::Create(std::move(options));
   Check(made.ok(), made.status().message());
   shards_[shard] = *std::move(made);
+  if (const auto plan = shards_[shard]->plan()) plans_[plan->id] = *plan;
   mirrors_[shard].BeginTerm();
 }
 
@@ -201,6 +212,8 @@ void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   options.first_step = restore_step + 1;
   options.parameters_agree = restore_step > 0;
   options.lockstep = false;
+  options.compression = options_.compression;
+  options.makes_plans = options_.control.makes_plans();
   options.window_bytes = 512;
   worker.pipeline = std::make_unique<Pipeline>(std::move(options));
   worker.pipeline->SetRate(0.125f);
@@ -210,11 +223,23 @@ void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   }
   worker.pace = rank == 0 ? options_.slowest : 1;
   for (const TensorInfo& tensor : table_) worker.parameters.emplace_back(tensor.elements());
-  if (restore_step == 0) return;
-  const WorkerSave& saved = *checkpoints_.at(restore_step).workers[rank];
-  worker.parameters = saved.parameters;
-  const absl::Status restored = worker.encoder->Restore(saved.uplink);
-  Check(restored.ok(), restored.message());
+  std::vector<CompressionPlan> plans;
+  if (restore_step > 0) {
+    const WorkerSave& saved = *checkpoints_.at(restore_step).workers[rank];
+    worker.parameters = saved.parameters;
+    const absl::Status restored =
+        worker.encoder->Restore(saved.uplink, options_.control.makes_plans());
+    Check(restored.ok(), restored.message());
+    plans = saved.plans;
+  } else if (const auto plan = shards_[0]->plan()) {
+    plans = {*plan};
+  }
+  const absl::Status known = worker.pipeline->SetPlans(plans);
+  Check(known.ok(), known.message());
+  for (const CompressionPlan& plan : plans) {
+    worker.told_plan = plan.id;
+    plans_[plan.id] = plan;
+  }
 }
 
 // Other values in each term: training that goes back takes another way.
@@ -238,6 +263,7 @@ std::vector<std::vector<float>> AsyncJob::Gradients(uint32_t rank, uint64_t step
 void AsyncJob::StartStep(uint32_t rank) {
   Worker& worker = workers_[rank];
   Pipeline::Effects effects;
+  worker.coded_by = worker.told_plan;
   worker.pipeline->StartStep();
   const uint64_t step = worker.pipeline->step();
   const bool skips = step == 0 ? rank != 0
@@ -274,6 +300,7 @@ void AsyncJob::CarryOut(uint32_t rank, const Pipeline::Effects& effects) {
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) {
       CheckBase(rank, send->shard, *send->exchange);
+      CheckPlan(rank, send->shard, *send->exchange);
       Send(rank, send->shard, send->exchange);
     } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
       After(0.05, [this, rank, shard = retry->shard] {
@@ -301,6 +328,11 @@ void AsyncJob::FinishStep(uint32_t rank) {
     }
   }
   if (result.steps_behind > 0) Violated("a worker is told to catch up");
+  for (uint32_t shard = 1; shard < options_.shards; ++shard) {
+    const auto plan = shards_[shard]->plan();
+    if (plan == nullptr || plan->id >= worker.coded_by) continue;
+    Violated(absl::StrCat("shard ", shard, " does not know plan ", worker.coded_by));
+  }
   worker.done = result.step;
   if (result.checkpoint_due) Save(rank, result.step);
   if (result.step >= LastStep()) {
@@ -315,7 +347,8 @@ void AsyncJob::Save(uint32_t rank, uint64_t step) {
   if (!named_.contains(step)) Violated(absl::StrCat("nobody named a checkpoint after ", step));
   Checkpoint& checkpoint = checkpoints_[step];
   checkpoint.workers.resize(options_.ranks);
-  checkpoint.workers[rank] = {workers_[rank].encoder->Save(), workers_[rank].parameters};
+  checkpoint.workers[rank] = {workers_[rank].encoder->Save(), workers_[rank].parameters,
+                              workers_[rank].pipeline->KnownPlans()};
   if (!workers_[rank].pipeline->TakePublished().empty()) Violated("something was to be observed");
 }
 
@@ -363,6 +396,7 @@ void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const Exch
   }
   Exchange taken = exchange;
   if (options_.bug == AsyncBug::kRepeatCountsAgain && !mirror.IsNew(exchange)) ++taken.step;
+  if (options_.bug == AsyncBug::kPlanNotPassedOn) taken.plan = nullptr;
   const auto effects = shards_[shard]->Handle(stream, taken, absl::UnixEpoch());
   const auto& core = static_cast<const AsyncShard&>(*shards_[shard]);
   const std::string wrong = mirror.Took(exchange, core);
@@ -388,6 +422,12 @@ void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
       if (!wrong.empty()) Violated(wrong);
     } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
       Violated(absl::StrCat("an alarm: ", alarm->text));
+    } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
+      ++report_.plans;
+      if (shard != 0) Violated(absl::StrCat("shard ", shard, " makes a plan"));
+      if (!plans_.emplace(made->plan->id, *made->plan).second) {
+        Violated(absl::StrCat("there are two plans ", made->plan->id));
+      }
     }
     const auto* reply = std::get_if<Reply>(&effect);
     if (reply == nullptr) continue;
@@ -417,6 +457,7 @@ ExchangeAnswer AsyncJob::ForgedAnswer(uint32_t rank, const ExchangeAnswer& answe
       answer.checkpoint_step > answer.step) {
     forged.checkpoint_step = 0;
   }
+  if (options_.bug == AsyncBug::kPlanWithheld && rank == 0) forged.plan = nullptr;
   const bool several =
       options_.bug == AsyncBug::kPublicationLost || options_.bug == AsyncBug::kPublicationsMerged;
   if (!several || answer.exact || answer.results.empty()) return forged;
@@ -447,6 +488,14 @@ void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& 
   if (options_.bug == AsyncBug::kStalenessForgotten) told.staleness = 0;
   const std::string wrong = mirrors_[shard].CheckResult(rank, told);
   if (!wrong.empty()) Violated(wrong);
+  if (shard == 0 && answer.bundle == 0) {
+    const auto plan = shards_[0]->plan();
+    // Of who waits, as it was when it came.
+    if (options_.mode == "async" && plan != nullptr && answer.record.plan_id != plan->id) {
+      Violated(absl::StrCat("a result says plan ", answer.record.plan_id, ", plan ", plan->id,
+                            " is made"));
+    }
+  }
   if (options_.mode != "ssp" || answer.step == 0) return;
   const uint64_t least = mirrors_[shard].LeastClock(answer.bundle);
   if (least + options_.staleness < answer.step) {
@@ -459,8 +508,39 @@ void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
                       const ExchangeAnswer& answer) {
   if (workers_[rank].streams[shard] != stream) return;
   Pipeline::Effects effects;
-  workers_[rank].pipeline->Answer(shard, answer, &effects);
+  Worker& worker = workers_[rank];
+  if (shard == 0 && answer.bundle == 0 && answer.outcome == Outcome::kResult &&
+      answer.step == worker.pipeline->step() && worker.told_in != answer.step) {
+    worker.told_plan = answer.record.plan_id;
+    worker.told_in = answer.step;
+  }
+  worker.pipeline->Answer(shard, answer, &effects);
   CarryOut(rank, effects);
+}
+
+// Whoever was told of a plan codes by it from the next step on, and says so.
+void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+  const Worker& worker = workers_[rank];
+  if (exchange.plan_id != worker.coded_by) {
+    Violated(absl::StrCat("rank ", rank, " codes step ", exchange.step, " by plan ",
+                          exchange.plan_id, " and was told of plan ", worker.coded_by));
+    return;
+  }
+  if (!options_.control.makes_plans() || exchange.skip || exchange.step == 0) return;
+  const std::vector<ChunkConfig> base =
+      ChunkConfigs(options_.compression, table_, layout_, Direction::kUplink);
+  const std::vector<CodecSpec> specs =
+      SpecsUnder(&plans_.at(exchange.plan_id), Direction::kUplink, rank, base);
+  const std::vector<uint32_t>& chunks = layout_.bundles[shard][exchange.bundle].chunks;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    const bool dense = !IsSparse(specs[chunks[i]].codec);
+    const FormatId format = ReadFrameHeader(FrameBytes(exchange.frames[i]))->format;
+    if (dense != (format == FormatId::kFp16 || format == FormatId::kNone)) {
+      Violated(absl::StrCat("rank ", rank, ": plan ", exchange.plan_id, " has ",
+                            ToString(specs[chunks[i]]), ", and a frame has format ",
+                            static_cast<int>(format)));
+    }
+  }
 }
 
 // Parameters that a contribution says it was made on are those of that version.
@@ -576,6 +656,22 @@ AsyncOptions RandomAsyncOptions(uint64_t seed) {
   options.checkpoints = static_cast<uint32_t>(random.Below(4));
   options.rollbacks = static_cast<uint32_t>(random.Below(3));
   options.slowest = one_of(1.0, 1.0, 4.0, 12.0);
+  return options;
+}
+
+AsyncOptions RandomPlannedAsyncOptions(uint64_t seed) {
+  AsyncOptions options = RandomAsyncOptions(seed);
+  CounterRandom random(seed, 18);
+  options.compression.uplink = *ParseCodecSpec("topk:20%+int4");
+  options.compression.downlink = *ParseCodecSpec(random.Below(2) == 0 ? "fp16" : "topk:30%");
+  options.control.policy = "schedule";
+  ScheduleSpec& schedule = options.control.schedule;
+  schedule.kind = ScheduleKind::kCyclic;
+  schedule.start = 0.4;
+  schedule.end = 0.05;
+  schedule.stages = 1 + random.Below(3);
+  schedule.steps = 4 * schedule.stages;
+  schedule.dense_steps = 2 * random.Below(4);
   return options;
 }
 

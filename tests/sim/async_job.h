@@ -25,6 +25,8 @@ enum class AsyncBug {
   kNameWithheld,          // A rank hears of a checkpoint when it has passed it.
   kClocksNotRestored,     // All ranks begin after the checkpoint's step, whatever is in it.
   kPublishedNotRestored,  // What was owed is taken for published.
+  kPlanWithheld,          // A rank never hears of a plan.
+  kPlanNotPassedOn,       // Nor does a shard.
 };
 
 struct AsyncOptions {
@@ -45,10 +47,13 @@ struct AsyncOptions {
   uint32_t checkpoints = 0;    // Asked for in the run.
   uint32_t rollbacks = 0;
   double slowest = 1;  // How many times as long the slowest rank takes.
+  ControlSpec control;
   AsyncBug bug = AsyncBug::kNone;
 };
 
 AsyncOptions RandomAsyncOptions(uint64_t seed);
+// The same with a schedule of densities.
+AsyncOptions RandomPlannedAsyncOptions(uint64_t seed);
 std::string Describe(const AsyncOptions& options);
 
 struct AsyncReport {
@@ -62,6 +67,7 @@ struct AsyncReport {
   uint64_t checkpoints = 0;  // Complete.
   uint64_t waits = 0;        // PENDING.
   uint64_t staleness_max = 0;
+  uint64_t plans = 0;
   double owed = 0;  // Sum of squares at the end, of shards and workers.
 };
 

@@ -58,6 +58,21 @@ TEST(AsyncSimulation, EverySeedGoesAsItMust) {
   saw("staleness at most", total.staleness_max);
 }
 
+TEST(AsyncSimulation, PlansHoldForWhoeverHasThemForEverySeed) {
+  AsyncReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + SeedCount(kSeeds); ++seed) {
+    const AsyncOptions options = RandomPlannedAsyncOptions(seed);
+    const AsyncReport report = RunAsyncJob(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.plans += report.plans;
+    total.rollbacks += report.rollbacks;
+  }
+  GTEST_LOG_(INFO) << "plans " << total.plans << ", rollbacks " << total.rollbacks;
+  if (SeedCount(kSeeds) < kSeeds) return;
+  EXPECT_GT(total.plans, 3 * kSeeds);
+  EXPECT_GT(total.rollbacks, kSeeds / 4);
+}
+
 TEST(AsyncSimulation, AllThatIsOwedIsSentOnceGradientsAreNone) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     AsyncOptions options = RandomAsyncOptions(seed);
@@ -104,7 +119,9 @@ class AsyncBugTest : public testing::TestWithParam<BugCase> {};
 TEST_P(AsyncBugTest, IsFound) {
   std::string seen;
   for (uint64_t seed = 1; seed <= kSeedsToFind; ++seed) {
-    AsyncOptions options = RandomAsyncOptions(seed);
+    const bool plans =
+        GetParam().bug == AsyncBug::kPlanWithheld || GetParam().bug == AsyncBug::kPlanNotPassedOn;
+    AsyncOptions options = plans ? RandomPlannedAsyncOptions(seed) : RandomAsyncOptions(seed);
     options.bug = GetParam().bug;
     for (const std::string& violation : RunAsyncJob(options).violations) {
       if (absl::StrContains(violation, GetParam().symptom)) {
@@ -129,7 +146,9 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{AsyncBug::kStalenessForgotten, "StalenessForgotten", "with staleness 0"},
         BugCase{AsyncBug::kNameWithheld, "NameWithheld", "lacks rank 1"},
         BugCase{AsyncBug::kClocksNotRestored, "ClocksNotRestored", "was counted again"},
-        BugCase{AsyncBug::kPublishedNotRestored, "PublishedNotRestored", "is not version"}),
+        BugCase{AsyncBug::kPublishedNotRestored, "PublishedNotRestored", "is not version"},
+        BugCase{AsyncBug::kPlanWithheld, "PlanWithheld", "was told of plan"},
+        BugCase{AsyncBug::kPlanNotPassedOn, "PlanNotPassedOn", "does not know plan"}),
     [](const testing::TestParamInfo<BugCase>& tested) { return tested.param.name; });
 
 }  // namespace

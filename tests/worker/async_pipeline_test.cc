@@ -101,6 +101,62 @@ TEST_F(AsyncPipelineTest, TakesAResultThatBringsNothing) {
   EXPECT_THAT(Applied(), ElementsAre(10, 10));
 }
 
+// In no step in particular, and whatever number the last one had.
+TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
+  PipelineOptions options = Options();
+  options.table = {{.name = "a", .shape = {2}, .strides = {}},
+                   {.name = "b", .shape = {2}, .strides = {}}};
+  options.layout = *BuildLayout(options.table, 2, {});
+  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  options.compression.min_elements = 0;
+  options.makes_plans = true;
+  options.parameters_agree = true;
+  Pipeline pipeline(options);
+  BundleEncoder encoder(options.table, options.layout, options.compression, 0);
+  const auto plan = [](uint64_t id) {
+    CompressionPlan made;
+    made.id = id;
+    made.effective_step = 40;
+    made.entries = {{.codec = *ParseCodecSpec("topk:20%"), .tensors = {0}}};
+    return made;
+  };
+  EXPECT_THAT(pipeline.SetPlans({}).message(), HasSubstr("no compression plan"));
+  ASSERT_TRUE(pipeline.SetPlans({{plan(3)}}).ok());
+  // What the request to each shard says, and which plan it brings.
+  const auto step = [&](std::shared_ptr<const CompressionPlan> told) {
+    std::map<uint32_t, std::pair<uint64_t, uint64_t>> said;
+    pipeline.StartStep();
+    Pipeline::Effects effects;
+    const std::vector<float> gradient = {1, 2};
+    for (uint32_t tensor : {0, 1}) EXPECT_TRUE(pipeline.TensorReady(tensor, gradient).ok());
+    while (std::optional<EncodeTask> task = pipeline.NextEncoding()) {
+      pipeline.Encoded(encoder.Encode(*task), &effects);
+    }
+    for (const PipelineEffect& effect : effects) {
+      const auto* send = std::get_if<SendExchange>(&effect);
+      if (send == nullptr) continue;
+      const Exchange& exchange = *send->exchange;
+      said[send->shard] = {exchange.plan_id, exchange.plan == nullptr ? 0 : exchange.plan->id};
+      ExchangeAnswer answer = ResultOf(exchange);
+      answer.results.clear();
+      answer.base_version = answer.version = exchange.base_version;
+      answer.record.result_checksum = BundleChecksum(answer.results);
+      if (send->shard == 0) answer.plan = told;
+      Pipeline::Effects more;
+      pipeline.Answer(send->shard, std::move(answer), &more);
+    }
+    EXPECT_TRUE(pipeline.status().ok()) << pipeline.status();
+    EXPECT_FALSE(pipeline.step_open());
+    return said;
+  };
+  using Said = std::map<uint32_t, std::pair<uint64_t, uint64_t>>;
+  EXPECT_EQ(step(nullptr), (Said{{0, {3, 0}}, {1, {3, 3}}}));
+  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(4))), (Said{{0, {3, 0}}, {1, {3, 0}}}));
+  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(2))), (Said{{0, {4, 0}}, {1, {4, 4}}}));
+  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 2}}})) << "what shard 0 says holds";
+  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 0}}}));
+}
+
 TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
   Step([](ExchangeAnswer* answer) {
     answer->version = 4;

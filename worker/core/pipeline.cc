@@ -59,12 +59,15 @@ absl::Status Pipeline::SetPlans(absl::Span<const CompressionPlan> plans) {
   }
   absl::StatusOr<PlanBook> book = PlanBook::Of(plans, options_.compression, options_.table);
   if (!book.ok()) return book.status();
-  if (book->At(options_.first_step) == nullptr) {
+  const bool holds =
+      options_.lockstep ? book->At(options_.first_step) != nullptr : book->newest() != nullptr;
+  if (!holds) {
     return absl::InvalidArgumentError(
         absl::StrCat("no compression plan holds in step ", options_.first_step,
                      ", with which this worker begins; this job's control makes some"));
   }
   plans_ = *std::move(book);
+  if (!options_.lockstep) plans_.Replace(plans_.newest());
   return absl::OkStatus();
 }
 
@@ -78,8 +81,8 @@ void Pipeline::StartStep() {
   Check(!open_ && !encoding_, "one step at a time");
   step_ = next_step_;
   buffers_due_ = AreBuffersDue(step_);
-  plans_.ForgetBefore(step_);
-  plan_ = plans_.At(step_);
+  if (options_.lockstep) plans_.ForgetBefore(step_);
+  plan_ = options_.lockstep ? plans_.At(step_) : plans_.newest();
   next_step_ = step_ == 0 ? options_.first_step : step_ + 1;
   open_ = true;
   skipped_ = false;
@@ -268,7 +271,11 @@ void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
   exchange->rate = rate_;
   exchange->weight = skip ? 1 : flight.weight;
   exchange->plan_id = plan_ == nullptr ? 0 : plan_->id;
-  if (bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
+  if (options_.lockstep && bundle == 0) exchange->plan = plans_.Beginning(step_ + 1);
+  if (!options_.lockstep && shard > 0 && exchange->plan_id != shards_[shard].told_plan) {
+    exchange->plan = plan_;
+    shards_[shard].told_plan = exchange->plan_id;
+  }
   kept_.Add(shard, exchange);
   flight.exchange = std::move(exchange);
   flight.phase = Phase::kToSend;

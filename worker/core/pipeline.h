@@ -218,6 +218,7 @@ class Pipeline {
     Replay replay;
     std::optional<SentBundle> last_sent;  // The furthest; what is sent again does not count.
     uint64_t asked_step = 0;              // The furthest of AskWhatIsLost.
+    uint64_t told_plan = 0;               // Not in lockstep: the plan that it was brought last.
   };
 
   bool AreBuffersDue(uint64_t step) const;

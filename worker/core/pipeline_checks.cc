@@ -14,13 +14,16 @@ absl::Status Pipeline::LearnPlan(uint32_t shard, const ExchangeAnswer& answer) {
   absl::Status fits;
   if (!options_.makes_plans) {
     fits = absl::InvalidArgumentError("the job makes none");
-  } else if (shard != 0 || answer.plan->effective_step != answer.step + kPlanDelay) {
+  } else if (shard != 0 ||
+             (options_.lockstep && answer.plan->effective_step != answer.step + kPlanDelay)) {
     fits = absl::InvalidArgumentError(
         absl::StrCat("it comes from shard ", shard, " with a result of step ", answer.step,
                      ", and begins with step ", answer.plan->effective_step));
   }
   if (fits.ok()) fits = CheckPlan(*answer.plan, options_.compression, options_.table);
-  if (fits.ok()) fits = plans_.Learn(answer.plan);
+  if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
+  // What shard 0 says now, whatever a checkpoint had.
+  if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
   if (fits.ok()) return fits;
   return absl::InvalidArgumentError(
       absl::StrCat("compression plan ", answer.plan->id, " cannot be: ", fits.message()));
