@@ -10,7 +10,6 @@
 #include "job/compression_plan.h"
 #include "job/control_spec.h"
 #include "job/file/job_conversion.h"
-#include "job/support.h"
 
 namespace sluice {
 namespace {
@@ -61,18 +60,6 @@ void CheckSchedule(const v1::ControlSpec& control, const FailAt& fail) {
   if (!valid.ok()) fail("control.schedule", valid.message());
 }
 
-// What a policy makes of a step is of workers that take it together.
-void CheckPace(const v1::JobSpec& job, const FailAt& fail) {
-  const std::string& policy = job.control().policy();
-  if (InLockstep(job.mode()) || (policy != "auto" && policy != "accuracy")) return;
-  fail("control.policy",
-       absl::StrCat(
-           policy,
-           policy == "auto" ? " reckons with workers that wait for each other in every step"
-                            : " compares tests by steps that all workers have taken",
-           ", and those of mode ", job.mode(), " go on by themselves; use bandwidth or schedule"));
-}
-
 // One density both ways, and something to hold the tests against.
 void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
   const v1::ControlSpec& control = job.control();
@@ -113,7 +100,6 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
 void CheckControl(const v1::JobSpec& job, const FailAt& fail) {
   CheckCandidates(job.control(), fail);
   CheckSchedule(job.control(), fail);
-  CheckPace(job, fail);
   CheckAccuracy(job, fail);
 }
 

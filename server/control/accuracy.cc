@@ -35,11 +35,12 @@ class AccuracyPolicy : public Policy {
   Choice First() override { return Make("no metric is known yet"); }
 
   std::optional<Choice> Next(const StepMeasurements& measured) override {
-    if (!measured.validation || !std::isfinite(*measured.validation)) return std::nullopt;
-    const uint64_t step = ReferenceStep(measured.step);
+    if (!measured.validation || !std::isfinite(measured.validation->metric)) return std::nullopt;
+    const CurvePoint tested = *measured.validation;
+    const uint64_t step = ReferenceStep(tested.step);
     const std::optional<double> reference = MetricAt(options_.reference, step);
     if (!reference) return std::nullopt;
-    behind_.push_back(*reference - *measured.validation);
+    behind_.push_back(*reference - tested.metric);
     if (behind_.size() > kAccuracyCalm) behind_.pop_front();
     ++reports_;
     if (behind_.size() < 2) return std::nullopt;
@@ -63,7 +64,7 @@ class AccuracyPolicy : public Policy {
     return Make(absl::StrFormat(
         "%.2f %% at step %d, where the reference has %.2f %% at step %d (tolerance %.2g): "
         "%.3g %% of the values instead of %.3g %%",
-        *measured.validation, measured.step, *reference, step, options_.tolerance, 100 * density,
+        tested.metric, tested.step, *reference, step, options_.tolerance, 100 * density,
         100 * before));
   }
 

@@ -258,7 +258,8 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& option
   }
   absl::StatusOr<Spent> first = SpendEvenly(options.tensors, options.first);
   if (!first.ok()) return first.status();
-  StepModel model(std::move(choices), options.ranks, options.overlap, options.error_price);
+  StepModel model(std::move(choices), options.ranks, options.overlap, options.error_price,
+                  options.lockstep);
   return std::make_unique<AutoPolicy>(std::move(model), options.ranks, std::move(first->coding));
 }
 

@@ -30,6 +30,7 @@ struct AutoOptions {
   // Error 1 (nothing arrives in time) is as bad as so many more steps. With feedback and lowered
   // momentum even topk:1% (0.94) trains nearly as dense does (docs/compression.md).
   double error_price = 0.3;
+  bool lockstep = true;  // Ranks wait for each other in every step.
 };
 
 // Changes at once if the last step was kFarOver x what another choice would have taken, or the last

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "job/control_spec.h"
 #include "server/control/octave_histogram.h"
 
 namespace sluice {
@@ -45,7 +46,7 @@ struct StepMeasurements {
   std::vector<OctaveHistogram> up_histograms{};
   std::vector<OctaveHistogram> down_histograms{};
   // A metric on data that is not trained on, in percent, more is better; where one was just taken.
-  std::optional<double> validation{};
+  std::optional<CurvePoint> validation{};
 };
 
 // Makes what was measured of a part of the bytes stand for all of them: links carry so many times

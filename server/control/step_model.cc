@@ -9,23 +9,39 @@ namespace {
 
 constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
 
+// How long a step of all of them takes, of how long one of each takes.
+double OfAll(const std::vector<double>& seconds, bool lockstep) {
+  if (lockstep) return *std::max_element(seconds.begin(), seconds.end());
+  double pace = 0;
+  for (const double of_one : seconds) pace += 1 / of_one;
+  return static_cast<double>(seconds.size()) / pace;
+}
+
 }  // namespace
 
 StepModel::StepModel(std::vector<PricedCodec> choices, uint32_t ranks, double overlap,
-                     double error_price)
-    : choices_(std::move(choices)), links_(ranks), overlap_(overlap), error_price_(error_price) {}
+                     double error_price, bool lockstep)
+    : choices_(std::move(choices)),
+      links_(ranks),
+      overlap_(overlap),
+      error_price_(error_price),
+      lockstep_(lockstep) {}
 
 void StepModel::AddStep(const StepMeasurements& measured) {
   compute_.AddStep(measured);
   compute_s_ = compute_.compute_s();
+  std::vector<double> took;
   waited_s_ = HUGE_VAL;
   const size_t ranks = std::min(links_.size(), measured.ranks.size());
   for (size_t rank = 0; rank < ranks; ++rank) {
     const RankMeasurements& of = measured.ranks[rank];
     links_[rank].up.AddStep(of.up);
     links_[rank].down.AddStep(of.down);
-    waited_s_ = std::min(waited_s_, of.exposed_s + of.apply_s);
+    const double waited = of.exposed_s + of.apply_s;
+    waited_s_ = std::min(waited_s_, waited);
+    took.push_back(compute_s_ + waited);
   }
+  if (!lockstep_ && compute_s_ > 0) waited_s_ = OfAll(took, lockstep_) - compute_s_;
 }
 
 void StepModel::AddEncoding(size_t choice, double encode_s) {
@@ -70,11 +86,11 @@ double StepModel::StepTime(size_t rank, size_t up, size_t down, const LinkRates&
 }
 
 double StepModel::StepTime(const CodecPick& pick, const LinkRates& rates) const {
-  double slowest = 0;
+  std::vector<double> seconds;
   for (size_t rank = 0; rank < links_.size(); ++rank) {
-    slowest = std::max(slowest, StepTime(rank, pick.up[rank], pick.down, rates));
+    seconds.push_back(StepTime(rank, pick.up[rank], pick.down, rates));
   }
-  return slowest;
+  return OfAll(seconds, lockstep_);
 }
 
 double StepModel::Cost(double step_s, const CodecPick& pick) const {
@@ -84,10 +100,11 @@ double StepModel::Cost(double step_s, const CodecPick& pick) const {
   return step_s * (1 + error_price_ * error);
 }
 
-// Nobody need be faster than the slowest rank can be: the others are as faithful as that allows.
+// In lockstep nobody need be faster than the slowest rank can be: the others are as faithful as
+// that allows.
 CodecPick StepModel::BestWith(size_t down, const LinkRates& rates, const ByteLimits& limits) const {
   double floor = 0;
-  for (size_t rank = 0; rank < links_.size(); ++rank) {
+  for (size_t rank = 0; lockstep_ && rank < links_.size(); ++rank) {
     double fastest = HUGE_VAL;
     for (size_t up = 0; up < choices_.size(); ++up) {
       if (choices_[up].coding.bytes > limits.up[rank]) continue;

@@ -49,8 +49,10 @@ struct ByteLimits {
 class StepModel {
  public:
   // At least one choice. `overlap` is the share of computing that communication can hide behind;
-  // error 1 is as bad as `error_price` x as many steps more.
-  StepModel(std::vector<PricedCodec> choices, uint32_t ranks, double overlap, double error_price);
+  // error 1 is as bad as `error_price` x as many steps more. `lockstep`: a step takes all ranks as
+  // long as the slowest; else each goes on by itself, and a step is one of their mean pace.
+  StepModel(std::vector<PricedCodec> choices, uint32_t ranks, double overlap, double error_price,
+            bool lockstep = true);
 
   void AddStep(const StepMeasurements& measured);
   // All ranks have encoded with that choice, the slowest in so many seconds.
@@ -60,7 +62,8 @@ class StepModel {
   // compute_s and choice.
   bool known() const;
   double compute_s() const { return compute_s_; }
-  // Of the last step: what the rank that came last waited, and so the others for it.
+  // Of the last step: what the rank that came last waited, and so the others for it; not in
+  // lockstep what all of them did, at their mean pace.
   double waited_s() const { return waited_s_; }
   const PricedCodec& choice(size_t i) const { return choices_[i]; }
   size_t choices() const { return choices_.size(); }
@@ -101,6 +104,7 @@ class StepModel {
   std::vector<Link> links_;  // By rank.
   double overlap_;
   double error_price_;
+  bool lockstep_;
   ComputeTime compute_;
   double compute_s_ = 0;  // Of compute_, which is asked often.
   double waited_s_ = 0;

@@ -69,7 +69,7 @@ void AsyncShard::MakePlans(Effects* out) {
 
 void AsyncShard::TakeUp(PlanBook::Plan plan) {
   if (plan == nullptr) return;
-  TakeUpPlan(plan, downlink_base_, &downlink_, &plan_.replica, &plans_);
+  TakeUpPlan(plan, options_, downlink_base_, &downlink_, &plan_.replica, &plans_);
   plans_.known.Replace(std::move(plan));
 }
 

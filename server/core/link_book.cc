@@ -21,6 +21,10 @@ std::vector<Transfer> TransfersOf(absl::Span<const LinkPeriod> periods, double r
   return transfers;
 }
 
+void NoteTest(const LinkReport& report, std::optional<CurvePoint>* tested) {
+  if (report.tested.has_value()) *tested = {.step = report.step, .metric = 100 * *report.tested};
+}
+
 }  // namespace
 
 void LinkBook::Arrived(uint32_t rank, uint64_t step, absl::Time came, absl::Duration queued) {
@@ -65,7 +69,7 @@ void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured, const LinkRepo
   ++step.reports;
   measured.arrival_s = absl::ToDoubleSeconds(came->second - step.first);
   step.ranks[rank] = std::move(measured);
-  if (rank == 0 && report.tested.has_value()) step.tested = 100 * *report.tested;
+  if (rank == 0) NoteTest(report, &step.tested);
   if (step.reports == ranks_.size()) {
     const std::vector<Lateness> lateness = SplitLateness(step.ranks);
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -80,7 +84,7 @@ void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured, const LinkRepo
 
 void LinkBook::NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
   round_[rank] = std::move(measured);
-  if (rank == 0 && report.tested.has_value()) tested_ = 100 * *report.tested;
+  if (rank == 0) NoteTest(report, &tested_);
   if (round_.size() < ranks_.size()) return;
   std::vector<RankMeasurements> ranks;
   for (auto& [_, of_rank] : round_) ranks.push_back(std::move(of_rank));
@@ -89,7 +93,7 @@ void LinkBook::NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkR
 }
 
 void LinkBook::Measured(uint64_t step, std::vector<RankMeasurements> ranks,
-                        std::optional<double> tested) {
+                        std::optional<CurvePoint> tested) {
   // A test that nobody has taken yet counts with the step after it.
   if (!tested.has_value() && measured_.has_value()) tested = measured_->validation;
   measured_ = {.step = step, .ranks = std::move(ranks), .validation = tested};

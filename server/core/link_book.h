@@ -73,19 +73,20 @@ class LinkBook {
     uint32_t reports = 0;
     absl::Time first{};  // What arrivals are counted from: the first report's.
     std::vector<RankMeasurements> ranks{};
-    std::optional<double> tested{};
+    std::optional<CurvePoint> tested{};
   };
 
   void NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
   void NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
-  void Measured(uint64_t step, std::vector<RankMeasurements> ranks, std::optional<double> tested);
+  void Measured(uint64_t step, std::vector<RankMeasurements> ranks,
+                std::optional<CurvePoint> tested);
 
   const bool lockstep_;
   std::vector<Rank> ranks_;
   std::map<uint64_t, Step> steps_;  // That some have reported and not yet all.
   // At their own pace: by rank, the last step that it reported since all had.
   std::map<uint32_t, RankMeasurements> round_;
-  std::optional<double> tested_;  // Since then.
+  std::optional<CurvePoint> tested_;  // Since then.
   std::optional<StepMeasurements> measured_;
   LinkStats stats_;  // Of queues; ranks are filled in when somebody asks.
 };

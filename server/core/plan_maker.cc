@@ -58,13 +58,17 @@ std::map<std::string, PlanEntry> Changes(const std::vector<CodecSpec>& codecs,
 absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
                                                  const CompressionSpec& compression,
                                                  const std::vector<ControlledTensor>& tensors,
-                                                 uint32_t ranks, double shard_share) {
+                                                 uint32_t ranks, double shard_share,
+                                                 bool lockstep) {
   uint64_t elements = 0;
   for (const ControlledTensor& tensor : tensors)
     elements += tensor.compressed ? tensor.elements : 0;
   const auto shard_elements = static_cast<uint64_t>(shard_share * static_cast<double>(elements));
-  AutoOptions options{
-      .ranks = ranks, .tensors = tensors, .first = compression.uplink, .overlap = control.overlap};
+  AutoOptions options{.ranks = ranks,
+                      .tensors = tensors,
+                      .first = compression.uplink,
+                      .overlap = control.overlap,
+                      .lockstep = lockstep};
   for (const CodecSpec& candidate : control.candidates) {
     absl::StatusOr<CodecCost> cost = UsualCost(candidate, elements, shard_elements, ranks);
     if (!cost.ok()) return cost.status();
@@ -77,7 +81,8 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
                                                    const CompressionSpec& compression,
                                                    const BaseCoding& base,
                                                    const std::vector<ControlledTensor>& tensors,
-                                                   uint32_t ranks, double shard_share) {
+                                                   uint32_t ranks, double shard_share,
+                                                   bool lockstep) {
   if (control.policy == "schedule") {
     return MakeSchedulePolicy(control.schedule, base, tensors, ranks);
   }
@@ -92,7 +97,8 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
                      "compression.min_elements or has a codec of its own in "
                      "compression.overrides"));
   }
-  if (control.policy == "auto") return MakeAuto(control, compression, tensors, ranks, shard_share);
+  if (control.policy == "auto")
+    return MakeAuto(control, compression, tensors, ranks, shard_share, lockstep);
   if (control.policy == "accuracy") {
     return MakeAccuracyPolicy({.ranks = ranks,
                                .tensors = tensors,
@@ -112,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
 
 absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
     const ControlSpec& control, const CompressionSpec& compression, const TensorTable& table,
-    uint32_t ranks, const MomentumRange& momentum, double shard_share) {
+    uint32_t ranks, const MomentumRange& momentum, double shard_share, bool lockstep) {
   if (!control.makes_plans()) return std::unique_ptr<PlanMaker>();
   std::vector<ControlledTensor> tensors;
   BaseCoding base;
@@ -127,7 +133,7 @@ absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
                                      base.down.back() == compression.downlink});
   }
   absl::StatusOr<std::unique_ptr<Policy>> policy =
-      MakePolicy(control, compression, base, tensors, ranks, shard_share);
+      MakePolicy(control, compression, base, tensors, ranks, shard_share, lockstep);
   if (!policy.ok()) return policy.status();
   return std::unique_ptr<PlanMaker>(
       new PlanMaker(control, *std::move(policy), std::move(tensors), std::move(base), momentum));

@@ -20,13 +20,15 @@ class PlanMaker {
  public:
   using Plan = PlanBook::Plan;
 
-  // `shard_share`: of all elements, a shard's. Null: the job makes no plans. INVALID_ARGUMENT: the
-  // policy does not go with these tensors, e.g. because all of them are too small to be compressed.
+  // `shard_share`: of all elements, a shard's. `lockstep`: ranks take steps together. Null: the job
+  // makes no plans. INVALID_ARGUMENT: the policy does not go with these tensors, e.g. because all
+  // of them are too small to be compressed.
   static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(const ControlSpec& control,
                                                            const CompressionSpec& compression,
                                                            const TensorTable& table, uint32_t ranks,
                                                            const MomentumRange& momentum = {},
-                                                           double shard_share = 1);
+                                                           double shard_share = 1,
+                                                           bool lockstep = true);
 
   // The plan that the job's first step begins with: a function of what Create was given. Instead of
   // Resume, once.

@@ -44,7 +44,8 @@ struct ShardOptions {
   // The update of the parameters that it keeps (ShardOptimizer); none: it keeps none and publishes
   // means. With one, step 0 always brings the parameters.
   std::optional<OptimizerSpec> rule{};
-  // Of the rule where its job lowers it; none: the rule's own. Plans say theirs.
+  // Of the rule, if that is the job's optimizer: it may be lower than the rule's own, and plans say
+  // theirs. None: the rule's own, always.
   std::optional<double> rule_momentum{};
   MomentumRange momentum{};  // Of the job's optimizer, wherever that is; for plans.
   uint64_t job_uid = 0;

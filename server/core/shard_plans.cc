@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "job/support.h"
 
 namespace sluice {
 
@@ -11,7 +12,7 @@ absl::StatusOr<ShardPlans> PrepareToPlan(const ShardOptions& options, size_t bun
   absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
       PlanMaker::Create(options.control, options.compression, options.table,
                         static_cast<uint32_t>(options.incarnations.size()), options.momentum,
-                        ShareOfElements(options));
+                        ShareOfElements(options), InLockstep(options.mode));
   if (!maker.ok()) return maker.status();
   ShardPlans plans;
   if (*maker == nullptr) return plans;
@@ -61,13 +62,16 @@ void AddMadePlan(PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
   effects->emplace_back(PlanMade{std::move(plan)});
 }
 
-void TakeUpPlan(const PlanBook::Plan& plan, absl::Span<const ChunkConfig> base,
-                Compressor* downlink, std::optional<Replica>* replica, ShardPlans* plans) {
+void TakeUpPlan(const PlanBook::Plan& plan, const ShardOptions& options,
+                absl::Span<const ChunkConfig> base, Compressor* downlink,
+                std::optional<Replica>* replica, ShardPlans* plans) {
   if (plan == nullptr || plan->id == plans->coded_by) return;
   const absl::Status recoded = downlink->Recode(
       SpecsUnder(plan.get(), Direction::kDownlink, Compressor::kShardSender, base));
   Check(recoded.ok(), recoded.message());
-  if (replica->has_value()) (*replica)->SetMomentum(plan->momentum);
+  if (options.rule_momentum.has_value() && replica->has_value()) {
+    (*replica)->SetMomentum(plan->momentum);
+  }
   plans->coded_by = plan->id;
 }
 

@@ -40,9 +40,11 @@ absl::Status RestorePlans(const ShardSnapshot& snapshot, const ShardOptions& opt
 void AddMadePlan(PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
                  std::vector<ShardEffect>* effects);
 
-// Results are coded by `plan` from here on, and the replica has its momentum. `base`: as the job
-// file has it, by chunk. Null, or the one that they are coded by: nothing changes.
-void TakeUpPlan(const PlanBook::Plan& plan, absl::Span<const ChunkConfig> base,
-                Compressor* downlink, std::optional<Replica>* replica, ShardPlans* plans);
+// Results are coded by `plan` from here on, and the replica has its momentum where the job's
+// optimizer is here. `base`: as the job file has it, by chunk. Null, or the one that they are coded
+// by: nothing changes.
+void TakeUpPlan(const PlanBook::Plan& plan, const ShardOptions& options,
+                absl::Span<const ChunkConfig> base, Compressor* downlink,
+                std::optional<Replica>* replica, ShardPlans* plans);
 
 }  // namespace sluice

@@ -126,7 +126,7 @@ void SyncShard::MakePlan(Effects* out) {
 
 void SyncShard::TakeUpPlanOf(uint64_t step) {
   plans_.known.ForgetBefore(step);
-  TakeUpPlan(plans_.known.At(step), downlink_base_, &downlink_, &replica_, &plans_);
+  TakeUpPlan(plans_.known.At(step), options_, downlink_base_, &downlink_, &replica_, &plans_);
 }
 
 }  // namespace sluice

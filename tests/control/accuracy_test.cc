@@ -23,7 +23,7 @@ AccuracyOptions Options(const char* sparse) {
 StepMeasurements At(uint64_t step, std::optional<double> metric) {
   StepMeasurements measured;
   measured.step = step;
-  measured.validation = metric;
+  if (metric) measured.validation = {.step = step, .metric = *metric};
   return measured;
 }
 

@@ -206,6 +206,40 @@ TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
   EXPECT_GT(choice.down.bytes, 3 * choice.up[2].bytes);
 }
 
+// Rank 2 has a tenth of rank 0's link, and rank 3 a thousandth.
+Choice ChoiceOverUnevenLinks(bool lockstep) {
+  const SimulatedJob job = JobOn(SteadyTrace(1 * kGigabit, 0.0001), 1);
+  AutoOptions options = Options(job);
+  options.lockstep = lockstep;
+  const std::unique_ptr<Policy> policy = *MakeAutoPolicy(options);
+  policy->First();
+  std::optional<Choice> choice;
+  for (uint64_t step = 0; !choice && step < 10; ++step) {
+    StepMeasurements of{.step = step, .ranks = {}};
+    for (const double rate : {1e9, 1e9, 1e8, 1e6}) {
+      RankMeasurements& each = of.ranks.emplace_back();
+      each.compute_s = 0.1;
+      for (const double bytes : {1e6, 1e5}) {
+        each.up.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / rate});
+        each.down.push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / rate});
+      }
+    }
+    choice = policy->Next(of);
+  }
+  return choice.value_or(Choice());
+}
+
+TEST(Auto, WhoeverGoesOnByItselfSendsWhatItsOwnLinkIsWorth) {
+  const Choice together = ChoiceOverUnevenLinks(true);
+  const Choice alone = ChoiceOverUnevenLinks(false);
+  ASSERT_EQ(together.up.size(), 4u);
+  ASSERT_EQ(alone.up.size(), 4u);
+  EXPECT_LT(alone.up[0].bytes, together.up[0].bytes) << "it has no time that rank 3 leaves it";
+  EXPECT_GT(alone.up[0].bytes, alone.up[2].bytes);
+  EXPECT_GT(alone.up[2].bytes, alone.up[3].bytes);
+  EXPECT_GE(alone.down.bytes, together.down.bytes) << "the slowest rank is one of four";
+}
+
 // What a link lets through at once is no rate: few bytes seem to travel at any speed.
 TEST(Auto, GrowsByOneChoiceAtATimeAndNeverInAnEmergency) {
   const SimulatedJob job = JobOn(SteadyTrace(1 * kGigabit, 0.0001), 1);

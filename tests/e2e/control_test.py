@@ -119,6 +119,27 @@ class ControlTest(unittest.TestCase):
             self.take_steps()
         self.end_with_equal_parameters()
 
+    def test_workers_that_do_not_wait_take_plans_as_they_come(self):
+        self.start_job(job=JOB.replace("workers: 2", "mode: async\nworkers: 2"))
+        self.take_steps()
+        plan = self.await_plan({1})
+        self.assertIn(": links are known now", self.log("shard-0"))
+        # Both code by it from the step after they hear of it on, and shard 1 takes what it brings.
+        self.take_steps()
+        self.take_steps()
+        self.assertGreaterEqual(self.codecs()["plan"], plan["id"])
+        # One goes on by itself; plans are made as the other follows.
+        self.workers[0].stdin.write("30\n")
+        self.workers[0].stdin.flush()
+        wait_until(lambda: f"step {self.steps + 30} " in self.log("worker-0"), "the step of who is ahead", LIMIT)
+        self.workers[1].stdin.write("30\n")
+        self.workers[1].stdin.flush()
+        wait_until(lambda: f"step {self.steps + 30} " in self.log("worker-1"), "the step of who is behind", LIMIT)
+        for worker in self.workers:
+            worker.stdin.close()
+        for process in [*self.workers, *self.shards]:
+            self.assertEqual(process.wait(LIMIT), 0)
+
     def test_auto_chooses_codecs_by_what_is_measured(self):
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}"))
         self.take_steps()

@@ -66,6 +66,19 @@ class Modes(unittest.TestCase):
                     self.assertGreaterEqual(report["staleness"], 0)
                     self.assertLess(report["test_loss"], 0.5 * GUESSING)
 
+    def test_plans_without_waiting(self):
+        """A schedule of dense steps, then one of densities: fewer bytes than without the latter, more than without the former."""
+        coarse = ["compression.uplink=topk:2%+int4", "compression.downlink=topk:2%+int4"]
+        for mode in (["mode=async"], ["mode=ssp", "staleness=1"]):
+            with self.subTest(f"{mode}"):
+                fixed = train(*mode, *coarse)
+                planned = train(*mode, *coarse, "control={policy: schedule, schedule: exponential, start: 0.25, end: 0.02, "
+                                "steps: 30, stages: 3, dense_steps: 10}")
+                self.assertLess(planned["test_loss"], 0.5 * GUESSING)
+                for way in ("ratio_up", "ratio_down"):
+                    self.assertGreater(planned[way], 4)
+                    self.assertLess(planned[way], 0.5 * fixed[way])
+
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1)).resolve()

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "server/core/async_shard.h"
 #include "tests/server/shard_fixture.h"
 
 namespace sluice {
@@ -84,6 +85,33 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   EXPECT_EQ(Step(&shard, 0, 4, 2).plan, nullptr);
   EXPECT_NE(Step(&shard, 1, 3).plan, nullptr);
   EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "until it codes by it";
+}
+
+const Replica& ReplicaOf(ShardUnderTest* shard) {
+  return static_cast<const AsyncShard*>(shard->operator->())->replica();
+}
+
+// The job's optimizer is here, and a plan's momentum its; or workers have it, and what they send
+// are moves, which add up whatever the plan.
+TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
+  float moved[2];
+  for (const bool on_shards : {false, true}) {
+    ShardOptions options = PlannedShard();
+    options.momentum = {.base = 0.9};
+    if (on_shards) {
+      options.rule->momentum = 0.9;
+      options.rule_momentum = 0.9;
+    }
+    ShardUnderTest shard(options);
+    for (uint64_t step = 0; step <= 5; ++step) {
+      for (uint32_t rank : {0, 1}) Step(&shard, rank, step, shard->plan()->id);
+    }
+    ASSERT_EQ(shard->plan()->id, 2u);
+    EXPECT_LT(shard->plan()->momentum.value_or(1), 0.89f);
+    moved[on_shards] = 1 - ReplicaOf(&shard).parameters(0)[0];
+  }
+  EXPECT_EQ(moved[false], 10) << "ten contributions of 1";
+  EXPECT_GT(moved[true], 11);
 }
 
 TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {

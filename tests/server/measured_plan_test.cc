@@ -201,7 +201,7 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
   std::optional<StepMeasurements> measured = book.TakeStep();
   ASSERT_TRUE(measured.has_value());
   EXPECT_EQ(measured->step, 3u);
-  EXPECT_EQ(measured->validation, 50) << "of step 2, which nobody had taken";
+  EXPECT_EQ(measured->validation->metric, 50) << "of step 2, which nobody had taken";
   report(0, 4, std::nullopt);
   report(1, 4, std::nullopt);
   EXPECT_FALSE(book.TakeStep()->validation.has_value());
@@ -211,9 +211,9 @@ ControlSpec Accuracy() {
   return {.policy = "accuracy", .reference = {{.step = 2, .metric = 90}}, .tolerance = 1};
 }
 
-StepMeasurements Tested(double percent) {
+StepMeasurements Tested(double percent, uint64_t step = 4) {
   StepMeasurements measured = Measured({1e6, 1e6});
-  measured.validation = percent;
+  measured.validation = {.step = step, .metric = percent};
   return measured;
 }
 
@@ -226,7 +226,8 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   const StepMeasurements untested = Measured({1e6, 1e6});
   const StepMeasurements low = Tested(80);
   EXPECT_EQ(maker->Next(1, &untested), nullptr);
-  EXPECT_EQ(maker->Next(2, &low), nullptr) << "of step 1, before the reference begins";
+  const StepMeasurements early = Tested(80, 1);
+  EXPECT_EQ(maker->Next(2, &early), nullptr) << "before the reference begins";
   EXPECT_EQ(maker->Next(3, &untested), nullptr);
   EXPECT_EQ(maker->Next(4, &low), nullptr) << "one test alone";
   const PlanMaker::Plan more = maker->Next(5, &low);
@@ -261,7 +262,7 @@ TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
   auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
   maker->First();
   const StepMeasurements good = Tested(91);
-  const auto plans = PlansOf(maker.get(), good, 6);
+  const auto plans = PlansOf(maker.get(), good, 5);
   ASSERT_EQ(plans.size(), 1u) << "after three reports in a row";
   ASSERT_EQ(plans[0]->entries.size(), 2u);
   EXPECT_EQ(ToString(plans[0]->entries[0].codec), "topk:0.5%+int4/noef");

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "compress/codec_table.h"
 #include "compress/frame.h"
+#include "job/momentum.h"
 #include "server/core/async_shard.h"
 #include "tests/sim/async_mirror.h"
 #include "worker/core/bundle_encoder.h"
@@ -163,7 +164,8 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   options.rule = options_.rule;
   options.control = options_.control;
   // A plan changes nothing of what the mirror reckons with.
-  options.momentum = {.base = options_.rule.momentum, .coded = options_.rule.momentum};
+  options.rule_momentum = MomentumOf(options_.rule);
+  options.momentum = {.base = *options.rule_momentum, .coded = *options.rule_momentum};
   options.job_uid = kJobUid;
   options.term = term_;
   options.incarnations.assign(options_.ranks, term_ + 1);
