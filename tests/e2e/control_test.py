@@ -140,6 +140,16 @@ class ControlTest(unittest.TestCase):
         for process in [*self.workers, *self.shards]:
             self.assertEqual(process.wait(LIMIT), 0)
 
+    def test_auto_chooses_codecs_for_workers_that_do_not_wait(self):
+        self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}").replace(
+            "workers: 2", "mode: ssp\nstaleness: 2\nworkers: 2"))
+        self.take_steps()
+        self.assertIn("rank 0 sends", self.await_plan({1})["reason"])
+        for worker in self.workers:
+            worker.stdin.close()
+        for process in [*self.workers, *self.shards]:
+            self.assertEqual(process.wait(LIMIT), 0)
+
     def test_auto_chooses_codecs_by_what_is_measured(self):
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}"))
         self.take_steps()
