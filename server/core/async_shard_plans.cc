@@ -4,7 +4,6 @@
 // whoever has it from when he has it. Shard 0 makes plans as the slowest rank moves on, and says
 // the newest with results to those who code by another; workers bring it to the other shards.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,7 +77,8 @@ void AsyncShard::TakeUp(PlanBook::Plan plan) {
 void AsyncShard::Measured(const StepMeasurements& measured) {
   if (plans_.maker == nullptr) return;
   plans_.measured = measured;
-  const double frames = static_cast<double>(brought_) / static_cast<double>(brought_in_);
+  const double frames =
+      static_cast<double>(brought_) / static_cast<double>(std::max<uint64_t>(brought_in_, 1));
   brought_ = brought_in_ = 0;
   if (frames > 1) ScaleTransfers(1, 1 / frames, &*plans_.measured);
 }
