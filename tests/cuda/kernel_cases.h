@@ -13,13 +13,14 @@
 
 namespace sluice::gpu {
 
-template <class Values, class S>
+template <class Values, IndexMode kIndex = IndexMode::kAuto, class S>
 void RunSparse(S& step) {
   const auto* const taus = step.template At<float>(step.layout.thresholds);
   step.launch(SelectAbove<Fp32>{step.chunks, step.tiles, taus, step.slots()}, step.tile_count);
-  step.launch(FinishSparse<Values>{step.chunks, taus, step.slots(), step.packed(),
+  step.launch(FinishSparse<Values>{step.chunks, taus, kIndex, step.slots(), step.packed(),
                                    step.template At<uint32_t>(step.layout.gaps),
-                                   step.template At<SparseResult>(step.layout.results)},
+                                   step.template At<uint32_t>(step.layout.totals),
+                                   step.template At<uint32_t>(step.layout.sizes)},
               step.chunk_count);
 }
 
@@ -71,15 +72,16 @@ void RunIntSum(S& step) {
               step.tile_count);
 }
 
-template <class S>
+template <IndexMode kIndex = IndexMode::kAuto, class S>
 void RunTernary(S& step) {
-  step.launch(EncodeTernary<Fp32>{step.chunks, step.tiles, 0.5f, step.slots(),
-                                  step.template At<uint32_t>(step.layout.scales)},
+  auto* const scales = step.template At<uint32_t>(step.layout.scales);
+  step.launch(EncodeTernary<Fp32>{step.chunks, step.tiles, 0.5f, step.slots(), scales},
               step.tile_count);
-  step.launch(FinishTernary{step.chunks, step.slots(),
+  step.launch(FinishTernary{step.chunks, kIndex, step.slots(), scales,
                             step.template At<uint32_t>(step.layout.packed_positions),
                             step.template At<uint32_t>(step.layout.gaps),
-                            step.template At<uint32_t>(step.layout.totals)},
+                            step.template At<uint32_t>(step.layout.totals),
+                            step.template At<uint32_t>(step.layout.sizes)},
               step.chunk_count);
 }
 
@@ -112,6 +114,10 @@ void ForEachCase(Fn run) {
   run("signsgd", 12.125, [](auto& step) { RunSign<SignMeans::kNone>(step); });
   run("ternary:0.5", 12, [](auto& step) { RunTernary(step); });
   run("threshold", 12, [](auto& step) { RunSparse<Fp16Values>(step); });
+  run("threshold rice", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kRice>(step); });
+  run("threshold packed", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kPacked>(step); });
+  run("threshold bytes", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBytes>(step); });
+  run("threshold bitmap", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBitmap>(step); });
   run("threshold+int8", 12, [](auto& step) { RunSparse<Int8Values>(step); });
   run("threshold+int4", 12, [](auto& step) { RunSparse<Int4Values>(step); });
   run("threshold+sign", 12, [](auto& step) { RunSparse<SignValues>(step); });

@@ -21,8 +21,8 @@ class StepLayout {
     for (const uint32_t count : counts) {
       gradients_.push_back(Reserve(count * sizeof(float)));
       residuals_.push_back(Reserve(count * sizeof(float)));
-      // The largest payload of all kernels: two bytes an element and some for each block.
-      payloads_.push_back(Reserve(2 * size_t{count} + count / 16 + 64));
+      // The largest payload of all kernels: two bytes an element and a byte for its position.
+      payloads_.push_back(Reserve(3 * size_t{count} + 64));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }
@@ -30,7 +30,8 @@ class StepLayout {
       *at = Reserve(elements_ * 4);
     }
     for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
-    for (size_t* const at : {&largest, &thresholds, &totals, &places, &block_places, &strides}) {
+    for (size_t* const at :
+         {&largest, &thresholds, &totals, &sizes, &places, &block_places, &strides}) {
       *at = Reserve(counts.size() * 4);
     }
     presence = Reserve(elements_);
@@ -85,7 +86,7 @@ class StepLayout {
   uint64_t elements() const { return elements_; }
 
   size_t positions, packed_positions, gaps, values, packed_values;
-  size_t kept, scales, exponents, largest, thresholds, totals, results, zeros, zero_counts;
+  size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
   size_t places, block_places, strides, presence, counts_by_size;
 
  private:
