@@ -323,8 +323,8 @@ struct FinishSparse {
 };
 
 // What was decoded elsewhere: residual[positions[i]] += values[i], where `residual` stands for the
-// sum. A block of threads per chunk, whose entries lie as in FinishSparse.
-struct AddSparse {
+// sum. A block of threads per chunk, whose entries lie as `packed` of FinishSparse.
+struct AddEntries {
   static constexpr int kThreads = 256;
   struct Shared {};
 

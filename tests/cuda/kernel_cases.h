@@ -2,13 +2,13 @@
 // what one step launches.
 #pragma once
 
+#include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/placed.h"
-#include "compress/cuda/ternary.h"
 #include "tests/cuda/kernel_inputs.h"
 
 namespace sluice::gpu {
@@ -85,10 +85,32 @@ void RunTernary(S& step) {
               step.chunk_count);
 }
 
-// run(name, bytes of memory per element that the codec cannot do without, case). A case is called
-// with a Step.
-template <class Fn>
-void ForEachCase(Fn run) {
+// Adds what was encoded just before.
+template <class Kernel, class S>
+void RunAddOfPositions(S& step) {
+  step.launch(Kernel{step.chunks,
+                     step.template At<uint32_t>(step.layout.sizes),
+                     {step.template At<uint32_t>(step.layout.gaps),
+                      step.template At<uint32_t>(step.layout.offsets),
+                      step.template At<uint32_t>(step.layout.positions)}},
+              step.chunk_count);
+}
+
+template <class S>
+void RunAddEntries(S& step) {
+  Slots entries = step.packed();
+  entries.kept = step.template At<uint32_t>(step.layout.totals);
+  step.launch(AddEntries{step.chunks, entries}, step.chunk_count);
+}
+
+// use(name, bytes of memory per element that the codec cannot do without, before, case): `case` is
+// called with a Step, and `before` is what it needs to have been run once.
+template <class Use>
+void ForEachCase(Use use) {
+  const auto run = [&](const char* name, double bytes, auto launch) {
+    use(
+        name, bytes, [](auto&) {}, launch);
+  };
   const auto tiles = [](auto make) {
     return [make](auto& step) { step.launch(make(step.chunks, step.tiles), step.tile_count); };
   };
@@ -125,11 +147,41 @@ void ForEachCase(Fn run) {
   run("blocktopk:256", 12, [](auto& step) { RunBlockTopK<Fp16Values>(step); });
   run("randomk:5%", 12, [](auto& step) { RunRandomK<Fp16Values, false>(step); });
   run("randomk:5%,unb.", 12, [](auto& step) { RunRandomK<Fp16Values, true>(step); });
-  run("add fp16", 10, tiles([](C c, T t) { return AddCast<ToFp16>{c, t}; }));
-  run("add int8", 9, tiles([](C c, T t) { return AddLinear<8>{c, t}; }));
-  run("add int4", 8.5, tiles([](C c, T t) { return AddLinear<4>{c, t}; }));
-  run("add intsum:8", 9, tiles([](C c, T t) { return AddIntSum<8>{c, t}; }));
-  run("add onebit", 8.125, tiles([](C c, T t) { return AddSign<SignMeans::kTwo>{c, t}; }));
+  use("add fp16", 10, tiles([](C c, T t) {
+        return EncodeCast<ToFp16, Fp32, false>{c, t};
+      }),
+      tiles([](C c, T t) {
+        return AddCast<ToFp16>{c, t};
+      }));
+  use("add int8", 9, tiles([](C c, T t) {
+        return EncodeLinear<8, Fp32, false>{c, t};
+      }),
+      tiles([](C c, T t) {
+        return AddLinear<8>{c, t};
+      }));
+  use("add int4", 8.5, tiles([](C c, T t) {
+        return EncodeLinear<4, Fp32, false>{c, t};
+      }),
+      tiles([](C c, T t) {
+        return AddLinear<4>{c, t};
+      }));
+  use(
+      "add intsum:8", 9, [](auto& step) { RunIntSum<8>(step); }, tiles([](C c, T t) {
+        return AddIntSum<8>{c, t};
+      }));
+  use(
+      "add onebit", 8.125, [](auto& step) { RunSign<SignMeans::kTwo>(step); }, tiles([](C c, T t) {
+        return AddSign<SignMeans::kTwo>{c, t};
+      }));
+  use(
+      "add threshold", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  use(
+      "add ternary:0.5", 8, [](auto& step) { RunTernary(step); },
+      [](auto& step) { RunAddOfPositions<AddTernary>(step); });
+  use(
+      "add entries", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
+      [](auto& step) { RunAddEntries(step); });
 }
 
 }  // namespace sluice::gpu

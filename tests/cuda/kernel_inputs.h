@@ -26,7 +26,8 @@ class StepLayout {
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }
-    for (size_t* const at : {&positions, &packed_positions, &gaps, &values, &packed_values}) {
+    for (size_t* const at :
+         {&positions, &packed_positions, &gaps, &offsets, &values, &packed_values}) {
       *at = Reserve(elements_ * 4);
     }
     for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
@@ -85,7 +86,7 @@ class StepLayout {
   size_t size() const { return size_; }
   uint64_t elements() const { return elements_; }
 
-  size_t positions, packed_positions, gaps, values, packed_values;
+  size_t positions, packed_positions, gaps, offsets, values, packed_values;
   size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
   size_t places, block_places, strides, presence, counts_by_size;
 

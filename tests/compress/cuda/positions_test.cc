@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/random.h"
+#include "compress/cuda/add_sparse.h"
 #include "compress/position_coding.h"
 #include "tests/compress/cuda/encoded.h"
 
@@ -35,6 +36,26 @@ struct CodePositions {
   }
 };
 
+struct DecodePositions {
+  static constexpr int kThreads = 256;
+  struct Shared {};
+
+  uint8_t coding;
+  uint32_t kept;
+  const uint8_t* first_planes;
+  const uint8_t* last_plane;
+  uint32_t last_bytes;
+  AddRoom room;
+  uint32_t* first_bytes;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t) const {
+    PositionPlanes planes(coding, kept, room);
+    *first_bytes = static_cast<uint32_t>(planes.ReadFirst(block, first_planes) - first_planes);
+    planes.ReadLast(block, last_plane, last_bytes);
+  }
+};
+
 constexpr IndexMode kModes[] = {IndexMode::kAuto, IndexMode::kRice, IndexMode::kPacked,
                                 IndexMode::kBytes, IndexMode::kBitmap};
 constexpr uint8_t kUntouched = 0xEE;
@@ -46,6 +67,29 @@ void ExpectPlane(const std::vector<uint8_t>& plane, const std::vector<std::byte>
   for (size_t i = 0; i < 16; ++i) ASSERT_EQ(plane[expected.size() + i], kUntouched);
 }
 
+void ExpectDecoded(const std::vector<uint32_t>& gaps, uint8_t coding,
+                   const std::vector<uint8_t>& first, const std::vector<uint8_t>& last,
+                   size_t last_bytes, uint32_t expected_first, ThreadOrder order) {
+  const auto kept = static_cast<uint32_t>(gaps.size());
+  std::vector<uint32_t> ends(kept, 7), offsets(ends), positions(ends);
+  uint32_t first_bytes = 7;
+  RunOnHost(DecodePositions{coding,
+                            kept,
+                            first.data(),
+                            last.data(),
+                            static_cast<uint32_t>(last_bytes),
+                            {ends.data(), offsets.data(), positions.data()},
+                            &first_bytes},
+            1, order);
+  EXPECT_EQ(first_bytes, expected_first);
+  uint32_t next = 0;
+  for (uint32_t i = 0; i < kept; ++i) {
+    ASSERT_EQ(positions[i], next + gaps[i]) << "position " << i << ", coding " << int{coding};
+    next = positions[i] + 1;
+  }
+}
+
+// Coded and decoded again. Returns which codings these were.
 std::set<int> ExpectSamePositions(const std::vector<uint32_t>& gaps) {
   const uint64_t sum = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
   std::set<int> codings;
@@ -73,6 +117,8 @@ std::set<int> ExpectSamePositions(const std::vector<uint32_t>& gaps) {
       if (plan.coding != wanted.coding) continue;
       ExpectPlane(first_planes, first);
       ExpectPlane(last_plane, last);
+      ExpectDecoded(gaps, plan.coding, first_planes, last_plane, last.size(),
+                    static_cast<uint32_t>(first.size()), order);
     }
   }
   return codings;

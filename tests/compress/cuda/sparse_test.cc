@@ -106,7 +106,7 @@ TEST(CudaKernels, Ternary) {
   }
 }
 
-TEST(CudaKernels, AddSparse) {
+TEST(CudaKernels, AddEntries) {
   std::vector<float> sum = {1, 2, 3, 4, 5};
   std::vector<uint32_t> positions = {9, 9, 0, 3}, kept = {2};
   std::vector<float> values = {9, 9, 0.5f, -1};
@@ -114,7 +114,7 @@ TEST(CudaKernels, AddSparse) {
   chunk.residual = sum.data();
   chunk.count = 5;
   chunk.first_element = 2;
-  RunOnHost(AddSparse{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
+  RunOnHost(AddEntries{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
   EXPECT_EQ(sum, (std::vector<float>{1.5f, 2, 3, 3, 5}));
 }
 
