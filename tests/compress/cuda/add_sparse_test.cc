@@ -29,9 +29,8 @@ void ExpectSameSum(const std::string& spec, float threshold = 0) {
       FindFormat(made.codec().format())->decode_add(payload, absl::MakeSpan(wanted[i]));
     }
     std::vector<uint32_t> ends(made.elements(), 7), offsets(ends), positions(ends);
-    RunOnHost(
-        Kernel{made.chunks(), sizes.data(), {ends.data(), offsets.data(), positions.data()}},
-        chunks, order);
+    RunOnHost(Kernel{made.chunks(), sizes.data(), {ends.data(), offsets.data(), positions.data()}},
+              chunks, order);
     for (uint32_t i = 0; i < chunks; ++i) {
       ASSERT_EQ(std::memcmp(sums[i].data(), wanted[i].data(), 4 * sums[i].size()), 0)
           << spec << ", chunk " << i << ", " << sums[i].size() << " elements";
