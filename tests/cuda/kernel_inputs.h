@@ -31,8 +31,8 @@ class StepLayout {
       *at = Reserve(elements_ * 4);
     }
     for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
-    for (size_t* const at :
-         {&largest, &thresholds, &totals, &sizes, &places, &block_places, &strides}) {
+    for (size_t* const at : {&largest, &thresholds, &totals, &sizes, &places, &block_places,
+                             &small_block_places, &strides}) {
       *at = Reserve(counts.size() * 4);
     }
     presence = Reserve(elements_);
@@ -75,6 +75,7 @@ class StepLayout {
       reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
       reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
       reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
+      reinterpret_cast<uint32_t*>(memory.data() + small_block_places)[i] = (counts_[i] + 3) / 4;
       reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
     }
     for (uint32_t i = 0; i < blocks_; ++i) {
@@ -88,7 +89,7 @@ class StepLayout {
 
   size_t positions, packed_positions, gaps, offsets, values, packed_values;
   size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
-  size_t places, block_places, strides, presence, counts_by_size;
+  size_t places, block_places, small_block_places, strides, presence, counts_by_size;
 
  private:
   size_t Reserve(size_t bytes) {
