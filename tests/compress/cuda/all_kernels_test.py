@@ -1,0 +1,17 @@
+#!/usr/bin/env python3
+"""Every kernel of compress/cuda is in a case of tests/cuda/kernel_cases.h, so that the GPU's test runs it.
+
+usage: all_kernels_test.py ROOT
+"""
+import pathlib
+import re
+import sys
+
+root = pathlib.Path(sys.argv[1])
+cases = (root / "tests/cuda/kernel_cases.h").read_text()
+kernels = [name for path in sorted((root / "compress/cuda").glob("*.h"))
+           for name in re.findall(r"^struct (\w+) \{\n(?:  //[^\n]*\n)*  static constexpr int kThreads\b", path.read_text(), re.M)]
+missing = [name for name in kernels if not re.search(rf"\b{name}\b", cases)]
+if not kernels or missing:
+    sys.exit(f"{len(kernels)} kernels; without a case in tests/cuda/kernel_cases.h: {', '.join(missing)}")
+print(f"{len(kernels)} kernels have their cases")
