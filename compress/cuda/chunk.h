@@ -130,4 +130,9 @@ constexpr T LoadBytes(const uint8_t* at) {
   return value;
 }
 
+template <class T>
+constexpr void StoreBytes(T value, uint8_t* at) {
+  for (unsigned i = 0; i < sizeof(T); ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
+}
+
 }  // namespace sluice::gpu

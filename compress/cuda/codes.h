@@ -11,6 +11,14 @@ namespace sluice::gpu {
 inline constexpr uint32_t kCodeBlock = 256;
 inline constexpr int kTileRounds = static_cast<int>(kTile / kCodeBlock) / (kTileThreads / kWarp);
 
+constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
+
+// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
+constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
+  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
+  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
+}
+
 constexpr uint32_t CodeBytes(uint32_t count, int bits) {
   return (count * static_cast<uint32_t>(bits) + 7) / 8;
 }
@@ -51,17 +59,24 @@ struct Lane {
   constexpr uint32_t Quantize(uint32_t block, int lane, float scale, float inverse, float most,
                               RoundFn round) {
     uint32_t largest = 0;
+    ForEach(block, lane, [&](float& x, int8_t& stored, uint32_t index) {
+      const float exact = Clamp(x * inverse, -most, most);
+      const int code = static_cast<int>(round(exact, index));
+      x -= static_cast<float>(code) * scale;
+      stored = static_cast<int8_t>(code);
+      largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+    });
+    return largest;
+  }
+
+  // fn(acc, code, index) for each element of a block that begins at `block`.
+  template <class Fn>
+  constexpr void ForEach(uint32_t block, int lane, Fn fn) {
     for (int plane = 0; plane < kPlanes; ++plane) {
       for (int i = 0; i < kRun; ++i) {
-        float& x = acc[plane].at[i];
-        const float exact = Clamp(x * inverse, -most, most);
-        const int code = static_cast<int>(round(exact, block + At(lane, plane) + i));
-        x -= static_cast<float>(code) * scale;
-        codes[plane][i] = static_cast<int8_t>(code);
-        largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+        fn(acc[plane].at[i], codes[plane][i], block + At(lane, plane) + i);
       }
     }
-    return largest;
   }
 
   constexpr void NoCodes() {

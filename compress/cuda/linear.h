@@ -8,14 +8,6 @@
 
 namespace sluice::gpu {
 
-constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
-
-// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
-constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
-  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
-  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
-}
-
 template <int kBits>
 struct Linear {
   static constexpr int kMost = (1 << (kBits - 1)) - 1;

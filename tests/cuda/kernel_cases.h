@@ -3,6 +3,7 @@
 #pragma once
 
 #include "compress/cuda/cast.h"
+#include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
@@ -97,6 +98,10 @@ void ForEachCase(Fn run) {
   run("bf16 of fp16", 12, tiles([](C c, T t) { return EncodeCast<ToBf16, Fp16, false>{c, t}; }));
   run("fp16:sr", 14, tiles([](C c, T t) { return EncodeCast<ToFp16, Fp32, true>{c, t}; }));
   run("bf16:sr", 14, tiles([](C c, T t) { return EncodeCast<ToBf16, Fp32, true>{c, t}; }));
+  run("fp8", 13, tiles([](C c, T t) { return EncodeFp8<E4m3, Fp32, false>{c, t}; }));
+  run("fp8:sr", 13, tiles([](C c, T t) { return EncodeFp8<E4m3, Fp32, true>{c, t}; }));
+  run("fp8:e5m2", 13, tiles([](C c, T t) { return EncodeFp8<E5m2, Fp32, false>{c, t}; }));
+  run("fp8:e5m2,sr", 13, tiles([](C c, T t) { return EncodeFp8<E5m2, Fp32, true>{c, t}; }));
   run("int8", 13, tiles([](C c, T t) { return EncodeLinear<8, Fp32, false>{c, t}; }));
   run("int4", 12.5, tiles([](C c, T t) { return EncodeLinear<4, Fp32, false>{c, t}; }));
   run("int4 of bf16", 10.5, tiles([](C c, T t) { return EncodeLinear<4, Bf16, false>{c, t}; }));
@@ -120,6 +125,8 @@ void ForEachCase(Fn run) {
   run("randomk:5%", 12, [](auto& step) { RunRandomK<Fp16Values, false>(step); });
   run("randomk:5%,unb.", 12, [](auto& step) { RunRandomK<Fp16Values, true>(step); });
   run("add fp16", 10, tiles([](C c, T t) { return AddCast<ToFp16>{c, t}; }));
+  run("add fp8", 9, tiles([](C c, T t) { return AddFp8<E4m3>{c, t}; }));
+  run("add fp8:e5m2", 9, tiles([](C c, T t) { return AddFp8<E5m2>{c, t}; }));
   run("add int8", 9, tiles([](C c, T t) { return AddLinear<8>{c, t}; }));
   run("add int4", 8.5, tiles([](C c, T t) { return AddLinear<4>{c, t}; }));
   run("add intsum:8", 9, tiles([](C c, T t) { return AddIntSum<8>{c, t}; }));

@@ -1,5 +1,6 @@
 // Kernels of codecs with a fixed number of bytes give the processor's bytes.
 #include "compress/cuda/cast.h"
+#include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
@@ -25,6 +26,13 @@ TEST(CudaKernels, Casts) {
   ExpectSamePayloads<EncodeCast<ToBf16, Fp32, false>>("bf16");
   ExpectSamePayloads<EncodeCast<ToFp16, Fp32, true>>("fp16:sr");
   ExpectSamePayloads<EncodeCast<ToBf16, Fp32, true>>("bf16:sr");
+}
+
+TEST(CudaKernels, Fp8) {
+  ExpectSamePayloads<EncodeFp8<E4m3, Fp32, false>>("fp8");
+  ExpectSamePayloads<EncodeFp8<E5m2, Fp32, false>>("fp8:e5m2");
+  ExpectSamePayloads<EncodeFp8<E4m3, Fp32, true>>("fp8:sr");
+  ExpectSamePayloads<EncodeFp8<E5m2, Fp32, true>>("fp8:e5m2,sr");
 }
 
 TEST(CudaKernels, Linear) {
@@ -109,6 +117,8 @@ void ExpectSameSum(const std::string& spec) {
 TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddCast<ToFp16>>("fp16");
   ExpectSameSum<AddCast<ToBf16>>("bf16");
+  ExpectSameSum<AddFp8<E4m3>>("fp8");
+  ExpectSameSum<AddFp8<E5m2>>("fp8:e5m2");
   ExpectSameSum<AddLinear<8>>("int8");
   ExpectSameSum<AddLinear<4>>("int4");
   ExpectSameSum<AddLinear<2>>("int2");
@@ -121,8 +131,8 @@ TEST(CudaKernels, DecodeAdd) {
 }
 
 // Gradients of 16 bits are encoded as their fp32 values are.
-template <class Gradient>
-void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
+template <class Kernel, class Gradient>
+void ExpectSameOfHalves(const std::string& spec, uint16_t (*narrow)(float)) {
   const std::vector<float> values = MadeUp(6, 5000, 5);
   std::vector<uint16_t> halves(values.size());
   std::vector<float> wide(values.size());
@@ -132,7 +142,7 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
   }
   std::vector<float> residual(values.size(), 0.25f), wanted = residual;
   std::vector<std::byte> frame;
-  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec("int4")),
+  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec(spec)),
                           {.gradient = wide, .residual = absl::MakeSpan(wanted)}, &frame)
                   .ok());
   std::vector<uint8_t> payload(frame.size());
@@ -142,8 +152,7 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
   chunk.count = static_cast<uint32_t>(values.size());
   chunk.payload = payload.data();
   const std::vector<Tile> tiles = MakeTiles({chunk});
-  RunOnHost(EncodeLinear<4, Gradient, false>{&chunk, tiles.data()},
-            static_cast<uint32_t>(tiles.size()));
+  RunOnHost(Kernel{&chunk, tiles.data()}, static_cast<uint32_t>(tiles.size()));
   EXPECT_EQ(
       std::memcmp(payload.data(), frame.data() + kFrameHeaderSize, frame.size() - kFrameHeaderSize),
       0);
@@ -151,8 +160,12 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
 }
 
 TEST(CudaKernels, GradientsOfSixteenBits) {
-  ExpectSameOfHalves<Fp16>([](float x) { return ToHalf(x); });
-  ExpectSameOfHalves<Bf16>([](float x) { return ToBfloat(x); });
+  const auto half = [](float x) { return ToHalf(x); };
+  const auto bfloat = [](float x) { return ToBfloat(x); };
+  ExpectSameOfHalves<EncodeLinear<4, Fp16, false>, Fp16>("int4", half);
+  ExpectSameOfHalves<EncodeLinear<4, Bf16, false>, Bf16>("int4", bfloat);
+  ExpectSameOfHalves<EncodeFp8<E4m3, Fp16, false>, Fp16>("fp8", half);
+  ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
 
 uint32_t LargestOf(Chunk chunk) {
