@@ -19,6 +19,13 @@ constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
   return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
 }
 
+inline constexpr float kLargestFloat = std::bit_cast<float>(kInfinityBits - 1);
+
+// The largest bf16 scale of which `most` codes are finite.
+constexpr uint16_t LargestScale(float most) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(kLargestFloat / most) >> 16);
+}
+
 constexpr uint32_t CodeBytes(uint32_t count, int bits) {
   return (count * static_cast<uint32_t>(bits) + 7) / 8;
 }
@@ -140,15 +147,38 @@ constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
   return (code ^ kSign) - kSign;
 }
 
-// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum;
-// `codes` is where those of the chunk's first block are.
+// The code of element `at` of a chunk; `codes` is where those of its first block are.
 template <int kBits>
-constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
+constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   const uint32_t first = at / kCodeBlock * kCodeBlock;
   const uint32_t count = std::min(kCodeBlock, chunk.count - first);
-  const int code = CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
-  chunk.residual[at] += static_cast<float>(code) * scale;
+  return CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
 }
+
+// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum.
+template <int kBits>
+constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
+  chunk.residual[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
+}
+
+// Adds payloads of a format whose elements stand for themselves, with Format::Add(chunk, at).
+template <class Format>
+struct AddEach {
+  static constexpr int kThreads = kTileThreads;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) { Format::Add(chunk, at); });
+    });
+  }
+};
 
 // The codes of a round's blocks, in shared memory only where a block is not whole.
 struct CodeRoom {

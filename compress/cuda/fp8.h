@@ -16,9 +16,7 @@ template <class Format>
 struct Fp8 {
   static constexpr uint8_t kVariant = Format::kLargestCode == E5m2::kLargestCode ? 1 : 0;
   static constexpr float kLargest = Format::Decode(Format::kLargestCode);
-  // The largest bf16 of which the format's largest value is finite.
-  static constexpr auto kLargestScale = static_cast<uint16_t>(
-      std::bit_cast<uint32_t>(std::bit_cast<float>(kInfinityBits - 1) / kLargest) >> 16);
+  static constexpr uint16_t kLargestScale = LargestScale(kLargest);
 
   // Where things are in a payload.
   static constexpr uint8_t* Scale(const Chunk& chunk, uint32_t at) {
@@ -31,6 +29,11 @@ struct Fp8 {
   static constexpr float Decode(uint32_t code) {
     const float size = Format::Decode(code & 0x7F);
     return code >= 0x80 ? -size : size;
+  }
+  static constexpr void Add(const Chunk& chunk, uint32_t at) {
+    const auto scale = LoadBytes<uint16_t>(Scale(chunk, at));
+    if (scale == 0) return;
+    chunk.residual[at] += Decode(Codes(chunk)[at]) * FromBfloat(scale);
   }
 };
 
@@ -93,26 +96,6 @@ struct EncodeFp8 {
 
 // Adds a chunk's payload to `residual`, which stands for the sum here.
 template <class Format>
-struct AddFp8 {
-  static constexpr int kThreads = kTileThreads;
-  struct Shared {};
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
-  template <class Block>
-  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
-      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        const auto scale = LoadBytes<uint16_t>(Fp8<Format>::Scale(chunk, at));
-        if (scale == 0) return;
-        chunk.residual[at] +=
-            Fp8<Format>::Decode(Fp8<Format>::Codes(chunk)[at]) * FromBfloat(scale);
-      });
-    });
-  }
-};
+using AddFp8 = AddEach<Fp8<Format>>;
 
 }  // namespace sluice::gpu

@@ -8,6 +8,7 @@
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
 #include "compress/cuda/magnitudes.h"
+#include "compress/cuda/minmax.h"
 #include "compress/cuda/placed.h"
 #include "compress/cuda/ternary.h"
 #include "tests/cuda/kernel_inputs.h"
@@ -109,6 +110,10 @@ void ForEachCase(Fn run) {
   run("int8:sr", 13, tiles([](C c, T t) { return EncodeLinear<8, Fp32, true>{c, t}; }));
   run("int4:sr", 12.5, tiles([](C c, T t) { return EncodeLinear<4, Fp32, true>{c, t}; }));
   run("int2:sr", 12.25, tiles([](C c, T t) { return EncodeLinear<2, Fp32, true>{c, t}; }));
+  run("int8:minmax", 13, tiles([](C c, T t) { return EncodeMinMax<8, Fp32, false>{c, t}; }));
+  run("int4:minmax", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, false>{c, t}; }));
+  run("int8:minmax,sr", 13, tiles([](C c, T t) { return EncodeMinMax<8, Fp32, true>{c, t}; }));
+  run("int4:minmax,sr", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, true>{c, t}; }));
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });
@@ -129,6 +134,8 @@ void ForEachCase(Fn run) {
   run("add fp8:e5m2", 9, tiles([](C c, T t) { return AddFp8<E5m2>{c, t}; }));
   run("add int8", 9, tiles([](C c, T t) { return AddLinear<8>{c, t}; }));
   run("add int4", 8.5, tiles([](C c, T t) { return AddLinear<4>{c, t}; }));
+  run("add int8:minmax", 9, tiles([](C c, T t) { return AddMinMax<8>{c, t}; }));
+  run("add int4:minmax", 8.5, tiles([](C c, T t) { return AddMinMax<4>{c, t}; }));
   run("add intsum:8", 9, tiles([](C c, T t) { return AddIntSum<8>{c, t}; }));
   run("add onebit", 8.125, tiles([](C c, T t) { return AddSign<SignMeans::kTwo>{c, t}; }));
 }

@@ -4,6 +4,7 @@
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
+#include "compress/cuda/minmax.h"
 #include "compress/cuda/sign.h"
 #include "compress/float_bits.h"
 #include "compress/format_table.h"
@@ -42,6 +43,13 @@ TEST(CudaKernels, Linear) {
   ExpectSamePayloads<EncodeLinear<8, Fp32, true>>("int8:sr");
   ExpectSamePayloads<EncodeLinear<4, Fp32, true>>("int4:sr");
   ExpectSamePayloads<EncodeLinear<2, Fp32, true>>("int2:sr");
+}
+
+TEST(CudaKernels, MinMax) {
+  ExpectSamePayloads<EncodeMinMax<8, Fp32, false>>("int8:minmax");
+  ExpectSamePayloads<EncodeMinMax<4, Fp32, false>>("int4:minmax");
+  ExpectSamePayloads<EncodeMinMax<8, Fp32, true>>("int8:minmax,sr");
+  ExpectSamePayloads<EncodeMinMax<4, Fp32, true>>("int4:minmax,sr");
 }
 
 template <int kBits>
@@ -122,6 +130,8 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddLinear<8>>("int8");
   ExpectSameSum<AddLinear<4>>("int4");
   ExpectSameSum<AddLinear<2>>("int2");
+  ExpectSameSum<AddMinMax<8>>("int8:minmax");
+  ExpectSameSum<AddMinMax<4>>("int4:minmax");
   ExpectSameSum<AddIntSum<8>>("intsum:8");
   ExpectSameSum<AddIntSum<4>>("intsum:4");
   ExpectSameSum<AddIntSum<2>>("intsum:2");
@@ -164,6 +174,8 @@ TEST(CudaKernels, GradientsOfSixteenBits) {
   const auto bfloat = [](float x) { return ToBfloat(x); };
   ExpectSameOfHalves<EncodeLinear<4, Fp16, false>, Fp16>("int4", half);
   ExpectSameOfHalves<EncodeLinear<4, Bf16, false>, Bf16>("int4", bfloat);
+  ExpectSameOfHalves<EncodeMinMax<8, Fp16, false>, Fp16>("int8:minmax", half);
+  ExpectSameOfHalves<EncodeMinMax<8, Bf16, false>, Bf16>("int8:minmax", bfloat);
   ExpectSameOfHalves<EncodeFp8<E4m3, Fp16, false>, Fp16>("fp8", half);
   ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
