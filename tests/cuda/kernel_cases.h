@@ -9,6 +9,7 @@
 #include "compress/cuda/linear.h"
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/minmax.h"
+#include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
 #include "compress/cuda/ternary.h"
 #include "tests/cuda/kernel_inputs.h"
@@ -64,6 +65,15 @@ void RunSign(S& step) {
               step.chunk_count);
 }
 
+template <class S>
+void RunNatural(S& step) {
+  auto* const codes = step.template At<uint16_t>(step.layout.positions);
+  step.launch(EncodeNatural<Fp32>{step.chunks, step.tiles, codes}, step.tile_count);
+  step.launch(
+      PackNatural{step.chunks, step.tiles, codes, step.template At<uint32_t>(step.layout.totals)},
+      step.tile_count);
+}
+
 template <int kBits, class S>
 void RunIntSum(S& step) {
   auto* const largest = step.template At<uint32_t>(step.layout.largest);
@@ -114,6 +124,7 @@ void ForEachCase(Fn run) {
   run("int4:minmax", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, false>{c, t}; }));
   run("int8:minmax,sr", 13, tiles([](C c, T t) { return EncodeMinMax<8, Fp32, true>{c, t}; }));
   run("int4:minmax,sr", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, true>{c, t}; }));
+  run("natural", 12.75, [](auto& step) { RunNatural(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });

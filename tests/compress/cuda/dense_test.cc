@@ -5,6 +5,7 @@
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
 #include "compress/cuda/minmax.h"
+#include "compress/cuda/natural.h"
 #include "compress/cuda/sign.h"
 #include "compress/float_bits.h"
 #include "compress/format_table.h"
@@ -50,6 +51,22 @@ TEST(CudaKernels, MinMax) {
   ExpectSamePayloads<EncodeMinMax<4, Fp32, false>>("int4:minmax");
   ExpectSamePayloads<EncodeMinMax<8, Fp32, true>>("int8:minmax,sr");
   ExpectSamePayloads<EncodeMinMax<4, Fp32, true>>("int4:minmax,sr");
+}
+
+TEST(CudaKernels, Natural) {
+  ForEachMade("natural", [](Made& made, ThreadOrder order) {
+    std::vector<uint16_t> codes(made.elements());
+    std::vector<uint32_t> sizes(made.chunk_count());
+    RunOnHost(EncodeNatural<Fp32>{made.chunks(), made.tiles(), codes.data()}, made.tile_count(),
+              order);
+    RunOnHost(PackNatural{made.chunks(), made.tiles(), codes.data(), sizes.data()},
+              made.tile_count(), order);
+    made.ExpectPayloads();
+    made.ExpectResiduals();
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      EXPECT_EQ(sizes[i], made.made(i).expected.size()) << i;
+    }
+  });
 }
 
 template <int kBits>
@@ -132,6 +149,7 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddLinear<2>>("int2");
   ExpectSameSum<AddMinMax<8>>("int8:minmax");
   ExpectSameSum<AddMinMax<4>>("int4:minmax");
+  ExpectSameSum<AddNatural>("natural");
   ExpectSameSum<AddIntSum<8>>("intsum:8");
   ExpectSameSum<AddIntSum<4>>("intsum:4");
   ExpectSameSum<AddIntSum<2>>("intsum:2");
