@@ -73,9 +73,10 @@ int main(int argc, char** argv) {
   std::printf("copy: %.0f GB/s; %.1f million elements in %u chunks\n", copy * 1e-9, elements * 1e-6,
               chunk_count);
   std::printf("%-16s %9s %9s %9s\n", "codec", "ms", "GB/s", "of copy");
-  ForEachCase([&](const char* name, double bytes_per_element, auto run) {
+  ForEachCase([&](const char* name, double bytes_per_element, auto before, auto run) {
     // As a step finds it: what ran before has left other residuals.
     OrDie(cudaMemcpy(memory.data(), host.data(), layout.positions, cudaMemcpyHostToDevice), "copy");
+    before(step);
     const double time = Time([&] { run(step); });
     const double rate = elements * bytes_per_element / time;
     std::printf("%-16s %9.3f %9.0f %9.2f\n", name, time * 1e3, rate * 1e-9, rate / copy);

@@ -15,24 +15,8 @@ uint64_t SumShifted(const uint32_t* numbers, size_t count, int shift) {
 
 RicePlan ChooseRice(absl::Span<const uint32_t> numbers) {
   if (numbers.empty()) return {};
-  const size_t count = numbers.size();
-  const uint64_t sum = SumShifted(numbers.data(), count, 0);
-  const uint32_t largest = *std::max_element(numbers.begin(), numbers.end());
-  // Geometric numbers of this mean want a parameter near log2(0.69 * mean).
-  const int middle = static_cast<int>(std::bit_width((sum + count) * 11 / 16 / count));
-  const int widest = std::min(static_cast<int>(std::bit_width(largest)), kRiceParameterMax);
-  RicePlan best{.parameter = 0, .unary_bits = sum + count};
-  uint64_t best_bits = best.unary_bits;
-  for (const int parameter : {middle - 2, middle - 1, middle, widest}) {
-    if (parameter < 1 || parameter > kRiceParameterMax) continue;
-    const uint64_t unary = SumShifted(numbers.data(), count, parameter) + count;
-    const uint64_t bits = unary + count * static_cast<uint64_t>(parameter);
-    if (bits < best_bits) {
-      best = {.parameter = parameter, .unary_bits = unary};
-      best_bits = bits;
-    }
-  }
-  return best;
+  return ChooseRice(numbers.size(), *std::max_element(numbers.begin(), numbers.end()),
+                    [&](int shift) { return SumShifted(numbers.data(), numbers.size(), shift); });
 }
 
 void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,

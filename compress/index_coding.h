@@ -10,25 +10,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "compress/index_plan.h"
 #include "compress/simd/positions.h"
 
 namespace sluice {
 
-inline constexpr int kRiceParameterMax = 31;
-
-struct RicePlan {
-  int parameter = 0;        // Bits per number in the remainder plane.
-  uint64_t unary_bits = 0;  // Size of the unary plane.
-};
-
-// The parameter that is best, or next to best, for `numbers`. The bits of both planes are at most
-// min(sum + count, count * (1 + bit width of the largest)).
+// As ChooseRice of index_plan.h.
 RicePlan ChooseRice(absl::Span<const uint32_t> numbers);
-
-inline size_t BytesFor(uint64_t bits) { return static_cast<size_t>((bits + 7) / 8); }
-inline size_t RemainderBytes(size_t count, int parameter) {
-  return BytesFor(uint64_t{count} * static_cast<uint64_t>(parameter));
-}
 
 void AppendRemainders(absl::Span<const uint32_t> numbers, int parameter,
                       std::vector<std::byte>* out);

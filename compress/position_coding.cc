@@ -12,84 +12,15 @@
 namespace sluice {
 namespace {
 
-constexpr int kThirdsFirst = 32;  // Codings from here on have a divisor 3 * 2^b,
-constexpr int kThirdsParameterMax = 29;
-constexpr int kCodesFirst = 64;  // and from here on codes of w bits.
-constexpr int kCodeWidthMax = 16;
-constexpr uint8_t kBlocks = 96;  // Rice with a parameter for each block.
-constexpr size_t kThirdsPerByte = 5;
 constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1
 
 // A bitmap with so many bits for each one is written bit by bit.
 constexpr uint64_t kSparseBitmap = 4;
 
-bool HasCodes(uint8_t coding) { return coding >= kCodesFirst && coding < kBlocks; }
-bool HasThirds(uint8_t coding) { return coding >= kThirdsFirst && coding < kCodesFirst; }
-int ParameterOf(uint8_t coding) { return coding % kThirdsFirst; }
-int WidthOf(uint8_t coding) { return coding - kCodesFirst; }
-
 bool IsCoding(uint8_t coding) {
   if (coding < kThirdsFirst) return true;
   if (coding < kCodesFirst) return ParameterOf(coding) <= kThirdsParameterMax;
-  return (coding > kCodesFirst && WidthOf(coding) <= kCodeWidthMax) || coding == kBlocks;
-}
-
-size_t Blocks(size_t kept) { return (kept + kRiceBlock - 1) / kRiceBlock; }
-size_t ParameterBytes(size_t kept) { return (Blocks(kept) + 1) / 2; }
-size_t ThirdsBytes(size_t kept) { return (kept + kThirdsPerByte - 1) / kThirdsPerByte; }
-
-// Of the planes before the values.
-size_t FirstBytes(uint8_t coding, size_t kept) {
-  if (HasCodes(coding)) return 0;
-  return RemainderBytes(kept, ParameterOf(coding)) + (HasThirds(coding) ? ThirdsBytes(kept) : 0);
-}
-
-// Takes the candidate with the fewest bytes, of equal ones the first.
-class Choice {
- public:
-  explicit Choice(size_t kept) : kept_(kept) {}
-
-  void Offer(int coding, uint64_t last_bits) {
-    const auto name = static_cast<uint8_t>(coding);
-    Offer({.coding = name, .first_bytes = FirstBytes(name, kept_), .last_bits = last_bits});
-  }
-  void Offer(const PositionPlan& plan) {
-    const uint64_t bytes = plan.first_bytes + BytesFor(plan.last_bits);
-    if (bytes >= best_bytes_) return;
-    best_bytes_ = bytes;
-    best_ = plan;
-  }
-  const PositionPlan& best() const { return best_; }
-
- private:
-  const size_t kept_;
-  uint64_t best_bytes_ = std::numeric_limits<uint64_t>::max();
-  PositionPlan best_;
-};
-
-// Divisors around the one that suits geometric gaps of this mean, which is 0.69 times it; and
-// blocks. Returns the largest gap.
-uint32_t OfferRice(absl::Span<const uint32_t> gaps, uint64_t sum, Choice* choice) {
-  const size_t kept = gaps.size();
-  choice->Offer(0, sum + kept);
-  const int middle = static_cast<int>(std::bit_width((sum + kept) * 11 / 16 / kept));
-  const int shift = std::max(middle - 3, 0);
-  QuotientSums quotients;
-  SumQuotients(gaps.data(), kept, shift, &quotients);
-  const bool thirds = (quotients.largest >> shift) <= kLargestForThree;
-  for (size_t i = 0; i < kDivisorCount; ++i) {
-    const bool by_three = kDivisors[i] % 3 == 0;
-    if (by_three && !thirds) continue;
-    const int more = std::countr_zero(kDivisors[i]);
-    const int parameter = shift + more;
-    if (parameter > (by_three ? kThirdsParameterMax : kRiceParameterMax)) continue;
-    choice->Offer((by_three ? kThirdsFirst : 0) + parameter, quotients.sums[i] + kept);
-  }
-  const BlockSizes blocks = SizeOfBlocks(gaps.data(), kept);
-  choice->Offer({.coding = kBlocks,
-                 .first_bytes = static_cast<size_t>(ParameterBytes(kept) + blocks.low_bytes),
-                 .last_bits = blocks.quotients + kept});
-  return quotients.largest;
+  return (coding > kCodesFirst && WidthOf(coding) <= kCodeWidthMax) || coding == kBlocksCoding;
 }
 
 // How many codes of `width` bits the gaps take.
@@ -106,28 +37,19 @@ uint64_t CodesOf(absl::Span<const uint32_t> gaps, int width, uint32_t largest) {
   return codes;
 }
 
-// The narrowest codes without escapes, or the widest there are; where these are not the only ones
-// that are asked for, also some that suit geometric gaps, and those of 1 bit, which are never more
-// than a bitmap.
-void OfferCodes(absl::Span<const uint32_t> gaps, uint64_t sum, uint32_t largest, bool all,
-                Choice* choice) {
-  const size_t kept = gaps.size();
-  const auto offer = [&](int width) {
-    const uint64_t codes = CodesOf(gaps, width, largest);
-    choice->Offer(kCodesFirst + width, codes * static_cast<uint64_t>(width));
-  };
-  offer(std::min(static_cast<int>(std::bit_width(uint64_t{largest} + 1)), kCodeWidthMax));
-  if (!all) return;
-  choice->Offer(kCodesFirst + 1, sum + kept);
-  const int middle = static_cast<int>(std::bit_width((sum + kept) / kept));
-  for (int width = std::max(middle, 2); width <= std::min(middle + 2, kCodeWidthMax); ++width) {
-    offer(width);
-  }
-}
+// What ChoosePositions asks for.
+struct GapSums {
+  absl::Span<const uint32_t> gaps;
 
-uint32_t LargestOf(absl::Span<const uint32_t> gaps) {
-  return *std::max_element(gaps.begin(), gaps.end());
-}
+  QuotientSums Quotients(int shift) const {
+    QuotientSums sums;
+    SumQuotients(gaps.data(), gaps.size(), shift, &sums);
+    return sums;
+  }
+  BlockSizes Blocks() const { return SizeOfBlocks(gaps.data(), gaps.size()); }
+  uint64_t Codes(int width, uint32_t largest) const { return CodesOf(gaps, width, largest); }
+  uint32_t Largest() const { return *std::max_element(gaps.begin(), gaps.end()); }
+};
 
 // Five remainders by 3 for each byte.
 struct ThirdsTable {
@@ -243,7 +165,7 @@ absl::string_view QuotientProblem(const PositionPlanes& planes, size_t count) {
 }
 
 absl::string_view BlockProblem(const PositionPlanes& planes, size_t count) {
-  const size_t kept = planes.kept, blocks = Blocks(kept);
+  const size_t kept = planes.kept, blocks = RiceBlocks(kept);
   if (blocks % 2 != 0 && BlockParameterAt(planes.parameters, blocks) != 0) return kPadding;
   if (kept % kRiceBlock != 0) {
     const int parameter = BlockParameterAt(planes.parameters, blocks - 1);
@@ -298,26 +220,8 @@ IndexMode IndexModeOf(const CodecSpec& spec) {
 }
 
 PositionPlan PlanPositions(IndexMode mode, absl::Span<const uint32_t> gaps, uint64_t gaps_sum) {
-  if (gaps.empty()) return {};
-  Choice choice(gaps.size());
-  switch (mode) {
-    case IndexMode::kAuto:
-      OfferCodes(gaps, gaps_sum, OfferRice(gaps, gaps_sum, &choice), /*all=*/false, &choice);
-      break;
-    case IndexMode::kRice:
-      OfferRice(gaps, gaps_sum, &choice);
-      break;
-    case IndexMode::kPacked:
-      OfferCodes(gaps, gaps_sum, LargestOf(gaps), /*all=*/true, &choice);
-      break;
-    case IndexMode::kBytes:
-      choice.Offer(kCodesFirst + 8, CodesOf(gaps, 8, LargestOf(gaps)) * 8);
-      break;
-    case IndexMode::kBitmap:
-      choice.Offer(0, gaps_sum + gaps.size());
-      break;
-  }
-  return choice.best();
+  const GapSums sums{gaps};
+  return ChoosePositions(mode, gaps.size(), gaps_sum, sums);
 }
 
 size_t MaxPositionBytes(IndexMode mode, size_t count) {
@@ -326,7 +230,7 @@ size_t MaxPositionBytes(IndexMode mode, size_t count) {
 
 void AppendFirstPlanes(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
                        std::vector<std::byte>* out) {
-  if (plan.coding == kBlocks) return WriteBlocks(plan, gaps, out);
+  if (plan.coding == kBlocksCoding) return WriteBlocks(plan, gaps, out);
   if (HasCodes(plan.coding)) return;
   const int parameter = ParameterOf(plan.coding);
   AppendRemainders(gaps, parameter, out);
@@ -342,7 +246,7 @@ void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
   const size_t at = out->size(), size = BytesFor(plan.last_bits);
   out->resize(at + size + kPackSlack);
   uint8_t* const plane = BytesAt(out, at);
-  if (plan.coding == kBlocks) {
+  if (plan.coding == kBlocksCoding) {
     SetOnesOfBlocks(gaps.data(), gaps.size(), plane);
   } else if (plan.coding == 0 && plan.last_bits / kSparseBitmap >= gaps.size()) {
     SetBits(gaps, plane);
@@ -355,7 +259,7 @@ void AppendLastPlane(const PositionPlan& plan, absl::Span<const uint32_t> gaps,
 bool ReadFirstPlanes(ByteReader* reader, PositionPlanes* planes) {
   if (!IsCoding(planes->coding)) return false;
   if (HasCodes(planes->coding)) return true;
-  if (planes->coding == kBlocks) {
+  if (planes->coding == kBlocksCoding) {
     planes->parameters = reader->ReadBytes(ParameterBytes(planes->kept));
     if (!reader->ok()) return false;
     planes->lows = reader->ReadBytes(BlockLowBytes(planes->parameters, planes->kept));
@@ -371,13 +275,13 @@ absl::string_view PositionProblem(const PositionPlanes& planes, size_t count) {
     if (!planes.last.empty()) return "it has a plane of positions but no positions";
     return planes.coding == 0 ? "" : "it has a coding but no positions";
   }
-  if (planes.coding == kBlocks) return BlockProblem(planes, count);
+  if (planes.coding == kBlocksCoding) return BlockProblem(planes, count);
   return HasCodes(planes.coding) ? CodeProblem(planes, count) : QuotientProblem(planes, count);
 }
 
 size_t PositionReader::Read(uint32_t* positions) {
   if (done_ == planes_.kept) return 0;
-  if (planes_.coding == kBlocks) return ReadBlocks(positions);
+  if (planes_.coding == kBlocksCoding) return ReadBlocks(positions);
   return HasCodes(planes_.coding) ? ReadCodes(positions) : ReadQuotients(positions);
 }
 

@@ -21,20 +21,13 @@
 #include "absl/types/span.h"
 #include "base/bytes.h"
 #include "compress/codec_spec.h"
+#include "compress/index_plan.h"
 #include "compress/simd/positions.h"
 
 namespace sluice {
 
-enum class IndexMode : uint8_t { kAuto, kRice, kPacked, kBytes, kBitmap };
-
 // As the options of a spec say.
 IndexMode IndexModeOf(const CodecSpec& spec);
-
-struct PositionPlan {
-  uint8_t coding = 0;
-  size_t first_bytes = 0;  // Of the planes that AppendFirstPlanes writes,
-  uint64_t last_bits = 0;  // and of that of AppendLastPlane.
-};
 
 // The coding for `gaps`: what `mode` asks for, and of that the one with the fewest bytes.
 // `gaps_sum` is their sum, below 2^32.

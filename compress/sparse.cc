@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -328,16 +327,6 @@ std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec) {
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
   Check(spec.level > 0, "a threshold is above 0");
   return std::make_unique<ThresholdCodec>(spec);
-}
-
-void AppendSparsePayload(ValueFormat format, IndexMode index, const ValueLevels& levels,
-                         absl::Span<const uint32_t> gaps, absl::Span<const std::byte> codes,
-                         std::vector<std::byte>* out) {
-  const uint64_t sum = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
-  const PositionPlan plan = PlanPositions(index, gaps, sum);
-  AppendOpening(format, plan, levels, gaps, out);
-  out->insert(out->end(), codes.begin(), codes.end());
-  AppendLastPlane(plan, gaps, out);
 }
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {

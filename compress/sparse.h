@@ -21,20 +21,12 @@
 #include "absl/types/span.h"
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
-#include "compress/position_coding.h"
-#include "compress/sparse_values.h"
 
 namespace sluice {
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);
-
-// Appends the payload of values that were selected and coded elsewhere, on a GPU. `codes` has
-// ValueBytes of as many values as there are gaps.
-void AppendSparsePayload(ValueFormat format, IndexMode index, const ValueLevels& levels,
-                         absl::Span<const uint32_t> gaps, absl::Span<const std::byte> codes,
-                         std::vector<std::byte>* out);
 
 absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);

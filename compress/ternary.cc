@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -204,14 +203,6 @@ class TernaryCodec final : public Codec {
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a threshold is above 0 and at most 1");
   return std::make_unique<TernaryCodec>(spec);
-}
-
-void AppendTernaryPayload(IndexMode index, absl::Span<const uint32_t> gaps,
-                          absl::Span<const std::byte> signs, absl::Span<uint32_t> scales,
-                          std::vector<std::byte>* out) {
-  const uint64_t passed = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
-  const size_t steps = FoldSteps(scales.data(), scales.size());
-  AppendPayload(index, gaps, passed, signs, scales.first(steps), out);
 }
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count) {

@@ -120,10 +120,6 @@ absl::string_view AttendanceRefusal(const CodecSpec& codec, bool quorum,
   return membership == "elastic" ? kElasticBreaksMemory : "";
 }
 
-constexpr absl::string_view kPlansNeedAllRanks =
-    "plans of compression reach the shards through every worker's requests of every step, which "
-    "neither a `quorum` nor membership `elastic` waits for; this is not built yet; use policy "
-    "fixed";
 constexpr absl::string_view kPlansChangeCodecs =
     "a job with plans of compression (control.policy) has codecs whose frames add up whatever they "
     "are, and that keep nothing but a residual: none, fp16, bf16, int8, int4, int2, sign, onebit, "
@@ -131,9 +127,6 @@ constexpr absl::string_view kPlansChangeCodecs =
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
   if (!query.plans) return {};
-  if (query.quorum || query.membership == "elastic") {
-    return {Support::kNotYet, "control.policy", kPlansNeedAllRanks};
-  }
   if (!MayChange(query.codec)) return {Support::kNotYet, "", kPlansChangeCodecs};
   return {};
 }

@@ -2,7 +2,7 @@
 # On a machine with an NVIDIA GPU: builds the GPU's kernels, compares what they write with what the processor writes, looks
 # for races and bad accesses, and measures. Needs a CUDA toolkit (13.0 is tried) and a C++ compiler, nothing else of Sluice's.
 #
-# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 3 GB on the GPU and as much here
+# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 4 GB on the GPU and as much here
 # CUDA_ROOT=DIR: the toolkit; default: .deps/cuda (scripts/setup.sh --nvcc), then that of PATH, then /usr/local/cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -130,9 +130,10 @@ constexpr T LoadBytes(const uint8_t* at) {
   return value;
 }
 
-template <class T>
-constexpr void StoreBytes(T value, uint8_t* at) {
-  for (unsigned i = 0; i < sizeof(T); ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
+// The lowest kBytes bytes of a value, the lowest first.
+template <int kBytes>
+constexpr void StoreBytes(uint32_t value, uint8_t* at) {
+  for (int i = 0; i < kBytes; ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
 }
 
 }  // namespace sluice::gpu

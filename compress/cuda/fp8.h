@@ -70,7 +70,7 @@ struct EncodeFp8 {
       Quantize(chunk, at, thread % kWarp, scale, &lanes[thread]);
       if (thread % kWarp != 0 || at >= chunk.count) return;
       if (at == 0) chunk.payload[0] = Fp8<Format>::kVariant;
-      StoreBytes(scale, Fp8<Format>::Scale(chunk, at));
+      StoreBytes<2>(scale, Fp8<Format>::Scale(chunk, at));
     });
     StoreRound<8>(block, shared, chunk, tile, round, Fp8<Format>::Codes(chunk), lanes);
   }

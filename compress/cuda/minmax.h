@@ -103,8 +103,8 @@ struct EncodeMinMax {
                &lanes[thread]);
       if (thread % kWarp != 0) return;
       if (at == 0) chunk.payload[0] = kBits;
-      StoreBytes(levels.least, MinMax<kBits>::LevelsAt(chunk, at));
-      StoreBytes(levels.scale, MinMax<kBits>::LevelsAt(chunk, at) + 2);
+      StoreBytes<2>(levels.least, MinMax<kBits>::LevelsAt(chunk, at));
+      StoreBytes<2>(levels.scale, MinMax<kBits>::LevelsAt(chunk, at) + 2);
     });
     StoreRound<kBits>(block, shared, chunk, tile, round, MinMax<kBits>::Codes(chunk), lanes);
   }

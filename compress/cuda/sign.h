@@ -6,6 +6,7 @@
 
 #include "compress/cuda/block.h"
 #include "compress/cuda/chunk.h"
+#include "compress/cuda/scan.h"
 
 namespace sluice::gpu {
 
@@ -246,39 +247,48 @@ struct AddSign {
     const Chunk chunk = chunks[tile.chunk];
     const SignLayout layout(chunk.count, kMeans);
     const uint32_t first = tile.first / kSignElements;
-    typename Block::template Each<uint32_t> marked;
-    block.ForEach([&](int thread) {
-      marked[thread] = 0;
-      for (uint32_t i = thread; i < first; i += kThreads)
-        marked[thread] += Marked(chunk, layout, i);
+    const uint8_t* const marks = chunk.payload + layout.marks_at;
+    // Planes of zeros of the blocks before, all of which are whole.
+    const uint32_t before = SumOf(block, (first + 31) / 32, [&](uint32_t i) {
+      return static_cast<uint32_t>(
+          std::popcount(MarksOf(marks, 32 * i, std::min(first - 32 * i, 32u))));
     });
-    const uint32_t before = block.ExclusiveSum(marked);
+    // A bit for each of the tile's blocks.
+    const uint32_t own =
+        MarksOf(marks, first, std::min(layout.blocks - first, kTile / kSignElements));
     block.ForEach([&](int thread) {
       ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        chunk.residual[at] += Value(chunk, layout, first, before, at);
+        chunk.residual[at] += Value(chunk, layout, own, before, at);
       });
     });
   }
 
  private:
-  static constexpr uint32_t Marked(const Chunk& chunk, const SignLayout& layout, uint32_t block) {
-    return Bit(chunk.payload + layout.marks_at, block);
+  // Marks of `count` blocks, 1 to 32, from `first` on, which is a multiple of 4: reads their bytes
+  // alone.
+  static constexpr uint32_t MarksOf(const uint8_t* marks, uint32_t first, uint32_t count) {
+    uint64_t bits = 0;
+    for (uint32_t i = first / 8; 8 * i < first + count; ++i) {
+      bits |= uint64_t{marks[i]} << (i - first / 8) * 8;
+    }
+    return static_cast<uint32_t>(bits >> first % 8 & ((uint64_t{1} << count) - 1));
   }
   static constexpr uint32_t Bit(const uint8_t* bits, uint32_t i) {
     return uint32_t{bits[i / 8]} >> (i % 8) & 1;
   }
 
-  // `before` planes of zeros are those of the blocks before `first`, all of which are whole.
-  static constexpr float Value(const Chunk& chunk, const SignLayout& layout, uint32_t first,
+  // `own` are the marks of the tile's blocks, `before` those of all blocks before it.
+  static constexpr float Value(const Chunk& chunk, const SignLayout& layout, uint32_t own,
                                uint32_t before, uint32_t at) {
-    const uint32_t own = at / kSignElements;
-    if (Marked(chunk, layout, own) != 0) {
-      for (uint32_t i = first; i < own; ++i) before += Marked(chunk, layout, i);
-      const uint8_t* const plane = chunk.payload + layout.zeros_at + before * (kSignElements / 8);
+    const uint32_t in_tile = at % kTile / kSignElements;
+    if ((own >> in_tile & 1) != 0) {
+      const uint32_t rank = static_cast<uint32_t>(std::popcount(own & ((1u << in_tile) - 1)));
+      const uint8_t* const plane =
+          chunk.payload + layout.zeros_at + (before + rank) * (kSignElements / 8);
       if (Bit(plane, at % kSignElements) != 0) return 0;
     }
     const auto* const scales =
-        reinterpret_cast<const uint16_t*>(chunk.payload) + own * layout.scales;
+        reinterpret_cast<const uint16_t*>(chunk.payload) + at / kSignElements * layout.scales;
     if (Bit(chunk.payload + layout.signs_at, at) == 0) return FromBfloat(scales[0]);
     return -FromBfloat(scales[layout.scales - 1]);
   }

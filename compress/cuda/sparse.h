@@ -5,12 +5,13 @@
 //      each block of 256 elements into the block's slots, in order.
 //   2. FinishSparse, a block of threads per chunk, puts the slots of a chunk one after the other
 //   and
-//      codes the values; what the codes lose goes to the residual. It reads what was kept alone.
-// Gaps, codes and levels are what AppendSparsePayload (compress/sparse.h) makes a payload of.
+//      codes positions and values, which makes the payload; what the codes lose goes to the
+//      residual. It reads what was kept alone.
 #pragma once
 
 #include "compress/cuda/block.h"
 #include "compress/cuda/codes.h"
+#include "compress/cuda/positions.h"
 
 namespace sluice::gpu {
 
@@ -118,6 +119,8 @@ struct CodedValue {
 };
 
 struct Fp16Values {
+  static constexpr uint8_t kFormat = 0;
+  static constexpr int kLevels = 0;  // That a frame has.
   static constexpr int kBits = 16;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float, float, float) { return {}; }
@@ -128,6 +131,8 @@ struct Fp16Values {
 };
 
 struct Int8Values {
+  static constexpr uint8_t kFormat = 2;
+  static constexpr int kLevels = 1;  // That a frame has.
   static constexpr int kBits = 8;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float largest, float, float) {
@@ -142,6 +147,8 @@ struct Int8Values {
 };
 
 struct Int4Values {
+  static constexpr uint8_t kFormat = 1;
+  static constexpr int kLevels = 2;  // That a frame has.
   static constexpr int kBits = 4;
   static constexpr bool kMean = false;
   static constexpr Levels Choose(float largest, float, float floor) {
@@ -161,6 +168,8 @@ struct Int4Values {
 };
 
 struct SignValues {
+  static constexpr uint8_t kFormat = 3;
+  static constexpr int kLevels = 1;  // That a frame has.
   static constexpr int kBits = 1;
   static constexpr bool kMean = true;
   static constexpr Levels Choose(float, float mean, float) {
@@ -172,7 +181,7 @@ struct SignValues {
   }
 };
 
-// What a chunk came to.
+// What a chunk's values came to.
 struct SparseResult {
   uint32_t kept;
   Levels levels;
@@ -182,26 +191,15 @@ struct SparseResult {
 // see it.
 template <class Block, class Copy>
 constexpr uint32_t CompactSlots(Block& block, const Chunk& chunk, const uint32_t* kept, Copy copy) {
-  constexpr uint32_t kThreads = Block::kWarps * kWarp;
   const uint32_t blocks = (chunk.count + kCodeBlock - 1) / kCodeBlock;
-  uint32_t total = 0;
-  for (uint32_t first = 0; first < blocks; first += kThreads) {
-    typename Block::template Each<uint32_t> before;
-    block.ForEach([&](int thread) {
-      before[thread] = first + thread < blocks ? kept[chunk.first_block + first + thread] : 0;
-    });
-    const uint32_t all = block.ExclusiveSum(before);
-    block.ForEach([&](int thread) {
-      if (first + thread >= blocks) return;
-      const uint32_t from = chunk.first_element + (first + thread) * kCodeBlock;
-      const uint32_t to = chunk.first_element + total + before[thread];
-      const uint32_t count = kept[chunk.first_block + first + thread];
-      for (uint32_t i = 0; i < count; ++i) copy(from + i, to + i);
-    });
-    total += all;
-  }
-  block.Sync();
-  return total;
+  return ForEachSum(
+      block, blocks, [&](uint32_t i) { return kept[chunk.first_block + i]; },
+      [&](uint32_t i, uint32_t before) {
+        const uint32_t from = chunk.first_element + i * kCodeBlock;
+        const uint32_t to = chunk.first_element + before;
+        const uint32_t count = kept[chunk.first_block + i];
+        for (uint32_t j = 0; j < count; ++j) copy(from + j, to + j);
+      });
 }
 
 // Of a block of threads that codes values.
@@ -250,7 +248,7 @@ constexpr void WriteCodes(const Levels& levels, const float* values, uint32_t ke
       coded(i, value);
     }
     if constexpr (Values::kBits == 16) {
-      reinterpret_cast<uint16_t*>(codes)[first] = static_cast<uint16_t>(bits);
+      StoreBytes<2>(bits, codes + 2 * uint64_t{first});
     } else {
       codes[first / kTogether] = static_cast<uint8_t>(bits);
     }
@@ -261,41 +259,72 @@ template <class Values>
 struct FinishSparse {
   static constexpr int kThreads = 256;
   using Shared = ValuesRoom;
+  // Before the positions.
+  static constexpr uint32_t kOpening = 6 + 3 * Values::kLevels;
 
   const Chunk* chunks;
   const float* floors;  // Of each chunk, as SelectAbove's thresholds.
-  Slots slots;
-  Slots packed;           // Room as in slots, `kept` aside: positions and values without gaps.
-  uint32_t* gaps;         // Likewise.
-  SparseResult* results;  // Of each chunk. Codes go to its payload.
+  IndexMode index_mode;
+  Slots slots;      // Positions are room for others once they are packed.
+  Slots packed;     // Room as in slots, `kept` aside: positions and values without gaps.
+  uint32_t* gaps;   // Likewise.
+  uint32_t* kept;   // Of each chunk: values,
+  uint32_t* sizes;  // and bytes of its payload.
 
   // Block `index` has chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
-    const uint32_t kept = CompactSlots(block, chunk, slots.kept, [&](uint32_t from, uint32_t to) {
+    const uint32_t base = chunk.first_element;
+    const uint32_t count = CompactSlots(block, chunk, slots.kept, [&](uint32_t from, uint32_t to) {
       packed.positions[to] = slots.positions[from];
       packed.values[to] = slots.values[from];
     });
-    const uint32_t* const positions = packed.positions + chunk.first_element;
-    const float* const values = packed.values + chunk.first_element;
-    const Levels levels = ChooseLevels<Values>(block, shared, values, kept, floors[index]);
+    const uint32_t* const positions = packed.positions + base;
+    const float* const values = packed.values + base;
     block.ForEach([&](int thread) {
-      if (thread == 0) results[index] = {kept, levels};
-      for (uint32_t i = thread; i < kept; i += kThreads) {
-        gaps[chunk.first_element + i] = i == 0 ? positions[0] : positions[i] - positions[i - 1] - 1;
+      for (uint32_t i = thread; i < count; i += kThreads) {
+        gaps[base + i] = i == 0 ? positions[0] : positions[i] - positions[i - 1] - 1;
+      }
+    });
+    block.Sync();
+    const Gaps all{gaps + base, count, slots.positions + base};
+    const uint32_t sum = count == 0 ? 0 : positions[count - 1] + 1 - count;
+    const PositionPlan plan = PlanPositions(block, index_mode, all, sum);
+    const Levels levels = ChooseLevels<Values>(block, shared, values, count, floors[index]);
+    uint8_t* const codes = chunk.payload + kOpening + plan.first_bytes;
+    uint8_t* const last = codes + BytesFor(uint64_t{count} * Values::kBits);
+    block.ForEach([&](int thread) {
+      if (thread == 0) {
+        WriteOpening(plan, count, levels, chunk.payload);
+        kept[index] = count;
+        sizes[index] = static_cast<uint32_t>(last - chunk.payload + BytesFor(plan.last_bits));
       }
       const auto lose = [&](uint32_t i, const CodedValue& coded) {
         if (chunk.residual != nullptr) chunk.residual[positions[i]] = values[i] - coded.decoded;
       };
-      WriteCodes<Values, kThreads>(levels, values, kept, thread, chunk.payload, lose);
+      WriteCodes<Values, kThreads>(levels, values, count, thread, codes, lose);
     });
+    WriteFirstPlanes(block, plan, all, chunk.payload + kOpening);
+    WriteLastPlane(block, plan, all, last);
+  }
+
+ private:
+  static constexpr void WriteOpening(const PositionPlan& plan, uint32_t count, const Levels& levels,
+                                     uint8_t* at) {
+    at[0] = Values::kFormat;
+    at[1] = plan.coding;
+    StoreBytes<4>(count, at + 2);
+    if (Values::kLevels == 2) StoreBytes<3>(std::bit_cast<uint32_t>(levels.floor) >> 8, at + 6);
+    if (Values::kLevels > 0) {
+      StoreBytes<3>(std::bit_cast<uint32_t>(levels.step) >> 8, at + kOpening - 3);
+    }
   }
 };
 
 // What was decoded elsewhere: residual[positions[i]] += values[i], where `residual` stands for the
-// sum. A block of threads per chunk, whose entries lie as in FinishSparse.
-struct AddSparse {
+// sum. A block of threads per chunk, whose entries lie as `packed` of FinishSparse.
+struct AddEntries {
   static constexpr int kThreads = 256;
   struct Shared {};
 

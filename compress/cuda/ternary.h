@@ -1,6 +1,6 @@
 // Codec ternary:t, as compress/ternary.h has it: one pass that selects, quantizes and keeps the
-// residual, then FinishTernary, a block of threads per chunk, which reads what was kept alone.
-// Gaps, signs and scales are what AppendTernaryPayload (compress/ternary.h) makes a payload of.
+// residual, then FinishTernary, a block of threads per chunk, which makes the payload and reads
+// what was kept alone.
 #pragma once
 
 #include "compress/cuda/block.h"
@@ -115,34 +115,89 @@ struct EncodeTernary {
 struct FinishTernary {
   static constexpr int kThreads = 256;
   struct Shared {};
+  static constexpr uint32_t kOpening = 14;  // Before the positions.
 
   const Chunk* chunks;
-  Slots slots;
+  IndexMode index_mode;
+  Slots slots;       // Positions are room for others once they are packed.
+  uint32_t* scales;  // As EncodeTernary leaves them; become the steps between those that are sent.
   uint32_t* packed;  // Room for all elements: positions with signs.
   uint32_t* gaps;    // Likewise.
-  uint32_t* kept;    // Of each chunk. A bit per value, 1 is negative, goes to its payload.
+  uint32_t* kept;    // Of each chunk: values,
+  uint32_t* sizes;   // and bytes of its payload.
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
     const Chunk chunk = chunks[index];
-    const uint32_t total = CompactSlots(block, chunk, slots.kept, [&](uint32_t from, uint32_t to) {
+    const uint32_t base = chunk.first_element;
+    const uint32_t count = CompactSlots(block, chunk, slots.kept, [&](uint32_t from, uint32_t to) {
       packed[to] = slots.positions[from];
     });
-    const uint32_t* const entries = packed + chunk.first_element;
+    const uint32_t* const entries = packed + base;
+    uint32_t* const room = slots.positions + base;
     block.ForEach([&](int thread) {
-      if (thread == 0) kept[index] = total;
-      for (uint32_t i = thread; i < total; i += kThreads) {
+      for (uint32_t i = thread; i < count; i += kThreads) {
         const uint32_t here = entries[i] & ~kTernarySign;
-        gaps[chunk.first_element + i] = i == 0 ? here : here - (entries[i - 1] & ~kTernarySign) - 1;
-      }
-      for (uint32_t byte = thread; 8 * byte < total; byte += kThreads) {
-        unsigned bits = 0;
-        for (uint32_t i = 0; i < 8 && 8 * byte + i < total; ++i) {
-          bits |= entries[8 * byte + i] >> 31 << i;
-        }
-        chunk.payload[byte] = static_cast<uint8_t>(bits);
+        gaps[base + i] = i == 0 ? here : here - (entries[i - 1] & ~kTernarySign) - 1;
       }
     });
+    const uint32_t* const steps = scales + chunk.first_block;
+    const uint32_t step_count = FoldSteps(block, chunk, room);
+    const Gaps all{gaps + base, count, room};
+    const uint32_t sum = count == 0 ? 0 : (entries[count - 1] & ~kTernarySign) + 1 - count;
+    const PositionPlan plan = PlanPositions(block, index_mode, all, sum);
+    const uint32_t largest = LargestOf(block, step_count, [&](uint32_t i) { return steps[i]; });
+    const RicePlan rice = ChooseRice(step_count, largest, [&](int shift) {
+      return SumOf(block, step_count, [&](uint32_t i) { return steps[i] >> shift; });
+    });
+    uint8_t* const signs = chunk.payload + kOpening + plan.first_bytes;
+    uint8_t* const lows = signs + BytesFor(count);
+    uint8_t* const unary = lows + RemainderBytes(step_count, rice.parameter);
+    uint8_t* const last = unary + BytesFor(rice.unary_bits);
+    const auto size = static_cast<uint32_t>(last - chunk.payload + BytesFor(plan.last_bits));
+    block.ForEach([&](int thread) {
+      if (thread != 0) return;
+      WriteOpening(plan, rice, count, step_count, chunk.payload);
+      kept[index] = count;
+      sizes[index] = size;
+    });
+    WriteFirstPlanes(block, plan, all, chunk.payload + kOpening);
+    WritePacked(block, count, 1, signs, [&](uint32_t i) { return entries[i] >> 31; });
+    WritePacked(block, step_count, rice.parameter, lows, [&](uint32_t i) { return steps[i]; });
+    WriteUnary(block, step_count, rice.unary_bits, room, unary,
+               [&](uint32_t i) { return steps[i] >> rice.parameter; });
+    WriteLastPlane(block, plan, all, last);
+  }
+
+ private:
+  static constexpr void WriteOpening(const PositionPlan& plan, const RicePlan& rice, uint32_t count,
+                                     uint32_t steps, uint8_t* at) {
+    at[0] = plan.coding;
+    at[1] = static_cast<uint8_t>(rice.parameter);
+    StoreBytes<4>(count, at + 2);
+    StoreBytes<4>(steps, at + 6);
+    StoreBytes<4>(static_cast<uint32_t>(BytesFor(rice.unary_bits)), at + 10);
+  }
+
+  // Steps from one scale that is sent to the next, small ones first: 0, -1, 1, -2, 2; returns how
+  // many.
+  template <class Block>
+  constexpr uint32_t FoldSteps(Block& block, const Chunk& chunk, uint32_t* room) const {
+    uint32_t* const codes = scales + chunk.first_block;
+    const uint32_t blocks = (chunk.count + kCodeBlock - 1) / kCodeBlock;
+    const uint32_t count = ForEachSum(
+        block, blocks, [&](uint32_t i) { return codes[i] > 0 ? 1u : 0u; },
+        [&](uint32_t i, uint32_t before) {
+          if (codes[i] > 0) room[before] = codes[i];
+        });
+    block.ForEach([&](int thread) {
+      for (uint32_t i = thread; i < count; i += kThreads) {
+        const uint32_t step = room[i] - (i == 0 ? 0 : room[i - 1]);
+        codes[i] = step << 1 ^ (step >> 31 != 0 ? ~uint32_t{0} : 0);
+      }
+    });
+    block.Sync();
+    return count;
   }
 };
 

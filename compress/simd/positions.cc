@@ -184,13 +184,6 @@ void SumQuotients(const uint32_t* HWY_RESTRICT numbers, size_t count, int shift,
   result->largest = hn::GetLane(hn::MaxOfLanes(du, largest));
 }
 
-HWY_INLINE int BlockParameter(uint32_t sum) {
-  if (sum < 2 * kRiceBlock) return 0;
-  const auto width = 32 - static_cast<int>(hwy::Num0BitsAboveMS1Bit_Nonzero32(
-                              sum / static_cast<uint32_t>(2 * kRiceBlock)));
-  return HWY_MIN(width, kBlockParameterMax);
-}
-
 HWY_INLINE int ParameterOfBlock(const uint32_t* HWY_RESTRICT numbers) {
   const hn::CappedTag<uint32_t, kRiceBlock> du;
   auto sum = hn::LoadU(du, numbers);

@@ -2,6 +2,7 @@
 // places of ones. All are integer arithmetic, so that every instruction set gives the same.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -26,14 +27,14 @@ struct BitsTotal {
 // Of the numbers of `width` bits at the front of a plane.
 BitsTotal SumOfBits(const uint8_t* plane, size_t size, size_t count, int width);
 
-// Divisors of QuotientSums, times a power of two.
-inline constexpr uint32_t kDivisors[] = {1, 2, 4, 8, 3, 6, 12};
+// Divisors of QuotientSums, times a power of two: 1, 2, 4, 8, 3, 6, 12.
 inline constexpr size_t kDivisorCount = 7;
+constexpr uint32_t DivisorAt(size_t i) { return i < 4 ? 1U << i : 3U << (i - 4); }
 // Up to here a division by three of a shifted number is exact.
 inline constexpr uint32_t kLargestForThree = 98303;
 
 struct QuotientSums {
-  uint64_t sums[kDivisorCount];  // Of numbers[i] / (kDivisors[j] << shift).
+  uint64_t sums[kDivisorCount];  // Of numbers[i] / (DivisorAt(j) << shift).
   uint32_t largest;
 };
 // The numbers' sum is below 2^32. The last three sums are right only if largest >> shift is at most
@@ -52,6 +53,10 @@ void PackThirds(const uint32_t* numbers, size_t count, int shift, uint8_t* out);
 // 32), at most 15, which is near the best for any mixture.
 inline constexpr size_t kRiceBlock = 16;
 inline constexpr int kBlockParameterMax = 15;
+constexpr int BlockParameter(uint32_t sum) {
+  const int width = static_cast<int>(std::bit_width(sum / static_cast<uint32_t>(2 * kRiceBlock)));
+  return width < kBlockParameterMax ? width : kBlockParameterMax;
+}
 struct BlockSizes {
   uint64_t low_bytes;  // Of b low bits of each number; each block has whole bytes.
   uint64_t quotients;  // The sum of the numbers without these bits.

@@ -10,6 +10,8 @@ namespace {
 
 // A probe with what gRPC and TCP add: what a transfer of no size would be.
 constexpr uint64_t kProbeBytes = 64;
+// The step of those who take none together.
+constexpr uint64_t kRound = 0;
 
 std::vector<Transfer> TransfersOf(absl::Span<const LinkPeriod> periods, double round_trip_s) {
   std::vector<Transfer> transfers;
@@ -19,10 +21,6 @@ std::vector<Transfer> TransfersOf(absl::Span<const LinkPeriod> periods, double r
   }
   if (!transfers.empty()) transfers.push_back({.bytes = kProbeBytes, .seconds = round_trip_s / 2});
   return transfers;
-}
-
-void NoteTest(const LinkReport& report, std::optional<CurvePoint>* tested) {
-  if (report.tested.has_value()) *tested = {.step = report.step, .metric = 100 * *report.tested};
 }
 
 }  // namespace
@@ -45,58 +43,62 @@ void LinkBook::Report(uint32_t rank, absl::Span<const LinkPeriod> up, const Link
   std::vector<Transfer> got = TransfersOf(report.down, report.round_trip_s);
   ranks_[rank].up.AddStep(sent);
   ranks_[rank].down.AddStep(got);
-  RankMeasurements measured = {.up = std::move(sent),
-                               .down = std::move(got),
-                               .compute_s = report.compute_s,
-                               .encode_s = report.encode_s,
-                               .apply_s = report.apply_s,
-                               .exposed_s = report.exposed_s};
-  if (lockstep_) {
-    NoteStep(rank, std::move(measured), report);
-  } else {
-    NoteOwnStep(rank, std::move(measured), report);
-  }
+  NoteStep(rank,
+           {.up = std::move(sent),
+            .down = std::move(got),
+            .compute_s = report.compute_s,
+            .encode_s = report.encode_s,
+            .apply_s = report.apply_s,
+            .exposed_s = report.exposed_s},
+           report);
 }
 
 void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
-  const auto came = ranks_[rank].last_came.find(report.step);
-  if (came == ranks_[rank].last_came.end()) return;
-  Step& step = steps_[report.step];
-  if (step.reports == 0) {
-    step.first = came->second;
-    step.ranks.resize(ranks_.size());
+  Step* step = nullptr;
+  if (lockstep_) {
+    const auto came = ranks_[rank].last_came.find(report.step);
+    if (came == ranks_[rank].last_came.end()) return;
+    step = &steps_[report.step];
+    if (step->ranks.empty()) step->first = came->second;
+    measured.arrival_s = absl::ToDoubleSeconds(came->second - step->first);
+  } else {
+    step = &steps_[kRound];
   }
-  ++step.reports;
-  measured.arrival_s = absl::ToDoubleSeconds(came->second - step.first);
-  step.ranks[rank] = std::move(measured);
-  if (rank == 0) NoteTest(report, &step.tested);
-  if (step.reports == ranks_.size()) {
-    const std::vector<Lateness> lateness = SplitLateness(step.ranks);
-    for (size_t i = 0; i < ranks_.size(); ++i) {
-      ranks_[i].compute_late_s += lateness[i].compute_s;
-      ranks_[i].network_late_s += lateness[i].network_s;
-    }
-    Measured(report.step, std::move(step.ranks), step.tested);
-    steps_.erase(report.step);
+  step->ranks[rank] = std::move(measured);
+  if (rank == 0 && report.tested.has_value()) {
+    step->tested = {.step = report.step, .metric = 100 * *report.tested};
+  }
+  if (AllReported(*step)) {
+    EndStep(report.step, std::move(*step));
+    steps_.erase(lockstep_ ? report.step : kRound);
   }
   if (steps_.size() > kStepsOpen) steps_.erase(steps_.begin());
 }
 
-void LinkBook::NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
-  round_[rank] = std::move(measured);
-  if (rank == 0) NoteTest(report, &tested_);
-  if (round_.size() < ranks_.size()) return;
-  std::vector<RankMeasurements> ranks;
-  for (auto& [_, of_rank] : round_) ranks.push_back(std::move(of_rank));
-  round_.clear();
-  Measured(report.step, std::move(ranks), std::exchange(tested_, std::nullopt));
+bool LinkBook::AllReported(const Step& step) const {
+  for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
+    if (ranks_[rank].present && !step.ranks.contains(rank)) return false;
+  }
+  return true;
 }
 
-void LinkBook::Measured(uint64_t step, std::vector<RankMeasurements> ranks,
-                        std::optional<CurvePoint> tested) {
+void LinkBook::EndStep(uint64_t number, Step step) {
+  std::vector<RankMeasurements> ranks(ranks_.size(), step.ranks.begin()->second);
+  for (const auto& [rank, measured] : step.ranks) ranks[rank] = measured;
+  const std::vector<Lateness> lateness = SplitLateness(ranks);
+  for (const auto& [rank, _] : step.ranks) {
+    ranks_[rank].compute_late_s += lateness[rank].compute_s;
+    ranks_[rank].network_late_s += lateness[rank].network_s;
+  }
   // A test that nobody has taken yet counts with the step after it.
-  if (!tested.has_value() && measured_.has_value()) tested = measured_->validation;
-  measured_ = {.step = step, .ranks = std::move(ranks), .validation = tested};
+  if (!step.tested.has_value() && measured_.has_value()) step.tested = measured_->validation;
+  measured_ = {.step = number, .ranks = std::move(ranks), .validation = step.tested};
+}
+
+void LinkBook::SetPresent(absl::Span<const uint64_t> incarnations) {
+  for (size_t rank = 0; rank < std::min(ranks_.size(), incarnations.size()); ++rank) {
+    ranks_[rank].present = incarnations[rank] != 0;
+  }
 }
 
 std::optional<StepMeasurements> LinkBook::TakeStep() {
@@ -106,8 +108,6 @@ std::optional<StepMeasurements> LinkBook::TakeStep() {
 void LinkBook::Rewind() {
   measured_.reset();
   steps_.clear();
-  round_.clear();
-  tested_.reset();
   for (Rank& rank : ranks_) {
     rank.reported = 0;
     rank.last_came.clear();

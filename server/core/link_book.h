@@ -49,6 +49,9 @@ class LinkBook {
   // What a rank reports of the step that it has finished, with the busy periods of its way up that
   // this shard saw. Passed over: of ranks that there are not, and a step that was reported before.
   void Report(uint32_t rank, absl::Span<const LinkPeriod> up, const LinkReport& report);
+  // Who is there, where some may not be: 0 stands for nobody. Nobody waits for a report of theirs,
+  // and what was measured says the same of them as of the lowest rank that reported.
+  void SetPresent(absl::Span<const uint64_t> incarnations);
   // Steps are counted anew from here, after a rollback; links are as they were.
   void Rewind();
 
@@ -64,29 +67,25 @@ class LinkBook {
   struct Rank {
     LinkEstimate up{};
     LinkEstimate down{};
+    bool present = true;
     uint64_t reported = 0;                       // The newest step.
     std::map<uint64_t, absl::Time> last_came{};  // By step: of the frames so far; the newest two.
     double compute_late_s = 0;
     double network_late_s = 0;
   };
   struct Step {
-    uint32_t reports = 0;
     absl::Time first{};  // What arrivals are counted from: the first report's.
-    std::vector<RankMeasurements> ranks{};
+    std::map<uint32_t, RankMeasurements> ranks{};  // Of those who have reported.
     std::optional<CurvePoint> tested{};
   };
 
   void NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
-  void NoteOwnStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
-  void Measured(uint64_t step, std::vector<RankMeasurements> ranks,
-                std::optional<CurvePoint> tested);
+  bool AllReported(const Step& step) const;
+  void EndStep(uint64_t number, Step step);
 
   const bool lockstep_;
   std::vector<Rank> ranks_;
   std::map<uint64_t, Step> steps_;  // That some have reported and not yet all.
-  // At their own pace: by rank, the last step that it reported since all had.
-  std::map<uint32_t, RankMeasurements> round_;
-  std::optional<CurvePoint> tested_;  // Since then.
   std::optional<StepMeasurements> measured_;
   LinkStats stats_;  // Of queues; ranks are filled in when somebody asks.
 };

@@ -41,9 +41,6 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "a shard whose workers come and go closes every step with all who are there: it has no "
         "quorum, mode sync or local_sgd, and goes through no steps again");
   }
-  if (options.control.makes_plans() && (options.quorum > 0 || options.elastic)) {
-    return absl::InvalidArgumentError("compression plans need all ranks in every step");
-  }
   const bool somebody = std::any_of(options.incarnations.begin(), options.incarnations.end(),
                                     [](uint64_t incarnation) { return incarnation != 0; });
   if (options.elastic && !somebody) {

@@ -12,7 +12,7 @@ absl::StatusOr<ShardPlans> PrepareToPlan(const ShardOptions& options, size_t bun
   absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
       PlanMaker::Create(options.control, options.compression, options.table,
                         static_cast<uint32_t>(options.incarnations.size()), options.momentum,
-                        ShareOfElements(options), InLockstep(options.mode));
+                        ShareOfElements(options), InLockstep(options.mode) && options.quorum == 0);
   if (!maker.ok()) return maker.status();
   ShardPlans plans;
   if (*maker == nullptr) return plans;

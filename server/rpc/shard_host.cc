@@ -34,7 +34,7 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
       waits_(RankLimit(options_.job)),
-      links_(RankLimit(options_.job), InLockstep(options_.job.mode)) {
+      links_(RankLimit(options_.job), InLockstep(options_.job.mode) && options_.job.quorum == 0) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
   const auto report = [this](CheckpointPart part) {
@@ -106,6 +106,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   shard_ = *std::move(shard);
   waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
   links_.Rewind();
+  links_.SetPresent(start.incarnations);
   job_uid_ = start.job_uid;
   if (!ended_.empty()) Deliver(shard_->End(ended_));
   LogStart(start, clock_->Now() - begun_at);
@@ -205,6 +206,7 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
     coordinator_incarnation_ = start.coordinator_incarnation;
     *is_running = true;
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
+    if (set.ok()) links_.SetPresent(start.incarnations);
     Deliver(shard_->Tick(clock_->Now()));
     return set;
   }
@@ -319,7 +321,8 @@ absl::Status ShardHost::CheckSender(const Sender& sender) const {
 absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr) return absl::OkStatus();
-  const absl::Status set = shard_->SetMembership(generation, std::move(incarnations));
+  const absl::Status set = shard_->SetMembership(generation, incarnations);
+  if (set.ok()) links_.SetPresent(incarnations);
   Deliver(shard_->Tick(clock_->Now()));  // What waited for those who are gone.
   return set;
 }

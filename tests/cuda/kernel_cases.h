@@ -1,7 +1,8 @@
-// The kernels that the GPU's test and benchmark run, by the codec that they belong to. Each case is
-// what one step launches.
+// All kernels of compress/cuda, as the GPU's test and benchmark run them, by the codec that they
+// belong to. Each case is what one step launches.
 #pragma once
 
+#include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
@@ -11,18 +12,18 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
-#include "compress/cuda/ternary.h"
 #include "tests/cuda/kernel_inputs.h"
 
 namespace sluice::gpu {
 
-template <class Values, class S>
+template <class Values, IndexMode kIndex = IndexMode::kAuto, class Gradient = Fp32, class S>
 void RunSparse(S& step) {
   const auto* const taus = step.template At<float>(step.layout.thresholds);
-  step.launch(SelectAbove<Fp32>{step.chunks, step.tiles, taus, step.slots()}, step.tile_count);
-  step.launch(FinishSparse<Values>{step.chunks, taus, step.slots(), step.packed(),
+  step.launch(SelectAbove<Gradient>{step.chunks, step.tiles, taus, step.slots()}, step.tile_count);
+  step.launch(FinishSparse<Values>{step.chunks, taus, kIndex, step.slots(), step.packed(),
                                    step.template At<uint32_t>(step.layout.gaps),
-                                   step.template At<SparseResult>(step.layout.results)},
+                                   step.template At<uint32_t>(step.layout.totals),
+                                   step.template At<uint32_t>(step.layout.sizes)},
               step.chunk_count);
 }
 
@@ -34,121 +35,290 @@ void FinishPlacedOf(S& step, const uint32_t* places) {
               step.chunk_count);
 }
 
-template <class Values, class S>
+template <class Values, class Gradient = Fp32, class S>
 void RunBlockTopK(S& step) {
-  step.launch(PickLargest<Fp32>{step.chunks, step.tiles, 8, step.slots()}, step.tile_count);
+  step.launch(PickLargest<Gradient>{step.chunks, step.tiles, 8, step.slots()}, step.tile_count);
   FinishPlacedOf<Values, false>(step, step.template At<uint32_t>(step.layout.block_places));
 }
 
-template <class Values, bool kUnbiased, class S>
+// In blocks of 4, which a thread has by itself.
+template <class S>
+void RunSmallBlockTopK(S& step) {
+  step.launch(PickLargest<Fp32>{step.chunks, step.tiles, 2, step.slots()}, step.tile_count);
+  FinishPlacedOf<Fp16Values, false>(step,
+                                    step.template At<uint32_t>(step.layout.small_block_places));
+}
+
+template <class Values, bool kUnbiased, class Gradient = Fp32, class S>
 void RunRandomK(S& step) {
   const auto* const places = step.template At<uint32_t>(step.layout.places);
-  step.launch(Accumulate<Fp32>{step.chunks, step.tiles}, step.tile_count);
-  step.launch(PickAtRandom<Fp32, kUnbiased>{step.chunks, places, step.slots()}, step.chunk_count);
+  step.launch(Accumulate<Gradient>{step.chunks, step.tiles}, step.tile_count);
+  step.launch(PickAtRandom<Gradient, kUnbiased>{step.chunks, places, step.slots()},
+              step.chunk_count);
   FinishPlacedOf<Values, kUnbiased>(step, places);
 }
 
-template <class S>
+template <class Gradient = Fp32, class S>
 void RunSample(S& step) {
-  step.launch(SampleMagnitudes<Fp32>{step.chunks, step.template At<uint32_t>(step.layout.strides),
-                                     step.template At<uint32_t>(step.layout.counts_by_size)},
-              step.chunk_count);
+  step.launch(
+      SampleMagnitudes<Gradient>{step.chunks, step.template At<uint32_t>(step.layout.strides),
+                                 step.template At<uint32_t>(step.layout.counts_by_size)},
+      step.chunk_count);
 }
 
-template <SignMeans kMeans, class S>
+template <SignMeans kMeans, class Gradient = Fp32, class S>
 void RunSign(S& step) {
   auto* const zeros = step.template At<uint32_t>(step.layout.zeros);
   auto* const counts = step.template At<uint32_t>(step.layout.zero_counts);
-  step.launch(EncodeSign<Fp32, kMeans>{step.chunks, step.tiles, zeros, counts}, step.tile_count);
+  step.launch(EncodeSign<Gradient, kMeans>{step.chunks, step.tiles, zeros, counts},
+              step.tile_count);
   step.launch(FinishSign<kMeans>{step.chunks, zeros, counts,
                                  step.template At<uint32_t>(step.layout.totals)},
               step.chunk_count);
 }
 
-template <class S>
+template <class Gradient = Fp32, class S>
 void RunNatural(S& step) {
   auto* const codes = step.template At<uint16_t>(step.layout.positions);
-  step.launch(EncodeNatural<Fp32>{step.chunks, step.tiles, codes}, step.tile_count);
+  step.launch(EncodeNatural<Gradient>{step.chunks, step.tiles, codes}, step.tile_count);
   step.launch(
       PackNatural{step.chunks, step.tiles, codes, step.template At<uint32_t>(step.layout.totals)},
       step.tile_count);
 }
 
-template <int kBits, class S>
+template <int kBits, class Gradient = Fp32, class S>
 void RunIntSum(S& step) {
   auto* const largest = step.template At<uint32_t>(step.layout.largest);
-  step.launch(Largest<Fp32>{step.chunks, step.tiles, largest}, step.tile_count);
-  step.launch(EncodeIntSum<kBits, Fp32>{step.chunks, step.tiles,
-                                        step.template At<float>(step.layout.exponents), largest},
-              step.tile_count);
+  step.launch(Largest<Gradient>{step.chunks, step.tiles, largest}, step.tile_count);
+  step.launch(
+      EncodeIntSum<kBits, Gradient>{step.chunks, step.tiles,
+                                    step.template At<float>(step.layout.exponents), largest},
+      step.tile_count);
 }
 
-template <class S>
+template <IndexMode kIndex = IndexMode::kAuto, class Gradient = Fp32, class S>
 void RunTernary(S& step) {
-  step.launch(EncodeTernary<Fp32>{step.chunks, step.tiles, 0.5f, step.slots(),
-                                  step.template At<uint32_t>(step.layout.scales)},
+  auto* const scales = step.template At<uint32_t>(step.layout.scales);
+  step.launch(EncodeTernary<Gradient>{step.chunks, step.tiles, 0.5f, step.slots(), scales},
               step.tile_count);
-  step.launch(FinishTernary{step.chunks, step.slots(),
+  step.launch(FinishTernary{step.chunks, kIndex, step.slots(), scales,
                             step.template At<uint32_t>(step.layout.packed_positions),
                             step.template At<uint32_t>(step.layout.gaps),
-                            step.template At<uint32_t>(step.layout.totals)},
+                            step.template At<uint32_t>(step.layout.totals),
+                            step.template At<uint32_t>(step.layout.sizes)},
               step.chunk_count);
 }
 
-// run(name, bytes of memory per element that the codec cannot do without, case). A case is called
-// with a Step.
-template <class Fn>
-void ForEachCase(Fn run) {
-  const auto tiles = [](auto make) {
-    return [make](auto& step) { step.launch(make(step.chunks, step.tiles), step.tile_count); };
-  };
-  using C = const Chunk*;
-  using T = const Tile*;
-  run("fp16", 14, tiles([](C c, T t) { return EncodeCast<ToFp16, Fp32, false>{c, t}; }));
-  run("bf16", 14, tiles([](C c, T t) { return EncodeCast<ToBf16, Fp32, false>{c, t}; }));
-  run("bf16 of fp16", 12, tiles([](C c, T t) { return EncodeCast<ToBf16, Fp16, false>{c, t}; }));
-  run("fp16:sr", 14, tiles([](C c, T t) { return EncodeCast<ToFp16, Fp32, true>{c, t}; }));
-  run("bf16:sr", 14, tiles([](C c, T t) { return EncodeCast<ToBf16, Fp32, true>{c, t}; }));
-  run("fp8", 13, tiles([](C c, T t) { return EncodeFp8<E4m3, Fp32, false>{c, t}; }));
-  run("fp8:sr", 13, tiles([](C c, T t) { return EncodeFp8<E4m3, Fp32, true>{c, t}; }));
-  run("fp8:e5m2", 13, tiles([](C c, T t) { return EncodeFp8<E5m2, Fp32, false>{c, t}; }));
-  run("fp8:e5m2,sr", 13, tiles([](C c, T t) { return EncodeFp8<E5m2, Fp32, true>{c, t}; }));
-  run("int8", 13, tiles([](C c, T t) { return EncodeLinear<8, Fp32, false>{c, t}; }));
-  run("int4", 12.5, tiles([](C c, T t) { return EncodeLinear<4, Fp32, false>{c, t}; }));
-  run("int4 of bf16", 10.5, tiles([](C c, T t) { return EncodeLinear<4, Bf16, false>{c, t}; }));
-  run("int2", 12.25, tiles([](C c, T t) { return EncodeLinear<2, Fp32, false>{c, t}; }));
-  run("int8:sr", 13, tiles([](C c, T t) { return EncodeLinear<8, Fp32, true>{c, t}; }));
-  run("int4:sr", 12.5, tiles([](C c, T t) { return EncodeLinear<4, Fp32, true>{c, t}; }));
-  run("int2:sr", 12.25, tiles([](C c, T t) { return EncodeLinear<2, Fp32, true>{c, t}; }));
-  run("int8:minmax", 13, tiles([](C c, T t) { return EncodeMinMax<8, Fp32, false>{c, t}; }));
-  run("int4:minmax", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, false>{c, t}; }));
-  run("int8:minmax,sr", 13, tiles([](C c, T t) { return EncodeMinMax<8, Fp32, true>{c, t}; }));
-  run("int4:minmax,sr", 12.5, tiles([](C c, T t) { return EncodeMinMax<4, Fp32, true>{c, t}; }));
+template <class Format, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunCast(S& step) {
+  step.launch(EncodeCast<Format, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <int kBits, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunLinear(S& step) {
+  step.launch(EncodeLinear<kBits, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <class Format, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunFp8(S& step) {
+  step.launch(EncodeFp8<Format, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <int kBits, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunMinMax(S& step) {
+  step.launch(EncodeMinMax<kBits, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+// These add what was encoded just before.
+template <class Kernel, class S>
+void RunAdd(S& step) {
+  step.launch(Kernel{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <class Kernel, class S>
+void RunAddOfPositions(S& step) {
+  step.launch(Kernel{step.chunks,
+                     step.template At<uint32_t>(step.layout.sizes),
+                     {step.template At<uint32_t>(step.layout.gaps),
+                      step.template At<uint32_t>(step.layout.offsets),
+                      step.template At<uint32_t>(step.layout.positions)}},
+              step.chunk_count);
+}
+
+template <class S>
+void RunAddEntries(S& step) {
+  Slots entries = step.packed();
+  entries.kept = step.template At<uint32_t>(step.layout.totals);
+  step.launch(AddEntries{step.chunks, entries}, step.chunk_count);
+}
+
+// run(name, bytes of memory per element that the codec cannot do without, case): `case` is called
+// with a Step, here and below.
+template <class Run>
+void ForEachDenseCase(Run run) {
+  run("fp16", 14, [](auto& step) { RunCast<ToFp16>(step); });
+  run("fp16:sr", 14, [](auto& step) { RunCast<ToFp16, Fp32, true>(step); });
+  run("bf16", 14, [](auto& step) { RunCast<ToBf16>(step); });
+  run("bf16:sr", 14, [](auto& step) { RunCast<ToBf16, Fp32, true>(step); });
+  run("fp16 of bf16", 12, [](auto& step) { RunCast<ToFp16, Bf16>(step); });
+  run("bf16 of fp16", 12, [](auto& step) { RunCast<ToBf16, Fp16>(step); });
+  run("fp8", 13, [](auto& step) { RunFp8<E4m3>(step); });
+  run("fp8:sr", 13, [](auto& step) { RunFp8<E4m3, Fp32, true>(step); });
+  run("fp8:e5m2", 13, [](auto& step) { RunFp8<E5m2>(step); });
+  run("fp8:e5m2,sr", 13, [](auto& step) { RunFp8<E5m2, Fp32, true>(step); });
+  run("fp8 of bf16", 11, [](auto& step) { RunFp8<E4m3, Bf16>(step); });
+  run("int8", 13, [](auto& step) { RunLinear<8>(step); });
+  run("int8:sr", 13, [](auto& step) { RunLinear<8, Fp32, true>(step); });
+  run("int4", 12.5, [](auto& step) { RunLinear<4>(step); });
+  run("int4:sr", 12.5, [](auto& step) { RunLinear<4, Fp32, true>(step); });
+  run("int2", 12.25, [](auto& step) { RunLinear<2>(step); });
+  run("int2:sr", 12.25, [](auto& step) { RunLinear<2, Fp32, true>(step); });
+  run("int8 of fp16", 11, [](auto& step) { RunLinear<8, Fp16>(step); });
+  run("int4 of bf16", 10.5, [](auto& step) { RunLinear<4, Bf16>(step); });
+  run("int8:minmax", 13, [](auto& step) { RunMinMax<8>(step); });
+  run("int8:minmax,sr", 13, [](auto& step) { RunMinMax<8, Fp32, true>(step); });
+  run("int4:minmax", 12.5, [](auto& step) { RunMinMax<4>(step); });
+  run("int4:minmax,sr", 12.5, [](auto& step) { RunMinMax<4, Fp32, true>(step); });
+  run("minmax of fp16", 11, [](auto& step) { RunMinMax<8, Fp16>(step); });
   run("natural", 12.75, [](auto& step) { RunNatural(step); });
+  run("natural of bf16", 10.75, [](auto& step) { RunNatural<Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });
+  run("intsum:8 of bf16", 17, [](auto& step) { RunIntSum<8, Bf16>(step); });
   run("sign", 12.125, [](auto& step) { RunSign<SignMeans::kOne>(step); });
   run("onebit", 12.125, [](auto& step) { RunSign<SignMeans::kTwo>(step); });
   run("signsgd", 12.125, [](auto& step) { RunSign<SignMeans::kNone>(step); });
+  run("sign of fp16", 10.125, [](auto& step) { RunSign<SignMeans::kOne, Fp16>(step); });
+}
+
+template <class Run>
+void ForEachSparseCase(Run run) {
   run("ternary:0.5", 12, [](auto& step) { RunTernary(step); });
+  run("ternary rice", 12, [](auto& step) { RunTernary<IndexMode::kRice>(step); });
+  run("ternary packed", 12, [](auto& step) { RunTernary<IndexMode::kPacked>(step); });
+  run("ternary of bf16", 10, [](auto& step) { RunTernary<IndexMode::kAuto, Bf16>(step); });
   run("threshold", 12, [](auto& step) { RunSparse<Fp16Values>(step); });
+  run("threshold rice", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kRice>(step); });
+  run("threshold packed", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kPacked>(step); });
+  run("threshold bytes", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBytes>(step); });
+  run("threshold bitmap", 12, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBitmap>(step); });
   run("threshold+int8", 12, [](auto& step) { RunSparse<Int8Values>(step); });
   run("threshold+int4", 12, [](auto& step) { RunSparse<Int4Values>(step); });
   run("threshold+sign", 12, [](auto& step) { RunSparse<SignValues>(step); });
+  run("thresh. of fp16", 10,
+      [](auto& step) { RunSparse<Fp16Values, IndexMode::kAuto, Fp16>(step); });
   run("magnitudes", 8.0 / 64, [](auto& step) { RunSample(step); });
+  run("magn. of bf16", 6.0 / 64, [](auto& step) { RunSample<Bf16>(step); });
   run("blocktopk:256", 12, [](auto& step) { RunBlockTopK<Fp16Values>(step); });
+  run("blocktopk:4", 12, [](auto& step) { RunSmallBlockTopK(step); });
+  run("blocktopk+int8", 12, [](auto& step) { RunBlockTopK<Int8Values>(step); });
+  run("blocktopk+int4", 12, [](auto& step) { RunBlockTopK<Int4Values>(step); });
+  run("blocktopk+sign", 12, [](auto& step) { RunBlockTopK<SignValues>(step); });
+  run("blockt. of fp16", 10, [](auto& step) { RunBlockTopK<Fp16Values, Fp16>(step); });
   run("randomk:5%", 12, [](auto& step) { RunRandomK<Fp16Values, false>(step); });
   run("randomk:5%,unb.", 12, [](auto& step) { RunRandomK<Fp16Values, true>(step); });
-  run("add fp16", 10, tiles([](C c, T t) { return AddCast<ToFp16>{c, t}; }));
-  run("add fp8", 9, tiles([](C c, T t) { return AddFp8<E4m3>{c, t}; }));
-  run("add fp8:e5m2", 9, tiles([](C c, T t) { return AddFp8<E5m2>{c, t}; }));
-  run("add int8", 9, tiles([](C c, T t) { return AddLinear<8>{c, t}; }));
-  run("add int4", 8.5, tiles([](C c, T t) { return AddLinear<4>{c, t}; }));
-  run("add int8:minmax", 9, tiles([](C c, T t) { return AddMinMax<8>{c, t}; }));
-  run("add int4:minmax", 8.5, tiles([](C c, T t) { return AddMinMax<4>{c, t}; }));
-  run("add intsum:8", 9, tiles([](C c, T t) { return AddIntSum<8>{c, t}; }));
-  run("add onebit", 8.125, tiles([](C c, T t) { return AddSign<SignMeans::kTwo>{c, t}; }));
+  run("randomk+int8", 12, [](auto& step) { RunRandomK<Int8Values, false>(step); });
+  run("randomk+int4", 12, [](auto& step) { RunRandomK<Int4Values, false>(step); });
+  run("randomk+sign", 12, [](auto& step) { RunRandomK<SignValues, false>(step); });
+  run("randomk of bf16", 10, [](auto& step) { RunRandomK<Fp16Values, false, Bf16>(step); });
+}
+
+// add(name, bytes, before, case): `before` is what has to have been run once.
+template <class Add>
+void ForEachSumCase(Add add) {
+  add(
+      "add fp16", 10, [](auto& step) { RunCast<ToFp16>(step); },
+      [](auto& step) { RunAdd<AddCast<ToFp16>>(step); });
+  add(
+      "add bf16", 10, [](auto& step) { RunCast<ToBf16>(step); },
+      [](auto& step) { RunAdd<AddCast<ToBf16>>(step); });
+  add(
+      "add fp8", 9, [](auto& step) { RunFp8<E4m3>(step); },
+      [](auto& step) { RunAdd<AddFp8<E4m3>>(step); });
+  add(
+      "add fp8:e5m2", 9, [](auto& step) { RunFp8<E5m2>(step); },
+      [](auto& step) { RunAdd<AddFp8<E5m2>>(step); });
+  add(
+      "add int8", 9, [](auto& step) { RunLinear<8>(step); },
+      [](auto& step) { RunAdd<AddLinear<8>>(step); });
+  add(
+      "add int4", 8.5, [](auto& step) { RunLinear<4>(step); },
+      [](auto& step) { RunAdd<AddLinear<4>>(step); });
+  add(
+      "add int2", 8.25, [](auto& step) { RunLinear<2>(step); },
+      [](auto& step) { RunAdd<AddLinear<2>>(step); });
+  add(
+      "add int8:minmax", 9, [](auto& step) { RunMinMax<8>(step); },
+      [](auto& step) { RunAdd<AddMinMax<8>>(step); });
+  add(
+      "add int4:minmax", 8.5, [](auto& step) { RunMinMax<4>(step); },
+      [](auto& step) { RunAdd<AddMinMax<4>>(step); });
+  add(
+      "add natural", 8.75, [](auto& step) { RunNatural(step); },
+      [](auto& step) { RunAdd<AddNatural>(step); });
+  add(
+      "add intsum:8", 9, [](auto& step) { RunIntSum<8>(step); },
+      [](auto& step) { RunAdd<AddIntSum<8>>(step); });
+  add(
+      "add intsum:4", 8.5, [](auto& step) { RunIntSum<4>(step); },
+      [](auto& step) { RunAdd<AddIntSum<4>>(step); });
+  add(
+      "add intsum:2", 8.25, [](auto& step) { RunIntSum<2>(step); },
+      [](auto& step) { RunAdd<AddIntSum<2>>(step); });
+  add(
+      "add sign", 8.125, [](auto& step) { RunSign<SignMeans::kOne>(step); },
+      [](auto& step) { RunAdd<AddSign<SignMeans::kOne>>(step); });
+  add(
+      "add onebit", 8.125, [](auto& step) { RunSign<SignMeans::kTwo>(step); },
+      [](auto& step) { RunAdd<AddSign<SignMeans::kTwo>>(step); });
+  add(
+      "add signsgd", 8.125, [](auto& step) { RunSign<SignMeans::kNone>(step); },
+      [](auto& step) { RunAdd<AddSign<SignMeans::kNone>>(step); });
+  add(
+      "add thresh.+fp16", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thresh.+int8", 8, [](auto& step) { RunSparse<Int8Values>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thresh.+int4", 8, [](auto& step) { RunSparse<Int4Values>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thresh.+sign", 8, [](auto& step) { RunSparse<SignValues>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thr. rice", 8, [](auto& step) { RunSparse<Fp16Values, IndexMode::kRice>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thr. packed", 8, [](auto& step) { RunSparse<Fp16Values, IndexMode::kPacked>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thr. bytes", 8, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBytes>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add thr. bitmap", 8, [](auto& step) { RunSparse<Fp16Values, IndexMode::kBitmap>(step); },
+      [](auto& step) { RunAddOfPositions<AddSparse>(step); });
+  add(
+      "add ternary:0.5", 8, [](auto& step) { RunTernary(step); },
+      [](auto& step) { RunAddOfPositions<AddTernary>(step); });
+  add(
+      "add ternary packed", 8, [](auto& step) { RunTernary<IndexMode::kPacked>(step); },
+      [](auto& step) { RunAddOfPositions<AddTernary>(step); });
+  add(
+      "add entries", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
+      [](auto& step) { RunAddEntries(step); });
+}
+
+template <class Add>
+void ForEachCase(Add add) {
+  const auto run = [&](const char* name, double bytes, auto launch) {
+    add(
+        name, bytes, [](auto&) {}, launch);
+  };
+  ForEachDenseCase(run);
+  ForEachSparseCase(run);
+  ForEachSumCase(add);
 }
 
 }  // namespace sluice::gpu

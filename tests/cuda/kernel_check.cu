@@ -24,8 +24,8 @@ size_t FirstDifference(const std::vector<uint8_t>& a, const std::vector<uint8_t>
   return i;
 }
 
-template <class Case>
-bool IsSame(const char* name, const StepLayout& layout, Case run) {
+template <class Before, class Case>
+bool IsSame(const char* name, const StepLayout& layout, Before before, Case run) {
   std::vector<uint8_t> host = layout.Fill();
   DeviceCopy<uint8_t> device(host);
   const std::vector<Chunk> chunks = layout.Chunks(host.data());
@@ -39,6 +39,8 @@ bool IsSame(const char* name, const StepLayout& layout, Case run) {
   Step<DeviceLauncher> on_device{
       layout, device.data(), device_chunks.data(), device_tiles.data(), chunk_count, tile_count,
       {}};
+  before(on_host);
+  before(on_device);
   run(on_host);
   run(on_device);
   OrDie(cudaDeviceSynchronize(), name);
@@ -58,8 +60,8 @@ int main() {
   const StepLayout layout({1,    2,    31,   255,   256,   257,   1023,  1024, 1025, 4095,
                            4096, 4097, 9999, 65536, 12289, 70001, 40000, 3,    5000, 100000});
   int wrong = 0, cases = 0;
-  ForEachCase([&](const char* name, double, auto run) {
-    wrong += IsSame(name, layout, run) ? 0 : 1;
+  ForEachCase([&](const char* name, double, auto before, auto run) {
+    wrong += IsSame(name, layout, before, run) ? 0 : 1;
     ++cases;
   });
   std::printf("%d of %d cases differ\n", wrong, cases);

@@ -21,16 +21,18 @@ class StepLayout {
     for (const uint32_t count : counts) {
       gradients_.push_back(Reserve(count * sizeof(float)));
       residuals_.push_back(Reserve(count * sizeof(float)));
-      // The largest payload of all kernels: two bytes an element and some for each block.
-      payloads_.push_back(Reserve(2 * size_t{count} + count / 16 + 64));
+      // The largest payload of all kernels: two bytes an element and a byte for its position.
+      payloads_.push_back(Reserve(3 * size_t{count} + 64));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }
-    for (size_t* const at : {&positions, &packed_positions, &gaps, &values, &packed_values}) {
+    for (size_t* const at :
+         {&positions, &packed_positions, &gaps, &offsets, &values, &packed_values}) {
       *at = Reserve(elements_ * 4);
     }
     for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
-    for (size_t* const at : {&largest, &thresholds, &totals, &places, &block_places, &strides}) {
+    for (size_t* const at : {&largest, &thresholds, &totals, &sizes, &places, &block_places,
+                             &small_block_places, &strides}) {
       *at = Reserve(counts.size() * 4);
     }
     presence = Reserve(elements_);
@@ -73,6 +75,7 @@ class StepLayout {
       reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
       reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
       reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
+      reinterpret_cast<uint32_t*>(memory.data() + small_block_places)[i] = (counts_[i] + 3) / 4;
       reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
     }
     for (uint32_t i = 0; i < blocks_; ++i) {
@@ -84,9 +87,9 @@ class StepLayout {
   size_t size() const { return size_; }
   uint64_t elements() const { return elements_; }
 
-  size_t positions, packed_positions, gaps, values, packed_values;
-  size_t kept, scales, exponents, largest, thresholds, totals, results, zeros, zero_counts;
-  size_t places, block_places, strides, presence, counts_by_size;
+  size_t positions, packed_positions, gaps, offsets, values, packed_values;
+  size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
+  size_t places, block_places, small_block_places, strides, presence, counts_by_size;
 
  private:
   size_t Reserve(size_t bytes) {

@@ -140,15 +140,24 @@ class ControlTest(unittest.TestCase):
         for process in [*self.workers, *self.shards]:
             self.assertEqual(process.wait(LIMIT), 0)
 
-    def test_auto_chooses_codecs_for_workers_that_do_not_wait(self):
+    def auto_in(self, kind):
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}").replace(
-            "workers: 2", "mode: ssp\nstaleness: 2\nworkers: 2"))
+            "workers: 2", f"{kind}\nworkers: 2"))
         self.take_steps()
         self.assertIn("rank 0 sends", self.await_plan({1})["reason"])
         for worker in self.workers:
             worker.stdin.close()
         for process in [*self.workers, *self.shards]:
             self.assertEqual(process.wait(LIMIT), 0)
+
+    def test_auto_chooses_codecs_for_workers_that_do_not_wait(self):
+        self.auto_in("mode: ssp\nstaleness: 2")
+
+    def test_auto_chooses_codecs_with_a_quorum(self):
+        self.auto_in("quorum: 1")
+
+    def test_auto_chooses_codecs_for_workers_that_come_and_go(self):
+        self.auto_in(f"membership: elastic\ncheckpoint: {{dir: {self.folder / 'checkpoints'}, every: 1000000}}")
 
     def test_auto_chooses_codecs_by_what_is_measured(self):
         self.start_job(job=JOB.replace("{policy: bandwidth, candidates: [topk:1%+int4]}", "{policy: auto}"))

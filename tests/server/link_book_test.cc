@@ -54,6 +54,31 @@ TEST(LinkBook, AtTheirOwnPaceTheLastStepOfEachCounts) {
   EXPECT_FALSE(book.TakeStep().has_value()) << "rank 0 has reported nothing since";
 }
 
+TEST(LinkBook, NobodyWaitsForTheReportOfWhoIsNotThere) {
+  LinkBook book(3);
+  const auto report = [&](uint32_t rank, uint64_t step, double came) {
+    book.Arrived(rank, step, At(came), absl::ZeroDuration());
+    book.Report(rank, {}, {.step = step, .compute_s = 1.0 + rank});
+  };
+  book.SetPresent({{7, 0, 8}});
+  report(0, 1, 0);
+  EXPECT_FALSE(book.TakeStep().has_value());
+  report(2, 1, 0.5);
+  const std::optional<StepMeasurements> measured = book.TakeStep();
+  ASSERT_TRUE(measured.has_value());
+  ASSERT_EQ(measured->ranks.size(), 3u);
+  EXPECT_EQ(measured->ranks[1].compute_s, 1) << "as rank 0";
+  EXPECT_EQ(measured->ranks[2].compute_s, 3);
+  EXPECT_EQ(book.Stats().ranks[1].compute_late_s, 0);
+  EXPECT_GT(book.Stats().ranks[2].compute_late_s, 0);
+  book.SetPresent({{7, 9, 8}});
+  report(0, 2, 1);
+  report(2, 2, 1);
+  EXPECT_FALSE(book.TakeStep().has_value()) << "rank 1 has come";
+  report(1, 2, 1);
+  EXPECT_TRUE(book.TakeStep().has_value());
+}
+
 TEST(LinkBook, AStepCountsOnceAndOnlyOfRanksThatThereAre) {
   LinkBook book(1);
   for (uint64_t step = 1; step <= 5; ++step) {

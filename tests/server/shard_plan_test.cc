@@ -155,10 +155,20 @@ TEST(ShardPlan, PlansThatCannotBeAreRefusedAndChangeNothing) {
   EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("5000"));
 }
 
-TEST(ShardPlan, NeedsAllRanksInEveryStep) {
-  ShardOptions options = PlannedShard(0);
+// Who would have brought it may have been left out.
+TEST(ShardPlan, WithAQuorumAPlanMayComeLate) {
+  ShardOptions options = PlannedShard(1);
+  ShardUnderTest all(options);
+  EXPECT_THAT(all.Ask(Planned(0, 1, 0, 2)).message, HasSubstr("plan 1 holds"));
   options.quorum = 1;
-  EXPECT_THAT(Shard::Create(options).status().message(), HasSubstr("need all ranks"));
+  options.grace = absl::ZeroDuration();
+  ShardUnderTest shard(options);
+  Exchange exchange = Planned(0, 1, 0, 2);
+  exchange.plan = PlanFrom(2, 2);
+  EXPECT_NE(shard.Ask(exchange).outcome, Outcome::kInvalid);
+  shard.Send(Planned(0, 1, 1, 2));
+  EXPECT_EQ(shard->open_step(), 2u);
+  EXPECT_EQ(shard->plan()->id, 2u);
 }
 
 TEST(ShardPlan, ACheckpointOfAnotherControlIsRefused) {

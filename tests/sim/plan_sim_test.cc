@@ -48,6 +48,39 @@ TEST(PlanSurvivalTest, NobodyCodesByOtherPlansThanOthersForEverySeed) {
   ExpectRightForEverySeed(RandomMeasuredOptions);
 }
 
+// Steps that close without some, and workers that come and go: replicas are equal all the same, and
+// nothing is lost that was not left out.
+template <typename Job>
+void ExpectRightWithSchedule(const Job& job) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  SurvivalReport total;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    const SurvivalOptions options = WithScheduleOf(seed, job(seed));
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    total.plans += report.plans;
+    total.rollbacks += report.rollbacks;
+    total.learners += report.learners;
+    total.left_out += report.left_out;
+  }
+  GTEST_LOG_(INFO) << "plans " << total.plans << ", rollbacks " << total.rollbacks << ", newcomers "
+                   << total.learners << ", left out " << total.left_out;
+  if (seeds < 100) return;
+  EXPECT_GT(total.plans, 3 * seeds);
+  EXPECT_GT(total.rollbacks, seeds / 10);
+  EXPECT_GT(total.learners + total.left_out, seeds);
+}
+
+TEST(PlanSurvivalTest, WithAQuorumForEverySeed) { ExpectRightWithSchedule(RandomQuorumOptions); }
+
+TEST(PlanSurvivalTest, WhereWorkersComeAndGoForEverySeed) {
+  ExpectRightWithSchedule([](uint64_t seed) {
+    SurvivalOptions options = RandomElasticOptions(seed);
+    options.steps = std::min<uint64_t>(options.steps, 60);
+    return options;
+  });
+}
+
 // A plan for nearly every other step, so that each loss meets one on its way.
 SurvivalOptions BusySchedule(uint64_t seed, Fault fault) {
   SurvivalOptions options = UsualJob(seed);

@@ -43,6 +43,7 @@ QuorumLedger::ShardModel QuorumLedger::MakeModel(uint32_t shard) const {
       model.aggregators[id] = MakeAggregator(uplinks[id], options_.ranks);
     }
   }
+  model.base = own;
   model.downlink.emplace(
       own, Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
   if (options_.rule.has_value()) {
@@ -54,6 +55,7 @@ QuorumLedger::ShardModel QuorumLedger::MakeModel(uint32_t shard) const {
 ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
   ShardSnapshot saved;
   saved.downlink = model->downlink->Save();
+  if (model->coded_by > 0) saved.plans = {plans_.at(model->coded_by)};
   size_t local = 0;
   for (const Bundle& bundle : layout_.bundles[shard]) {
     for (const uint32_t id : bundle.chunks) {
@@ -66,6 +68,7 @@ ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
 }
 
 void QuorumLedger::Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const {
+  if (!snapshot.plans.empty()) CodeBy(snapshot.plans[0].id, model);
   Check(model->downlink->Restore(snapshot.downlink).ok(), "what was saved is restored");
   size_t local = 0;
   for (const Bundle& bundle : layout_.bundles[shard]) {
@@ -190,6 +193,14 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer&
   return true;
 }
 
+void QuorumLedger::CodeBy(uint64_t plan, ShardModel* model) const {
+  if (plan == model->coded_by) return;
+  const std::vector<CodecSpec> specs =
+      SpecsUnder(&plans_.at(plan), Direction::kDownlink, Compressor::kShardSender, model->base);
+  Check(model->downlink->Recode(specs).ok(), "codecs may change");
+  model->coded_by = plan;
+}
+
 // All bundles of a step close before any of the next.
 void QuorumLedger::Advance(uint32_t shard, uint64_t step, ShardModel* model) const {
   (void)shard;
@@ -206,6 +217,7 @@ void QuorumLedger::Closed(uint32_t shard, const ExchangeAnswer& answer) {
   if (!term.closed.emplace(key, answer.record).second) return;
   if (!CheckRecord(&term, shard, answer)) return;
   Advance(shard, answer.step, &term.shards[shard]);
+  if (answer.step > 0) CodeBy(answer.record.plan_id, &term.shards[shard]);
   if (Recompute(&term, shard, answer.record) == answer.results) return;
   Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
                        answer.record.term, " than its record gives"));

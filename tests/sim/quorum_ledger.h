@@ -33,6 +33,8 @@ class QuorumLedger {
   void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);
   // Who is there, as shards are told.
   void Members(uint32_t term, const std::vector<uint64_t>& incarnations);
+  // Plans by which results are coded, before the first that is.
+  void Knows(const CompressionPlan& plan) { plans_[plan.id] = plan; }
   // Of work, all but keys; also again.
   void Sent(uint32_t shard, const Exchange& exchange);
   // In the order in which the shard closes.
@@ -53,7 +55,9 @@ class QuorumLedger {
  private:
   // A shard's arithmetic, done again.
   struct ShardModel {
+    std::vector<ChunkConfig> base;  // Of results, as the job file has it.
     std::optional<Compressor> downlink;
+    uint64_t coded_by = 0;                                        // The plan; 0: the job file.
     std::map<uint32_t, std::unique_ptr<Aggregator>> aggregators;  // By chunk.
     std::optional<Replica> replica;                               // By chunk.
     uint64_t step = 0;                                            // That closes.
@@ -81,6 +85,7 @@ class QuorumLedger {
   void Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const;
   float RateOf(const ClosingRecord& record) const;
   bool CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer& answer);
+  void CodeBy(uint64_t plan, ShardModel* model) const;
   void Advance(uint32_t shard, uint64_t step, ShardModel* model) const;
   std::vector<std::string> Recompute(Term* term, uint32_t shard, const ClosingRecord& record);
   void Violate(std::string what) { violations_.push_back(std::move(what)); }
@@ -89,6 +94,7 @@ class QuorumLedger {
   const TensorTable& table_;
   const Layout& layout_;
   std::map<uint32_t, Term> terms_;
+  std::map<uint64_t, CompressionPlan> plans_;                                  // By number.
   std::map<std::tuple<uint32_t, uint64_t, uint32_t>, ShardSnapshot> written_;  // Term, step, shard.
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;  // Of parameters, by term and step.
   uint64_t late_ = 0;

@@ -202,6 +202,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed);
 
 // Likewise, of a job whose codecs' densities change while it runs.
 SurvivalOptions RandomPlanOptions(uint64_t seed);
+// The schedule of such a job for another one.
+SurvivalOptions WithScheduleOf(uint64_t seed, SurvivalOptions options);
 
 // Likewise, by plans that go by what is measured, which is made up.
 SurvivalOptions RandomMeasuredOptions(uint64_t seed);

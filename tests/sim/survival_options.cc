@@ -158,6 +158,14 @@ SurvivalOptions RandomPlanOptions(uint64_t seed) {
   return options;
 }
 
+SurvivalOptions WithScheduleOf(uint64_t seed, SurvivalOptions options) {
+  SurvivalOptions planned = RandomPlanOptions(seed);
+  options.compression.uplink = planned.compression.uplink;
+  options.compression.downlink = planned.compression.downlink;
+  options.control = std::move(planned.control);
+  return options;
+}
+
 SurvivalOptions RandomMeasuredOptions(uint64_t seed) {
   static constexpr const char* kUp[] = {"none", "topk:10%+int4", "ternary:0.5", "int8"};
   static constexpr const char* kDown[] = {"none", "topk:30%+int4", "int4"};

@@ -331,6 +331,7 @@ void SurvivalRun::Record(const SimServer& server, const std::vector<ShardEffect>
     if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
     if (reply->answer->step == 0) closed[{0, reply->answer->bundle}] = reply->answer;
   }
+  if (const auto plan = server.core->plan()) ledger_.Knows(*plan);
   const uint64_t open = server.core->open_step();
   for (const auto& result : server.core->ResultsAfter(open < 4 ? 0 : open - 4, {})) {
     closed[{result->step, result->bundle}] = result;

@@ -1,6 +1,7 @@
 // Kernels of the codecs of signs give the processor's payloads and residuals.
 #include "compress/cuda/sign.h"
 
+#include "compress/format_table.h"
 #include "tests/compress/cuda/encoded.h"
 
 namespace sluice::gpu {
@@ -26,6 +27,48 @@ void ExpectSameSigns(const std::string& spec) {
 TEST(CudaKernels, Sign) { ExpectSameSigns<SignMeans::kOne>("sign"); }
 TEST(CudaKernels, OneBit) { ExpectSameSigns<SignMeans::kTwo>("onebit"); }
 TEST(CudaKernels, SignSgd) { ExpectSameSigns<SignMeans::kNone>("signsgd"); }
+
+// Marks of more blocks than a word has bits, some set and some not.
+template <SignMeans kMeans>
+void ExpectSameSumOfManyBlocks(const std::string& spec) {
+  const std::unique_ptr<Codec> codec = MakeCodec(*ParseCodecSpec(spec));
+  for (const uint32_t blocks : {31u, 32u, 33u, 35u, 36u, 65u, 301u}) {
+    for (const uint32_t last : {1u, 77u, kSignElements}) {
+      std::vector<float> gradient = MadeUp(0, (blocks - 1) * kSignElements + last, blocks);
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        const size_t block = i / kSignElements;
+        const bool some = block % 3 == 0 || block % 7 == 2;
+        if ((some && i % 5 == 0) || block % 11 == 5) gradient[i] = 0;
+      }
+      std::vector<std::byte> frame;
+      ASSERT_TRUE(EncodeFrame(*codec, {.gradient = gradient}, &frame).ok());
+      const auto payload = absl::MakeConstSpan(frame).subspan(kFrameHeaderSize);
+      // At an even address.
+      std::vector<uint16_t> bytes((payload.size() + 1) / 2);
+      std::memcpy(bytes.data(), payload.data(), payload.size());
+      std::vector<float> wanted = MadeUp(5, gradient.size(), 3);
+      FindFormat(codec->format())->decode_add(payload, absl::MakeSpan(wanted));
+      for (const ThreadOrder order : kOrders) {
+        std::vector<float> sum = MadeUp(5, gradient.size(), 3);
+        Chunk chunk;
+        chunk.residual = sum.data();
+        chunk.count = static_cast<uint32_t>(sum.size());
+        chunk.payload = reinterpret_cast<uint8_t*>(bytes.data());
+        const std::vector<Tile> tiles = MakeTiles({chunk});
+        RunOnHost(AddSign<kMeans>{&chunk, tiles.data()}, static_cast<uint32_t>(tiles.size()),
+                  order);
+        ASSERT_EQ(std::memcmp(sum.data(), wanted.data(), 4 * sum.size()), 0)
+            << spec << ", " << sum.size() << " elements";
+      }
+    }
+  }
+}
+
+TEST(CudaKernels, SumsOfManyBlocksOfSigns) {
+  ExpectSameSumOfManyBlocks<SignMeans::kOne>("sign");
+  ExpectSameSumOfManyBlocks<SignMeans::kTwo>("onebit");
+  ExpectSameSumOfManyBlocks<SignMeans::kNone>("signsgd");
+}
 
 }  // namespace
 }  // namespace sluice::gpu

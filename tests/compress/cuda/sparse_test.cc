@@ -5,8 +5,7 @@
 #include <cstring>
 
 #include "compress/cuda/ternary.h"
-#include "compress/sparse.h"
-#include "compress/ternary.h"
+#include "compress/position_coding.h"
 #include "tests/compress/cuda/encoded.h"
 
 namespace sluice::gpu {
@@ -21,17 +20,29 @@ struct Buffers {
         kept(made.blocks(), 7),
         scales(kept),
         totals(made.chunk_count(), 7),
+        sizes(totals),
         values(made.elements(), 7.0f),
-        packed_values(values),
-        results(made.chunk_count()) {}
+        packed_values(values) {}
 
   Slots slots() { return {positions.data(), values.data(), kept.data()}; }
   Slots packed() { return {packed_positions.data(), packed_values.data(), nullptr}; }
 
-  std::vector<uint32_t> positions, packed_positions, gaps, kept, scales, totals;
+  std::vector<uint32_t> positions, packed_positions, gaps, kept, scales, totals, sizes;
   std::vector<float> values, packed_values;
-  std::vector<SparseResult> results;
 };
+
+// All that kernels leave of a step. `kept_at` is where a payload says how many values it has.
+void ExpectSameStep(const Made& made, const Buffers& buffers, size_t kept_at) {
+  made.ExpectPayloads();
+  made.ExpectResiduals();
+  for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+    const std::vector<std::byte>& expected = made.made(i).expected;
+    ASSERT_EQ(buffers.sizes[i], expected.size()) << i;
+    uint32_t kept;
+    std::memcpy(&kept, expected.data() + kept_at, sizeof(kept));
+    ASSERT_EQ(buffers.totals[i], kept) << i;
+  }
+}
 
 template <class Values>
 void ExpectSameSparse(const std::string& spec, float threshold) {
@@ -42,22 +53,11 @@ void ExpectSameSparse(const std::string& spec, float threshold) {
                                   threshold > 0 ? threshold : static_cast<float>(parsed.level));
     RunOnHost(SelectAbove<Fp32>{made.chunks(), made.tiles(), taus.data(), buffers.slots()},
               made.tile_count(), order);
-    RunOnHost(FinishSparse<Values>{made.chunks(), taus.data(), buffers.slots(), buffers.packed(),
-                                   buffers.gaps.data(), buffers.results.data()},
+    RunOnHost(FinishSparse<Values>{made.chunks(), taus.data(), IndexModeOf(parsed), buffers.slots(),
+                                   buffers.packed(), buffers.gaps.data(), buffers.totals.data(),
+                                   buffers.sizes.data()},
               made.chunk_count(), order);
-    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-      const SparseResult& result = buffers.results[i];
-      const Chunk& chunk = made.chunks()[i];
-      std::vector<std::byte> payload;
-      AppendSparsePayload(
-          parsed.values, IndexModeOf(parsed), {result.levels.floor, result.levels.step},
-          absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, result.kept),
-          {reinterpret_cast<const std::byte*>(chunk.payload),
-           ValueBytes(parsed.values, result.kept)},
-          &payload);
-      ExpectSame(payload, made.made(i), i);
-    }
-    made.ExpectResiduals();
+    ExpectSameStep(made, buffers, 2);
   });
 }
 
@@ -72,7 +72,12 @@ TEST(CudaKernels, Sparse) {
     ExpectSameSparse<SignValues>(spec + "+sign", tau);
   }
   ExpectSameSparse<Int4Values>("topk:1%+int4", 0.75f);
-  ExpectSameSparse<Fp16Values>("topk:1%,index=bytes", 0.0078125f);
+  for (const char* index : {"rice", "packed", "bytes", "bitmap"}) {
+    const std::string spec = std::string("topk:1%,index=") + index;
+    for (const float tau : {1.0f, 0.0078125f, 0.00001525878906f}) {
+      ExpectSameSparse<Fp16Values>(spec, tau);
+    }
+  }
 }
 
 void ExpectSameTernary(const std::string& spec) {
@@ -82,21 +87,11 @@ void ExpectSameTernary(const std::string& spec) {
     RunOnHost(EncodeTernary<Fp32>{made.chunks(), made.tiles(), static_cast<float>(parsed.level),
                                   buffers.slots(), buffers.scales.data()},
               made.tile_count(), order);
-    RunOnHost(FinishTernary{made.chunks(), buffers.slots(), buffers.packed_positions.data(),
-                            buffers.gaps.data(), buffers.totals.data()},
+    RunOnHost(FinishTernary{made.chunks(), IndexModeOf(parsed), buffers.slots(),
+                            buffers.scales.data(), buffers.packed_positions.data(),
+                            buffers.gaps.data(), buffers.totals.data(), buffers.sizes.data()},
               made.chunk_count(), order);
-    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-      const Chunk& chunk = made.chunks()[i];
-      const uint32_t kept = buffers.totals[i];
-      std::vector<std::byte> payload;
-      AppendTernaryPayload(
-          IndexModeOf(parsed), absl::MakeConstSpan(buffers.gaps).subspan(chunk.first_element, kept),
-          {reinterpret_cast<const std::byte*>(chunk.payload), (kept + 7) / 8},
-          absl::MakeSpan(buffers.scales).subspan(chunk.first_block, (chunk.count + 255) / 256),
-          &payload);
-      ExpectSame(payload, made.made(i), i);
-    }
-    made.ExpectResiduals();
+    ExpectSameStep(made, buffers, 2);
   });
 }
 
@@ -106,9 +101,12 @@ TEST(CudaKernels, Ternary) {
   ExpectSameTernary("ternary:1");
   // Nearly all are kept.
   ExpectSameTernary("ternary:0.0000001");
+  for (const char* index : {"rice", "packed", "bytes", "bitmap"}) {
+    ExpectSameTernary(std::string("ternary:0.7,index=") + index);
+  }
 }
 
-TEST(CudaKernels, AddSparse) {
+TEST(CudaKernels, AddEntries) {
   std::vector<float> sum = {1, 2, 3, 4, 5};
   std::vector<uint32_t> positions = {9, 9, 0, 3}, kept = {2};
   std::vector<float> values = {9, 9, 0.5f, -1};
@@ -116,7 +114,7 @@ TEST(CudaKernels, AddSparse) {
   chunk.residual = sum.data();
   chunk.count = 5;
   chunk.first_element = 2;
-  RunOnHost(AddSparse{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
+  RunOnHost(AddEntries{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
   EXPECT_EQ(sum, (std::vector<float>{1.5f, 2, 3, 3, 5}));
 }
 
