@@ -5,24 +5,19 @@
 
 #include "compress/cuda/block.h"
 #include "compress/cuda/chunk.h"
+#include "compress/cuda/plane_blocks.h"
 
 namespace sluice::gpu {
 
-inline constexpr uint32_t kPlaneBlock = 512;
-
 // Where things are in a payload.
 struct NaturalLayout {
-  constexpr explicit NaturalLayout(const Chunk& of)
-      : chunk(of), blocks((of.count + kPlaneBlock - 1) / kPlaneBlock) {}
+  constexpr explicit NaturalLayout(const Chunk& of) : chunk(of), blocks(PlaneBlocks(of.count)) {}
 
   constexpr uint8_t* Smallest(uint32_t block) const { return chunk.payload + block; }
   constexpr uint8_t* Width(uint32_t block) const { return chunk.payload + blocks + block; }
   constexpr uint32_t Planes(uint32_t block) const {
     const uint32_t width = *Width(block);
     return width == 0 ? 0 : 1 + width;
-  }
-  constexpr uint32_t PlaneBytes(uint32_t block) const {
-    return (std::min(kPlaneBlock, chunk.count - block * kPlaneBlock) + 7) / 8;
   }
 
   // Where the planes begin of `block`, which comes after `before` planes up to the block `first`;
@@ -102,9 +97,10 @@ struct EncodeNatural {
   // The carry out of the mantissa has the probability that keeps the mean.
   static constexpr uint16_t Encode(uint32_t draw, float* acc) {
     const uint32_t level = std::min((MagnitudeBits(*acc) + (draw >> 9)) >> 23, uint32_t{254});
-    const uint32_t sign = level == 0 ? 0 : std::bit_cast<uint32_t>(*acc) & kSignBit;
-    *acc -= std::bit_cast<float>(level << 23 | sign);
-    return static_cast<uint16_t>(level | sign >> 23);
+    const uint16_t code = PlaneCode(level, *acc);
+    // Moved up, the sign is where floats have it.
+    *acc -= std::bit_cast<float>(uint32_t{code} << 23);
+    return code;
   }
 };
 
@@ -127,33 +123,16 @@ struct PackNatural {
     block.ForEach([&](int thread) {
       ForEachRun<8>(tile, chunk, thread, [&](uint32_t at) {
         const uint32_t own = at / kPlaneBlock;
-        Pack(layout, own, LoadRun<8>(codes + chunk.first_element, at, chunk.count),
-             layout.PlanesOf(own, first, before) + at % kPlaneBlock / 8);
+        PackPlanes(LoadRun<8>(codes + chunk.first_element, at, chunk.count),
+                   *layout.Smallest(own) - 1u, layout.Planes(own), PlaneBytes(chunk.count, at),
+                   layout.PlanesOf(own, first, before) + at % kPlaneBlock / 8);
       });
       if (thread != 0 || tile.first + kTile < chunk.count) return;
       const uint32_t last = layout.blocks - 1;
-      const uint8_t* const end =
-          layout.PlanesOf(last, first, before) + layout.Planes(last) * layout.PlaneBytes(last);
+      const uint8_t* const end = layout.PlanesOf(last, first, before) +
+                                 layout.Planes(last) * PlaneBytes(chunk.count, chunk.count - 1);
       sizes[tile.chunk] = static_cast<uint32_t>(end - chunk.payload);
     });
-  }
-
- private:
-  // A byte of each plane of a block.
-  static constexpr void Pack(const NaturalLayout& layout, uint32_t block,
-                             const Run<uint16_t, 8>& run, uint8_t* out) {
-    const uint32_t planes = layout.Planes(block), base = *layout.Smallest(block) - 1;
-    for (uint32_t plane = 0; plane < planes; ++plane) {
-      uint32_t byte = 0;
-      for (int i = 0; i < 8; ++i) {
-        const uint32_t level = run.at[i] & 0xFF;
-        const uint32_t bit = level == 0   ? 0
-                             : plane == 0 ? uint32_t{run.at[i]} >> 8
-                                          : (level - base) >> (plane - 1);
-        byte |= (bit & 1) << i;
-      }
-      out[plane * layout.PlaneBytes(block)] = static_cast<uint8_t>(byte);
-    }
   }
 };
 
@@ -184,16 +163,11 @@ struct AddNatural {
  private:
   static constexpr float Value(const NaturalLayout& layout, uint32_t block, const uint8_t* planes,
                                uint32_t at) {
-    const uint32_t i = at % kPlaneBlock;
-    const auto bit = [&](uint32_t plane) {
-      return uint32_t{planes[plane * layout.PlaneBytes(block) + i / 8]} >> (i % 8) & 1;
-    };
-    uint32_t offset = 0;
-    for (uint32_t plane = 1; plane < layout.Planes(block); ++plane) {
-      offset |= bit(plane) << (plane - 1);
-    }
+    const uint32_t code =
+        CodeOfPlanes(planes, layout.Planes(block), PlaneBytes(layout.chunk.count, at), at);
+    const uint32_t offset = code & kLevelMask;
     const uint32_t level = offset == 0 ? 0 : offset + *layout.Smallest(block) - 1;
-    return std::bit_cast<float>(level << 23 | bit(0) << 31);
+    return std::bit_cast<float>((level | (code & ~kLevelMask)) << 23);
   }
 };
 

@@ -12,6 +12,7 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
+#include "compress/cuda/qsgd.h"
 #include "tests/cuda/kernel_inputs.h"
 
 namespace sluice::gpu {
@@ -129,6 +130,11 @@ void RunMinMax(S& step) {
   step.launch(EncodeMinMax<kBits, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
 }
 
+template <int kBits, class Gradient = Fp32, class S>
+void RunQsgd(S& step) {
+  step.launch(EncodeQsgd<kBits, Gradient>{step.chunks, step.tiles}, step.tile_count);
+}
+
 // These add what was encoded just before.
 template <class Kernel, class S>
 void RunAdd(S& step) {
@@ -180,6 +186,10 @@ void ForEachDenseCase(Run run) {
   run("int4:minmax", 12.5, [](auto& step) { RunMinMax<4>(step); });
   run("int4:minmax,sr", 12.5, [](auto& step) { RunMinMax<4, Fp32, true>(step); });
   run("minmax of fp16", 11, [](auto& step) { RunMinMax<8, Fp16>(step); });
+  run("qsgd:2", 12.25, [](auto& step) { RunQsgd<2>(step); });
+  run("qsgd:4", 12.5, [](auto& step) { RunQsgd<4>(step); });
+  run("qsgd:8", 13, [](auto& step) { RunQsgd<8>(step); });
+  run("qsgd:4 of bf16", 10.5, [](auto& step) { RunQsgd<4, Bf16>(step); });
   run("natural", 12.75, [](auto& step) { RunNatural(step); });
   run("natural of bf16", 10.75, [](auto& step) { RunNatural<Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
@@ -254,6 +264,9 @@ void ForEachSumCase(Add add) {
   add(
       "add int4:minmax", 8.5, [](auto& step) { RunMinMax<4>(step); },
       [](auto& step) { RunAdd<AddMinMax<4>>(step); });
+  add(
+      "add qsgd:4", 8.5, [](auto& step) { RunQsgd<4>(step); },
+      [](auto& step) { RunAdd<AddQsgd<4>>(step); });
   add(
       "add natural", 8.75, [](auto& step) { RunNatural(step); },
       [](auto& step) { RunAdd<AddNatural>(step); });

@@ -6,6 +6,7 @@
 #include "compress/cuda/linear.h"
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
+#include "compress/cuda/qsgd.h"
 #include "compress/cuda/sign.h"
 #include "compress/float_bits.h"
 #include "compress/format_table.h"
@@ -51,6 +52,13 @@ TEST(CudaKernels, MinMax) {
   ExpectSamePayloads<EncodeMinMax<4, Fp32, false>>("int4:minmax");
   ExpectSamePayloads<EncodeMinMax<8, Fp32, true>>("int8:minmax,sr");
   ExpectSamePayloads<EncodeMinMax<4, Fp32, true>>("int4:minmax,sr");
+}
+
+TEST(CudaKernels, Qsgd) {
+  ExpectSamePayloads<EncodeQsgd<2, Fp32>>("qsgd:2");
+  ExpectSamePayloads<EncodeQsgd<4, Fp32>>("qsgd:4");
+  ExpectSamePayloads<EncodeQsgd<5, Fp32>>("qsgd:5");
+  ExpectSamePayloads<EncodeQsgd<8, Fp32>>("qsgd:8");
 }
 
 TEST(CudaKernels, Natural) {
@@ -149,6 +157,9 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddLinear<2>>("int2");
   ExpectSameSum<AddMinMax<8>>("int8:minmax");
   ExpectSameSum<AddMinMax<4>>("int4:minmax");
+  ExpectSameSum<AddQsgd<2>>("qsgd:2");
+  ExpectSameSum<AddQsgd<4>>("qsgd:4");
+  ExpectSameSum<AddQsgd<8>>("qsgd:8");
   ExpectSameSum<AddNatural>("natural");
   ExpectSameSum<AddIntSum<8>>("intsum:8");
   ExpectSameSum<AddIntSum<4>>("intsum:4");
@@ -194,6 +205,8 @@ TEST(CudaKernels, GradientsOfSixteenBits) {
   ExpectSameOfHalves<EncodeLinear<4, Bf16, false>, Bf16>("int4", bfloat);
   ExpectSameOfHalves<EncodeMinMax<8, Fp16, false>, Fp16>("int8:minmax", half);
   ExpectSameOfHalves<EncodeMinMax<8, Bf16, false>, Bf16>("int8:minmax", bfloat);
+  ExpectSameOfHalves<EncodeQsgd<4, Fp16>, Fp16>("qsgd:4", half);
+  ExpectSameOfHalves<EncodeQsgd<4, Bf16>, Bf16>("qsgd:4", bfloat);
   ExpectSameOfHalves<EncodeFp8<E4m3, Fp16, false>, Fp16>("fp8", half);
   ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
