@@ -86,7 +86,7 @@ struct EncodeMinMax {
       const uint32_t first = BlockOf(tile, round, thread);
       lanes[thread].template Load<Gradient>(chunk, first, thread % kWarp);
       largest[thread] = least[thread] = 0;
-      lanes[thread].ForEach(first, thread % kWarp, [&](float x, int8_t, uint32_t i) {
+      lanes[thread].ForEach(first, thread % kWarp, [&](float x, const int8_t&, uint32_t i) {
         if (i >= chunk.count) return;
         largest[thread] = std::max(largest[thread], OrderOf(x));
         least[thread] = std::max(least[thread], ~OrderOf(x));
