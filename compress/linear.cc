@@ -256,7 +256,7 @@ class MinMaxCodec final : public Codec {
           const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
           const int most = (1 << bits_) - 1;
           const uint16_t scale =
-              ScaleFor(std::max(reach, 0.0f) / static_cast<float>(most), ScaleLimit(bits_));
+              reach > 0 ? ScaleFor(reach / static_cast<float>(most), ScaleLimit(bits_)) : 0;
           // Too narrow for a scale: the least value for all would add more than there is.
           if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
           StoreAt(levels, 2 * (at / kBlock), least);

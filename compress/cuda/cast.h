@@ -4,20 +4,15 @@
 
 #include "compress/cuda/block.h"
 #include "compress/cuda/chunk.h"
+#include "compress/cuda/short_float.h"
 
 namespace sluice::gpu {
 
 struct ToFp16 {
   static constexpr uint16_t Encode(float x) { return ToHalf(x); }
   static constexpr uint16_t EncodeAtRandom(float x, uint32_t draw) {
-    const uint32_t bits = std::bit_cast<uint32_t>(x), magnitude = bits & ~kSignBit;
-    uint32_t half = 0;
-    if (magnitude < 0x38800000) {
-      half = static_cast<uint32_t>(RoundAtRandom(std::bit_cast<float>(magnitude) * 0x1p24f, draw));
-    } else {
-      half = std::min((magnitude + (draw & 0x1FFF) - 0x38000000) >> 13, uint32_t{0x7BFF});
-    }
-    return static_cast<uint16_t>(half | (bits & kSignBit) >> 16);
+    const uint32_t half = ShortFloat<10, 15, 0x7BFF>::EncodeAtRandom(x, draw);
+    return static_cast<uint16_t>(half | (std::bit_cast<uint32_t>(x) & kSignBit) >> 16);
   }
   static constexpr float Decode(uint16_t code) { return FromHalf(code); }
 };

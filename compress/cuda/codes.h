@@ -11,6 +11,21 @@ namespace sluice::gpu {
 inline constexpr uint32_t kCodeBlock = 256;
 inline constexpr int kTileRounds = static_cast<int>(kTile / kCodeBlock) / (kTileThreads / kWarp);
 
+constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
+
+// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
+constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
+  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
+  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
+}
+
+inline constexpr float kLargestFloat = std::bit_cast<float>(kInfinityBits - 1);
+
+// The largest bf16 scale of which `most` codes are finite.
+constexpr uint16_t LargestScale(float most) {
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(kLargestFloat / most) >> 16);
+}
+
 constexpr uint32_t CodeBytes(uint32_t count, int bits) {
   return (count * static_cast<uint32_t>(bits) + 7) / 8;
 }
@@ -51,17 +66,24 @@ struct Lane {
   constexpr uint32_t Quantize(uint32_t block, int lane, float scale, float inverse, float most,
                               RoundFn round) {
     uint32_t largest = 0;
+    ForEach(block, lane, [&](float& x, int8_t& stored, uint32_t index) {
+      const float exact = Clamp(x * inverse, -most, most);
+      const int code = static_cast<int>(round(exact, index));
+      x -= static_cast<float>(code) * scale;
+      stored = static_cast<int8_t>(code);
+      largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+    });
+    return largest;
+  }
+
+  // fn(acc, code, index) for each element of a block that begins at `block`.
+  template <class Fn>
+  constexpr void ForEach(uint32_t block, int lane, Fn fn) {
     for (int plane = 0; plane < kPlanes; ++plane) {
       for (int i = 0; i < kRun; ++i) {
-        float& x = acc[plane].at[i];
-        const float exact = Clamp(x * inverse, -most, most);
-        const int code = static_cast<int>(round(exact, block + At(lane, plane) + i));
-        x -= static_cast<float>(code) * scale;
-        codes[plane][i] = static_cast<int8_t>(code);
-        largest = std::max(largest, static_cast<uint32_t>(code < 0 ? -code : code));
+        fn(acc[plane].at[i], codes[plane][i], block + At(lane, plane) + i);
       }
     }
-    return largest;
   }
 
   constexpr void NoCodes() {
@@ -125,15 +147,38 @@ constexpr int CodeAt(const uint8_t* bytes, uint32_t count, uint32_t i) {
   return (code ^ kSign) - kSign;
 }
 
-// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum;
-// `codes` is where those of the chunk's first block are.
+// The code of element `at` of a chunk; `codes` is where those of its first block are.
 template <int kBits>
-constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
+constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   const uint32_t first = at / kCodeBlock * kCodeBlock;
   const uint32_t count = std::min(kCodeBlock, chunk.count - first);
-  const int code = CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
-  chunk.residual[at] += static_cast<float>(code) * scale;
+  return CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
 }
+
+// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum.
+template <int kBits>
+constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
+  chunk.residual[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
+}
+
+// Adds payloads of a format whose elements stand for themselves, with Format::Add(chunk, at).
+template <class Format>
+struct AddEach {
+  static constexpr int kThreads = kTileThreads;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    block.ForEach([&](int thread) {
+      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) { Format::Add(chunk, at); });
+    });
+  }
+};
 
 // The codes of a round's blocks, in shared memory only where a block is not whole.
 struct CodeRoom {

@@ -8,22 +8,19 @@
 
 namespace sluice::gpu {
 
-constexpr uint32_t BlocksOf(uint32_t count) { return (count + kCodeBlock - 1) / kCodeBlock; }
-
-// Rounded up to bf16, so that no value is clipped; 0 below the smallest normal number.
-constexpr uint16_t ScaleFor(float exact, uint16_t largest) {
-  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
-  return up < 0x80 ? uint16_t{0} : static_cast<uint16_t>(std::min(up, uint32_t{largest}));
-}
-
 template <int kBits>
 struct Linear {
   static constexpr int kMost = (1 << (kBits - 1)) - 1;
-  // So that the largest code is finite.
-  static constexpr uint16_t kLargestScale = kBits == 8 ? 0x7C01 : kBits == 4 ? 0x7E12 : 0x7F7F;
+  static constexpr uint16_t kLargestScale = LargestScale(kMost);
 
   static constexpr uint32_t PayloadSize(uint32_t count) {
     return BlocksOf(count) * 2 + CodeBytes(count, kBits);
+  }
+
+  static constexpr void Add(const Chunk& chunk, uint32_t at) {
+    const uint16_t scale = reinterpret_cast<const uint16_t*>(chunk.payload)[at / kCodeBlock];
+    if (scale == 0) return;
+    AddCode<kBits>(chunk, chunk.payload + 2 * BlocksOf(chunk.count), at, FromBfloat(scale));
   }
 };
 
@@ -93,25 +90,6 @@ struct EncodeLinear {
 
 // Adds a chunk's payload to `residual`, which stands for the sum here.
 template <int kBits>
-struct AddLinear {
-  static constexpr int kThreads = kTileThreads;
-  struct Shared {};
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
-  template <class Block>
-  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
-      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        const uint16_t scale = reinterpret_cast<const uint16_t*>(chunk.payload)[at / kCodeBlock];
-        if (scale == 0) return;
-        AddCode<kBits>(chunk, chunk.payload + 2 * BlocksOf(chunk.count), at, FromBfloat(scale));
-      });
-    });
-  }
-};
+using AddLinear = AddEach<Linear<kBits>>;
 
 }  // namespace sluice::gpu

@@ -90,6 +90,21 @@ TEST(Linear, IsWhatTheFormulasSay) {
   }
 }
 
+TEST(Linear, NegativeZerosTakeNoScale) {
+  for (const char* const spec : {"int8:minmax", "int4:minmax"}) {
+    const std::vector<float> gradient(kBlock, -0.0f);
+    std::vector<float> residual = gradient;
+    std::vector<std::byte> frame;
+    ASSERT_TRUE(EncodeFrame(*CodecFor(spec),
+                            {.gradient = gradient, .residual = absl::MakeSpan(residual)}, &frame)
+                    .ok());
+    // After the byte that says the bits: the least value and the scale.
+    for (size_t i = 1; i < 5; ++i) {
+      EXPECT_EQ(frame[kFrameHeaderSize + i], std::byte{0}) << spec << " " << i;
+    }
+  }
+}
+
 TEST(Linear, ErrorsReachHalfAStepAndNoMore) {
   const std::vector<float> values = HeavyTailed(kBlock, 4);
   float largest = 0, least = values[0], most = values[0];

@@ -4,11 +4,15 @@
 
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
+#include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
 #include "compress/cuda/magnitudes.h"
+#include "compress/cuda/minmax.h"
+#include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
+#include "compress/cuda/qsgd.h"
 #include "tests/cuda/kernel_inputs.h"
 
 namespace sluice::gpu {
@@ -74,6 +78,15 @@ void RunSign(S& step) {
               step.chunk_count);
 }
 
+template <class Gradient = Fp32, class S>
+void RunNatural(S& step) {
+  auto* const codes = step.template At<uint16_t>(step.layout.positions);
+  step.launch(EncodeNatural<Gradient>{step.chunks, step.tiles, codes}, step.tile_count);
+  step.launch(
+      PackNatural{step.chunks, step.tiles, codes, step.template At<uint32_t>(step.layout.totals)},
+      step.tile_count);
+}
+
 template <int kBits, class Gradient = Fp32, class S>
 void RunIntSum(S& step) {
   auto* const largest = step.template At<uint32_t>(step.layout.largest);
@@ -105,6 +118,21 @@ void RunCast(S& step) {
 template <int kBits, class Gradient = Fp32, bool kStochastic = false, class S>
 void RunLinear(S& step) {
   step.launch(EncodeLinear<kBits, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <class Format, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunFp8(S& step) {
+  step.launch(EncodeFp8<Format, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <int kBits, class Gradient = Fp32, bool kStochastic = false, class S>
+void RunMinMax(S& step) {
+  step.launch(EncodeMinMax<kBits, Gradient, kStochastic>{step.chunks, step.tiles}, step.tile_count);
+}
+
+template <int kBits, class Gradient = Fp32, class S>
+void RunQsgd(S& step) {
+  step.launch(EncodeQsgd<kBits, Gradient>{step.chunks, step.tiles}, step.tile_count);
 }
 
 // These add what was encoded just before.
@@ -140,6 +168,11 @@ void ForEachDenseCase(Run run) {
   run("bf16:sr", 14, [](auto& step) { RunCast<ToBf16, Fp32, true>(step); });
   run("fp16 of bf16", 12, [](auto& step) { RunCast<ToFp16, Bf16>(step); });
   run("bf16 of fp16", 12, [](auto& step) { RunCast<ToBf16, Fp16>(step); });
+  run("fp8", 13, [](auto& step) { RunFp8<E4m3>(step); });
+  run("fp8:sr", 13, [](auto& step) { RunFp8<E4m3, Fp32, true>(step); });
+  run("fp8:e5m2", 13, [](auto& step) { RunFp8<E5m2>(step); });
+  run("fp8:e5m2,sr", 13, [](auto& step) { RunFp8<E5m2, Fp32, true>(step); });
+  run("fp8 of bf16", 11, [](auto& step) { RunFp8<E4m3, Bf16>(step); });
   run("int8", 13, [](auto& step) { RunLinear<8>(step); });
   run("int8:sr", 13, [](auto& step) { RunLinear<8, Fp32, true>(step); });
   run("int4", 12.5, [](auto& step) { RunLinear<4>(step); });
@@ -148,6 +181,17 @@ void ForEachDenseCase(Run run) {
   run("int2:sr", 12.25, [](auto& step) { RunLinear<2, Fp32, true>(step); });
   run("int8 of fp16", 11, [](auto& step) { RunLinear<8, Fp16>(step); });
   run("int4 of bf16", 10.5, [](auto& step) { RunLinear<4, Bf16>(step); });
+  run("int8:minmax", 13, [](auto& step) { RunMinMax<8>(step); });
+  run("int8:minmax,sr", 13, [](auto& step) { RunMinMax<8, Fp32, true>(step); });
+  run("int4:minmax", 12.5, [](auto& step) { RunMinMax<4>(step); });
+  run("int4:minmax,sr", 12.5, [](auto& step) { RunMinMax<4, Fp32, true>(step); });
+  run("minmax of fp16", 11, [](auto& step) { RunMinMax<8, Fp16>(step); });
+  run("qsgd:2", 12.25, [](auto& step) { RunQsgd<2>(step); });
+  run("qsgd:4", 12.5, [](auto& step) { RunQsgd<4>(step); });
+  run("qsgd:8", 13, [](auto& step) { RunQsgd<8>(step); });
+  run("qsgd:4 of bf16", 10.5, [](auto& step) { RunQsgd<4, Bf16>(step); });
+  run("natural", 12.75, [](auto& step) { RunNatural(step); });
+  run("natural of bf16", 10.75, [](auto& step) { RunNatural<Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });
@@ -200,6 +244,12 @@ void ForEachSumCase(Add add) {
       "add bf16", 10, [](auto& step) { RunCast<ToBf16>(step); },
       [](auto& step) { RunAdd<AddCast<ToBf16>>(step); });
   add(
+      "add fp8", 9, [](auto& step) { RunFp8<E4m3>(step); },
+      [](auto& step) { RunAdd<AddFp8<E4m3>>(step); });
+  add(
+      "add fp8:e5m2", 9, [](auto& step) { RunFp8<E5m2>(step); },
+      [](auto& step) { RunAdd<AddFp8<E5m2>>(step); });
+  add(
       "add int8", 9, [](auto& step) { RunLinear<8>(step); },
       [](auto& step) { RunAdd<AddLinear<8>>(step); });
   add(
@@ -208,6 +258,18 @@ void ForEachSumCase(Add add) {
   add(
       "add int2", 8.25, [](auto& step) { RunLinear<2>(step); },
       [](auto& step) { RunAdd<AddLinear<2>>(step); });
+  add(
+      "add int8:minmax", 9, [](auto& step) { RunMinMax<8>(step); },
+      [](auto& step) { RunAdd<AddMinMax<8>>(step); });
+  add(
+      "add int4:minmax", 8.5, [](auto& step) { RunMinMax<4>(step); },
+      [](auto& step) { RunAdd<AddMinMax<4>>(step); });
+  add(
+      "add qsgd:4", 8.5, [](auto& step) { RunQsgd<4>(step); },
+      [](auto& step) { RunAdd<AddQsgd<4>>(step); });
+  add(
+      "add natural", 8.75, [](auto& step) { RunNatural(step); },
+      [](auto& step) { RunAdd<AddNatural>(step); });
   add(
       "add intsum:8", 9, [](auto& step) { RunIntSum<8>(step); },
       [](auto& step) { RunAdd<AddIntSum<8>>(step); });

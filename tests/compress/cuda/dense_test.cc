@@ -1,8 +1,12 @@
 // Kernels of codecs with a fixed number of bytes give the processor's bytes.
 #include "compress/cuda/cast.h"
+#include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
+#include "compress/cuda/minmax.h"
+#include "compress/cuda/natural.h"
+#include "compress/cuda/qsgd.h"
 #include "compress/cuda/sign.h"
 #include "compress/float_bits.h"
 #include "compress/format_table.h"
@@ -27,6 +31,13 @@ TEST(CudaKernels, Casts) {
   ExpectSamePayloads<EncodeCast<ToBf16, Fp32, true>>("bf16:sr");
 }
 
+TEST(CudaKernels, Fp8) {
+  ExpectSamePayloads<EncodeFp8<E4m3, Fp32, false>>("fp8");
+  ExpectSamePayloads<EncodeFp8<E5m2, Fp32, false>>("fp8:e5m2");
+  ExpectSamePayloads<EncodeFp8<E4m3, Fp32, true>>("fp8:sr");
+  ExpectSamePayloads<EncodeFp8<E5m2, Fp32, true>>("fp8:e5m2,sr");
+}
+
 TEST(CudaKernels, Linear) {
   ExpectSamePayloads<EncodeLinear<8, Fp32, false>>("int8");
   ExpectSamePayloads<EncodeLinear<4, Fp32, false>>("int4");
@@ -34,6 +45,36 @@ TEST(CudaKernels, Linear) {
   ExpectSamePayloads<EncodeLinear<8, Fp32, true>>("int8:sr");
   ExpectSamePayloads<EncodeLinear<4, Fp32, true>>("int4:sr");
   ExpectSamePayloads<EncodeLinear<2, Fp32, true>>("int2:sr");
+}
+
+TEST(CudaKernels, MinMax) {
+  ExpectSamePayloads<EncodeMinMax<8, Fp32, false>>("int8:minmax");
+  ExpectSamePayloads<EncodeMinMax<4, Fp32, false>>("int4:minmax");
+  ExpectSamePayloads<EncodeMinMax<8, Fp32, true>>("int8:minmax,sr");
+  ExpectSamePayloads<EncodeMinMax<4, Fp32, true>>("int4:minmax,sr");
+}
+
+TEST(CudaKernels, Qsgd) {
+  ExpectSamePayloads<EncodeQsgd<2, Fp32>>("qsgd:2");
+  ExpectSamePayloads<EncodeQsgd<4, Fp32>>("qsgd:4");
+  ExpectSamePayloads<EncodeQsgd<5, Fp32>>("qsgd:5");
+  ExpectSamePayloads<EncodeQsgd<8, Fp32>>("qsgd:8");
+}
+
+TEST(CudaKernels, Natural) {
+  ForEachMade("natural", [](Made& made, ThreadOrder order) {
+    std::vector<uint16_t> codes(made.elements());
+    std::vector<uint32_t> sizes(made.chunk_count());
+    RunOnHost(EncodeNatural<Fp32>{made.chunks(), made.tiles(), codes.data()}, made.tile_count(),
+              order);
+    RunOnHost(PackNatural{made.chunks(), made.tiles(), codes.data(), sizes.data()},
+              made.tile_count(), order);
+    made.ExpectPayloads();
+    made.ExpectResiduals();
+    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+      EXPECT_EQ(sizes[i], made.made(i).expected.size()) << i;
+    }
+  });
 }
 
 template <int kBits>
@@ -109,9 +150,17 @@ void ExpectSameSum(const std::string& spec) {
 TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddCast<ToFp16>>("fp16");
   ExpectSameSum<AddCast<ToBf16>>("bf16");
+  ExpectSameSum<AddFp8<E4m3>>("fp8");
+  ExpectSameSum<AddFp8<E5m2>>("fp8:e5m2");
   ExpectSameSum<AddLinear<8>>("int8");
   ExpectSameSum<AddLinear<4>>("int4");
   ExpectSameSum<AddLinear<2>>("int2");
+  ExpectSameSum<AddMinMax<8>>("int8:minmax");
+  ExpectSameSum<AddMinMax<4>>("int4:minmax");
+  ExpectSameSum<AddQsgd<2>>("qsgd:2");
+  ExpectSameSum<AddQsgd<4>>("qsgd:4");
+  ExpectSameSum<AddQsgd<8>>("qsgd:8");
+  ExpectSameSum<AddNatural>("natural");
   ExpectSameSum<AddIntSum<8>>("intsum:8");
   ExpectSameSum<AddIntSum<4>>("intsum:4");
   ExpectSameSum<AddIntSum<2>>("intsum:2");
@@ -121,8 +170,8 @@ TEST(CudaKernels, DecodeAdd) {
 }
 
 // Gradients of 16 bits are encoded as their fp32 values are.
-template <class Gradient>
-void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
+template <class Kernel, class Gradient>
+void ExpectSameOfHalves(const std::string& spec, uint16_t (*narrow)(float)) {
   const std::vector<float> values = MadeUp(6, 5000, 5);
   std::vector<uint16_t> halves(values.size());
   std::vector<float> wide(values.size());
@@ -132,7 +181,7 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
   }
   std::vector<float> residual(values.size(), 0.25f), wanted = residual;
   std::vector<std::byte> frame;
-  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec("int4")),
+  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec(spec)),
                           {.gradient = wide, .residual = absl::MakeSpan(wanted)}, &frame)
                   .ok());
   std::vector<uint8_t> payload(frame.size());
@@ -142,8 +191,7 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
   chunk.count = static_cast<uint32_t>(values.size());
   chunk.payload = payload.data();
   const std::vector<Tile> tiles = MakeTiles({chunk});
-  RunOnHost(EncodeLinear<4, Gradient, false>{&chunk, tiles.data()},
-            static_cast<uint32_t>(tiles.size()));
+  RunOnHost(Kernel{&chunk, tiles.data()}, static_cast<uint32_t>(tiles.size()));
   EXPECT_EQ(
       std::memcmp(payload.data(), frame.data() + kFrameHeaderSize, frame.size() - kFrameHeaderSize),
       0);
@@ -151,8 +199,16 @@ void ExpectSameOfHalves(uint16_t (*narrow)(float)) {
 }
 
 TEST(CudaKernels, GradientsOfSixteenBits) {
-  ExpectSameOfHalves<Fp16>([](float x) { return ToHalf(x); });
-  ExpectSameOfHalves<Bf16>([](float x) { return ToBfloat(x); });
+  const auto half = [](float x) { return ToHalf(x); };
+  const auto bfloat = [](float x) { return ToBfloat(x); };
+  ExpectSameOfHalves<EncodeLinear<4, Fp16, false>, Fp16>("int4", half);
+  ExpectSameOfHalves<EncodeLinear<4, Bf16, false>, Bf16>("int4", bfloat);
+  ExpectSameOfHalves<EncodeMinMax<8, Fp16, false>, Fp16>("int8:minmax", half);
+  ExpectSameOfHalves<EncodeMinMax<8, Bf16, false>, Bf16>("int8:minmax", bfloat);
+  ExpectSameOfHalves<EncodeQsgd<4, Fp16>, Fp16>("qsgd:4", half);
+  ExpectSameOfHalves<EncodeQsgd<4, Bf16>, Bf16>("qsgd:4", bfloat);
+  ExpectSameOfHalves<EncodeFp8<E4m3, Fp16, false>, Fp16>("fp8", half);
+  ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
 
 uint32_t LargestOf(Chunk chunk) {
