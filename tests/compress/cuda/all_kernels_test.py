@@ -9,8 +9,11 @@ import sys
 
 root = pathlib.Path(sys.argv[1])
 cases = (root / "tests/cuda/kernel_cases.h").read_text()
-kernels = [name for path in sorted((root / "compress/cuda").glob("*.h"))
-           for name in re.findall(r"^struct (\w+) \{\n(?:  //[^\n]*\n)*  static constexpr int kThreads\b", path.read_text(), re.M)]
+headers = "\n".join(path.read_text() for path in sorted((root / "compress/cuda").glob("*.h")))
+kernels = []
+for name in re.findall(r"^struct (\w+) \{\n(?:  //[^\n]*\n)*  static constexpr int kThreads\b", headers, re.M):
+    # What is known by other names is looked for by these.
+    kernels += re.findall(rf"^using (\w+) = {name}<", headers, re.M) or [name]
 missing = [name for name in kernels if not re.search(rf"\b{name}\b", cases)]
 if not kernels or missing:
     sys.exit(f"{len(kernels)} kernels; without a case in tests/cuda/kernel_cases.h: {', '.join(missing)}")
