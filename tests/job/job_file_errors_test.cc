@@ -414,15 +414,19 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   EXPECT_THAT(ProblemOf(control), HasSubstr("control.policy: schedule sets the density of topk"));
   EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", control)),
               HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
-  EXPECT_THAT(
-      ProblemOf(absl::StrCat("workers: 2\nquorum: 1\ncompression: {uplink: topk:1%}\n", control)),
-      HasSubstr("control.policy: plans of compression reach the shards"));
+  for (const char* kind : {"quorum: 1", "mode: async", "mode: ssp\nstaleness: 1",
+                           "membership: elastic\ncheckpoint: {dir: c}"}) {
+    EXPECT_EQ(ProblemOf(absl::StrCat("workers: 2\n", kind, "\ncompression: {uplink: topk:1%}\n",
+                                     control)),
+              "")
+        << kind;
+  }
   const std::string bandwidth = "control: {policy: bandwidth}\n";
   EXPECT_EQ(ProblemOf(bandwidth), "");
   EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", bandwidth)),
               HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
-  EXPECT_THAT(ProblemOf(absl::StrCat("workers: 2\nquorum: 1\n", bandwidth)),
-              HasSubstr("control.policy: plans of compression reach the shards"));
+  EXPECT_THAT(ProblemOf(absl::StrCat("workers: 4\nrelays: {workers: [2, 2]}\n", bandwidth)),
+              HasSubstr("control.policy: plans of compression do not reach through relays"));
 }
 
 }  // namespace

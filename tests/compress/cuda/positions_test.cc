@@ -63,7 +63,9 @@ constexpr uint8_t kUntouched = 0xEE;
 // Nothing is written after a plane's end.
 void ExpectPlane(const std::vector<uint8_t>& plane, const std::vector<std::byte>& expected) {
   ASSERT_GE(plane.size(), expected.size() + 16);
-  ASSERT_EQ(std::memcmp(plane.data(), expected.data(), expected.size()), 0);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(std::byte{plane[i]}, expected[i]) << i;
+  }
   for (size_t i = 0; i < 16; ++i) ASSERT_EQ(plane[expected.size() + i], kUntouched);
 }
 
