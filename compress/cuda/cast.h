@@ -38,22 +38,17 @@ struct EncodeCast {
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
+    ForEachRunOfTile<kRun>(block, chunks, tiles[index], [&](const Chunk& chunk, uint32_t at) {
       const IndexedRandom random(chunk.own_key);
-      auto* const codes = reinterpret_cast<uint16_t*>(chunk.payload);
-      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
-        auto acc = LoadAcc<Gradient, kRun, !kStochastic>(chunk, at);
-        Run<uint16_t, kRun> run;
-        for (int j = 0; j < kRun; ++j) {
-          run.at[j] = kStochastic ? Format::EncodeAtRandom(acc.at[j], random.At(at + j))
-                                  : Format::Encode(acc.at[j]);
-          acc.at[j] -= Format::Decode(run.at[j]);
-        }
-        StoreRun<kRun>(run, codes, at, chunk.count);
-        StoreResidual<kRun>(acc, chunk, at);
-      });
+      auto acc = LoadAcc<Gradient, kRun, !kStochastic>(chunk, at);
+      Run<uint16_t, kRun> run;
+      for (int j = 0; j < kRun; ++j) {
+        run.at[j] = kStochastic ? Format::EncodeAtRandom(acc.at[j], random.At(at + j))
+                                : Format::Encode(acc.at[j]);
+        acc.at[j] -= Format::Decode(run.at[j]);
+      }
+      StoreRun<kRun>(run, reinterpret_cast<uint16_t*>(chunk.payload), at, chunk.count);
+      StoreResidual<kRun>(acc, chunk, at);
     });
   }
 };
@@ -70,16 +65,12 @@ struct AddCast {
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
+    ForEachRunOfTile<kRun>(block, chunks, tiles[index], [&](const Chunk& chunk, uint32_t at) {
       const auto* const codes = reinterpret_cast<const uint16_t*>(chunk.payload);
-      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
-        const auto run = LoadRun<kRun>(codes, at, chunk.count);
-        auto sum = LoadRun<kRun>(chunk.residual, at, chunk.count);
-        for (int j = 0; j < kRun; ++j) sum.at[j] += Format::Decode(run.at[j]);
-        StoreRun<kRun>(sum, chunk.residual, at, chunk.count);
-      });
+      const auto run = LoadRun<kRun>(codes, at, chunk.count);
+      auto sum = LoadRun<kRun>(chunk.residual, at, chunk.count);
+      for (int j = 0; j < kRun; ++j) sum.at[j] += Format::Decode(run.at[j]);
+      StoreRun<kRun>(sum, chunk.residual, at, chunk.count);
     });
   }
 };

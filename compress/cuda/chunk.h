@@ -54,6 +54,16 @@ constexpr void ForEachRun(const Tile& tile, const Chunk& chunk, int thread, Fn f
   }
 }
 
+// The same with fn(chunk, at) for all threads of a block: what a kernel does whose elements stand
+// for themselves.
+template <int kRun, class Block, class Fn>
+constexpr void ForEachRunOfTile(Block& block, const Chunk* chunks, const Tile& tile, Fn fn) {
+  const Chunk chunk = chunks[tile.chunk];
+  block.ForEach([&](int thread) {
+    ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) { fn(chunk, at); });
+  });
+}
+
 // Gradients of different types; none needs an fp32 copy in memory.
 struct Fp32 {
   using Stored = float;

@@ -161,7 +161,8 @@ constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, fl
   chunk.residual[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
 }
 
-// Adds payloads of a format whose elements stand for themselves, with Format::Add(chunk, at).
+// Adds payloads, of one sender and validated, to `residual`, which stands for the sum here: of a
+// format whose elements stand for themselves, with Format::Add(chunk, at).
 template <class Format>
 struct AddEach {
   static constexpr int kThreads = kTileThreads;
@@ -172,11 +173,8 @@ struct AddEach {
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
-      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) { Format::Add(chunk, at); });
-    });
+    ForEachRunOfTile<1>(block, chunks, tiles[index],
+                        [&](const Chunk& chunk, uint32_t at) { Format::Add(chunk, at); });
   }
 };
 
@@ -207,6 +205,36 @@ constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, cons
                      codes + CodeBytes(at, kBits));
   });
   block.Sync();  // The next round writes the room again.
+}
+
+// Encodes with Coder::Encode(block, room, tile, chunk, round) for each round of a tile.
+template <class Coder>
+struct EncodeRounds {
+  static constexpr int kThreads = kTileThreads;
+  using Shared = CodeRoom;
+
+  const Chunk* chunks;
+  const Tile* tiles;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    for (int round = 0; round < kTileRounds; ++round) {
+      Coder::Encode(block, shared, tile, chunk, round);
+    }
+  }
+};
+
+// Loads a round's blocks; each thread gets the bits of the largest magnitude of its block.
+template <class Gradient, class Block, class Lanes, class Each>
+constexpr void LoadRound(Block& block, const Tile& tile, const Chunk& chunk, int round,
+                         Lanes& lanes, Each& largest) {
+  block.ForEach([&](int thread) {
+    largest[thread] =
+        lanes[thread].template Load<Gradient>(chunk, BlockOf(tile, round, thread), thread % kWarp);
+  });
+  block.MaxOfWarp(largest);
 }
 
 }  // namespace sluice::gpu

@@ -38,31 +38,13 @@ struct Fp8 {
 };
 
 template <class Format, class Gradient, bool kStochastic>
-struct EncodeFp8 {
-  static constexpr int kThreads = kTileThreads;
-  using Shared = CodeRoom;
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
+struct Fp8Coder {
   template <class Block>
-  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    for (int round = 0; round < kTileRounds; ++round) Encode(block, shared, tile, chunk, round);
-  }
-
- private:
-  template <class Block>
-  static constexpr void Encode(Block& block, Shared& shared, const Tile& tile, const Chunk& chunk,
+  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
                                int round) {
     typename Block::template Each<Lane<8>> lanes;
     typename Block::template Each<uint32_t> largest;
-    block.ForEach([&](int thread) {
-      largest[thread] = lanes[thread].template Load<Gradient>(chunk, BlockOf(tile, round, thread),
-                                                              thread % kWarp);
-    });
-    block.MaxOfWarp(largest);
+    LoadRound<Gradient>(block, tile, chunk, round, lanes, largest);
     block.ForEach([&](int thread) {
       const uint32_t at = BlockOf(tile, round, thread);
       const uint16_t scale = ScaleFor(std::bit_cast<float>(largest[thread]) / Fp8<Format>::kLargest,
@@ -72,9 +54,10 @@ struct EncodeFp8 {
       if (at == 0) chunk.payload[0] = Fp8<Format>::kVariant;
       StoreBytes<2>(scale, Fp8<Format>::Scale(chunk, at));
     });
-    StoreRound<8>(block, shared, chunk, tile, round, Fp8<Format>::Codes(chunk), lanes);
+    StoreRound<8>(block, room, chunk, tile, round, Fp8<Format>::Codes(chunk), lanes);
   }
 
+ private:
   static constexpr void Quantize(const Chunk& chunk, uint32_t at, int lane, uint16_t scale,
                                  Lane<8>* elements) {
     if (scale == 0) {
@@ -94,7 +77,8 @@ struct EncodeFp8 {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <class Format, class Gradient, bool kStochastic>
+using EncodeFp8 = EncodeRounds<Fp8Coder<Format, Gradient, kStochastic>>;
 template <class Format>
 using AddFp8 = AddEach<Fp8<Format>>;
 

@@ -27,6 +27,13 @@ struct IntSum {
     if (std::bit_cast<float>(largest) > reach) ++exponent;
     return static_cast<uint8_t>(exponent < kExponentMax ? exponent : kExponentMax);
   }
+
+  static constexpr void Add(const Chunk& chunk, uint32_t at) {
+    const uint8_t exponent = chunk.payload[1 + at / kCodeBlock];
+    if (exponent == 0) return;
+    AddCode<kBits>(chunk, chunk.payload + 1 + 2 * BlocksOf(chunk.count), at,
+                   std::bit_cast<float>(uint32_t{exponent} << 23));
+  }
 };
 
 template <int kBits, class Gradient>
@@ -87,29 +94,7 @@ struct EncodeIntSum {
   }
 };
 
-// Adds a chunk's payload, of one sender and validated, to `residual`, which stands for the sum
-// here.
 template <int kBits>
-struct AddIntSum {
-  static constexpr int kThreads = kTileThreads;
-  struct Shared {};
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
-  template <class Block>
-  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
-      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        const uint8_t exponent = chunk.payload[1 + at / kCodeBlock];
-        if (exponent == 0) return;
-        AddCode<kBits>(chunk, chunk.payload + 1 + 2 * BlocksOf(chunk.count), at,
-                       std::bit_cast<float>(uint32_t{exponent} << 23));
-      });
-    });
-  }
-};
+using AddIntSum = AddEach<IntSum<kBits>>;
 
 }  // namespace sluice::gpu

@@ -25,31 +25,13 @@ struct Linear {
 };
 
 template <int kBits, class Gradient, bool kStochastic>
-struct EncodeLinear {
-  static constexpr int kThreads = kTileThreads;
-  using Shared = CodeRoom;
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
+struct LinearCoder {
   template <class Block>
-  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    for (int round = 0; round < kTileRounds; ++round) Encode(block, shared, tile, chunk, round);
-  }
-
- private:
-  template <class Block>
-  constexpr void Encode(Block& block, Shared& shared, const Tile& tile, const Chunk& chunk,
-                        int round) const {
+  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
+                               int round) {
     typename Block::template Each<Lane<kBits>> lanes;
     typename Block::template Each<uint32_t> largest, code;
-    block.ForEach([&](int thread) {
-      largest[thread] = lanes[thread].template Load<Gradient>(chunk, BlockOf(tile, round, thread),
-                                                              thread % kWarp);
-    });
-    block.MaxOfWarp(largest);
+    LoadRound<Gradient>(block, tile, chunk, round, lanes, largest);
     block.ForEach([&](int thread) {
       const uint16_t scale = ScaleOf(largest[thread]);
       code[thread] =
@@ -63,10 +45,11 @@ struct EncodeLinear {
       reinterpret_cast<uint16_t*>(chunk.payload)[at / kCodeBlock] =
           code[thread] == 0 ? uint16_t{0} : ScaleOf(largest[thread]);
     });
-    StoreRound<kBits>(block, shared, chunk, tile, round, chunk.payload + 2 * BlocksOf(chunk.count),
+    StoreRound<kBits>(block, room, chunk, tile, round, chunk.payload + 2 * BlocksOf(chunk.count),
                       lanes);
   }
 
+ private:
   static constexpr uint16_t ScaleOf(uint32_t largest) {
     return ScaleFor(std::bit_cast<float>(largest) / static_cast<float>(Linear<kBits>::kMost),
                     Linear<kBits>::kLargestScale);
@@ -88,7 +71,8 @@ struct EncodeLinear {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <int kBits, class Gradient, bool kStochastic>
+using EncodeLinear = EncodeRounds<LinearCoder<kBits, Gradient, kStochastic>>;
 template <int kBits>
 using AddLinear = AddEach<Linear<kBits>>;
 

@@ -61,23 +61,9 @@ struct MinMax {
 };
 
 template <int kBits, class Gradient, bool kStochastic>
-struct EncodeMinMax {
-  static constexpr int kThreads = kTileThreads;
-  using Shared = CodeRoom;
-
-  const Chunk* chunks;
-  const Tile* tiles;
-
+struct MinMaxCoder {
   template <class Block>
-  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    for (int round = 0; round < kTileRounds; ++round) Encode(block, shared, tile, chunk, round);
-  }
-
- private:
-  template <class Block>
-  static constexpr void Encode(Block& block, Shared& shared, const Tile& tile, const Chunk& chunk,
+  static constexpr void Encode(Block& block, CodeRoom& room, const Tile& tile, const Chunk& chunk,
                                int round) {
     typename Block::template Each<Lane<kBits>> lanes;
     // Places in the order of floats; of the least one its complement, so that both are maxima.
@@ -106,9 +92,10 @@ struct EncodeMinMax {
       StoreBytes<2>(levels.least, MinMax<kBits>::LevelsAt(chunk, at));
       StoreBytes<2>(levels.scale, MinMax<kBits>::LevelsAt(chunk, at) + 2);
     });
-    StoreRound<kBits>(block, shared, chunk, tile, round, MinMax<kBits>::Codes(chunk), lanes);
+    StoreRound<kBits>(block, room, chunk, tile, round, MinMax<kBits>::Codes(chunk), lanes);
   }
 
+ private:
   static constexpr void Quantize(const Chunk& chunk, uint32_t at, int lane, float least,
                                  float scale, Lane<kBits>* elements) {
     const float inverse = scale == 0 ? 0 : 1 / scale;
@@ -122,7 +109,8 @@ struct EncodeMinMax {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
+template <int kBits, class Gradient, bool kStochastic>
+using EncodeMinMax = EncodeRounds<MinMaxCoder<kBits, Gradient, kStochastic>>;
 template <int kBits>
 using AddMinMax = AddEach<MinMax<kBits>>;
 

@@ -92,12 +92,8 @@ struct Accumulate {
 
   template <class Block>
   constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Tile tile = tiles[index];
-    const Chunk chunk = chunks[tile.chunk];
-    block.ForEach([&](int thread) {
-      ForEachRun<kRun>(tile, chunk, thread, [&](uint32_t at) {
-        StoreResidual<kRun>(LoadAcc<Gradient, kRun>(chunk, at), chunk, at);
-      });
+    ForEachRunOfTile<kRun>(block, chunks, tiles[index], [&](const Chunk& chunk, uint32_t at) {
+      StoreResidual<kRun>(LoadAcc<Gradient, kRun>(chunk, at), chunk, at);
     });
   }
 };

@@ -99,7 +99,6 @@ struct EncodeQsgd {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
 template <int kBits>
 using AddQsgd = AddEach<Qsgd<kBits>>;
 
