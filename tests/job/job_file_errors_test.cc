@@ -426,7 +426,7 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
   EXPECT_THAT(ProblemOf(absl::StrCat("compression: {uplink: topk:1%/ef21}\n", bandwidth)),
               HasSubstr("compression.uplink: topk:1%/ef21: a job with plans of compression"));
   EXPECT_THAT(ProblemOf(absl::StrCat("workers: 4\nrelays: {workers: [2, 2]}\n", bandwidth)),
-              HasSubstr("control.policy: plans of compression do not reach through relays"));
+              HasSubstr("relays: plans of compression (control.policy) do not reach"));
 }
 
 }  // namespace
