@@ -318,7 +318,8 @@ absl::Status ShardHost::CheckSender(const Sender& sender) const {
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
 }
 
-absl::Status ShardHost::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
+absl::Status ShardHost::SetMembership(uint32_t generation,
+                                      const std::vector<uint64_t>& incarnations) {
   MutexLock lock(&mutex_);
   if (shard_ == nullptr) return absl::OkStatus();
   const absl::Status set = shard_->SetMembership(generation, incarnations);

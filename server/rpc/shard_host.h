@@ -85,7 +85,7 @@ class ShardHost {
   // `steps`.
   void KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const;
   // As Shard::SetMembership; nothing where there is no core, whose Start will say it.
-  absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations);
+  absl::Status SetMembership(uint32_t generation, const std::vector<uint64_t>& incarnations);
   // As Shard::ReleaseResults; nothing where there is no core.
   void ReleaseResults(uint64_t durable_step);
   // As Shard::Publish; nothing where there is no core of that term.
