@@ -272,7 +272,7 @@ absl::Status ShardAgent::Do(const v1::ShardCommand& command) {
     case v1::ShardCommand::kMembership: {
       absl::StatusOr<SetMembers> members = MembersFromProto(command.membership());
       if (!members.ok()) return members.status();
-      return host_->SetMembership(members->generation, std::move(members->incarnations));
+      return host_->SetMembership(members->generation, members->incarnations);
     }
     case v1::ShardCommand::kEnd:
       EndWith(PhaseFromProto(command.end().phase()), command.end().reason());
