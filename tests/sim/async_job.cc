@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "compress/codec_table.h"
 #include "compress/frame.h"
 #include "job/momentum.h"
 #include "server/core/async_shard.h"
+#include "tests/sim/async_bugs.h"
 #include "tests/sim/async_mirror.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
@@ -34,11 +34,6 @@ TensorTable AsyncTable() {
           {.name = "fc1", .shape = {24, 25}, .strides = {}},
           {.name = "fc2", .shape = {10, 31}, .strides = {}},
           {.name = "norm", .shape = {12}, .strides = {}, .role = TensorRole::kBuffer}};
-}
-
-std::vector<std::byte> BytesOf(const std::string& text) {
-  const absl::Span<const std::byte> bytes = FrameBytes(text);
-  return {bytes.begin(), bytes.end()};
 }
 
 class AsyncJob {
@@ -95,7 +90,6 @@ class AsyncJob {
   void BeginTerm(uint64_t restore_step);
   void MakeShard(uint32_t shard, uint64_t restore_step);
   void MakeWorker(uint32_t rank, uint64_t restore_step);
-  std::shared_ptr<const ShardSnapshot> Forged(const ShardSnapshot& snapshot) const;
   void StartStep(uint32_t rank);
   std::vector<std::vector<float>> Gradients(uint32_t rank, uint64_t step);
   void Encode(uint32_t rank);
@@ -109,7 +103,6 @@ class AsyncJob {
                const std::vector<ShardEffect>& effects);
   void Answer(uint32_t rank, uint32_t shard, uint64_t stream, const ExchangeAnswer& answer);
   void CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer);
-  ExchangeAnswer ForgedAnswer(uint32_t rank, const ExchangeAnswer& answer) const;
   void CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange);
   void CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange);
   void RollBack();
@@ -173,7 +166,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   options.parameters_agree = restore_step > 0;
   if (restore_step > 0) {
     const Checkpoint& from = checkpoints_.at(restore_step);
-    options.restore = Forged(*from.shards[shard]);
+    options.restore = Forged(options_.bug, *from.shards[shard]);
     mirrors_[shard] = from.mirrors[shard];
   } else {
     mirrors_[shard] = AsyncMirror({.table = table_,
@@ -188,19 +181,6 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   shards_[shard] = *std::move(made);
   if (const auto plan = shards_[shard]->plan()) plans_[plan->id] = *plan;
   mirrors_[shard].BeginTerm();
-}
-
-std::shared_ptr<const ShardSnapshot> AsyncJob::Forged(const ShardSnapshot& snapshot) const {
-  auto forged = std::make_shared<ShardSnapshot>(snapshot);
-  if (options_.bug == AsyncBug::kClocksNotRestored) {
-    for (uint64_t& clock : forged->clocks) clock = snapshot.step;
-  }
-  if (options_.bug == AsyncBug::kPublishedNotRestored) {
-    for (SavedState& chunk : forged->replica) {
-      if (chunk.contains("published")) chunk["published"] = chunk["parameters"];
-    }
-  }
-  return forged;
 }
 
 void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
@@ -439,7 +419,7 @@ void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
       if (reply->answer->outcome == Outcome::kResult) CheckResult(shard, rank, *reply->answer);
       if (options_.bug == AsyncBug::kWaitingForgotten && rank != sender && request.step > 0)
         continue;
-      const ExchangeAnswer answer = ForgedAnswer(rank, *reply->answer);
+      const ExchangeAnswer answer = Forged(options_.bug, rank, *reply->answer);
       if (Chance(options_.break_share)) {
         Break(rank, shard);
         continue;
@@ -451,36 +431,6 @@ void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
       }
     }
   }
-}
-
-ExchangeAnswer AsyncJob::ForgedAnswer(uint32_t rank, const ExchangeAnswer& answer) const {
-  ExchangeAnswer forged = answer;
-  if (options_.bug == AsyncBug::kNameWithheld && rank == 1 &&
-      answer.checkpoint_step > answer.step) {
-    forged.checkpoint_step = 0;
-  }
-  if (options_.bug == AsyncBug::kPlanWithheld && rank == 0) forged.plan = nullptr;
-  const bool several =
-      options_.bug == AsyncBug::kPublicationLost || options_.bug == AsyncBug::kPublicationsMerged;
-  if (!several || answer.exact || answer.results.empty()) return forged;
-  for (std::string& chunk : forged.results) {
-    const std::vector<std::byte> bytes = BytesOf(chunk);
-    absl::Span<const std::byte> rest = bytes;
-    const absl::Span<const std::byte> first = TakeFrame(&rest);
-    if (rest.empty()) continue;
-    if (options_.bug == AsyncBug::kPublicationLost) {
-      chunk.erase(0, first.size());
-      continue;
-    }
-    std::vector<float> sum(ReadFrameHeader(first)->count);
-    AddValidFrames(bytes, absl::MakeSpan(sum));
-    std::vector<std::byte> merged;
-    const std::unique_ptr<Codec> exact = MakeCodec({.codec = CodecId::kNone});
-    Check(EncodeFrame(*exact, {.gradient = sum, .residual = {}}, &merged).ok(), "sums are finite");
-    chunk.assign(reinterpret_cast<const char*>(merged.data()), merged.size());
-  }
-  forged.record.result_checksum = BundleChecksum(forged.results);
-  return forged;
 }
 
 void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer) {
