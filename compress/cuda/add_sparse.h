@@ -203,7 +203,7 @@ class SparseValues {
   const uint8_t* codes_ = nullptr;
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here, as below.
+// Adds a chunk's payload to `sum`, as below.
 struct AddSparse {
   static constexpr int kThreads = 256;
   struct Shared {};
@@ -225,7 +225,7 @@ struct AddSparse {
     planes.ReadLast(block, last, sizes[index] - static_cast<uint32_t>(last - chunk.payload));
     block.ForEach([&](int thread) {
       for (uint32_t i = thread; i < kept; i += kThreads) {
-        chunk.residual[own.positions[i]] += values.At(i);
+        chunk.sum[own.positions[i]] += values.At(i);
       }
     });
   }
@@ -269,7 +269,7 @@ struct AddTernary {
     ForEachSum(block, kept, begins, [&](uint32_t i, uint32_t before) {
       const uint32_t scale = own.offsets[before + begins(i) - 1] << kTernaryShift;
       const uint32_t sign = NumberAt(signs, i, 1) << 31;
-      chunk.residual[own.positions[i]] += std::bit_cast<float>(scale | sign);
+      chunk.sum[own.positions[i]] += std::bit_cast<float>(scale | sign);
     });
   }
 };

@@ -53,7 +53,7 @@ struct EncodeCast {
   }
 };
 
-// Adds a chunk's payload to `residual`, which stands for the sum here.
+// Adds a chunk's payload to `sum`.
 template <class Format>
 struct AddCast {
   static constexpr int kThreads = kTileThreads;
@@ -68,9 +68,9 @@ struct AddCast {
     ForEachRunOfTile<kRun>(block, chunks, tiles[index], [&](const Chunk& chunk, uint32_t at) {
       const auto* const codes = reinterpret_cast<const uint16_t*>(chunk.payload);
       const auto run = LoadRun<kRun>(codes, at, chunk.count);
-      auto sum = LoadRun<kRun>(chunk.residual, at, chunk.count);
+      auto sum = LoadRun<kRun>(chunk.sum, at, chunk.count);
       for (int j = 0; j < kRun; ++j) sum.at[j] += Format::Decode(run.at[j]);
-      StoreRun<kRun>(sum, chunk.residual, at, chunk.count);
+      StoreRun<kRun>(sum, chunk.sum, at, chunk.count);
     });
   }
 };

@@ -18,9 +18,15 @@ inline constexpr int kTileThreads = 256;
 
 // A chunk's buffers, all on the device. Whoever launches owns them until the kernel has run.
 struct Chunk {
-  const void* gradient = nullptr;  // Of the type that the kernel's Gradient says.
-  float* residual = nullptr;       // Null: none is kept. Else it becomes acc - decoded.
-  uint32_t count = 0;              // Elements.
+  const void* gradient = nullptr;   // Of the type that the kernel's Gradient says.
+  const float* residual = nullptr;  // Null: none is kept, and nothing is added to the gradient.
+  // With a residual: becomes acc - decoded. It may lie where the residual does; elsewhere, a chunk
+  // that is refused keeps the residual that it had.
+  float* left = nullptr;
+  float* sum = nullptr;         // What kernels that add add to.
+  uint32_t* refused = nullptr;  // Unless null: becomes 1 where an acc is not finite.
+  float scale = 1;              // What the gradient is multiplied by as it is read.
+  uint32_t count = 0;           // Elements.
   // Where its blocks of 256 begin in arrays of all chunks' blocks; a multiple of 4, so that the
   // same number divided by 4 serves blocks of 1,024.
   uint32_t first_block = 0;
@@ -113,24 +119,30 @@ constexpr void StoreRun(const Run<T, kCount>& run, T* values, uint32_t at, uint3
   }
 }
 
-// acc of kCount elements from `at` on; zeros after the chunk's end. With kExact a gradient without
-// a residual is taken as it is; else a zero loses its sign, as where a residual of zeros is added.
+// acc of kCount elements from `at` on; zeros after the chunk's end, and in place of what is not
+// finite. With kExact a gradient without a residual is taken as it is; else a zero loses its sign,
+// as where a residual of zeros is added.
 template <class Gradient, int kCount, bool kExact = false>
 constexpr Run<float, kCount> LoadAcc(const Chunk& chunk, uint32_t at) {
   using Stored = typename Gradient::Stored;
   const auto raw = LoadRun<kCount>(static_cast<const Stored*>(chunk.gradient), at, chunk.count);
   Run<float, kCount> acc{};
   if (chunk.residual != nullptr) acc = LoadRun<kCount>(chunk.residual, at, chunk.count);
+  bool finite = true;
   for (int i = 0; i < kCount; ++i) {
-    const float gradient = Gradient::Widen(raw.at[i]);
+    const float gradient = Gradient::Widen(raw.at[i]) * chunk.scale;
     acc.at[i] = kExact && chunk.residual == nullptr ? gradient : gradient + acc.at[i];
+    if (IsFinite(acc.at[i])) continue;
+    finite = false;
+    acc.at[i] = 0;
   }
+  if (!finite && chunk.refused != nullptr) *chunk.refused = 1;
   return acc;
 }
 
 template <int kCount>
 constexpr void StoreResidual(const Run<float, kCount>& left, const Chunk& chunk, uint32_t at) {
-  if (chunk.residual != nullptr) StoreRun<kCount>(left, chunk.residual, at, chunk.count);
+  if (chunk.residual != nullptr) StoreRun<kCount>(left, chunk.left, at, chunk.count);
 }
 
 template <class T>

@@ -155,13 +155,13 @@ constexpr int CodeOf(const Chunk& chunk, const uint8_t* codes, uint32_t at) {
   return CodeAt<kBits>(codes + CodeBytes(first, kBits), count, at - first);
 }
 
-// Adds what element `at` of a chunk is with that scale to `residual`, which stands for a sum.
+// Adds what element `at` of a chunk is with that scale to `sum`.
 template <int kBits>
 constexpr void AddCode(const Chunk& chunk, const uint8_t* codes, uint32_t at, float scale) {
-  chunk.residual[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
+  chunk.sum[at] += static_cast<float>(CodeOf<kBits>(chunk, codes, at)) * scale;
 }
 
-// Adds payloads, of one sender and validated, to `residual`, which stands for the sum here: of a
+// Adds payloads, of one sender and validated, to `sum`: of a
 // format whose elements stand for themselves, with Format::Add(chunk, at).
 template <class Format>
 struct AddEach {

@@ -33,7 +33,7 @@ struct Fp8 {
   static constexpr void Add(const Chunk& chunk, uint32_t at) {
     const auto scale = LoadBytes<uint16_t>(Scale(chunk, at));
     if (scale == 0) return;
-    chunk.residual[at] += Decode(Codes(chunk)[at]) * FromBfloat(scale);
+    chunk.sum[at] += Decode(Codes(chunk)[at]) * FromBfloat(scale);
   }
 };
 

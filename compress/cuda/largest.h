@@ -1,6 +1,4 @@
-// Largest: the bits of the largest |acc| of each chunk. From kInfinityBits on the chunk has an
-// element that is not finite, and must not be encoded: a step that overflows so leaves residuals as
-// they were.
+// Largest: the bits of the largest |acc| of each chunk; what is not finite counts as 0.
 #pragma once
 
 #include "compress/cuda/block.h"

@@ -55,8 +55,8 @@ struct MinMax {
   static constexpr void Add(const Chunk& chunk, uint32_t at) {
     const uint8_t* const levels = LevelsAt(chunk, at);
     const auto code = static_cast<float>(CodeOf<kBits>(chunk, Codes(chunk), at) & kMask);
-    chunk.residual[at] += FromBfloat(LoadBytes<uint16_t>(levels)) +
-                          code * FromBfloat(LoadBytes<uint16_t>(levels + 2));
+    chunk.sum[at] += FromBfloat(LoadBytes<uint16_t>(levels)) +
+                     code * FromBfloat(LoadBytes<uint16_t>(levels + 2));
   }
 };
 

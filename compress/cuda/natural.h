@@ -136,7 +136,7 @@ struct PackNatural {
   }
 };
 
-// Adds a chunk's payload, which was validated, to `residual`, which stands for the sum here.
+// Adds a chunk's payload, which was validated, to `sum`.
 struct AddNatural {
   static constexpr int kThreads = kTileThreads;
   struct Shared {};
@@ -155,7 +155,7 @@ struct AddNatural {
       ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
         const uint32_t own = at / kPlaneBlock;
         if (layout.Planes(own) == 0) return;
-        chunk.residual[at] += Value(layout, own, layout.PlanesOf(own, first, before), at);
+        chunk.sum[at] += Value(layout, own, layout.PlanesOf(own, first, before), at);
       });
     });
   }

@@ -120,10 +120,8 @@ struct PickAtRandom {
         const uint64_t stratum = (uint64_t{place} + 1) * chunk.count / k - begin;
         const auto at =
             static_cast<uint32_t>(begin + CounterRandom::Scaled(random.At(place), stratum));
-        float value = chunk.residual != nullptr
-                          ? chunk.residual[at]
-                          : Gradient::Widen(
-                                static_cast<const typename Gradient::Stored*>(chunk.gradient)[at]);
+        float value = chunk.residual != nullptr ? chunk.left[at]
+                                                : LoadAcc<Gradient, 1, true>(chunk, at).at[0];
         constexpr float kMax = std::bit_cast<float>(kInfinityBits - 1);
         if (kUnbiased) value = Clamp(value * static_cast<float>(stratum), -kMax, kMax);
         slots.positions[chunk.first_element + place] = at;
@@ -180,7 +178,7 @@ struct FinishPlaced {
       if (thread == 0) results[index] = {kept, levels};
       const auto lose = [&](uint32_t i, const CodedValue& coded) {
         if (chunk.residual == nullptr) return;
-        float& left = chunk.residual[positions[i]];
+        float& left = chunk.left[positions[i]];
         left = (kSubtract ? left : values[i]) - coded.decoded;
       };
       WriteCodes<Values, kThreads>(levels, values, kept, thread, chunk.payload, lose);

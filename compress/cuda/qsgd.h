@@ -25,7 +25,7 @@ struct Qsgd {
   static constexpr void Add(const Chunk& chunk, uint32_t at) {
     const uint32_t code = CodeOfPlanes(Planes(chunk, at), kBits, PlaneBytes(chunk.count, at), at);
     const float step = FromBfloat(LoadBytes<uint16_t>(Step(chunk, at)));
-    chunk.residual[at] += Value(code, step);
+    chunk.sum[at] += Value(code, step);
   }
   static constexpr float Value(uint32_t code, float step) {
     const float size = static_cast<float>(code & kLevelMask) * step;

@@ -172,7 +172,7 @@ struct EncodeSign {
     const float above = FromBfloat(means.above), below = FromBfloat(means.below);
     for (uint32_t i = lane; i < kSignElements && first + i < chunk.count; i += kWarp) {
       const float x = shared.acc[thread / kWarp][i];
-      chunk.residual[first + i] = x == 0 ? x - 0.0f : x < 0 ? x - -below : x - above;
+      chunk.left[first + i] = x == 0 ? x - 0.0f : x < 0 ? x - -below : x - above;
     }
   }
 };
@@ -232,7 +232,7 @@ struct FinishSign {
   }
 };
 
-// Adds a chunk's payload, which was validated, to `residual`, which stands for the sum here.
+// Adds a chunk's payload, which was validated, to `sum`.
 template <SignMeans kMeans>
 struct AddSign {
   static constexpr int kThreads = kTileThreads;
@@ -257,9 +257,8 @@ struct AddSign {
     const uint32_t own =
         MarksOf(marks, first, std::min(layout.blocks - first, kTile / kSignElements));
     block.ForEach([&](int thread) {
-      ForEachRun<1>(tile, chunk, thread, [&](uint32_t at) {
-        chunk.residual[at] += Value(chunk, layout, own, before, at);
-      });
+      ForEachRun<1>(tile, chunk, thread,
+                    [&](uint32_t at) { chunk.sum[at] += Value(chunk, layout, own, before, at); });
     });
   }
 

@@ -301,7 +301,7 @@ struct FinishSparse {
         sizes[index] = static_cast<uint32_t>(last - chunk.payload + BytesFor(plan.last_bits));
       }
       const auto lose = [&](uint32_t i, const CodedValue& coded) {
-        if (chunk.residual != nullptr) chunk.residual[positions[i]] = values[i] - coded.decoded;
+        if (chunk.residual != nullptr) chunk.left[positions[i]] = values[i] - coded.decoded;
       };
       WriteCodes<Values, kThreads>(levels, values, count, thread, codes, lose);
     });
@@ -322,8 +322,8 @@ struct FinishSparse {
   }
 };
 
-// What was decoded elsewhere: residual[positions[i]] += values[i], where `residual` stands for the
-// sum. A block of threads per chunk, whose entries lie as `packed` of FinishSparse.
+// What was decoded elsewhere: sum[positions[i]] += values[i]. A block of threads per chunk, whose
+// entries lie as `packed` of FinishSparse.
 struct AddEntries {
   static constexpr int kThreads = 256;
   struct Shared {};
@@ -337,7 +337,7 @@ struct AddEntries {
     block.ForEach([&](int thread) {
       for (uint32_t i = thread; i < entries.kept[index]; i += kThreads) {
         const uint32_t at = chunk.first_element + i;
-        chunk.residual[entries.positions[at]] += entries.values[at];
+        chunk.sum[entries.positions[at]] += entries.values[at];
       }
     });
   }

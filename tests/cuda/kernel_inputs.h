@@ -32,7 +32,7 @@ class StepLayout {
     }
     for (size_t* const at : {&kept, &scales, &exponents}) *at = Reserve(blocks_ * 4);
     for (size_t* const at : {&largest, &thresholds, &totals, &sizes, &places, &block_places,
-                             &small_block_places, &strides}) {
+                             &small_block_places, &strides, &refused}) {
       *at = Reserve(counts.size() * 4);
     }
     presence = Reserve(elements_);
@@ -48,7 +48,9 @@ class StepLayout {
     uint32_t block = 0, element = 0;
     for (size_t i = 0; i < chunks.size(); ++i) {
       chunks[i].gradient = base + gradients_[i];
-      chunks[i].residual = reinterpret_cast<float*>(base + residuals_[i]);
+      chunks[i].residual = chunks[i].left = chunks[i].sum =
+          reinterpret_cast<float*>(base + residuals_[i]);
+      chunks[i].refused = reinterpret_cast<uint32_t*>(base + refused) + i;
       chunks[i].payload = base + payloads_[i];
       chunks[i].count = counts_[i];
       chunks[i].first_block = block;
@@ -89,7 +91,7 @@ class StepLayout {
 
   size_t positions, packed_positions, gaps, offsets, values, packed_values;
   size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
-  size_t places, block_places, small_block_places, strides, presence, counts_by_size;
+  size_t places, block_places, small_block_places, strides, refused, presence, counts_by_size;
 
  private:
   size_t Reserve(size_t bytes) {

@@ -19,11 +19,14 @@ size_t BytesOf(ElementType type) {
 
 GradientView GradientView::Part(size_t offset, size_t count) const {
   Check(offset <= size && count <= size - offset, "a part of a gradient lies in it");
-  return {static_cast<const std::byte*>(data) + offset * BytesOf(type), count, type, scale};
+  GradientView part = *this;
+  part.data = static_cast<const std::byte*>(data) + offset * BytesOf(type);
+  part.size = count;
+  return part;
 }
 
 absl::Span<const float> GradientView::floats() const {
-  Check(is_plain(), "only plain views can be read where they lie");
+  Check(is_plain() && !on_gpu, "only plain views can be read where they lie");
   return {static_cast<const float*>(data), size};
 }
 

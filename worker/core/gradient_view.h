@@ -22,6 +22,10 @@ struct GradientView {
   ElementType type = ElementType::kFloat32;
   // What each element is multiplied by, in fp32, when it is read: 1 / passes, 1 / loss scale.
   float scale = 1;
+  // It lies on the GPU: `data` is an address there, and what it should be once the event `ready`
+  // of the GPU's run-time has come to pass (null: at once).
+  bool on_gpu = false;
+  void* ready = nullptr;
 
   GradientView() = default;
   GradientView(const void* first, size_t count, ElementType its_type, float times = 1)

@@ -138,6 +138,8 @@ class Session {
   // else in the next: every so many steps, and where a checkpoint is taken. Every rank gets the
   // same answer for a step. False in a job without buffers.
   virtual bool BuffersDue() const = 0;
+  // Whether Submit takes gradients that lie on a GPU.
+  virtual bool TakesGpuViews() const { return false; }
   // Hands tensor `tensor`'s gradient over; what the view shows must stay as it is until Wait
   // returns. Does not block. A buffer outside of the steps that BuffersDue says is an error.
   virtual absl::Status Submit(uint32_t tensor, const GradientView& gradient) = 0;

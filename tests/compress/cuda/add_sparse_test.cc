@@ -24,7 +24,7 @@ void ExpectSameSum(const std::string& spec, float threshold = 0) {
       std::memcpy(chunk.payload, payload.data(), payload.size());
       // What is read beyond the payload shows.
       std::fill_n(chunk.payload + payload.size(), 16, uint8_t{0xFF});
-      chunk.residual = sums[i].data();
+      chunk.sum = sums[i].data();
       sizes[i] = static_cast<uint32_t>(payload.size());
       FindFormat(made.codec().format())->decode_add(payload, absl::MakeSpan(wanted[i]));
     }

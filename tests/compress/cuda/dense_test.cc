@@ -138,7 +138,7 @@ void ExpectSameSum(const std::string& spec) {
     const MadeChunk& one = made.made(i);
     sums[i] = wanted[i] = MadeUp(i / 3, chunk.count, i);  // Zeros of both signs, too.
     std::memcpy(chunk.payload, one.expected.data(), one.expected.size());
-    chunk.residual = sums[i].data();
+    chunk.sum = sums[i].data();
     FindFormat(made.codec().format())->decode_add(one.expected, absl::MakeSpan(wanted[i]));
   }
   RunOnHost(Kernel{made.chunks(), made.tiles()}, made.tile_count());
@@ -187,7 +187,7 @@ void ExpectSameOfHalves(const std::string& spec, uint16_t (*narrow)(float)) {
   std::vector<uint8_t> payload(frame.size());
   Chunk chunk;
   chunk.gradient = halves.data();
-  chunk.residual = residual.data();
+  chunk.residual = chunk.left = residual.data();
   chunk.count = static_cast<uint32_t>(values.size());
   chunk.payload = payload.data();
   const std::vector<Tile> tiles = MakeTiles({chunk});
@@ -211,29 +211,57 @@ TEST(CudaKernels, GradientsOfSixteenBits) {
   ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
 
-uint32_t LargestOf(Chunk chunk) {
-  const std::vector<Tile> tiles = MakeTiles({chunk});
-  uint32_t largest = 0;
-  RunOnHost(Largest<Fp32>{&chunk, tiles.data(), &largest}, static_cast<uint32_t>(tiles.size()));
-  return largest;
-}
-
 TEST(CudaKernels, WhatIsNotFiniteIsSeenAnywhere) {
   for (const uint32_t count : {1u, 257u, 5000u}) {
     for (const float bad : {INFINITY, -INFINITY, NAN}) {
       for (const uint32_t at : {0u, count / 2, count - 1}) {
-        std::vector<float> gradient(count, 1.5f), residual(count, -3.5f);
+        std::vector<float> gradient(count, 1.5f), left(count);
+        const std::vector<float> residual(count, -3.5f);
+        std::vector<uint8_t> payload(2 * count);
+        uint32_t refused = 0;
         Chunk chunk;
         chunk.gradient = gradient.data();
         chunk.residual = residual.data();
+        chunk.left = left.data();
         chunk.count = count;
-        EXPECT_EQ(LargestOf(chunk), std::bit_cast<uint32_t>(2.0f));
+        chunk.payload = payload.data();
+        chunk.refused = &refused;
+        const std::vector<Tile> tiles = MakeTiles({chunk});
+        const EncodeCast<ToFp16, Fp32, false> encode{&chunk, tiles.data()};
+        RunOnHost(encode, static_cast<uint32_t>(tiles.size()));
+        EXPECT_EQ(refused, 0u);
         gradient[at] = bad;
-        EXPECT_GE(LargestOf(chunk), kInfinityBits);
-        EXPECT_EQ(residual[at], -3.5f) << "it changes nothing";
+        RunOnHost(encode, static_cast<uint32_t>(tiles.size()));
+        EXPECT_EQ(refused, 1u);
+        EXPECT_TRUE(std::isfinite(left[at]));
       }
     }
   }
+}
+
+TEST(CudaKernels, GradientsAreScaledAsTheyAreRead) {
+  const std::vector<float> gradient = MadeUp(0, 5000, 1), residual = MadeUp(0, 5000, 2);
+  std::vector<float> scaled = gradient, wanted = residual, left(5000);
+  for (float& x : scaled) x *= 0.3f;
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec("int8")),
+                          {.gradient = scaled, .residual = absl::MakeSpan(wanted)}, &frame)
+                  .ok());
+  std::vector<uint8_t> payload(frame.size());
+  Chunk chunk;
+  chunk.gradient = gradient.data();
+  chunk.residual = residual.data();
+  chunk.left = left.data();
+  chunk.scale = 0.3f;
+  chunk.count = 5000;
+  chunk.payload = payload.data();
+  const std::vector<Tile> tiles = MakeTiles({chunk});
+  RunOnHost(EncodeLinear<8, Fp32, false>{&chunk, tiles.data()},
+            static_cast<uint32_t>(tiles.size()));
+  EXPECT_EQ(
+      std::memcmp(payload.data(), frame.data() + kFrameHeaderSize, frame.size() - kFrameHeaderSize),
+      0);
+  EXPECT_EQ(left, wanted);
 }
 
 TEST(CudaKernels, HalvesThatAreNotFiniteStayThat) {

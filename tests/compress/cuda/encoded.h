@@ -95,6 +95,7 @@ class Made {
       made.payload.assign(codec_->MaxPayloadSize(count, 0) + 64, 0xEE);
       Chunk& chunk = chunks_.emplace_back();
       chunk.residual = with_residual ? made.residual.data() : nullptr;
+      chunk.left = with_residual ? made.residual.data() : nullptr;
       chunk.count = count;
       chunk.first_block = blocks;
       chunk.first_element = elements;

@@ -51,7 +51,7 @@ void ExpectSameSumOfManyBlocks(const std::string& spec) {
       for (const ThreadOrder order : kOrders) {
         std::vector<float> sum = MadeUp(5, gradient.size(), 3);
         Chunk chunk;
-        chunk.residual = sum.data();
+        chunk.sum = sum.data();
         chunk.count = static_cast<uint32_t>(sum.size());
         chunk.payload = reinterpret_cast<uint8_t*>(bytes.data());
         const std::vector<Tile> tiles = MakeTiles({chunk});

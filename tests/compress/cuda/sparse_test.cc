@@ -111,7 +111,7 @@ TEST(CudaKernels, AddEntries) {
   std::vector<uint32_t> positions = {9, 9, 0, 3}, kept = {2};
   std::vector<float> values = {9, 9, 0.5f, -1};
   Chunk chunk;
-  chunk.residual = sum.data();
+  chunk.sum = sum.data();
   chunk.count = 5;
   chunk.first_element = 2;
   RunOnHost(AddEntries{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
