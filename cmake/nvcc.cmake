@@ -1,5 +1,5 @@
 # CUDA programs, with SLUICE_CUDA: sluice_cuda_program(NAME SOURCE main.cu) makes ${build}/bin/NAME of one source and the
-# headers that it includes. nvcc is called as any tool is: CMake 3.25's own support for CUDA does not know that CUDA 13
+# headers that it includes; sluice_cuda_object(OUT SOURCE file.cu) an object file, and sets OUT to its path. nvcc is called as any tool is: CMake 3.25's own support for CUDA does not know that CUDA 13
 # speaks C++20. Reads CUDA_ROOT (cache or environment); default: what scripts/setup.sh --nvcc unpacks into .deps/.
 
 set(SLUICE_CUDA_ARCHITECTURES 90 CACHE STRING "GPUs to compile for, by compute capability: 80;90;100 are all that is tried")
@@ -37,4 +37,18 @@ function(sluice_cuda_program name)
     COMMENT "Building CUDA program ${name}"
     VERBATIM)
   add_custom_target(${name} ALL DEPENDS ${program})
+endfunction()
+
+function(sluice_cuda_object out)
+  cmake_parse_arguments(ARG "" "SOURCE" "" ${ARGN})
+  get_filename_component(name ${ARG_SOURCE} NAME_WE)
+  set(source ${CMAKE_CURRENT_SOURCE_DIR}/${ARG_SOURCE})
+  set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}.o)
+  add_custom_command(OUTPUT ${object}
+    COMMAND ${SLUICE_NVCC} ${SLUICE_NVCC_FLAGS} -I ${PROJECT_SOURCE_DIR} -MD -MF ${object}.d -Xcompiler=-fPIC -c -o ${object} ${source}
+    MAIN_DEPENDENCY ${source}
+    DEPFILE ${object}.d
+    COMMENT "Building CUDA object ${name}"
+    VERBATIM)
+  set(${out} ${object} PARENT_SCOPE)
 endfunction()

@@ -32,6 +32,9 @@ class Compensator {
   virtual absl::Status TakeBack(absl::Span<const std::byte> frame) = 0;
   // What is still owed to the receiver; empty while nothing ever was.
   virtual absl::Span<const float> residual() const = 0;
+  // The residual as it lies in memory, if it is all that there is to remember: the owner may then
+  // keep it elsewhere, and put it back before anything else is asked for. Else null.
+  virtual std::vector<float>* MovableResidual() { return nullptr; }
   // What it remembers between steps (saved_state.h). The pointers live as long as it does.
   virtual std::vector<StateField> State() { return {}; }
 };

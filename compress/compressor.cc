@@ -1,80 +1,26 @@
 #include "compress/compressor.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
+#include "compress/codec_group.h"
 #include "compress/codec_table.h"
 #include "compress/compensator.h"
-#include "compress/dgc.h"
-#include "compress/difference.h"
 #include "compress/frame.h"
 
 namespace sluice {
 namespace {
-
-// Chunks with an equal spec share a codec and, if it takes one, a threshold; with scope=tensor only
-// those of one tensor.
-struct Group {
-  CodecSpec spec;
-  uint32_t tensor = 0;
-  std::unique_ptr<Codec> codec;
-  bool observes = false;
-  float threshold = 0;            // 0: each chunk takes its own.
-  MagnitudeHistogram magnitudes;  // Of this step.
-  uint64_t kept = 0;              // In this step.
-  uint64_t elements = 0;          // Encoded in this step.
-  uint64_t size = 0;              // Elements of all its chunks.
-  float correction = 1;           // What the density is asked for times; see Correct.
-
-  void ForgetStep() {
-    if (magnitudes.total() > 0) magnitudes.Clear();
-    kept = 0;
-    elements = 0;
-  }
-};
-
-// A threshold that is one step late lets through more than its density where gradients are noisy,
-// and less where feedback has piled values up just below it. This takes the bias out over some tens
-// of steps, so that the mean of what is kept follows the density, by asking the histogram for
-// another one: that has a gain of about one, whatever the distribution, which a correction of the
-// threshold itself would not have.
-constexpr double kLargestCorrection = 4;
-void Correct(double wanted, Group* group) {
-  constexpr double kGain = 0.05;
-  constexpr double kWorst = -4;  // A step far above counts as five times its share.
-  const double target = std::max(wanted * static_cast<double>(group->elements), 1.0);
-  const double error = std::max(1 - static_cast<double>(group->kept) / target, kWorst);
-  group->correction = static_cast<float>(std::clamp(group->correction * (1 + kGain * error),
-                                                    1 / kLargestCorrection, kLargestCorrection));
-}
-
-// In saved groups and chunks. Compensators have other names.
-constexpr char kThreshold[] = "threshold";
-constexpr char kCorrection[] = "correction";
-
-absl::Status CheckSavedGroup(const SavedState& saved, size_t index) {
-  const auto in_range = [&](const char* name, double least, double most) {
-    const auto found = saved.find(name);
-    return found != saved.end() && found->second.size() == 1 && found->second[0] >= least &&
-           found->second[0] <= most;
-  };
-  if (saved.size() == 2 && in_range(kThreshold, 0, std::numeric_limits<float>::max()) &&
-      in_range(kCorrection, 1 / kLargestCorrection, kLargestCorrection)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "saved group ", index, " is not one threshold and one correction of ", 1 / kLargestCorrection,
-      " to ", kLargestCorrection, "; use an earlier checkpoint"));
-}
 
 struct ChunkState {
   ChunkConfig config;
   size_t group = 0;
   std::unique_ptr<Compensator> compensator;
   std::vector<float> codec_state;
+  // The residual lies on the device, and the compensator has none, or one that was fetched.
+  bool on_device = false;
+  bool fetched = false;
 
   std::vector<StateField> Fields() {
     std::vector<StateField> fields = compensator->State();
@@ -104,46 +50,54 @@ absl::Status CheckSavedChunk(const SavedCompressor::Chunk& saved, size_t index, 
       absl::StrCat("chunk ", index, ": ", fits.message(), "; use an earlier checkpoint"));
 }
 
-bool IsOf(const Group& group, const ChunkConfig& chunk) {
-  return group.spec == chunk.spec &&
-         (!chunk.spec.has(kTensorScope) || group.tensor == chunk.tensor);
-}
-
-double DensityAt(const Group& group, uint64_t step) {
-  return WarmupDensity(group.codec->density(), step, group.spec.compensator.warmup);
-}
-
 }  // namespace
 
 struct Compressor::State {
   Options options;
-  std::vector<Group> groups;
+  std::vector<CodecGroup> groups;
   std::vector<ChunkState> chunks;
   std::vector<bool> listed;  // Scratch of CheckList; all false between calls.
   EncodeScratch scratch;
+  size_t refused = 0;
+  std::unique_ptr<gpu::GpuEncoder> encoder;  // Null without a device.
+  std::vector<gpu::GpuEncoder::Task> tasks;  // Scratch, as the next two.
+  std::vector<gpu::GpuEncoder::Encoded> encoded;
+  std::vector<size_t> positions;
 
   // Of the chunk's spec and tensor; a new one takes over from an equal one of `before`.
-  size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* before);
+  size_t FindOrAddGroup(const ChunkConfig& chunk, std::vector<CodecGroup>* before);
   absl::Status CheckRecoding(size_t chunk, const CodecSpec& spec) const;
   absl::Status CheckId(size_t chunk) const;
   absl::Status CheckSize(size_t chunk, size_t elements) const;
   absl::Status CheckGradient(size_t chunk, absl::Span<const float> gradient) const;
   // That they are there, and each once.
   absl::Status CheckList(absl::Span<const uint32_t> ids);
+  // All but the gradient, for either kind of encoder.
+  EncodeInput InputOf(size_t chunk, uint64_t step);
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
+
+  // Whether the chunk is encoded where its gradient lies.
+  bool GoesToDevice(size_t chunk, const gpu::DeviceGradient& gradient) const;
+  absl::Status MoveToDevice(ChunkState* chunk, size_t index);
+  absl::Status MoveToHost(size_t chunk);
+  absl::Status Fetch(ChunkState* chunk, size_t index);
+  // Encodes those of `ids` that go to the device. `refuse` is told the positions of those that
+  // are not finite.
+  absl::Status EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
+                              absl::Span<const gpu::DeviceGradient> gradients,
+                              absl::FunctionRef<void(size_t)> refuse,
+                              std::vector<std::vector<std::byte>>* frames);
 };
 
-size_t Compressor::State::FindOrAddGroup(const ChunkConfig& chunk, std::vector<Group>* before) {
-  const auto of_chunk = [&](const Group& group) { return IsOf(group, chunk); };
+size_t Compressor::State::FindOrAddGroup(const ChunkConfig& chunk,
+                                         std::vector<CodecGroup>* before) {
+  const auto of_chunk = [&](const CodecGroup& group) { return group.Has(chunk); };
   const auto found = std::find_if(groups.begin(), groups.end(), of_chunk);
   if (found != groups.end()) return static_cast<size_t>(found - groups.begin());
   const auto earlier = std::find_if(before->begin(), before->end(), of_chunk);
   if (earlier == before->end()) {
-    Group& group = groups.emplace_back();
-    group.spec = chunk.spec;
-    group.tensor = chunk.tensor;
-    group.codec = MakeCodec(chunk.spec);
+    groups.emplace_back(chunk);
   } else {
     groups.push_back(std::move(*earlier));
     groups.back().size = 0;
@@ -193,20 +147,16 @@ absl::Status Compressor::State::CheckGradient(size_t chunk,
   return absl::InvalidArgumentError(absl::StrCat("chunk ", chunk, ": ", finite.message()));
 }
 
-absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
-                                              absl::Span<const float> gradient,
-                                              std::vector<std::byte>* frame) {
+EncodeInput Compressor::State::InputOf(size_t chunk, uint64_t step) {
   ChunkState& state = chunks[chunk];
-  Group& group = groups[state.group];
+  CodecGroup& group = groups[state.group];
   EncodeInput input;
-  input.gradient = gradient;
   input.threshold = group.threshold;
   if (group.codec->density() > 0) {
     input.magnitudes = &group.magnitudes;
     input.magnitude_stride = MagnitudeHistogram::StrideFor(group.size, group.codec->density());
     input.kept = &group.kept;
-    group.elements += gradient.size();
-    input.density = DensityAt(group, step);
+    input.density = group.DensityAt(step);
   }
   // Counters of what a shared and an own random number are drawn for; senders count from 1.
   input.shared_key = CounterRandom(options.seed, state.config.id, step, 0).Next();
@@ -214,8 +164,101 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
       CounterRandom(options.seed, state.config.id, step, uint64_t{options.sender} + 1).Next();
   input.rows = state.config.rows;
   input.state = absl::MakeSpan(state.codec_state);
+  return input;
+}
+
+absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
+                                              absl::Span<const float> gradient,
+                                              std::vector<std::byte>* frame) {
+  ChunkState& state = chunks[chunk];
+  CodecGroup& group = groups[state.group];
+  EncodeInput input = InputOf(chunk, step);
+  input.gradient = gradient;
   input.scratch = &scratch;
+  if (input.kept != nullptr) group.elements += gradient.size();
   return state.compensator->Encode(*group.codec, input, frame);
+}
+
+bool Compressor::State::GoesToDevice(size_t chunk, const gpu::DeviceGradient& gradient) const {
+  return encoder != nullptr && gradient.data != nullptr &&
+         gpu::GpuEncoder::Encodes(chunks[chunk].config.spec);
+}
+
+absl::Status Compressor::State::MoveToDevice(ChunkState* chunk, size_t index) {
+  chunk->fetched = false;
+  std::vector<float>* const residual = chunk->compensator->MovableResidual();
+  if (residual == nullptr || chunk->on_device) return absl::OkStatus();
+  absl::Status written = encoder->WriteResidual(index, *residual);
+  if (!written.ok()) return written;
+  *residual = {};
+  chunk->on_device = true;
+  return written;
+}
+
+absl::Status Compressor::State::Fetch(ChunkState* chunk, size_t index) {
+  if (!chunk->on_device || chunk->fetched) return absl::OkStatus();
+  if (encoder->has_residual(index)) {
+    std::vector<float>* const residual = chunk->compensator->MovableResidual();
+    residual->resize(chunk->config.count);
+    absl::Status read = encoder->ReadResidual(index, absl::MakeSpan(*residual));
+    if (!read.ok()) return read;
+  }
+  chunk->fetched = true;
+  return absl::OkStatus();
+}
+
+absl::Status Compressor::State::MoveToHost(size_t chunk) {
+  ChunkState& state = chunks[chunk];
+  absl::Status fetched = Fetch(&state, chunk);
+  if (!fetched.ok() || !state.on_device) return fetched;
+  state.on_device = state.fetched = false;
+  return encoder->WriteResidual(chunk, {});
+}
+
+absl::Status Compressor::State::EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
+                                               absl::Span<const gpu::DeviceGradient> gradients,
+                                               absl::FunctionRef<void(size_t)> refuse,
+                                               std::vector<std::vector<std::byte>>* frames) {
+  tasks.clear();
+  positions.clear();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!GoesToDevice(ids[i], gradients[i])) continue;
+    ChunkState& chunk = chunks[ids[i]];
+    absl::Status moved = MoveToDevice(&chunk, ids[i]);
+    if (!moved.ok()) return moved;
+    const EncodeInput input = InputOf(ids[i], step);
+    gpu::GpuEncoder::Task& task = tasks.emplace_back();
+    task.chunk = ids[i];
+    task.count = chunk.config.count;
+    task.gradient = gradients[i];
+    task.spec = &chunk.config.spec;
+    task.codec = groups[chunk.group].codec.get();
+    task.threshold = input.threshold;
+    task.density = input.density;
+    task.own_key = input.own_key;
+    task.shared_key = input.shared_key;
+    task.state = input.state;
+    task.magnitudes = input.magnitudes;
+    task.magnitude_stride = input.magnitude_stride;
+    positions.push_back(i);
+  }
+  if (tasks.empty()) return absl::OkStatus();
+  absl::Status done = encoder->Encode(tasks, &encoded);
+  if (!done.ok()) return done;
+  for (size_t j = 0; j < tasks.size(); ++j) {
+    if (encoded[j].refused) {
+      refuse(positions[j]);
+      continue;
+    }
+    CodecGroup& group = groups[chunks[tasks[j].chunk].group];
+    if (tasks[j].magnitudes != nullptr) {
+      group.elements += tasks[j].count;
+      group.kept += encoded[j].kept;
+    }
+    AppendFrame(group.codec->format(), tasks[j].count, encoded[j].payload,
+                &(*frames)[positions[j]]);
+  }
+  return done;
 }
 
 absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids) {
@@ -238,12 +281,15 @@ absl::Status Compressor::State::CheckList(absl::Span<const uint32_t> ids) {
 Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& options)
     : state_(std::make_unique<State>()) {
   state_->options = options;
-  std::vector<Group> none;
+  if (options.device != nullptr) {
+    state_->encoder = std::make_unique<gpu::GpuEncoder>(options.device, chunks.size());
+  }
+  std::vector<CodecGroup> none;
   for (const ChunkConfig& chunk : chunks) {
     ChunkState& added = state_->chunks.emplace_back();
     added.config = chunk;
     added.group = state_->FindOrAddGroup(chunk, &none);
-    Group& group = state_->groups[added.group];
+    CodecGroup& group = state_->groups[added.group];
     group.size += chunk.count;
     sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
                   "chunks are cut so that their frames stay below the limit");
@@ -266,12 +312,17 @@ size_t Compressor::chunks() const { return state_->chunks.size(); }
 
 absl::Status Compressor::Encode(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                                 std::vector<std::byte>* frame) {
+  if (absl::Status there = state_->CheckId(chunk); !there.ok()) return there;
+  if (absl::Status here = state_->MoveToHost(chunk); !here.ok()) return here;
   absl::Status valid = state_->CheckGradient(chunk, gradient);
   if (!valid.ok()) return valid;
   return state_->EncodeChecked(chunk, step, gradient, frame);
 }
 
 absl::Status Compressor::Check(size_t chunk, absl::Span<const float> gradient) const {
+  if (absl::Status there = state_->CheckId(chunk); !there.ok()) return there;
+  sluice::Check(!state_->chunks[chunk].on_device || state_->chunks[chunk].fetched,
+                "residuals are fetched before gradients are checked with them");
   return state_->CheckGradient(chunk, gradient);
 }
 
@@ -292,32 +343,53 @@ absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t s
 
 absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                                     absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
-                                    std::vector<std::vector<std::byte>>* frames) {
+                                    std::vector<std::vector<std::byte>>* frames,
+                                    absl::Span<const gpu::DeviceGradient> on_device) {
   absl::Status valid = state_->CheckList(chunks);
   if (!valid.ok()) return valid;
+  if (!on_device.empty() && on_device.size() != chunks.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(chunks.size(), " chunks with ", on_device.size(),
+                                                   " gradients that may be on a device"));
+  }
   frames->resize(chunks.size());
+  for (std::vector<std::byte>& frame : *frames) frame.clear();
+  state_->refused = chunks.size();
+  const auto refuse = [&](size_t i) { state_->refused = std::min(state_->refused, i); };
+  absl::Status done = state_->EncodeOnDevice(chunks, step, on_device, refuse, frames);
+  if (!done.ok()) return done;
   // Chunk by chunk, so that what the check has read is in a cache when it is encoded.
-  absl::Status refused;
+  absl::Status why;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    (*frames)[i].clear();
+    if (!on_device.empty() && state_->GoesToDevice(chunks[i], on_device[i])) continue;
+    absl::Status here = state_->MoveToHost(chunks[i]);
+    if (!here.ok()) return here;
     const absl::Span<const float> gradient = gradient_of(i);
     absl::Status finite = state_->CheckGradient(chunks[i], gradient);
-    refused.Update(finite);
-    if (!finite.ok()) continue;
+    if (!finite.ok()) {
+      refuse(i);
+      why.Update(finite);
+      continue;
+    }
     const absl::Status encoded = state_->EncodeChecked(chunks[i], step, gradient, &(*frames)[i]);
     sluice::Check(encoded.ok(), encoded.message());
   }
-  if (refused.ok()) return refused;
+  if (state_->refused == chunks.size()) return absl::OkStatus();
   for (size_t i = 0; i < chunks.size(); ++i) {
     // Codecs that lose nothing keep no residual, and none is made for this.
     const ChunkState& chunk = state_->chunks[chunks[i]];
     const bool lossless = state_->groups[chunk.group].codec->lossless();
     if ((*frames)[i].empty() || (lossless && chunk.compensator->residual().empty())) continue;
     const absl::Status taken = TakeBack(chunks[i], (*frames)[i]);
+    if (state_->chunks[chunks[i]].on_device && !taken.ok()) return taken;
     sluice::Check(taken.ok(), taken.message());
   }
-  return refused;
+  if (!why.ok()) return why;
+  return absl::InvalidArgumentError(absl::StrCat("chunk ", chunks[state_->refused],
+                                                 ": its gradient, or that and what is owed of it, "
+                                                 "is not finite everywhere"));
 }
+
+size_t Compressor::refused() const { return state_->refused; }
 
 bool Compressor::observes(size_t chunk) const {
   return state_->groups[state_->chunks[chunk].group].observes;
@@ -325,7 +397,7 @@ bool Compressor::observes(size_t chunk) const {
 
 void Compressor::Observe(size_t chunk, absl::Span<const std::byte> frames) {
   ChunkState& state = state_->chunks[chunk];
-  const Group& group = state_->groups[state.group];
+  const CodecGroup& group = state_->groups[state.group];
   if (group.observes) group.codec->Observe(frames, absl::MakeSpan(state.codec_state));
 }
 
@@ -334,6 +406,8 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
     return absl::InvalidArgumentError(
         absl::StrCat("chunk ", chunk, " of ", state_->chunks.size(), " does not exist"));
   }
+  absl::Status here = state_->MoveToHost(chunk);
+  if (!here.ok()) return here;
   ChunkState& state = state_->chunks[chunk];
   const Codec& codec = *state_->groups[state.group].codec;
   if (state.codec_state.empty() || FindFormat(codec.format())->decode_add != nullptr) {
@@ -350,24 +424,7 @@ absl::Status Compressor::TakeBack(size_t chunk, absl::Span<const std::byte> fram
 }
 
 void Compressor::EndStep(uint64_t step) {
-  for (Group& group : state_->groups) {
-    if (group.magnitudes.total() > 0) {
-      // The first step's thresholds are each chunk's own.
-      if (group.threshold > 0) Correct(DensityAt(group, step), &group);
-      const double density = std::min(DensityAt(group, step + 1) * group.correction, 1.0);
-      const float threshold = group.magnitudes.ThresholdFor(density);
-      // 0: hardly anything was not zero. What passed before such a step should pass after it, no
-      // more.
-      if (threshold > 0) group.threshold = threshold;
-      // Nor does what waits for a memory grow by waiting, as a residual does: where nothing passed,
-      // the largest must the next time.
-      const float largest = group.magnitudes.ThresholdForLargest();
-      if (HasMemory(group.spec.compensator.id) && group.kept == 0 && largest > 0) {
-        group.threshold = std::min(group.threshold, largest);
-      }
-    }
-    group.ForgetStep();
-  }
+  for (CodecGroup& group : state_->groups) group.EndStep(step);
 }
 
 absl::Status Compressor::Recode(absl::Span<const CodecSpec> specs) {
@@ -381,7 +438,7 @@ absl::Status Compressor::Recode(absl::Span<const CodecSpec> specs) {
     absl::Status fits = state_->CheckRecoding(i, specs[i]);
     if (!fits.ok()) return fits;
   }
-  std::vector<Group> before = std::move(state_->groups);
+  std::vector<CodecGroup> before = std::move(state_->groups);
   state_->groups.clear();
   for (size_t i = 0; i < chunks.size(); ++i) {
     chunks[i].config.spec = specs[i];
@@ -391,21 +448,34 @@ absl::Status Compressor::Recode(absl::Span<const CodecSpec> specs) {
   return absl::OkStatus();
 }
 
+absl::Status Compressor::FetchResiduals() {
+  for (size_t i = 0; i < state_->chunks.size(); ++i) {
+    absl::Status fetched = state_->Fetch(&state_->chunks[i], i);
+    if (!fetched.ok()) return fetched;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Compressor::FetchResidual(size_t chunk) {
+  return state_->Fetch(&state_->chunks[chunk], chunk);
+}
+
 SavedCompressor Compressor::Save() const {
   SavedCompressor saved;
   for (ChunkState& chunk : state_->chunks) {
+    sluice::Check(!chunk.on_device || chunk.fetched, "residuals are fetched before they are saved");
     saved.chunks.push_back({chunk.config, SaveFields(chunk.Fields())});
   }
-  for (const Group& group : state_->groups) {
+  for (const CodecGroup& group : state_->groups) {
     sluice::Check(group.elements == 0, "a compressor is saved between steps");
-    saved.groups.push_back({{kThreshold, {group.threshold}}, {kCorrection, {group.correction}}});
+    saved.groups.push_back(group.Save());
   }
   return saved;
 }
 
 absl::Status Compressor::Restore(const SavedCompressor& saved) {
   std::vector<ChunkState>& chunks = state_->chunks;
-  std::vector<Group>& groups = state_->groups;
+  std::vector<CodecGroup>& groups = state_->groups;
   if (saved.chunks.size() != chunks.size() || saved.groups.size() != groups.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("saved were ", saved.chunks.size(), " chunks in ", saved.groups.size(),
@@ -417,18 +487,19 @@ absl::Status Compressor::Restore(const SavedCompressor& saved) {
     if (!fits.ok()) return fits;
   }
   for (size_t i = 0; i < groups.size(); ++i) {
-    absl::Status fits = CheckSavedGroup(saved.groups[i], i);
+    absl::Status fits = CodecGroup::CheckSaved(saved.groups[i], i);
     if (!fits.ok()) return fits;
   }
   for (size_t i = 0; i < chunks.size(); ++i) {
+    if (chunks[i].on_device) {
+      chunks[i].on_device = chunks[i].fetched = false;
+      absl::Status forgotten = state_->encoder->WriteResidual(i, {});
+      if (!forgotten.ok()) return forgotten;
+    }
     const absl::Status restored = RestoreFields(saved.chunks[i].state, chunks[i].Fields());
     sluice::Check(restored.ok(), restored.message());
   }
-  for (size_t i = 0; i < groups.size(); ++i) {
-    groups[i].threshold = saved.groups[i].at(kThreshold)[0];
-    groups[i].correction = saved.groups[i].at(kCorrection)[0];
-    groups[i].ForgetStep();
-  }
+  for (size_t i = 0; i < groups.size(); ++i) groups[i].Restore(saved.groups[i]);
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/chunk_config.h"
+#include "compress/cuda/gpu_encoder.h"
 #include "compress/saved_state.h"
 
 namespace sluice {
@@ -43,6 +44,9 @@ class Compressor {
   struct Options {
     uint64_t seed = 0;  // Of the job: equal for all senders.
     uint32_t sender = 0;
+    // Encodes gradients that lie there, with the same bytes; it outlives the compressor. Null: none
+    // do.
+    gpu::Device* device = nullptr;
   };
 
   Compressor(absl::Span<const ChunkConfig> chunks, const Options& options);
@@ -66,10 +70,21 @@ class Compressor {
                          absl::Span<const absl::Span<const float>> gradients,
                          std::vector<std::vector<std::byte>>* frames);
   // The same, of gradients that are made one by one: `gradient_of(i)`, of the right size, is asked
-  // for once for each of `chunks`, in order, and used before the next.
+  // for once for each of `chunks`, in order, and used before the next. If `on_device` is not empty,
+  // it says of each chunk whether the gradient lies on the device: then that is encoded there,
+  // where there are kernels for its spec, and `gradient_of` is not asked. Other errors: the
+  // device's; the compressor is of no use any more.
   absl::Status EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                           absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
-                          std::vector<std::vector<std::byte>>* frames);
+                          std::vector<std::vector<std::byte>>* frames,
+                          absl::Span<const gpu::DeviceGradient> on_device = {});
+  // The first position in `chunks` whose gradient the last EncodeEach refused.
+  size_t refused() const;
+  // Copies residuals that lie on a device to where Save, Check, residual and ResidualEnergy find
+  // them, which is good until the next encoding. Does nothing without a device. Errors: the
+  // device's.
+  absl::Status FetchResiduals();
+  absl::Status FetchResidual(size_t chunk);
   // What was published for the chunk: validated frames, one after the other. Before the chunk's
   // next Encode, once for each result.
   void Observe(size_t chunk, absl::Span<const std::byte> frames);

@@ -36,11 +36,15 @@ size_t MagnitudeHistogram::StrideFor(uint64_t elements, double density) {
   return static_cast<size_t>(std::clamp<uint64_t>(elements / sample, 1, kStrideMax));
 }
 
+size_t MagnitudeHistogram::StrideOf(size_t values) {
+  return std::clamp<size_t>(values / kSample, 1, kStrideMax);
+}
+
 void MagnitudeHistogram::Add(absl::Span<const float> gradient, absl::Span<const float> residual,
                              size_t stride) {
   const size_t size = gradient.size();
   if (size == 0) return;
-  if (stride == 0) stride = std::clamp<size_t>(size / kSample, 1, kStrideMax);
+  if (stride == 0) stride = StrideOf(size);
   const size_t groups = (size + kGroup - 1) / kGroup;
   stride = std::min(stride, groups);
   uint64_t counted = 0;

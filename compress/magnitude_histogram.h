@@ -20,6 +20,8 @@ class MagnitudeHistogram {
   // One in how many values to count, of `elements` that share a threshold: so that at least 400 of
   // those counted reach it, and at most one in 64.
   static size_t StrideFor(uint64_t elements, double density);
+  // What Add takes for 0.
+  static size_t StrideOf(size_t values);
 
   void Clear();
   // Counts one in `stride` of |gradient + residual|, in groups of 256 bytes at positions that are

@@ -19,13 +19,7 @@ namespace sluice {
 namespace {
 
 constexpr size_t kTile = 4096;
-constexpr uint32_t kSmallestShortBits = 0x100;
 constexpr size_t kHeaderMax = 6 + 2 * 3;
-
-// A level that a frame can hold, and above 0, so that zeros are never sent.
-float UsableThreshold(float threshold) {
-  return std::max(ToShortFloat(threshold), std::bit_cast<float>(kSmallestShortBits));
-}
 
 // Makes acc in place and leaves positions and values of what reaches `tau` at the front of the
 // scratch; returns how many.
@@ -313,6 +307,11 @@ void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
 }
 
 }  // namespace
+
+float UsableThreshold(float threshold) {
+  constexpr uint32_t kSmallestShortBits = 0x100;
+  return std::max(ToShortFloat(threshold), std::bit_cast<float>(kSmallestShortBits));
+}
 
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");

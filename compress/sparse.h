@@ -24,6 +24,10 @@
 
 namespace sluice {
 
+// The threshold that is used for one: a level that a frame can hold, and above 0, so that zeros are
+// never sent.
+float UsableThreshold(float threshold);
+
 std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec);

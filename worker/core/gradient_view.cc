@@ -13,10 +13,6 @@ constexpr uint16_t kInfinityOfBf16 = 0x7F80;
 
 }  // namespace
 
-size_t BytesOf(ElementType type) {
-  return type == ElementType::kFloat32 ? sizeof(float) : sizeof(uint16_t);
-}
-
 GradientView GradientView::Part(size_t offset, size_t count) const {
   Check(offset <= size && count <= size - offset, "a part of a gradient lies in it");
   GradientView part = *this;

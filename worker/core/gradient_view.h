@@ -8,12 +8,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "compress/element_type.h"
 
 namespace sluice {
-
-enum class ElementType : uint8_t { kFloat32, kBfloat16, kFloat16 };
-
-size_t BytesOf(ElementType type);
 
 // Points to memory of another's, aligned to its type.
 struct GradientView {

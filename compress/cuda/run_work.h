@@ -1,0 +1,202 @@
+// Which kernels a work is: RunWork(work, launch) calls launch(kernel, blocks) for each, in order.
+// Whoever includes this compiles all of them.
+#pragma once
+
+#include <type_traits>
+
+#include "compress/cuda/cast.h"
+#include "compress/cuda/fp8.h"
+#include "compress/cuda/intsum.h"
+#include "compress/cuda/largest.h"
+#include "compress/cuda/linear.h"
+#include "compress/cuda/magnitudes.h"
+#include "compress/cuda/minmax.h"
+#include "compress/cuda/natural.h"
+#include "compress/cuda/qsgd.h"
+#include "compress/cuda/sign.h"
+#include "compress/cuda/sparse.h"
+#include "compress/cuda/ternary.h"
+#include "compress/cuda/work.h"
+
+namespace sluice::gpu {
+
+// Calls fn with the type that kernels know gradients of `type` by.
+template <class Fn>
+void WithGradient(ElementType type, Fn fn) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return fn(Fp32{});
+    case ElementType::kBfloat16:
+      return fn(Bf16{});
+    case ElementType::kFloat16:
+      return fn(Fp16{});
+  }
+}
+
+// Calls fn with 2, 4 or 8 bits.
+template <class Fn>
+void WithCodeBits(uint8_t bits, Fn fn) {
+  if (bits == 2) return fn(std::integral_constant<int, 2>());
+  if (bits == 4) return fn(std::integral_constant<int, 4>());
+  fn(std::integral_constant<int, 8>());
+}
+
+template <class Gradient, class Launch>
+class EncodeLaunches {
+ public:
+  EncodeLaunches(const EncodeWork& work, Launch launch) : work_(work), launch_(launch) {}
+
+  void Run() {
+    const uint8_t bits = work_.coding.bits;
+    switch (work_.coding.algorithm) {
+      case Algorithm::kFp16:
+        return RunCast<ToFp16>();
+      case Algorithm::kBf16:
+        return RunCast<ToBf16>();
+      case Algorithm::kFp8:
+        return RunFp8<E4m3>();
+      case Algorithm::kFp8E5m2:
+        return RunFp8<E5m2>();
+      case Algorithm::kLinear:
+        return WithCodeBits(bits, [&](auto of) { RunLinear<decltype(of)::value>(); });
+      case Algorithm::kMinMax:
+        if (bits == 8) return RunMinMax<8>();
+        return RunMinMax<4>();
+      case Algorithm::kQsgd:
+        return RunQsgd<2>();
+      case Algorithm::kNatural:
+        return RunNatural();
+      case Algorithm::kIntSum:
+        return WithCodeBits(bits, [&](auto of) { RunIntSum<decltype(of)::value>(); });
+      case Algorithm::kSign:
+        return RunSign<SignMeans::kOne>();
+      case Algorithm::kOneBit:
+        return RunSign<SignMeans::kTwo>();
+      case Algorithm::kSignSgd:
+        return RunSign<SignMeans::kNone>();
+      case Algorithm::kTernary:
+        return RunTernary();
+      case Algorithm::kThreshold:
+        return RunThreshold();
+    }
+  }
+
+ private:
+  Slots slots() const { return {work_.room.positions, work_.room.values, work_.room.kept}; }
+  Slots packed() const { return {work_.room.packed_positions, work_.room.packed_values, nullptr}; }
+  template <class Kernel>
+  void OfTiles(const Kernel& kernel) {
+    launch_(kernel, work_.tile_count);
+  }
+  template <class Kernel>
+  void OfChunks(const Kernel& kernel) {
+    launch_(kernel, work_.chunk_count);
+  }
+
+  // fn gets whether codes are rounded at random, as a constant.
+  template <class Fn>
+  void Rounded(Fn fn) {
+    if (work_.coding.stochastic) return fn(std::true_type());
+    fn(std::false_type());
+  }
+  template <class Format>
+  void RunCast() {
+    Rounded([this](auto random) {
+      OfTiles(EncodeCast<Format, Gradient, decltype(random)::value>{work_.chunks, work_.tiles});
+    });
+  }
+  template <class Format>
+  void RunFp8() {
+    Rounded([this](auto random) {
+      OfTiles(EncodeFp8<Format, Gradient, decltype(random)::value>{work_.chunks, work_.tiles});
+    });
+  }
+  template <int kBits>
+  void RunLinear() {
+    Rounded([this](auto random) {
+      OfTiles(EncodeLinear<kBits, Gradient, decltype(random)::value>{work_.chunks, work_.tiles});
+    });
+  }
+  template <int kBits>
+  void RunMinMax() {
+    Rounded([this](auto random) {
+      OfTiles(EncodeMinMax<kBits, Gradient, decltype(random)::value>{work_.chunks, work_.tiles});
+    });
+  }
+
+  template <int kBits>
+  void RunQsgd() {
+    if constexpr (kBits < 8) {
+      if (work_.coding.bits > kBits) return RunQsgd<kBits + 1>();
+    }
+    OfTiles(EncodeQsgd<kBits, Gradient>{work_.chunks, work_.tiles});
+  }
+
+  void RunNatural() {
+    auto* const codes = reinterpret_cast<uint16_t*>(work_.room.positions);
+    OfTiles(EncodeNatural<Gradient>{work_.chunks, work_.tiles, codes});
+    OfTiles(PackNatural{work_.chunks, work_.tiles, codes, work_.sizes});
+  }
+
+  template <int kBits>
+  void RunIntSum() {
+    OfTiles(Largest<Gradient>{work_.chunks, work_.tiles, work_.largest});
+    OfTiles(
+        EncodeIntSum<kBits, Gradient>{work_.chunks, work_.tiles, work_.exponents, work_.largest});
+  }
+
+  template <SignMeans kMeans>
+  void RunSign() {
+    // Of 1,024 elements 32 words.
+    uint32_t* const zeros = work_.room.positions;
+    uint32_t* const counts = work_.room.kept;
+    OfTiles(EncodeSign<Gradient, kMeans>{work_.chunks, work_.tiles, zeros, counts});
+    OfChunks(FinishSign<kMeans>{work_.chunks, zeros, counts, work_.sizes});
+  }
+
+  void RunTernary() {
+    OfTiles(EncodeTernary<Gradient>{work_.chunks, work_.tiles, work_.coding.share, slots(),
+                                    work_.room.scales});
+    OfChunks(FinishTernary{work_.chunks, work_.coding.index, slots(), work_.room.scales,
+                           work_.room.packed_positions, work_.room.gaps, work_.kept, work_.sizes});
+  }
+
+  void RunThreshold() {
+    OfTiles(SelectAbove<Gradient>{work_.chunks, work_.tiles, work_.thresholds, slots()});
+    switch (work_.coding.values) {
+      case Fp16Values::kFormat:
+        return FinishThreshold<Fp16Values>();
+      case Int4Values::kFormat:
+        return FinishThreshold<Int4Values>();
+      case Int8Values::kFormat:
+        return FinishThreshold<Int8Values>();
+      default:
+        return FinishThreshold<SignValues>();
+    }
+  }
+  template <class Values>
+  void FinishThreshold() {
+    OfChunks(FinishSparse<Values>{work_.chunks, work_.thresholds, work_.coding.index, slots(),
+                                  packed(), work_.room.gaps, work_.kept, work_.sizes});
+  }
+
+  const EncodeWork& work_;
+  const Launch launch_;
+};
+
+template <class Launch>
+void RunWork(const EncodeWork& work, Launch launch) {
+  WithGradient(work.gradient, [&](auto gradient) {
+    EncodeLaunches<decltype(gradient), Launch>(work, launch).Run();
+  });
+}
+
+template <class Launch>
+void RunWork(const SampleWork& work, Launch launch) {
+  WithGradient(work.gradient, [&](auto gradient) {
+    launch(SampleMagnitudes<decltype(gradient)>{work.chunks, work.strides, work.counts},
+           work.chunk_count);
+  });
+}
+
+}  // namespace sluice::gpu

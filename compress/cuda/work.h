@@ -1,0 +1,82 @@
+// What an encoder gives a device to do: one codec over some chunks, in a few launches. Plain
+// numbers and addresses, so that whoever compiles kernels need know nothing else.
+#pragma once
+
+#include <cstdint>
+
+#include "compress/cuda/chunk.h"
+#include "compress/element_type.h"
+#include "compress/index_plan.h"
+
+namespace sluice::gpu {
+
+enum class Algorithm : uint8_t {
+  kFp16,
+  kBf16,
+  kFp8,
+  kFp8E5m2,
+  kLinear,
+  kMinMax,
+  kQsgd,
+  kNatural,
+  kIntSum,
+  kSign,
+  kOneBit,
+  kSignSgd,
+  kTernary,
+  kThreshold,
+};
+
+// A codec with its options, as kernels are told apart by.
+struct Coding {
+  Algorithm algorithm = Algorithm::kFp16;
+  uint8_t bits = 0;  // Of a code.
+  bool stochastic = false;
+  uint8_t values = 0;  // A ValueFormat.
+  IndexMode index = IndexMode::kAuto;
+  float share = 0;  // ternary's.
+
+  friend bool operator==(const Coding&, const Coding&) = default;
+};
+
+// Room that kernels use between them: what is in it means nothing afterwards. Each of the first
+// five has 32 bits for every element of all chunks (Chunk::first_element), the others for every
+// block of 256 (Chunk::first_block).
+struct Room {
+  uint32_t* positions;
+  float* values;
+  uint32_t* packed_positions;
+  float* packed_values;
+  uint32_t* gaps;
+  uint32_t* kept;
+  uint32_t* scales;
+};
+
+struct EncodeWork {
+  Coding coding;
+  ElementType gradient = ElementType::kFloat32;
+  const Chunk* chunks = nullptr;
+  const Tile* tiles = nullptr;  // By the chunks' index here.
+  uint32_t chunk_count = 0;
+  uint32_t tile_count = 0;
+  Room room{};  // kThreshold and kTernary use all of it, kSign and its like, and kNatural, some.
+  // Of each chunk: for kThreshold the threshold, as a frame can hold it.
+  const float* thresholds = nullptr;
+  // For kIntSum: of each block of all chunks the codec's state, of each chunk a 0.
+  const float* exponents = nullptr;
+  uint32_t* largest = nullptr;
+  // Of each chunk, written where the payload's size is not the codec's MaxPayloadSize.
+  uint32_t* sizes = nullptr;
+  uint32_t* kept = nullptr;
+};
+
+// Counts magnitudes as SampleMagnitudes does.
+struct SampleWork {
+  ElementType gradient = ElementType::kFloat32;
+  const Chunk* chunks = nullptr;
+  uint32_t chunk_count = 0;
+  const uint32_t* strides = nullptr;
+  uint32_t* counts = nullptr;
+};
+
+}  // namespace sluice::gpu

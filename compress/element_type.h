@@ -1,0 +1,15 @@
+// ElementType: the floating types that gradients come in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+enum class ElementType : uint8_t { kFloat32, kBfloat16, kFloat16 };
+
+constexpr size_t BytesOf(ElementType type) {
+  return type == ElementType::kFloat32 ? sizeof(float) : sizeof(uint16_t);
+}
+
+}  // namespace sluice
