@@ -59,9 +59,9 @@ struct Compressor::State {
   std::vector<bool> listed;  // Scratch of CheckList; all false between calls.
   EncodeScratch scratch;
   size_t refused = 0;
-  std::unique_ptr<gpu::GpuEncoder> encoder;  // Null without a device.
-  std::vector<gpu::GpuEncoder::Task> tasks;  // Scratch, as the next two.
-  std::vector<gpu::GpuEncoder::Encoded> encoded;
+  std::unique_ptr<DeviceEncoder> encoder;  // Null without a device.
+  std::vector<DeviceEncoder::Task> tasks;  // Scratch, as the next two.
+  std::vector<DeviceEncoder::Encoded> encoded;
   std::vector<size_t> positions;
 
   // Of the chunk's spec and tensor; a new one takes over from an equal one of `before`.
@@ -78,14 +78,14 @@ struct Compressor::State {
                              std::vector<std::byte>* frame);
 
   // Whether the chunk is encoded where its gradient lies.
-  bool GoesToDevice(size_t chunk, const gpu::DeviceGradient& gradient) const;
+  bool GoesToDevice(size_t chunk, const DeviceGradient& gradient) const;
   absl::Status MoveToDevice(ChunkState* chunk, size_t index);
   absl::Status MoveToHost(size_t chunk);
   absl::Status Fetch(ChunkState* chunk, size_t index);
   // Encodes those of `ids` that go to the device. `refuse` is told the positions of those that
   // are not finite.
   absl::Status EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
-                              absl::Span<const gpu::DeviceGradient> gradients,
+                              absl::Span<const DeviceGradient> gradients,
                               absl::FunctionRef<void(size_t)> refuse,
                               std::vector<std::vector<std::byte>>* frames);
 };
@@ -179,9 +179,9 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
   return state.compensator->Encode(*group.codec, input, frame);
 }
 
-bool Compressor::State::GoesToDevice(size_t chunk, const gpu::DeviceGradient& gradient) const {
+bool Compressor::State::GoesToDevice(size_t chunk, const DeviceGradient& gradient) const {
   return encoder != nullptr && gradient.data != nullptr &&
-         gpu::GpuEncoder::Encodes(chunks[chunk].config.spec);
+         encoder->Encodes(chunks[chunk].config.spec);
 }
 
 absl::Status Compressor::State::MoveToDevice(ChunkState* chunk, size_t index) {
@@ -216,7 +216,7 @@ absl::Status Compressor::State::MoveToHost(size_t chunk) {
 }
 
 absl::Status Compressor::State::EncodeOnDevice(absl::Span<const uint32_t> ids, uint64_t step,
-                                               absl::Span<const gpu::DeviceGradient> gradients,
+                                               absl::Span<const DeviceGradient> gradients,
                                                absl::FunctionRef<void(size_t)> refuse,
                                                std::vector<std::vector<std::byte>>* frames) {
   tasks.clear();
@@ -227,7 +227,7 @@ absl::Status Compressor::State::EncodeOnDevice(absl::Span<const uint32_t> ids, u
     absl::Status moved = MoveToDevice(&chunk, ids[i]);
     if (!moved.ok()) return moved;
     const EncodeInput input = InputOf(ids[i], step);
-    gpu::GpuEncoder::Task& task = tasks.emplace_back();
+    DeviceEncoder::Task& task = tasks.emplace_back();
     task.chunk = ids[i];
     task.count = chunk.config.count;
     task.gradient = gradients[i];
@@ -282,7 +282,7 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
     : state_(std::make_unique<State>()) {
   state_->options = options;
   if (options.device != nullptr) {
-    state_->encoder = std::make_unique<gpu::GpuEncoder>(options.device, chunks.size());
+    state_->encoder = options.device->MakeEncoder(chunks.size());
   }
   std::vector<CodecGroup> none;
   for (const ChunkConfig& chunk : chunks) {
@@ -344,7 +344,7 @@ absl::Status Compressor::EncodeAll(absl::Span<const uint32_t> chunks, uint64_t s
 absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                                     absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                                     std::vector<std::vector<std::byte>>* frames,
-                                    absl::Span<const gpu::DeviceGradient> on_device) {
+                                    absl::Span<const DeviceGradient> on_device) {
   absl::Status valid = state_->CheckList(chunks);
   if (!valid.ok()) return valid;
   if (!on_device.empty() && on_device.size() != chunks.size()) {

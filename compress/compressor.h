@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "compress/chunk_config.h"
-#include "compress/cuda/gpu_encoder.h"
+#include "compress/device_encoder.h"
 #include "compress/saved_state.h"
 
 namespace sluice {
@@ -46,7 +46,7 @@ class Compressor {
     uint32_t sender = 0;
     // Encodes gradients that lie there, with the same bytes; it outlives the compressor. Null: none
     // do.
-    gpu::Device* device = nullptr;
+    EncodingDevice* device = nullptr;
   };
 
   Compressor(absl::Span<const ChunkConfig> chunks, const Options& options);
@@ -77,7 +77,7 @@ class Compressor {
   absl::Status EncodeEach(absl::Span<const uint32_t> chunks, uint64_t step,
                           absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                           std::vector<std::vector<std::byte>>* frames,
-                          absl::Span<const gpu::DeviceGradient> on_device = {});
+                          absl::Span<const DeviceGradient> on_device = {});
   // The first position in `chunks` whose gradient the last EncodeEach refused.
   size_t refused() const;
   // Copies residuals that lie on a device to where Save, Check, residual and ResidualEnergy find

@@ -4,8 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "compress/cuda/host_device.h"
+#include "compress/gpu/gpu_encoder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/compress/cuda/breaking_device.h"
 #include "worker/core/bundle_encoder.h"
 
 namespace sluice {
@@ -104,7 +107,9 @@ class ShortGradientTest : public testing::Test {
     layout_ = *BuildLayout(table_, 1, compression_.layout);
   }
 
-  BundleEncoder Encoder() const { return {table_, layout_, compression_, 0}; }
+  BundleEncoder Encoder(EncodingDevice* device = nullptr) const {
+    return {table_, layout_, compression_, 0, /*quality_every=*/2, device};
+  }
   EncodedBundle Encode(uint64_t step, const GradientView& gradient, BundleEncoder* encoder) const {
     EncodeTask task;
     task.step = step;
@@ -154,6 +159,54 @@ TEST_F(ShortGradientTest, OneThatIsNotFiniteIsNamedAndKeepsItsResidual) {
   EXPECT_TRUE(skipped.skipped);
   EXPECT_EQ(skipped.skipped_tensor, 0u);
   EXPECT_EQ(encoder.compressor().residual(bad), absl::MakeConstSpan(before));
+}
+
+// What lies on a GPU, which is host memory here.
+GradientView OnGpu(const std::vector<uint16_t>& halves) {
+  GradientView view(halves.data(), halves.size(), ElementType::kFloat16, 0.125f);
+  view.on_gpu = true;
+  return view;
+}
+
+TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
+  const auto device = gpu::MakeEncodingDevice(gpu::MakeHostDevice(1 << 24));
+  // The second has no kernel, and is read from there.
+  for (const char* const uplink : {"topk:10%+int4", "topk:10%/dgc:0.9"}) {
+    compression_.uplink = *ParseCodecSpec(uplink);
+    BundleEncoder of_host = Encoder();
+    BundleEncoder of_gpu = Encoder(device.get());
+    for (uint64_t step = 1; step <= 6; ++step) {
+      std::vector<uint16_t> halves(kElements);
+      for (size_t i = 0; i < kElements; ++i) {
+        halves[i] = static_cast<uint16_t>((i * 7919 + step * 104729) % 0x7C00 | (i % 2) << 15);
+      }
+      if (step == 4) halves[700] = 0x7C00;
+      const EncodedBundle want =
+          Encode(step, {halves.data(), kElements, ElementType::kFloat16, 0.125f}, &of_host);
+      const EncodedBundle got = Encode(step, OnGpu(halves), &of_gpu);
+      EXPECT_TRUE(got.failure.ok()) << got.failure;
+      EXPECT_EQ(got.skipped, step == 4);
+      EXPECT_EQ(got.frames, want.frames) << uplink << ", step " << step;
+    }
+    EXPECT_GT(of_host.quality().chunks, 0u);
+    EXPECT_EQ(of_gpu.quality().chunks, of_host.quality().chunks);
+    EXPECT_EQ(of_gpu.quality().Cosine(), of_host.quality().Cosine());
+    ASSERT_TRUE(of_gpu.FetchResiduals().ok());
+    EXPECT_TRUE(of_gpu.Save() == of_host.Save());
+  }
+}
+
+TEST_F(ShortGradientTest, AGpuThatFailsIsSaidSo) {
+  for (const char* const uplink : {"topk:10%+int4", "topk:10%/dgc:0.9"}) {
+    gpu::DeviceCalls calls;
+    const auto device = gpu::MakeEncodingDevice(
+        std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 0, &calls));
+    compression_.uplink = *ParseCodecSpec(uplink);
+    BundleEncoder encoder = Encoder(device.get());
+    const EncodedBundle encoded = Encode(1, OnGpu(std::vector<uint16_t>(kElements)), &encoder);
+    EXPECT_EQ(encoded.failure.code(), absl::StatusCode::kInternal) << uplink;
+    EXPECT_TRUE(encoded.frames.empty());
+  }
 }
 
 }  // namespace

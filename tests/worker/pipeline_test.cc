@@ -429,5 +429,18 @@ TEST_F(PipelineTest, FencedWithAHigherTermIsARollback) {
   EXPECT_FALSE(IsRollback(pipeline_->status()));
 }
 
+TEST_F(PipelineTest, AFailedEncoderFailsIt) {
+  Make("int8");
+  pipeline_->StartStep();
+  ASSERT_TRUE(pipeline_->TensorReady(2, gradients_[2]).ok());
+  const std::optional<EncodeTask> task = pipeline_->NextEncoding();
+  EncodedBundle encoded = encoder_->Encode(*task);
+  encoded.failure = absl::InternalError("the GPU is gone");
+  pipeline_->Encoded(std::move(encoded), &effects_);
+  EXPECT_EQ(Count<PipelineFailed>(), 1);
+  EXPECT_EQ(Count<SendExchange>(), 0);
+  EXPECT_EQ(pipeline_->status(), absl::InternalError("the GPU is gone"));
+}
+
 }  // namespace
 }  // namespace sluice

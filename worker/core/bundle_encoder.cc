@@ -3,7 +3,6 @@
 #include <memory>
 
 #include "base/check.h"
-#include "compress/accumulator.h"
 #include "compress/codec_table.h"
 #include "compress/difference.h"
 #include "compress/frame.h"
@@ -12,12 +11,13 @@
 namespace sluice {
 BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
                              const CompressionSpec& compression, uint32_t rank,
-                             uint64_t quality_every)
+                             uint64_t quality_every, EncodingDevice* device)
     : base_(ChunkConfigs(compression, table, layout, Direction::kUplink)),
       rank_(rank),
-      compressor_(base_, {.seed = compression.seed, .sender = rank}),
+      compressor_(base_, {.seed = compression.seed, .sender = rank, .device = device}),
       trained_(TrainedTensors(table)),
-      meter_(base_.size(), quality_every) {}
+      meter_(base_.size(), quality_every),
+      reader_(device) {}
 
 void BundleEncoder::TakeUp(const CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
@@ -49,33 +49,43 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   encoded.bundle = task.bundle;
   Observe(task.chunks, task.published);
   if (task.plan != nullptr) TakeUp(*task.plan);
+  size_t refused = 0;
+  absl::Status status;
   if (task.nothing) {
     encoded.skipped = true;
-  } else if (EncodeFrames(task, &frames_).ok()) {
-    MeasureQuality(task);
+  } else {
+    status = EncodeFrames(task, &refused, &frames_);
+    if (status.ok()) status = MeasureQuality(task);
+    encoded.failure.Update(reader_.status());
+  }
+  if (absl::IsInvalidArgument(status)) {
+    // Sizes and ids are the Pipeline's own; only the values can have been refused.
+    Check(refused < task.chunks.size(), "a bundle is only refused for a value that is not finite");
+    encoded.skipped = true;
+    encoded.skipped_tensor = base_[task.chunks[refused]].tensor;
+  } else {
+    encoded.failure.Update(status);
+  }
+  if (!encoded.skipped && encoded.failure.ok()) {
     for (const std::vector<std::byte>& frame : frames_) {
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
     }
-  } else {
-    // Sizes and ids are the Pipeline's own; only the values can have been refused.
-    encoded.skipped = true;
-    size_t bad = 0;
-    while (bad < task.chunks.size() && IsFine(task, bad)) ++bad;
-    Check(bad < task.chunks.size(), "a bundle is only refused for a value that is not finite");
-    encoded.skipped_tensor = base_[task.chunks[bad]].tensor;
   }
   if (task.last_of_step && task.step > 0) compressor_.EndStep(task.step);
   return encoded;
 }
 
-void BundleEncoder::MeasureQuality(const EncodeTask& task) {
-  if (task.step == 0) return;
+absl::Status BundleEncoder::MeasureQuality(const EncodeTask& task) {
+  if (task.step == 0) return absl::OkStatus();
   for (size_t i = 0; i < task.chunks.size(); ++i) {
     const uint32_t chunk = task.chunks[i];
     if (!meter_.IsDue(chunk, task.step) || base_[chunk].tensor >= trained_) continue;
     if (HasMemory(base_[chunk].spec.compensator.id)) continue;
+    absl::Status fetched = compressor_.FetchResidual(chunk);
+    if (!fetched.ok()) return fetched;
     meter_.Measure(chunk, reader_.Read(task.gradients[i]), frames_[i], compressor_.residual(chunk));
   }
+  return absl::OkStatus();
 }
 
 void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
@@ -85,26 +95,29 @@ void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
   }
 }
 
-bool BundleEncoder::IsFine(const EncodeTask& task, size_t position) {
-  const absl::Span<const float> gradient = reader_.Read(task.gradients[position]);
-  if (task.step == 0) return CheckAccumulator(gradient, {}).ok();
-  return compressor_.Check(task.chunks[position], gradient).ok();
+absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused,
+                                         std::vector<std::vector<std::byte>>* frames) {
+  if (task.step == 0) return EncodeParameters(task, refused, frames);
+  on_device_.clear();
+  for (const GradientView& gradient : task.gradients) on_device_.push_back(gradient.on_device());
+  // Chunk by chunk: each is read when its turn comes.
+  absl::Status status = compressor_.EncodeEach(
+      task.chunks, task.step, [&](size_t i) { return reader_.Read(task.gradients[i]); }, frames,
+      on_device_);
+  *refused = compressor_.refused();
+  return status;
 }
 
-absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task,
-                                         std::vector<std::vector<std::byte>>* frames) {
-  // Chunk by chunk: each is read when its turn comes.
-  if (task.step > 0) {
-    return compressor_.EncodeEach(
-        task.chunks, task.step, [&](size_t i) { return reader_.Read(task.gradients[i]); }, frames);
-  }
+absl::Status BundleEncoder::EncodeParameters(const EncodeTask& task, size_t* refused,
+                                             std::vector<std::vector<std::byte>>* frames) {
   const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
   frames->resize(task.chunks.size());
-  for (size_t i = 0; i < task.chunks.size(); ++i) {
-    (*frames)[i].clear();
-    const absl::Span<const float> values = reader_.Read(task.gradients[i]);
+  for (*refused = 0; *refused < task.chunks.size(); ++*refused) {
+    std::vector<std::byte>& frame = (*frames)[*refused];
+    frame.clear();
+    const absl::Span<const float> values = reader_.Read(task.gradients[*refused]);
     const absl::Status status =
-        EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &(*frames)[i]);
+        EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &frame);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -44,14 +44,15 @@ struct EncodedBundle {
   bool skipped = false;
   uint32_t skipped_tensor = 0;      // The first such tensor.
   std::vector<std::string> frames;  // One per chunk.
+  absl::Status failure{};           // Of the device: nothing can be encoded any more.
 };
 
 class BundleEncoder {
  public:
   // Uplink codecs by tensor, as `compression` says, until a task brings a plan. `quality_every`: as
-  // QualityMeter has it.
+  // QualityMeter has it. `device`: encodes gradients that lie there; it outlives the encoder.
   BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
-                uint32_t rank, uint64_t quality_every = 0);
+                uint32_t rank, uint64_t quality_every = 0, EncodingDevice* device = nullptr);
 
   // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
   EncodedBundle Encode(const EncodeTask& task);
@@ -59,6 +60,9 @@ class BundleEncoder {
   // What was published for `chunks`, one string each, and is in no task: once for each result,
   // between steps.
   void Observe(absl::Span<const uint32_t> chunks, absl::Span<const std::string> published);
+  // Between steps, before Save: brings residuals from the device to where they are.
+  // Errors: the device's.
+  absl::Status FetchResiduals() { return compressor_.FetchResiduals(); }
   // Between steps. What was published and not observed is not in it.
   SavedCompressor Save() const { return compressor_.Save(); }
   // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing but how
@@ -75,9 +79,13 @@ class BundleEncoder {
 
  private:
   void TakeUp(const CompressionPlan& plan);
-  bool IsFine(const EncodeTask& task, size_t position);
-  absl::Status EncodeFrames(const EncodeTask& task, std::vector<std::vector<std::byte>>* frames);
-  void MeasureQuality(const EncodeTask& task);
+  // `*refused`: the first position in the task whose gradient is not finite, where that is the
+  // error.
+  absl::Status EncodeFrames(const EncodeTask& task, size_t* refused,
+                            std::vector<std::vector<std::byte>>* frames);
+  absl::Status EncodeParameters(const EncodeTask& task, size_t* refused,
+                                std::vector<std::vector<std::byte>>* frames);
+  absl::Status MeasureQuality(const EncodeTask& task);
 
   const std::vector<ChunkConfig> base_;  // As the job file has it.
   const uint32_t rank_;
@@ -86,6 +94,7 @@ class BundleEncoder {
   const uint32_t trained_;  // Tensors.
   QualityMeter meter_;
   GradientReader reader_;
+  std::vector<DeviceGradient> on_device_;       // Of the last task: memory that is used again.
   std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.
 };
 

@@ -7,7 +7,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "compress/device_encoder.h"
 #include "compress/element_type.h"
 
 namespace sluice {
@@ -39,23 +41,33 @@ struct GradientView {
   GradientView Part(size_t offset, size_t count) const;
   // Whether its floats can be read where they lie.
   bool is_plain() const { return type == ElementType::kFloat32 && scale == 1; }
-  // Of a plain view.
+  // Where a GPU's encoder finds it; no data if it is not on one.
+  DeviceGradient on_device() const;
+  // Of a plain view that is not on a GPU.
   absl::Span<const float> floats() const;
 };
 
-// Whether all elements are, before they are scaled.
+// Whether all elements are, before they are scaled. Not of a view on a GPU.
 bool IsFinite(const GradientView& view);
 
 // Reads views as fp32, one at a time: plain ones where they lie, others into one buffer, which
 // becomes as large as the largest of them. What is not finite stays so.
 class GradientReader {
  public:
-  // Good until the next call.
+  // `device`: where views on a GPU are; it outlives the reader. Null: there are none.
+  explicit GradientReader(EncodingDevice* device = nullptr) : device_(device) {}
+
+  // Good until the next call. What a GPU does not give is 0, and status() says why.
   absl::Span<const float> Read(const GradientView& view);
+  // The first error of the GPU.
+  const absl::Status& status() const { return status_; }
   size_t buffer_elements() const { return buffer_.capacity(); }
 
  private:
+  EncodingDevice* const device_;
   std::vector<float> buffer_;
+  std::vector<std::byte> copy_;  // Of what lies on a GPU.
+  absl::Status status_;
 };
 
 }  // namespace sluice

@@ -235,6 +235,7 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
   Check(encoding_, "a task was taken before");
   encoding_ = false;
   if (!status_.ok()) return;
+  if (!encoded.failure.ok()) return Fail(std::move(encoded.failure), effects);
   ShardState& state = shards_[encoded.shard];
   Check(encoded.step == step_ && encoded.bundle == state.next_encoding, "tasks come back as taken");
   state.flights[encoded.bundle].published.clear();

@@ -78,7 +78,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       table_(table),
       membership_(membership),
       stages_(&CpuNanosecondsOfThisThread),
-      encoder_(table, membership.layout, options.compression, options.rank, options.quality_every),
+      encoder_(table, membership.layout, options.compression, options.rank, options.quality_every,
+               options.device),
       pipeline_(MakePipelineOptions(options, table, membership)),
       store_(MakeStore(options, membership)),
       writer_(MakeWriter(options, membership, store_.get())) {
@@ -402,6 +403,10 @@ absl::Status LiveSession::SaveCheckpoint(std::string state, std::vector<Checkpoi
   }
   // No step is open, so the strand leaves the encoder alone.
   for (const Published& bundle : published) encoder_.Observe(bundle.chunks, bundle.frames);
+  if (absl::Status fetched = encoder_.FetchResiduals(); !fetched.ok()) {
+    MutexLock lock(&mutex_);
+    return FailLocked(fetched);
+  }
   snapshot.uplink = encoder_.Save();
   writer_->Write(std::move(snapshot), std::move(files));
   return absl::OkStatus();

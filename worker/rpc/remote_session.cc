@@ -47,6 +47,7 @@ class RemoteSession final : public Session {
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
+  bool TakesGpuViews() const override { return options_.device != nullptr; }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override {
     return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
   }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/trace_file.h"
+#include "compress/device_encoder.h"
 #include "job/job_spec.h"
 #include "transport/transport.h"
 #include "worker/core/session.h"
@@ -38,6 +39,9 @@ struct RemoteSessionOptions {
   // Steps in which what coding loses is measured on every chunk once (SessionFigures::quality); 0:
   // never.
   uint64_t quality_every = 0;
+  // Where gradients that are submitted may lie, and are encoded then; not owned. Null: nowhere but
+  // in the host's memory.
+  EncodingDevice* device = nullptr;
   TraceFile* trace = nullptr;  // Not owned; its clock is `clock`'s. Null: no trace is written.
   uint32_t rack_of = 0;        // Of a rack: the workers of the whole job.
   // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there

@@ -1,6 +1,6 @@
 // A sender whose gradients lie on a device says what one on a processor says, step by step: the
 // same frames, the same memory. The device is the processor, which runs the GPU's kernels.
-#include "compress/cuda/gpu_encoder.h"
+#include "compress/gpu/gpu_encoder.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +11,7 @@
 #include "compress/compressor.h"
 #include "compress/cuda/host_device.h"
 #include "compress/half.h"
+#include "tests/compress/cuda/breaking_device.h"
 #include "tests/compress/cuda/encoded.h"
 
 namespace sluice::gpu {
@@ -46,7 +47,8 @@ struct Gradient {
 
 class TwoSenders {
  public:
-  explicit TwoSenders(const std::vector<std::string>& specs) : device_(MakeHostDevice(kRoom)) {
+  explicit TwoSenders(const std::vector<std::string>& specs)
+      : device_(MakeEncodingDevice(MakeHostDevice(kRoom))) {
     constexpr uint32_t kSizes[] = {4096, 1, 5000, 257, 70001, 1024, 12289, 255};
     for (size_t i = 0; i < specs.size() * std::size(kSizes); ++i) {
       ChunkConfig chunk;
@@ -109,13 +111,13 @@ class TwoSenders {
       ASSERT_TRUE(there_->TakeBack(last_ids_[i], last_[i]).ok());
     }
   }
-  Device* device() { return device_.get(); }
+  EncodingDevice* device() { return device_.get(); }
   const std::vector<ChunkConfig>& chunks() const { return chunks_; }
   Compressor& plain() { return *plain_; }
   Compressor& there() { return *there_; }
 
  private:
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<EncodingDevice> device_;
   std::vector<ChunkConfig> chunks_;
   std::unique_ptr<Compressor> plain_, there_;
   std::vector<uint32_t> last_ids_;
@@ -166,8 +168,8 @@ const std::vector<std::string>& KernelSpecs() {
 
 TEST(GpuEncoder, AllThatHasKernelsIsTheProcessors) {
   for (const std::string& spec : KernelSpecs()) {
-    ASSERT_TRUE(GpuEncoder::Encodes(*ParseCodecSpec(spec))) << spec;
     TwoSenders senders({spec});
+    ASSERT_TRUE(senders.device()->MakeEncoder(1)->Encodes(*ParseCodecSpec(spec))) << spec;
     for (uint64_t step = 1; step <= 4; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step)) << spec;
     ASSERT_NO_FATAL_FAILURE(senders.ExpectSameMemory()) << spec;
     ASSERT_NO_FATAL_FAILURE(senders.Step(5)) << spec;
@@ -254,7 +256,7 @@ TEST(GpuEncoder, IsRecodedBetweenSteps) {
 }
 
 TEST(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
-  const std::unique_ptr<Device> small = MakeHostDevice(100000);
+  const auto small = MakeEncodingDevice(MakeHostDevice(100000));
   const std::vector<float> values = HeavyTailed(20000, 1);
   for (const char* const spec : {"int8", "topk:1%/noef"}) {
     Compressor compressor({{.count = 20000, .spec = *ParseCodecSpec(spec)}},
@@ -267,47 +269,14 @@ TEST(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
   }
 }
 
-// What is asked of a device, over one that does as it is told until it breaks.
-class BreakingDevice final : public Device {
- public:
-  BreakingDevice(Device* device, int waits) : device_(device), waits_(waits) {}
-  void* Allocate(size_t bytes) override { return device_->Allocate(bytes); }
-  void Free(void* memory) override { device_->Free(memory); }
-  void* AllocatePinned(size_t bytes) override { return device_->AllocatePinned(bytes); }
-  void FreePinned(void* memory) override { device_->FreePinned(memory); }
-  void After(void* event) override { events.push_back(event); }
-  void CopyIn(void* to, const void* from, size_t bytes) override {
-    device_->CopyIn(to, from, bytes);
-  }
-  void CopyOut(void* to, const void* from, size_t bytes) override {
-    device_->CopyOut(to, from, bytes);
-  }
-  void Clear(void* memory, size_t bytes) override { device_->Clear(memory, bytes); }
-  void Run(const EncodeWork& work) override {
-    ++works;
-    device_->Run(work);
-  }
-  void Run(const SampleWork& work) override { device_->Run(work); }
-  const char* Wait() override {
-    ++waited;
-    return waited > waits_ ? "it fell off the bus" : nullptr;
-  }
-
-  std::vector<void*> events;
-  int works = 0, waited = 0;
-
- private:
-  Device* const device_;
-  const int waits_;
-};
-
 TEST(GpuEncoder, ABrokenDeviceIsAnErrorWhereverItBreaks) {
-  const std::unique_ptr<Device> host = MakeHostDevice(kRoom);
   const std::vector<float> values = HeavyTailed(5000, 1);
   for (int waits = 0; waits < 5; ++waits) {
-    BreakingDevice device(host.get(), waits);
+    DeviceCalls calls;
+    const auto device =
+        MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeHostDevice(kRoom), waits, &calls));
     Compressor compressor({{.count = 5000, .spec = *ParseCodecSpec("topk:1%")}},
-                          {.device = &device});
+                          {.device = device.get()});
     const DeviceGradient gradient{values.data(), ElementType::kFloat32, 1, nullptr};
     absl::Status status;
     for (uint64_t step = 1; step <= 3 && status.ok(); ++step) {
@@ -323,8 +292,9 @@ TEST(GpuEncoder, ABrokenDeviceIsAnErrorWhereverItBreaks) {
 }
 
 TEST(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
-  const std::unique_ptr<Device> host = MakeHostDevice(kRoom);
-  BreakingDevice device(host.get(), 1000);
+  DeviceCalls calls;
+  const auto device =
+      MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeHostDevice(kRoom), 1000, &calls));
   std::vector<ChunkConfig> chunks(40);
   std::vector<uint32_t> ids;
   std::vector<DeviceGradient> gradients;
@@ -337,10 +307,9 @@ TEST(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
     ids.push_back(i);
     gradients.push_back({values.data(), ElementType::kFloat32, 1, &events[i / 20]});
   }
-  Compressor compressor(chunks, {.device = &device});
+  Compressor compressor(chunks, {.device = device.get()});
   for (uint64_t step = 1; step <= 2; ++step) {
-    device.works = device.waited = 0;
-    device.events.clear();
+    calls = {};
     std::vector<std::vector<std::byte>> frames;
     ASSERT_TRUE(
         compressor
@@ -348,10 +317,10 @@ TEST(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
                 ids, step, [&](size_t) { return absl::MakeConstSpan(values); }, &frames, gradients)
             .ok());
     compressor.EndStep(step);
-    EXPECT_EQ(device.works, 2);
-    EXPECT_EQ(device.events, (std::vector<void*>{&events[0], &events[1]}));
+    EXPECT_EQ(calls.works, 2);
+    EXPECT_EQ(calls.events, (std::vector<void*>{&events[0], &events[1]}));
   }
-  EXPECT_EQ(device.waited, 2) << "in a step after the first";
+  EXPECT_EQ(calls.waits, 2) << "in a step after the first";
 }
 
 }  // namespace

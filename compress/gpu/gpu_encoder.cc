@@ -1,9 +1,11 @@
-#include "compress/cuda/gpu_encoder.h"
+#include "compress/gpu/gpu_encoder.h"
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -100,12 +102,78 @@ class Offsets {
   size_t size_ = 0;
 };
 
+absl::Status WaitFor(Device* device) {
+  const char* const problem = device->Wait();
+  if (problem == nullptr) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the GPU failed while encoding: ", problem,
+                   ": start the worker again, which goes on from the last checkpoint"));
+}
+
+// Memory of a device, or of the host for copies to and from it, that is used again and again.
+class DeviceBuffer {
+ public:
+  DeviceBuffer(Device* device, bool pinned) : device_(device), pinned_(pinned) {}
+  ~DeviceBuffer() { Release(); }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  // At least so many bytes; what was in it is lost where it has to grow. RESOURCE_EXHAUSTED: there
+  // is no room.
+  absl::Status Reserve(size_t bytes);
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  void Release();
+
+  Device* const device_;
+  const bool pinned_;
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
 template <typename T>
 T* At(const DeviceBuffer& buffer, size_t offset) {
   return reinterpret_cast<T*>(buffer.data() + offset);
 }
 
-}  // namespace
+class GpuEncoder final : public DeviceEncoder {
+ public:
+  GpuEncoder(Device* device, size_t chunks);
+  ~GpuEncoder() override;
+  GpuEncoder(const GpuEncoder&) = delete;
+  GpuEncoder& operator=(const GpuEncoder&) = delete;
+
+  bool Encodes(const CodecSpec& spec) const override;
+  absl::Status Encode(absl::Span<const Task> tasks, std::vector<Encoded>* encoded) override;
+  absl::Status WriteResidual(size_t chunk, absl::Span<const float> values) override;
+  bool has_residual(size_t chunk) const override { return residuals_[chunk].values != nullptr; }
+  absl::Status ReadResidual(size_t chunk, absl::Span<float> values) override;
+
+ private:
+  struct Residual {
+    float* values = nullptr;
+    size_t count = 0;
+  };
+  struct Batch;
+
+  absl::Status TakeFloats(size_t count, float** floats);
+  void GiveFloats(float* floats, size_t count);
+  absl::Status MakeResidual(const Task& task);
+  absl::Status Prepare(absl::Span<const Task> tasks, Batch* batch);
+  absl::Status OwnThresholds(Batch* batch);
+  absl::Status SampleWithoutRefused(Batch* batch);
+  void Launch(Batch* batch);
+  absl::Status FetchPayloads(Batch* batch, std::vector<Encoded>* encoded);
+
+  Device* const device_;
+  std::vector<Residual> residuals_;
+  // Of as many floats as a chunk: what an encoding leaves goes there, and the residual that it was
+  // made from comes back, unless the chunk is refused.
+  std::multimap<size_t, float*> spare_;
+  DeviceBuffer inputs_, results_, room_, payloads_;
+  DeviceBuffer host_inputs_, host_results_, host_payloads_, host_copy_;
+};
 
 absl::Status DeviceBuffer::Reserve(size_t bytes) {
   if (bytes <= size_) return absl::OkStatus();
@@ -209,18 +277,10 @@ GpuEncoder::~GpuEncoder() {
   for (const auto& [count, floats] : spare_) device_->Free(floats);
 }
 
-bool GpuEncoder::Encodes(const CodecSpec& spec) {
+bool GpuEncoder::Encodes(const CodecSpec& spec) const {
   const CompensatorId compensator = spec.compensator.id;
   return CodingOf(spec).has_value() &&
          (compensator == CompensatorId::kErrorFeedback || compensator == CompensatorId::kNone);
-}
-
-absl::Status GpuEncoder::Wait() {
-  const char* const problem = device_->Wait();
-  if (problem == nullptr) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the GPU failed while encoding: ", problem,
-                   ": start the worker again, which goes on from the last checkpoint"));
 }
 
 absl::Status GpuEncoder::TakeFloats(size_t count, float** floats) {
@@ -265,7 +325,7 @@ absl::Status GpuEncoder::WriteResidual(size_t chunk, absl::Span<const float> val
   if (!room.ok()) return room;
   std::memcpy(host_copy_.data(), values.data(), bytes);
   device_->CopyIn(residual.values, host_copy_.data(), bytes);
-  return Wait();
+  return WaitFor(device_);
 }
 
 absl::Status GpuEncoder::ReadResidual(size_t chunk, absl::Span<float> values) {
@@ -273,13 +333,7 @@ absl::Status GpuEncoder::ReadResidual(size_t chunk, absl::Span<float> values) {
   Check(residual.values != nullptr && residual.count == values.size(),
         "a residual is read whole, where there is one");
   device_->CopyOut(values.data(), residual.values, values.size() * sizeof(float));
-  return Wait();
-}
-
-absl::Status GpuEncoder::Read(const DeviceGradient& gradient, size_t bytes, void* to) {
-  device_->After(gradient.ready);
-  device_->CopyOut(to, gradient.data, bytes);
-  return Wait();
+  return WaitFor(device_);
 }
 
 absl::Status GpuEncoder::Prepare(absl::Span<const Task> tasks, Batch* batch) {
@@ -410,7 +464,7 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
     device_->Run(work);
   }
   device_->CopyOut(host.data() + counts_at, memory.data() + counts_at, offsets.size() - counts_at);
-  absl::Status done = Wait();
+  absl::Status done = WaitFor(device_);
   if (!done.ok()) return done;
   for (size_t j = 0; j < without.size(); ++j) {
     const Task& task = batch->tasks[without[j]];
@@ -504,7 +558,7 @@ absl::Status GpuEncoder::SampleWithoutRefused(Batch* batch) {
   const size_t bytes = batch->results.size() - batch->samples_at;
   device_->CopyOut(host_results_.data() + batch->samples_at, results_.data() + batch->samples_at,
                    bytes);
-  return Wait();
+  return WaitFor(device_);
 }
 
 absl::Status GpuEncoder::FetchPayloads(Batch* batch, std::vector<Encoded>* encoded) {
@@ -529,7 +583,7 @@ absl::Status GpuEncoder::FetchPayloads(Batch* batch, std::vector<Encoded>* encod
     device_->CopyOut(payload, payloads_.data() + place.payload_at, size);
     one.payload = {payload, size};
   }
-  return Wait();
+  return WaitFor(device_);
 }
 
 absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encoded>* encoded) {
@@ -538,7 +592,7 @@ absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encode
   if (status.ok()) status = OwnThresholds(&batch);
   if (status.ok()) {
     Launch(&batch);
-    status = Wait();
+    status = WaitFor(device_);
   }
   if (status.ok()) status = FetchPayloads(&batch, encoded);
   const auto is_refused = [](const Encoded& one) { return one.refused; };
@@ -559,6 +613,29 @@ absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encode
     sample.magnitudes->AddCounts({At<uint32_t>(host_results_, sample.counts_at), kBins});
   }
   return absl::OkStatus();
+}
+
+class GpuEncodingDevice final : public EncodingDevice {
+ public:
+  explicit GpuEncodingDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) override {
+    return std::make_unique<GpuEncoder>(device_.get(), chunks);
+  }
+  absl::Status Read(const DeviceGradient& gradient, size_t bytes, void* to) override {
+    device_->After(gradient.ready);
+    device_->CopyOut(to, gradient.data, bytes);
+    return WaitFor(device_.get());
+  }
+
+ private:
+  const std::unique_ptr<Device> device_;
+};
+
+}  // namespace
+
+std::unique_ptr<EncodingDevice> MakeEncodingDevice(std::unique_ptr<Device> device) {
+  return std::make_unique<GpuEncodingDevice>(std::move(device));
 }
 
 }  // namespace sluice::gpu
