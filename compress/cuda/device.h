@@ -38,8 +38,8 @@ class Device {
   virtual const char* Wait() = 0;
 };
 
-// GPU `index` of this machine. Null, and why in `*problem`, if there is none. Only where Sluice was
-// built with SLUICE_CUDA.
+// GPU `index` of this machine. Null, and why in `*problem`, if there is none, or Sluice was built
+// without SLUICE_CUDA.
 std::unique_ptr<Device> MakeCudaDevice(int index, std::string* problem);
 
 }  // namespace sluice::gpu

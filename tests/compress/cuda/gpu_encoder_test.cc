@@ -9,15 +9,13 @@
 
 #include "compress/codec_table.h"
 #include "compress/compressor.h"
-#include "compress/cuda/host_device.h"
 #include "compress/half.h"
 #include "tests/compress/cuda/breaking_device.h"
+#include "tests/compress/cuda/device_under_test.h"
 #include "tests/compress/cuda/encoded.h"
 
 namespace sluice::gpu {
 namespace {
-
-constexpr size_t kRoom = size_t{1} << 30;
 
 // Gradients of one type, and what a processor reads.
 struct Gradient {
@@ -38,17 +36,24 @@ struct Gradient {
       wide.push_back(exact * scale);
     }
   }
-  DeviceGradient on_device() const {
+  DeviceGradient On(DeviceCopies* device) const {
     const void* const data =
-        type == ElementType::kFloat32 ? static_cast<const void*>(floats.data()) : halves.data();
+        type == ElementType::kFloat32 ? device->Add(floats) : device->Add(halves);
     return {data, type, scale, nullptr};
+  }
+};
+
+class GpuEncoder : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (MakeDeviceUnderTest() == nullptr) GTEST_SKIP() << "there is no such device here";
   }
 };
 
 class TwoSenders {
  public:
   explicit TwoSenders(const std::vector<std::string>& specs)
-      : device_(MakeEncodingDevice(MakeHostDevice(kRoom))) {
+      : device_(MakeEncodingDevice(MakeDeviceUnderTest())) {
     constexpr uint32_t kSizes[] = {4096, 1, 5000, 257, 70001, 1024, 12289, 255};
     for (size_t i = 0; i < specs.size() * std::size(kSizes); ++i) {
       ChunkConfig chunk;
@@ -75,10 +80,11 @@ class TwoSenders {
         if (i == bad) values[values.size() / 2] = INFINITY;
         gradients.emplace_back(type, scale, std::move(values));
       }
+      copies_.Clear();
       std::vector<DeviceGradient> on_device;
       std::vector<absl::Span<const float>> wide;
       for (const Gradient& gradient : gradients) {
-        on_device.push_back(gradient.on_device());
+        on_device.push_back(gradient.On(&copies_));
         wide.emplace_back(gradient.wide);
       }
       const auto gradient_of = [&](size_t i) { return wide[i]; };
@@ -117,6 +123,7 @@ class TwoSenders {
   Compressor& there() { return *there_; }
 
  private:
+  DeviceCopies copies_;
   std::unique_ptr<EncodingDevice> device_;
   std::vector<ChunkConfig> chunks_;
   std::unique_ptr<Compressor> plain_, there_;
@@ -166,7 +173,7 @@ const std::vector<std::string>& KernelSpecs() {
   return *specs;
 }
 
-TEST(GpuEncoder, AllThatHasKernelsIsTheProcessors) {
+TEST_F(GpuEncoder, AllThatHasKernelsIsTheProcessors) {
   for (const std::string& spec : KernelSpecs()) {
     TwoSenders senders({spec});
     ASSERT_TRUE(senders.device()->MakeEncoder(1)->Encodes(*ParseCodecSpec(spec))) << spec;
@@ -176,14 +183,14 @@ TEST(GpuEncoder, AllThatHasKernelsIsTheProcessors) {
   }
 }
 
-TEST(GpuEncoder, WithoutFeedbackToo) {
+TEST_F(GpuEncoder, WithoutFeedbackToo) {
   for (const std::string& spec : KernelSpecs()) {
     TwoSenders senders({spec + "/noef"});
     for (uint64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step)) << spec;
   }
 }
 
-TEST(GpuEncoder, GradientsOfAllTypesScaled) {
+TEST_F(GpuEncoder, GradientsOfAllTypesScaled) {
   for (const ElementType type : {ElementType::kBfloat16, ElementType::kFloat16}) {
     TwoSenders senders({"int8", "topk:1%+int4", "ternary:0.5", "sign", "fp8", "intsum:8"});
     for (uint64_t step = 1; step <= 3; ++step) {
@@ -193,14 +200,14 @@ TEST(GpuEncoder, GradientsOfAllTypesScaled) {
   }
 }
 
-TEST(GpuEncoder, CodecsOfBothKindsTogether) {
+TEST_F(GpuEncoder, CodecsOfBothKindsTogether) {
   TwoSenders senders({"topk:1%", "eden:2", "topk_exact:1%", "none", "topk:1%/dgc:0.9", "int4",
                       "topk:5%/ef21", "powersgd:2", "int8/noef"});
   for (uint64_t step = 1; step <= 4; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
   senders.ExpectSameMemory();
 }
 
-TEST(GpuEncoder, WhatIsNotFiniteChangesNothingAndTheRestStaysOwed) {
+TEST_F(GpuEncoder, WhatIsNotFiniteChangesNothingAndTheRestStaysOwed) {
   TwoSenders senders({"topk:1%", "int8", "topk:5%+int4/noef", "terngrad"});
   ASSERT_NO_FATAL_FAILURE(senders.Step(1));
   for (size_t bad = 0; bad < senders.chunks().size(); bad += 5) {
@@ -215,7 +222,7 @@ TEST(GpuEncoder, WhatIsNotFiniteChangesNothingAndTheRestStaysOwed) {
   others.ExpectSameMemory();
 }
 
-TEST(GpuEncoder, RefusedFramesAreTakenBack) {
+TEST_F(GpuEncoder, RefusedFramesAreTakenBack) {
   TwoSenders senders({"topk:1%", "int4", "sign"});
   for (uint64_t step = 1; step <= 6; ++step) {
     ASSERT_NO_FATAL_FAILURE(senders.Step(step));
@@ -224,7 +231,7 @@ TEST(GpuEncoder, RefusedFramesAreTakenBack) {
   senders.ExpectSameMemory();
 }
 
-TEST(GpuEncoder, GoesOnFromACheckpointOfEitherKind) {
+TEST_F(GpuEncoder, GoesOnFromACheckpointOfEitherKind) {
   TwoSenders senders({"topk:1%", "int4", "intsum:4", "eden:1"});
   for (uint64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
   ASSERT_TRUE(senders.there().FetchResiduals().ok());
@@ -236,7 +243,7 @@ TEST(GpuEncoder, GoesOnFromACheckpointOfEitherKind) {
   senders.ExpectSameMemory();
 }
 
-TEST(GpuEncoder, IsRecodedBetweenSteps) {
+TEST_F(GpuEncoder, IsRecodedBetweenSteps) {
   TwoSenders senders({"topk:1%", "int4"});
   const char* const kSpecs[] = {"int8",   "topk_exact:1%", "topk:2%",
                                 "eden:2", "none",          "ternary:0.5"};
@@ -255,8 +262,9 @@ TEST(GpuEncoder, IsRecodedBetweenSteps) {
   }
 }
 
-TEST(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
-  const auto small = MakeEncodingDevice(MakeHostDevice(100000));
+TEST_F(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
+  if (!HasLimitedRoom()) GTEST_SKIP() << "it has as much as it has";
+  const auto small = MakeEncodingDevice(MakeDeviceUnderTest(100000));
   const std::vector<float> values = HeavyTailed(20000, 1);
   for (const char* const spec : {"int8", "topk:1%/noef"}) {
     Compressor compressor({{.count = 20000, .spec = *ParseCodecSpec(spec)}},
@@ -269,15 +277,17 @@ TEST(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
   }
 }
 
-TEST(GpuEncoder, ABrokenDeviceIsAnErrorWhereverItBreaks) {
+TEST_F(GpuEncoder, ABrokenDeviceIsAnErrorWhereverItBreaks) {
   const std::vector<float> values = HeavyTailed(5000, 1);
+  DeviceCopies copies;
+  const void* const data = copies.Add(values);
   for (int waits = 0; waits < 5; ++waits) {
     DeviceCalls calls;
     const auto device =
-        MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeHostDevice(kRoom), waits, &calls));
+        MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeDeviceUnderTest(), waits, &calls));
     Compressor compressor({{.count = 5000, .spec = *ParseCodecSpec("topk:1%")}},
                           {.device = device.get()});
-    const DeviceGradient gradient{values.data(), ElementType::kFloat32, 1, nullptr};
+    const DeviceGradient gradient{data, ElementType::kFloat32, 1, nullptr};
     absl::Status status;
     for (uint64_t step = 1; step <= 3 && status.ok(); ++step) {
       std::vector<std::vector<std::byte>> frames;
@@ -291,21 +301,23 @@ TEST(GpuEncoder, ABrokenDeviceIsAnErrorWhereverItBreaks) {
   }
 }
 
-TEST(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
+TEST_F(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
   DeviceCalls calls;
   const auto device =
-      MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeHostDevice(kRoom), 1000, &calls));
+      MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeDeviceUnderTest(), 1000, &calls));
   std::vector<ChunkConfig> chunks(40);
   std::vector<uint32_t> ids;
   std::vector<DeviceGradient> gradients;
   const std::vector<float> values = HeavyTailed(3000, 1);
+  DeviceCopies copies;
+  const void* const data = copies.Add(values);
   int events[2];
   for (uint32_t i = 0; i < chunks.size(); ++i) {
     chunks[i].count = 3000;
     chunks[i].id = i;
     chunks[i].spec = *ParseCodecSpec(i % 2 == 0 ? "topk:1%" : "int8");
     ids.push_back(i);
-    gradients.push_back({values.data(), ElementType::kFloat32, 1, &events[i / 20]});
+    gradients.push_back({data, ElementType::kFloat32, 1, &events[i / 20]});
   }
   Compressor compressor(chunks, {.device = device.get()});
   for (uint64_t step = 1; step <= 2; ++step) {

@@ -1,0 +1,11 @@
+// Where Sluice is built without SLUICE_CUDA.
+#include "compress/cuda/device.h"
+
+namespace sluice::gpu {
+
+std::unique_ptr<Device> MakeCudaDevice(int, std::string* problem) {
+  *problem = "this Sluice is built without CUDA (SLUICE_CUDA)";
+  return nullptr;
+}
+
+}  // namespace sluice::gpu
