@@ -24,6 +24,15 @@ struct DeviceGradient {
   void* ready = nullptr;
 };
 
+// A chunk's sum as it lies on a device, and what is to be added to it.
+struct DeviceSum {
+  float* sum = nullptr;
+  size_t count = 0;
+  bool from_zero = false;  // Whatever is there before does not count.
+  // That AddValidFrames would add; they may be none.
+  absl::Span<const std::byte> frames = {};
+};
+
 // Encodes chunks and keeps their residuals. Not thread-safe. After an error that is not
 // RESOURCE_EXHAUSTED the device is of no use, and residuals are lost.
 class DeviceEncoder {
@@ -72,6 +81,10 @@ class EncodingDevice {
   virtual std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) = 0;
   // Copies so many bytes of a gradient as they are. INTERNAL: the device failed.
   virtual absl::Status Read(const DeviceGradient& gradient, size_t bytes, void* to) = 0;
+  // Adds frames to sums, each of them once, once the event `ready` has come to pass (null: at
+  // once): the bits that the processor would make. It is done when this returns. Errors:
+  // RESOURCE_EXHAUSTED, INTERNAL; then the sums mean nothing.
+  virtual absl::Status Add(absl::Span<const DeviceSum> sums, void* ready) = 0;
 };
 
 }  // namespace sluice

@@ -58,6 +58,7 @@ class CudaDevice final : public Device {
   }
   void Run(const EncodeWork& work) override { Launch(work); }
   void Run(const SampleWork& work) override { Launch(work); }
+  void Run(const AddWork& work) override { Launch(work); }
 
   const char* Wait() override {
     Select();

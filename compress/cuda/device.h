@@ -32,6 +32,7 @@ class Device {
   virtual void Clear(void* memory, size_t bytes) = 0;
   virtual void Run(const EncodeWork& work) = 0;
   virtual void Run(const SampleWork& work) = 0;
+  virtual void Run(const AddWork& work) = 0;
 
   // Until all of it has happened. Null, or what went wrong first, now and ever after: the device is
   // of no use any more.

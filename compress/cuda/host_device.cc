@@ -50,6 +50,7 @@ class HostDevice final : public Device {
   void Clear(void* memory, size_t bytes) override { std::memset(memory, 0, bytes); }
   void Run(const EncodeWork& work) override { RunWork(work, OnHost()); }
   void Run(const SampleWork& work) override { RunWork(work, OnHost()); }
+  void Run(const AddWork& work) override { RunWork(work, OnHost()); }
   const char* Wait() override { return nullptr; }
 
  private:

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
@@ -12,6 +13,7 @@
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
+#include "compress/cuda/plain.h"
 #include "compress/cuda/qsgd.h"
 #include "compress/cuda/sign.h"
 #include "compress/cuda/sparse.h"
@@ -189,6 +191,58 @@ void RunWork(const EncodeWork& work, Launch launch) {
   WithGradient(work.gradient, [&](auto gradient) {
     EncodeLaunches<decltype(gradient), Launch>(work, launch).Run();
   });
+}
+
+template <int kBits, class Launch>
+void RunAddQsgd(const AddWork& work, Launch launch) {
+  if constexpr (kBits < 8) {
+    if (work.bits > kBits) return RunAddQsgd<kBits + 1>(work, launch);
+  }
+  launch(AddQsgd<kBits>{work.chunks, work.tiles}, work.tile_count);
+}
+
+template <class Launch>
+void RunWork(const AddWork& work, Launch launch) {
+  const Chunk* const chunks = work.chunks;
+  const Tile* const tiles = work.tiles;
+  const AddRoom room{work.ends, work.offsets, work.positions};
+  switch (work.addend) {
+    case Addend::kNothing:
+      return launch(ClearSum{chunks, tiles}, work.tile_count);
+    case Addend::kFloats:
+      return launch(AddFloats{chunks, tiles}, work.tile_count);
+    case Addend::kFp16:
+      return launch(AddCast<ToFp16>{chunks, tiles}, work.tile_count);
+    case Addend::kBf16:
+      return launch(AddCast<ToBf16>{chunks, tiles}, work.tile_count);
+    case Addend::kFp8:
+      return launch(AddFp8<E4m3>{chunks, tiles}, work.tile_count);
+    case Addend::kFp8E5m2:
+      return launch(AddFp8<E5m2>{chunks, tiles}, work.tile_count);
+    case Addend::kLinear:
+      return WithCodeBits(work.bits, [&](auto of) {
+        launch(AddLinear<decltype(of)::value>{chunks, tiles}, work.tile_count);
+      });
+    case Addend::kMinMax:
+      if (work.bits == 8) return launch(AddMinMax<8>{chunks, tiles}, work.tile_count);
+      return launch(AddMinMax<4>{chunks, tiles}, work.tile_count);
+    case Addend::kQsgd:
+      return RunAddQsgd<2>(work, launch);
+    case Addend::kNatural:
+      return launch(AddNatural{chunks, tiles}, work.tile_count);
+    case Addend::kIntSum:
+      return WithCodeBits(work.bits, [&](auto of) {
+        launch(AddIntSum<decltype(of)::value>{chunks, tiles}, work.tile_count);
+      });
+    case Addend::kSign:
+      return launch(AddSign<SignMeans::kOne>{chunks, tiles}, work.tile_count);
+    case Addend::kOneBit:
+      return launch(AddSign<SignMeans::kTwo>{chunks, tiles}, work.tile_count);
+    case Addend::kTernary:
+      return launch(AddTernary{chunks, work.sizes, room}, work.chunk_count);
+    case Addend::kSparse:
+      return launch(AddSparse{chunks, work.sizes, room}, work.chunk_count);
+  }
 }
 
 template <class Launch>

@@ -1,4 +1,5 @@
-// What an encoder gives a device to do: one codec over some chunks, in a few launches. Plain
+// What an encoder, and what adds frames up, give a device to do: one codec over some chunks, in a
+// few launches. Plain
 // numbers and addresses, so that whoever compiles kernels need know nothing else.
 #pragma once
 
@@ -68,6 +69,41 @@ struct EncodeWork {
   // Of each chunk, written where the payload's size is not the codec's MaxPayloadSize.
   uint32_t* sizes = nullptr;
   uint32_t* kept = nullptr;
+};
+
+// What is added to chunks' sums.
+enum class Addend : uint8_t {
+  kNothing,  // Sums become 0.
+  kFloats,   // As they are: where an encoder has the gradient, in place of a payload.
+  kFp16,
+  kBf16,
+  kFp8,
+  kFp8E5m2,
+  kLinear,
+  kMinMax,
+  kQsgd,
+  kNatural,
+  kIntSum,
+  kSign,
+  kOneBit,
+  kTernary,
+  kSparse,
+};
+
+// Payloads were validated before, and lie at addresses that 2 divides.
+struct AddWork {
+  Addend addend = Addend::kNothing;
+  uint8_t bits = 0;  // Of a code.
+  const Chunk* chunks = nullptr;
+  const Tile* tiles = nullptr;
+  uint32_t chunk_count = 0;
+  uint32_t tile_count = 0;
+  // For kTernary and kSparse: bytes of each chunk's payload, and room for as many numbers as it has
+  // entries, from Chunk::first_element on.
+  const uint32_t* sizes = nullptr;
+  uint32_t* ends = nullptr;
+  uint32_t* offsets = nullptr;
+  uint32_t* positions = nullptr;
 };
 
 // Counts magnitudes as SampleMagnitudes does.

@@ -10,17 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/cuda/codes.h"
+#include "compress/gpu/device_buffer.h"
+#include "compress/gpu/gpu_adder.h"
 #include "compress/position_coding.h"
 #include "compress/sparse.h"
 
 namespace sluice::gpu {
 namespace {
 
-constexpr size_t kAligned = 256;
 constexpr uint32_t kBins = MagnitudeHistogram::kBins;
 constexpr uint32_t kBlocksApart = 4;  // Blocks of 256 begin at a multiple of it.
-
-size_t Aligned(size_t bytes) { return (bytes + kAligned - 1) / kAligned * kAligned; }
 
 std::optional<Coding> CodingOf(const CodecSpec& spec) {
   const bool minmax = spec.has(kMinMax);
@@ -87,56 +86,6 @@ bool HasOwnSize(Algorithm algorithm) {
          algorithm == Algorithm::kSignSgd;
 }
 
-// Arrays that lie one after the other, at offsets that are known before there is memory.
-class Offsets {
- public:
-  template <typename T>
-  size_t Add(size_t count) {
-    const size_t at = size_;
-    size_ += Aligned(count * sizeof(T));
-    return at;
-  }
-  size_t size() const { return size_; }
-
- private:
-  size_t size_ = 0;
-};
-
-absl::Status WaitFor(Device* device) {
-  const char* const problem = device->Wait();
-  if (problem == nullptr) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("the GPU failed while encoding: ", problem,
-                   ": start the worker again, which goes on from the last checkpoint"));
-}
-
-// Memory of a device, or of the host for copies to and from it, that is used again and again.
-class DeviceBuffer {
- public:
-  DeviceBuffer(Device* device, bool pinned) : device_(device), pinned_(pinned) {}
-  ~DeviceBuffer() { Release(); }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-
-  // At least so many bytes; what was in it is lost where it has to grow. RESOURCE_EXHAUSTED: there
-  // is no room.
-  absl::Status Reserve(size_t bytes);
-  std::byte* data() const { return static_cast<std::byte*>(data_); }
-
- private:
-  void Release();
-
-  Device* const device_;
-  const bool pinned_;
-  void* data_ = nullptr;
-  size_t size_ = 0;
-};
-
-template <typename T>
-T* At(const DeviceBuffer& buffer, size_t offset) {
-  return reinterpret_cast<T*>(buffer.data() + offset);
-}
-
 class GpuEncoder final : public DeviceEncoder {
  public:
   GpuEncoder(Device* device, size_t chunks);
@@ -174,31 +123,6 @@ class GpuEncoder final : public DeviceEncoder {
   DeviceBuffer inputs_, results_, room_, payloads_;
   DeviceBuffer host_inputs_, host_results_, host_payloads_, host_copy_;
 };
-
-absl::Status DeviceBuffer::Reserve(size_t bytes) {
-  if (bytes <= size_) return absl::OkStatus();
-  Release();
-  data_ = pinned_ ? device_->AllocatePinned(bytes) : device_->Allocate(bytes);
-  if (data_ == nullptr) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no room for ", bytes, pinned_ ? " pinned bytes of the host" : " bytes",
-                     " to encode on the GPU: take smaller batches, or a codec that runs on the "
-                     "processor"));
-  }
-  size_ = bytes;
-  return absl::OkStatus();
-}
-
-void DeviceBuffer::Release() {
-  if (data_ == nullptr) return;
-  if (pinned_) {
-    device_->FreePinned(data_);
-  } else {
-    device_->Free(data_);
-  }
-  data_ = nullptr;
-  size_ = 0;
-}
 
 // What is encoded at once, and where it lies: tasks of one coding and type of gradient are one
 // work, and those of them that are counted together one sample.
@@ -617,7 +541,8 @@ absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encode
 
 class GpuEncodingDevice final : public EncodingDevice {
  public:
-  explicit GpuEncodingDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+  explicit GpuEncodingDevice(std::unique_ptr<Device> device)
+      : device_(std::move(device)), adder_(device_.get()) {}
 
   std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) override {
     return std::make_unique<GpuEncoder>(device_.get(), chunks);
@@ -627,9 +552,13 @@ class GpuEncodingDevice final : public EncodingDevice {
     device_->CopyOut(to, gradient.data, bytes);
     return WaitFor(device_.get());
   }
+  absl::Status Add(absl::Span<const DeviceSum> sums, void* ready) override {
+    return adder_.Add(sums, ready);
+  }
 
  private:
   const std::unique_ptr<Device> device_;
+  GpuAdder adder_;
 };
 
 }  // namespace

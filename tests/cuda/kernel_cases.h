@@ -12,6 +12,7 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
+#include "compress/cuda/plain.h"
 #include "compress/cuda/qsgd.h"
 #include "tests/cuda/kernel_inputs.h"
 
@@ -149,6 +150,12 @@ void RunAddOfPositions(S& step) {
                       step.template At<uint32_t>(step.layout.offsets),
                       step.template At<uint32_t>(step.layout.positions)}},
               step.chunk_count);
+}
+
+template <class S>
+void RunAddFloats(S& step) {
+  step.launch(ClearSum{step.chunks, step.tiles}, step.tile_count);
+  step.launch(AddFloats{step.chunks, step.tiles}, step.tile_count);
 }
 
 template <class S>
@@ -318,6 +325,8 @@ void ForEachSumCase(Add add) {
   add(
       "add ternary packed", 8, [](auto& step) { RunTernary<IndexMode::kPacked>(step); },
       [](auto& step) { RunAddOfPositions<AddTernary>(step); });
+  add(
+      "add floats", 16, [](auto&) {}, [](auto& step) { RunAddFloats(step); });
   add(
       "add entries", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
       [](auto& step) { RunAddEntries(step); });

@@ -9,7 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "compress/codec_table.h"
+#include "compress/cuda/host_device.h"
 #include "compress/frame.h"
+#include "compress/gpu/gpu_encoder.h"
+#include "tests/compress/cuda/breaking_device.h"
 #include "tests/worker/deaf_port.h"
 #include "tests/worker/fake_server.h"
 
@@ -104,6 +107,62 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
   EXPECT_EQ(figures->quality->chunks, 2u);
   EXPECT_EQ(figures->quality->CapturedEnergy(), 1) << "nothing is lost";
   ASSERT_TRUE(session->Leave().ok());
+}
+
+// The GPU is host memory here.
+TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
+  FakeServer server({});
+  const auto device = gpu::MakeEncodingDevice(gpu::MakeHostDevice(1 << 24));
+  RemoteSessionOptions options = Options(server.address());
+  options.compression.uplink = *ParseCodecSpec("int8");
+  const std::unique_ptr<Session> without = MakeRemoteSession(options);
+  EXPECT_FALSE(without->TakesGpuViews());
+  options.device = device.get();
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_TRUE(session->TakesGpuViews());
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> gradient = Gradient(static_cast<float>(step));
+    for (const uint32_t tensor : {1, 0}) {
+      GradientView view(gradient);
+      view.on_gpu = true;
+      ASSERT_TRUE(session->Submit(tensor, view).ok());
+    }
+    ASSERT_TRUE(session->Wait().ok());
+    std::vector<float> means[2] = {Gradient(7), Gradient(7)};
+    const absl::Status applied =
+        session->ApplyOnGpu({{0, means[0].data(), kSize}, {1, means[1].data(), kSize}}, nullptr);
+    ASSERT_TRUE(applied.ok()) << applied;
+    for (const uint32_t tensor : {0, 1}) {
+      std::vector<float> mean(kSize);
+      ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
+      EXPECT_EQ(means[tensor], mean);
+      EXPECT_NEAR(mean[3], gradient[3], 1) << "of int8";
+    }
+  }
+  float few[2];
+  EXPECT_EQ(session->ApplyOnGpu({{0, few, 2}}, nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
+  FakeServer server({});
+  gpu::DeviceCalls calls;
+  const auto device = gpu::MakeEncodingDevice(
+      std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 0, &calls));
+  RemoteSessionOptions options = Options(server.address());
+  options.compression.uplink = *ParseCodecSpec("int8");
+  options.device = device.get();
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  const std::vector<float> gradient = Gradient(1);
+  for (const uint32_t tensor : {1, 0}) {
+    GradientView view(gradient);
+    view.on_gpu = true;
+    if (!session->Submit(tensor, view).ok()) break;
+  }
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("it fell off the bus"));
 }
 
 TEST(RemoteSessionTest, StepsAndLeaves) {

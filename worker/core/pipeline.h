@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "compress/device_encoder.h"
 #include "job/compression_plan.h"
 #include "job/exchange.h"
 #include "job/layout.h"
@@ -167,6 +168,11 @@ class Pipeline {
   // Brings parameters that are as the step before left them to what was published: adds it, or
   // takes it in their place where it is the parameters themselves. INVALID_ARGUMENT: as of AddMean.
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) const;
+  // What DecodeMean, or with `update` ApplyUpdate, would do to the tensor's values, which lie on a
+  // device: appends it to `*sums`, good until the next step starts. INVALID_ARGUMENT: as theirs;
+  // nothing was appended.
+  absl::Status AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
+                          std::vector<DeviceSum>* sums) const;
   // What was published up to the last step and is in no task yet. It will be in none: whoever takes
   // it has it observed.
   std::vector<Published> TakePublished();

@@ -111,6 +111,25 @@ absl::Status Pipeline::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters
   return absl::OkStatus();
 }
 
+absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
+                                  std::vector<DeviceSum>* sums) const {
+  absl::Status fits = CheckMean(tensor, values.size());
+  if (!fits.ok()) return fits;
+  if (tensor >= trained_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("buffer ", options_.table[tensor].name, " is the host's"));
+  }
+  for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+    const Chunk& chunk = options_.layout.chunks[id];
+    DeviceSum& sum = sums->emplace_back();
+    sum.sum = values.data() + chunk.offset;
+    sum.count = chunk.count;
+    sum.from_zero = !update || shards_[chunk.shard].flights[chunk.bundle].exact;
+    sum.frames = ResultOf(id);
+  }
+  return absl::OkStatus();
+}
+
 std::vector<Published> Pipeline::TakePublished() {
   Check(!open_ && !encoding_, "results are whole when the step is done");
   std::vector<Published> taken;

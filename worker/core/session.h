@@ -73,6 +73,13 @@ struct StepResult {
   uint64_t staleness = 0;
 };
 
+// A tensor's means or parameters as they lie on a GPU, fp32.
+struct GpuTensor {
+  uint32_t tensor = 0;
+  float* values = nullptr;
+  size_t size = 0;  // Elements.
+};
+
 // A file that goes into the checkpoint's folder beside the states, for people and other programs.
 struct CheckpointFile {
   std::string name;
@@ -162,6 +169,13 @@ class Session {
   // AgreeOnParameters left them, to what was published. The same bits on all ranks that have seen
   // the same. After Wait, once; not for buffers.
   virtual absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters) = 0;
+
+  // Where TakesGpuViews: as Apply, or in a job whose shards do the updates as ApplyUpdate, for
+  // tensors that lie on the GPU, all at once. Begins once the event `ready` of the GPU's run-time
+  // has come to pass (null: at once), and is done when it returns.
+  virtual absl::Status ApplyOnGpu(absl::Span<const GpuTensor> /*tensors*/, void* /*ready*/) {
+    return absl::UnimplementedError("this session has no GPU");
+  }
 
   // After a step that said checkpoint_due: takes what the caller needs to go on from here, and
   // what the session has. Writes in the background; if that fails the coordinator is told and

@@ -348,6 +348,22 @@ absl::Status LiveSession::ApplyUpdate(uint32_t tensor, absl::Span<float> paramet
                  status.ok() ? pipeline_.ApplyUpdate(tensor, parameters) : std::move(status));
 }
 
+absl::Status LiveSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
+  const absl::Time started = clock_.Now();
+  MutexLock lock(&mutex_);
+  absl::Status status = MayApply();
+  if (status.ok() && options_.device == nullptr) {
+    status = absl::FailedPreconditionError("this session was given no GPU: use Apply");
+  }
+  std::vector<DeviceSum> sums;
+  for (const GpuTensor& tensor : tensors) {
+    if (!status.ok()) break;
+    status = pipeline_.AppendSums(tensor.tensor, options_.shards_update,
+                                  absl::MakeSpan(tensor.values, tensor.size), &sums);
+  }
+  return Applied(started, status.ok() ? options_.device->Add(sums, ready) : std::move(status));
+}
+
 void LiveSession::SetRate(float rate) {
   MutexLock lock(&mutex_);
   pipeline_.SetRate(rate);

@@ -44,6 +44,7 @@ class LiveSession final : public ShardStream::Events {
   absl::Status Apply(uint32_t tensor, absl::Span<float> mean);
   absl::Status ApplyScaled(uint32_t tensor, float scale, absl::Span<float> values);
   absl::Status ApplyUpdate(uint32_t tensor, absl::Span<float> parameters);
+  absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready);
   void SetRate(float rate);
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Before the first step.

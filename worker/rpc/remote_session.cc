@@ -48,6 +48,9 @@ class RemoteSession final : public Session {
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
   bool TakesGpuViews() const override { return options_.device != nullptr; }
+  absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override {
+    return live_ == nullptr ? NotJoined() : live_->ApplyOnGpu(tensors, ready);
+  }
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override {
     return live_ == nullptr ? NotJoined() : live_->Submit(tensor, gradient);
   }

@@ -12,6 +12,7 @@ namespace sluice::gpu {
 struct DeviceCalls {
   std::vector<void*> events;  // Of After.
   int works = 0;
+  int sums = 0;
   int waits = 0;
 };
 
@@ -38,6 +39,10 @@ class BreakingDevice final : public Device {
     device_->Run(work);
   }
   void Run(const SampleWork& work) override { device_->Run(work); }
+  void Run(const AddWork& work) override {
+    ++calls_->sums;
+    device_->Run(work);
+  }
   const char* Wait() override { return ++calls_->waits > waits_ ? "it fell off the bus" : nullptr; }
 
  private:

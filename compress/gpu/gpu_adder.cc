@@ -1,0 +1,215 @@
+#include "compress/gpu/gpu_adder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "compress/format_table.h"
+#include "compress/frame.h"
+#include "compress/payload.h"
+
+namespace sluice::gpu {
+namespace {
+
+// Of payloads, what goes to the device at once.
+constexpr size_t kBatchBytes = size_t{64} << 20;
+
+struct Kind {
+  Addend addend = Addend::kNothing;
+  uint8_t bits = 0;
+
+  friend bool operator==(const Kind&, const Kind&) = default;
+};
+
+uint8_t FirstByte(absl::Span<const std::byte> payload) {
+  return payload.empty() ? uint8_t{0} : static_cast<uint8_t>(payload[0]);
+}
+
+Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
+  switch (format) {
+    case FormatId::kFp16:
+      return {Addend::kFp16};
+    case FormatId::kBf16:
+      return {Addend::kBf16};
+    case FormatId::kFp8:
+      return {FirstByte(payload) == 1 ? Addend::kFp8E5m2 : Addend::kFp8};
+    case FormatId::kInt8:
+      return {Addend::kLinear, 8};
+    case FormatId::kInt4:
+      return {Addend::kLinear, 4};
+    case FormatId::kInt2:
+      return {Addend::kLinear, 2};
+    case FormatId::kMinMax:
+      return {Addend::kMinMax, FirstByte(payload)};
+    case FormatId::kQsgd:
+      return {Addend::kQsgd, FirstByte(payload)};
+    case FormatId::kNatural:
+      return {Addend::kNatural};
+    case FormatId::kIntSum:
+      return {Addend::kIntSum, FirstByte(payload)};
+    case FormatId::kSign:
+      return {Addend::kSign};
+    case FormatId::kOneBit:
+      return {Addend::kOneBit};
+    case FormatId::kTernary:
+      return {Addend::kTernary};
+    case FormatId::kSparse:
+      return {Addend::kSparse};
+    case FormatId::kExponents:
+      return {Addend::kNothing};
+    case FormatId::kNone:
+    case FormatId::kTernGrad:
+    case FormatId::kBlockTopK:
+    case FormatId::kRandomK:
+    case FormatId::kSketch:
+    case FormatId::kLsh:
+    case FormatId::kLowRank:
+    case FormatId::kRotated:
+      return {Addend::kFloats};
+  }
+  return {Addend::kFloats};
+}
+
+bool HasEntries(Addend addend) { return addend == Addend::kSparse || addend == Addend::kTernary; }
+
+// Of a payload that has some: both formats say it there.
+uint32_t Entries(absl::Span<const std::byte> payload) {
+  return LoadAt<uint32_t>(payload.data() + 2, 0);
+}
+
+}  // namespace
+
+// Sums that are added to at once: a sum's second frame comes after all first ones.
+struct GpuAdder::Batch {
+  struct Frame {
+    size_t at = 0;  // Its payload in the memory.
+    size_t count = 0;
+    FormatId format = FormatId::kNone;
+    absl::Span<const std::byte> payload;
+    bool decoded = false;  // The payload is to be what it decodes to.
+  };
+  struct Work {
+    size_t round = 0;
+    Kind kind;
+    std::vector<Chunk> chunks;
+    std::vector<uint32_t> sizes;
+    std::vector<Frame> frames;
+    std::vector<Tile> tiles;
+    uint32_t entries = 0;
+    size_t chunks_at = 0, tiles_at = 0, sizes_at = 0;
+  };
+
+  std::vector<Work> works;
+  Offsets offsets;
+
+  Work& WorkOf(size_t round, Kind kind) {
+    for (Work& work : works) {
+      if (work.round == round && work.kind == kind) return work;
+    }
+    Work& work = works.emplace_back();
+    work.round = round;
+    work.kind = kind;
+    return work;
+  }
+  Chunk& ChunkIn(Work* work, const DeviceSum& sum) {
+    Chunk& chunk = work->chunks.emplace_back();
+    chunk.sum = sum.sum;
+    chunk.count = static_cast<uint32_t>(sum.count);
+    return chunk;
+  }
+
+  void Take(const DeviceSum& sum) {
+    size_t round = 0;
+    if (sum.from_zero) ChunkIn(&WorkOf(round, {Addend::kNothing}), sum);
+    for (absl::Span<const std::byte> rest = sum.frames; !rest.empty();) {
+      const absl::Span<const std::byte> bytes = TakeFrame(&rest);
+      Frame frame;
+      frame.count = sum.count;
+      frame.format = FrameFormat(bytes).id;
+      frame.payload = FramePayload(bytes);
+      const Kind kind = KindOf(frame.format, frame.payload);
+      if (kind.addend == Addend::kNothing) continue;
+      frame.decoded = kind.addend == Addend::kFloats && frame.format != FormatId::kNone;
+      Work& work = WorkOf(++round, kind);
+      Chunk& chunk = ChunkIn(&work, sum);
+      const size_t size = frame.decoded ? sum.count * sizeof(float) : frame.payload.size();
+      frame.at = offsets.Add<uint8_t>(size);
+      work.frames.push_back(frame);
+      if (!HasEntries(kind.addend)) continue;
+      chunk.first_element = work.entries;
+      work.entries += Entries(frame.payload);
+      work.sizes.push_back(static_cast<uint32_t>(size));
+    }
+  }
+};
+
+absl::Status GpuAdder::Run(Batch* batch) {
+  uint32_t entries = 0;
+  for (Batch::Work& work : batch->works) {
+    work.tiles = MakeTiles(work.chunks);
+    work.chunks_at = batch->offsets.Add<Chunk>(work.chunks.size());
+    work.tiles_at = batch->offsets.Add<Tile>(work.tiles.size());
+    work.sizes_at = batch->offsets.Add<uint32_t>(work.sizes.size());
+    entries = std::max(entries, work.entries);
+  }
+  Offsets room;
+  const size_t ends_at = room.Add<uint32_t>(entries);
+  const size_t offsets_at = room.Add<uint32_t>(entries);
+  const size_t positions_at = room.Add<uint32_t>(entries);
+  absl::Status reserved = room_.Reserve(room.size());
+  reserved.Update(memory_.Reserve(batch->offsets.size()));
+  reserved.Update(host_.Reserve(batch->offsets.size()));
+  if (!reserved.ok()) return reserved;
+  for (Batch::Work& work : batch->works) {
+    for (size_t i = 0; i < work.frames.size(); ++i) {
+      const Batch::Frame& frame = work.frames[i];
+      work.chunks[i].payload = At<uint8_t>(memory_, frame.at);
+      work.chunks[i].gradient = work.chunks[i].payload;  // Where floats are looked for.
+      if (!frame.decoded) {
+        std::copy(frame.payload.begin(), frame.payload.end(), At<std::byte>(host_, frame.at));
+        continue;
+      }
+      const absl::Span<float> values(At<float>(host_, frame.at), frame.count);
+      // To which nothing is added where nothing is named, whatever the sum.
+      std::fill(values.begin(), values.end(), -0.0f);
+      FindFormat(frame.format)->decode_add(frame.payload, values);
+    }
+    std::copy(work.chunks.begin(), work.chunks.end(), At<Chunk>(host_, work.chunks_at));
+    std::copy(work.tiles.begin(), work.tiles.end(), At<Tile>(host_, work.tiles_at));
+    std::copy(work.sizes.begin(), work.sizes.end(), At<uint32_t>(host_, work.sizes_at));
+  }
+  device_->CopyIn(memory_.data(), host_.data(), batch->offsets.size());
+  std::stable_sort(batch->works.begin(), batch->works.end(),
+                   [](const Batch::Work& a, const Batch::Work& b) { return a.round < b.round; });
+  for (const Batch::Work& planned : batch->works) {
+    AddWork work;
+    work.addend = planned.kind.addend;
+    work.bits = planned.kind.bits;
+    work.chunks = At<Chunk>(memory_, planned.chunks_at);
+    work.chunk_count = static_cast<uint32_t>(planned.chunks.size());
+    work.tiles = At<Tile>(memory_, planned.tiles_at);
+    work.tile_count = static_cast<uint32_t>(planned.tiles.size());
+    work.sizes = At<uint32_t>(memory_, planned.sizes_at);
+    work.ends = At<uint32_t>(room_, ends_at);
+    work.offsets = At<uint32_t>(room_, offsets_at);
+    work.positions = At<uint32_t>(room_, positions_at);
+    device_->Run(work);
+  }
+  return WaitFor(device_);
+}
+
+absl::Status GpuAdder::Add(absl::Span<const DeviceSum> sums, void* ready) {
+  device_->After(ready);
+  Batch batch;
+  for (const DeviceSum& sum : sums) {
+    batch.Take(sum);
+    if (batch.offsets.size() < kBatchBytes) continue;
+    absl::Status done = Run(&batch);
+    if (!done.ok()) return done;
+    batch = Batch();
+  }
+  return Run(&batch);
+}
+
+}  // namespace sluice::gpu
