@@ -1,0 +1,186 @@
+#include "tests/train/fake_gpu.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/CPUFallback.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/set_native.h>
+#include <ATen/ops/view_native.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+#include <torch/types.h>
+
+#include <atomic>
+#include <tuple>
+#include <new>
+
+namespace sluice {
+namespace {
+
+constexpr c10::DeviceType kType = c10::DeviceType::CUDA;
+constexpr std::align_val_t kAlignment{256};
+
+std::atomic<uint64_t> events_recorded{0};
+
+void Delete(void* memory) { ::operator delete(memory, kAlignment); }
+
+class FakeAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    void* const memory = ::operator new(bytes, kAlignment);
+    return {memory, memory, &Delete, c10::Device(kType, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &Delete; }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+};
+
+// One device with one stream, on which everything has happened at once.
+class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
+ public:
+  c10::DeviceType type() const override { return kType; }
+  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
+  c10::Device getDevice() const override { return {kType, 0}; }
+  void setDevice(c10::Device) const override {}
+  void uncheckedSetDevice(c10::Device) const noexcept override {}
+  c10::Stream getStream(c10::Device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, getDevice());
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
+  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  void record(void** event, const c10::Stream&, const c10::DeviceIndex,
+              const c10::EventFlag) const override {
+    *event = &events_recorded;
+    ++events_recorded;
+  }
+  void block(void*, const c10::Stream&) const override {}
+  void destroyEvent(void*, const c10::DeviceIndex) const noexcept override {}
+  bool queryEvent(void*) const override { return true; }
+  void synchronizeEvent(void*) const override {}
+  bool queryStream(const c10::Stream&) const override { return true; }
+  void synchronizeStream(const c10::Stream&) const override {}
+  void synchronizeDevice(const c10::DeviceIndex) const override {}
+};
+
+// What LibTorch asks of a device by itself, as when it is seeded.
+class FakeHooks final : public at::CUDAHooksInterface {
+ public:
+  explicit FakeHooks(at::CUDAHooksArgs) {}
+  void init() const override {}
+  bool hasCUDA() const override { return true; }
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
+  int getNumGPUs() const override { return 1; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+};
+
+at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                        std::optional<at::ScalarType> type, std::optional<at::Layout>,
+                        std::optional<at::Device>, std::optional<bool>) {
+  static FakeAllocator allocator;
+  return at::detail::empty_strided_generic(sizes, strides, &allocator,
+                                           c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                           type.value_or(at::kFloat));
+}
+
+at::Tensor Empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::MemoryFormat> format) {
+  static FakeAllocator allocator;
+  return at::detail::empty_generic(sizes, &allocator,
+                                   c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                   type.value_or(at::kFloat), format);
+}
+
+// The CPU's view of what lies here, or of a tensor of the CPU's.
+at::Tensor OnCpu(const at::Tensor& tensor) {
+  if (tensor.is_cpu()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions().dtype(tensor.scalar_type()));
+}
+
+at::Tensor CopyFrom(const at::Tensor& from, const at::Tensor& to, bool) {
+  OnCpu(to).copy_(OnCpu(from));
+  return to;
+}
+
+at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool) {
+  OnCpu(to).copy_(OnCpu(from));
+  return to;
+}
+
+const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat>) {
+  TORCH_CHECK(static_cast<size_t>(c10::multiply_integers(sizes)) * self.element_size() <=
+                  self.storage().nbytes(),
+              "the fake GPU's tensors do not grow");
+  self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return self;
+}
+
+at::Tensor CopyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
+  if (to.sizes() != from.sizes()) Resize(to, from.sizes(), std::nullopt);
+  return CopyFrom(from, to, false);
+}
+
+// The fallback would update copies of the statistics.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
+    const at::Tensor& input, const std::optional<at::Tensor>& weight,
+    const std::optional<at::Tensor>& bias, const std::optional<at::Tensor>& mean,
+    const std::optional<at::Tensor>& variance, bool training, double momentum, double epsilon) {
+  const auto here = [](const std::optional<at::Tensor>& tensor) -> std::optional<at::Tensor> {
+    if (!tensor.has_value() || !tensor->defined()) return std::nullopt;
+    return OnCpu(*tensor);
+  };
+  const auto [output, saved_mean, saved_variance] =
+      at::native_batch_norm(input.cpu(), here(weight), here(bias), here(mean), here(variance),
+                            training, momentum, epsilon);
+  return {output.to(at::kCUDA), saved_mean.to(at::kCUDA), saved_variance.to(at::kCUDA)};
+}
+
+void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::native::cpu_fallback(op, stack);
+}
+
+}  // namespace
+
+using at::CUDAHooksRegistry;
+using at::CUDAHooksInterface;
+using at::CUDAHooksArgs;
+using at::RegistererCUDAHooksRegistry;
+C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, FakeHooks)  // The name that LibTorch asks for.
+
+C10_REGISTER_GUARD_IMPL(CUDA, FakeGuard)
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", &Empty);
+  library.impl("empty_strided", &EmptyStrided);
+  library.impl("copy_", &Copy);
+  library.impl("native_batch_norm", &BatchNorm);
+  // Of these LibTorch has other kernels for a GPU, with other rounding.
+  for (const char* const op : {"convolution", "convolution_backward"}) {
+    library.impl(op, torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+  }
+  library.impl("_copy_from", &CopyFrom);
+  library.impl("_copy_from_and_resize", &CopyFromAndResize);
+  library.impl("resize_", &Resize);
+  library.impl("as_strided", &at::native::as_strided_tensorimpl);
+  library.impl("view", &at::native::view);
+  library.impl("_reshape_alias", &at::native::_reshape_alias);
+}
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&Fallback>());
+}
+
+uint64_t FakeGpuEvents() { return events_recorded; }
+
+}  // namespace sluice
