@@ -20,6 +20,8 @@
 #include "base/log.h"
 #include "base/process_usage.h"
 #include "base/trace_file.h"
+#include "compress/cuda/device.h"
+#include "compress/gpu/gpu_encoder.h"
 #include "http/http_server.h"
 #include "job/momentum.h"
 #include "job/relays.h"
@@ -32,6 +34,7 @@
 #include "worker/launch_environment.h"
 #include "worker/rpc/remote_session.h"
 #include "worker/signal_watch.h"
+#include "worker/train/device.h"
 #include "worker/train/train.h"
 #include "worker/worker_report.h"
 
@@ -189,6 +192,21 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
   }
 }
 
+// Where this worker's gradients will lie and can be encoded. Null: nowhere but in the host's
+// memory.
+std::unique_ptr<EncodingDevice> OpenDevice(const JobSpec& spec, uint32_t rank,
+                                           const Logger& logger) {
+  const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec.device, rank, FindDevices());
+  // What cannot be had is told where training begins.
+  if (!chosen.ok() || !chosen->gpu.has_value()) return nullptr;
+  std::string problem;
+  std::unique_ptr<gpu::Device> gpu = gpu::MakeCudaDevice(*chosen->gpu, &problem);
+  if (gpu != nullptr) return gpu::MakeEncodingDevice(std::move(gpu));
+  logger.Warning("gradients are encoded on the processor, not on GPU ", *chosen->gpu, ": ",
+                 problem);
+  return nullptr;
+}
+
 // Null without --metrics-listen.
 absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, const JobSpec& spec,
                                                          uint32_t rank,
@@ -284,6 +302,8 @@ int Run(const Flags& flags) {
   }
   session_options.trace = trace->get();
   session_options.clock = &clock;
+  const std::unique_ptr<EncodingDevice> device = OpenDevice(spec, rank, logger);
+  session_options.device = device.get();
   CurrentSession session;
   const absl::StatusOr<std::unique_ptr<HttpServer>> metrics =
       ServeMetrics(flags, spec, rank, session, logger);

@@ -13,8 +13,8 @@
 #include <torch/types.h>
 
 #include <atomic>
-#include <tuple>
 #include <new>
+#include <tuple>
 
 namespace sluice {
 namespace {
@@ -95,8 +95,7 @@ at::Tensor Empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
                  std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
   static FakeAllocator allocator;
-  return at::detail::empty_generic(sizes, &allocator,
-                                   c10::DispatchKeySet(c10::DispatchKey::CUDA),
+  return at::detail::empty_generic(sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                    type.value_or(at::kFloat), format);
 }
 
@@ -152,9 +151,9 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 }  // namespace
 
-using at::CUDAHooksRegistry;
-using at::CUDAHooksInterface;
 using at::CUDAHooksArgs;
+using at::CUDAHooksInterface;
+using at::CUDAHooksRegistry;
 using at::RegistererCUDAHooksRegistry;
 C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, FakeHooks)  // The name that LibTorch asks for.
 

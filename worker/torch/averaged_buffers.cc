@@ -14,14 +14,17 @@ namespace sluice {
 namespace {
 
 // What keeps the buffer from being averaged; empty if nothing does.
-std::string Problem(const at::Tensor& tensor) {
+std::string Problem(const at::Tensor& tensor, at::Device device) {
   if (tensor.layout() != at::kStrided) return "is sparse";
-  if (!tensor.device().is_cpu()) return absl::StrCat("is on ", tensor.device().str());
+  if (tensor.device() != device) {
+    return absl::StrCat("is on ", tensor.device().str(), " and not on ", device.str());
+  }
   if (tensor.scalar_type() != at::kFloat) {
     return absl::StrCat("is of type ", c10::toString(tensor.scalar_type()));
   }
   if (!tensor.is_non_overlapping_and_dense()) return "has gaps or overlaps in its storage";
-  const absl::Span<const float> values = StorageSpan(tensor);
+  const at::Tensor here = tensor.detach().to(at::kCPU);
+  const absl::Span<const float> values = StorageSpan(here);
   const auto bad =
       std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
   // It would keep those that travel with it from being averaged, too.
@@ -32,7 +35,8 @@ std::string Problem(const at::Tensor& tensor) {
 }  // namespace
 
 absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& module,
-                                                    const std::vector<std::string>& local) {
+                                                    const std::vector<std::string>& local,
+                                                    at::Device device) {
   AveragedBuffers found;
   std::set<std::string> left_out(local.begin(), local.end());
   std::unordered_set<const c10::TensorImpl*> seen;
@@ -41,11 +45,12 @@ absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& mod
     if (left_out.erase(entry.key()) > 0 || !tensor.defined() || tensor.numel() == 0) continue;
     if (at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true)) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    const std::string problem = Problem(tensor);
+    const std::string problem = Problem(tensor, device);
     if (!problem.empty()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "buffer ", entry.key(), " ", problem,
-          ": only finite, dense float32 buffers on the CPU can be averaged over the workers; "
+          ": only finite, dense float32 buffers where the parameters are can be averaged over the "
+          "workers; "
           "convert it, or name it in DataParallelOptions::local_buffers"));
     }
     TensorInfo info = DescribeTensor(entry.key(), tensor);

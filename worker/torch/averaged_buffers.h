@@ -20,10 +20,11 @@ struct AveragedBuffers {
 
 // Buffers of whole numbers (BatchNorm's num_batches_tracked), without elements, or named in `local`
 // are left out: every rank keeps its own. One that has several names comes once, under its first.
-// INVALID_ARGUMENT, with the name: of another floating type than float32, not on the CPU, sparse,
+// INVALID_ARGUMENT, with the name: of another floating type than float32, not on `device`, sparse,
 // with gaps or overlaps in its storage, or with a value that is not finite; a name in `local` that
 // no buffer has.
 absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& module,
-                                                    const std::vector<std::string>& local);
+                                                    const std::vector<std::string>& local,
+                                                    at::Device device = at::kCPU);
 
 }  // namespace sluice

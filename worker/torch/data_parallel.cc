@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -15,8 +16,9 @@ namespace sluice {
 namespace {
 
 at::Tensor EmptyGradient(const at::Tensor& parameter) {
-  return at::empty_strided(parameter.sizes(), parameter.strides(),
-                           at::TensorOptions().dtype(parameter.scalar_type()));
+  return at::empty_strided(
+      parameter.sizes(), parameter.strides(),
+      at::TensorOptions().dtype(parameter.scalar_type()).device(parameter.device()));
 }
 
 // Makes .grad of `parameter` a tensor that lies as the table says, whatever backward or the user
@@ -30,7 +32,8 @@ absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const Tensor
         "parameter ", info.name,
         " got a sparse gradient, and only dense ones can be exchanged: make the layer's "
         "gradient dense (embeddings: sparse(false))"));
-  } else if (!LiesAs(gradient, info, parameter.scalar_type())) {
+  } else if (gradient.device() != parameter.device() ||
+             !LiesAs(gradient, info, parameter.scalar_type())) {
     gradient = EmptyGradient(parameter).copy_(gradient);
   }
   parameter.mutable_grad() = gradient;
@@ -56,7 +59,7 @@ absl::StatusOr<std::unique_ptr<DataParallel>> DataParallel::Create(
             FindTrainableParameters(module, options.master_values);
         if (!parameters.ok()) return parameters.status();
         absl::StatusOr<AveragedBuffers> buffers =
-            FindAveragedBuffers(module, options.local_buffers);
+            FindAveragedBuffers(module, options.local_buffers, parameters->device);
         if (!buffers.ok()) return buffers.status();
         std::unique_ptr<DataParallel> made(
             new DataParallel(*std::move(parameters), *std::move(buffers), session, options));
@@ -72,6 +75,7 @@ DataParallel::DataParallel(TrainableParameters parameters, AveragedBuffers buffe
       table_(Concatenated(parameters_.table, buffers_.table)),
       session_(session),
       options_(options),
+      port_(session, table_.size()),
       slots_(parameters_.tensors.size()) {}
 
 DataParallel::~DataParallel() {
@@ -99,14 +103,27 @@ absl::StatusOr<JoinInfo> DataParallel::Join() {
     absl::StatusOr<JoinInfo> info = session_->Join(table_, Sha256(tensors));
     if (!info.ok()) return info;
     if (!info->parameters_agree) {
-      std::vector<absl::Span<float>> spans;
-      spans.reserve(tensors.size());
-      for (const at::Tensor& tensor : tensors) spans.push_back(StorageSpan(tensor));
-      if (absl::Status status = session_->AgreeOnParameters(spans); !status.ok()) return status;
+      if (absl::Status status = AgreeOn(tensors); !status.ok()) return status;
     }
     ParametersRestored();
     return info;
   });
+}
+
+absl::Status DataParallel::AgreeOn(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> here;
+  std::vector<absl::Span<float>> spans;
+  for (const at::Tensor& tensor : tensors) {
+    here.push_back(tensor.detach().to(at::kCPU));
+    spans.push_back(StorageSpan(here.back()));
+  }
+  absl::Status status = session_->AgreeOnParameters(spans);
+  if (!status.ok()) return status;
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].is_cpu()) tensors[i].detach().copy_(here[i]);
+  }
+  return absl::OkStatus();
 }
 
 void DataParallel::OnGradient(uint32_t tensor) {
@@ -149,7 +166,7 @@ absl::Status DataParallel::SubmitLocked(uint32_t tensor, uint32_t passes) {
   Slot& slot = slots_[tensor];
   slot.submitted = true;
   const auto scale = static_cast<float>(double{gradient_scale_} / passes);
-  return session_->Submit(tensor, StorageView(slot.gradient, scale));
+  return port_.Submit(tensor, slot.gradient, scale);
 }
 
 absl::StatusOr<uint32_t> DataParallel::PassesLocked() const {
@@ -167,11 +184,18 @@ absl::Status DataParallel::FindOverflow() {
   overflowed_.clear();
   if (!options_.atomic_step) return absl::OkStatus();
   if (absl::Status status = PassesLocked().status(); !status.ok()) return status;
-  for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0 && overflowed_.empty();) {
+  std::vector<at::Tensor> gradients(slots_.size());
+  for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
     if (absl::Status status = LaySlotLocked(i); !status.ok()) return status;
-    if (!IsFinite(StorageView(slots_[i].gradient, 1))) overflowed_ = parameters_.table[i].name;
+    gradients[i] = slots_[i].gradient;
   }
+  NoteOverflow(gradients);
   return absl::OkStatus();
+}
+
+void DataParallel::NoteOverflow(const std::vector<at::Tensor>& gradients) {
+  const std::optional<size_t> found = FindNonFinite(gradients);
+  if (found.has_value()) overflowed_ = parameters_.table[*found].name;
 }
 
 absl::Status DataParallel::SubmitRest() {
@@ -193,13 +217,14 @@ absl::Status DataParallel::SubmitRest() {
 absl::Status DataParallel::SubmitBuffers() {
   if (!session_->BuffersDue()) return absl::OkStatus();
   for (size_t i = buffers_.tensors.size(); i-- > 0;) {
-    if (!LiesAs(buffers_.tensors[i], buffers_.table[i])) {
+    if (buffers_.tensors[i].device() != parameters_.device ||
+        !LiesAs(buffers_.tensors[i], buffers_.table[i])) {
       return absl::FailedPreconditionError(
           absl::StrCat("buffer ", ToString(buffers_.table[i]),
                        " has got another shape, type or place since the start: change buffers in "
                        "place, or name it in DataParallelOptions::local_buffers"));
     }
-    absl::Status status = session_->Submit(IndexOfBuffer(i), StorageSpan(buffers_.tensors[i]));
+    absl::Status status = port_.SubmitFromHost(IndexOfBuffer(i), buffers_.tensors[i]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -207,45 +232,51 @@ absl::Status DataParallel::SubmitBuffers() {
 
 absl::Status DataParallel::ApplyBuffers() {
   for (size_t i = 0; i < buffers_.tensors.size(); ++i) {
-    absl::Status status = session_->Apply(IndexOfBuffer(i), StorageSpan(buffers_.tensors[i]));
+    absl::Status status = port_.Change(
+        IndexOfBuffer(i), buffers_.tensors[i],
+        [&](absl::Span<float> values) { return session_->Apply(IndexOfBuffer(i), values); });
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::Status DataParallel::TakeMean(uint32_t tensor) {
-  absl::StatusOr<at::Tensor> gradient =
-      LayGradient(parameters_.masters[tensor], parameters_.table[tensor]);
-  if (!gradient.ok()) return gradient.status();
-  // The optimizer does not know of the module's own, so nobody else would.
-  const at::Tensor own = parameters_.tensors[tensor].grad();
-  if (HasMaster(tensor) && own.defined()) own.zero_();
-  return session_->Apply(tensor, StorageSpan(*gradient));
+absl::Status DataParallel::TakeMeans() {
+  std::vector<at::Tensor> means;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
+    if (!gradient.ok()) return gradient.status();
+    means.push_back(*std::move(gradient));
+    // The optimizer does not know of the module's own, so nobody else would.
+    const at::Tensor own = parameters_.tensors[i].grad();
+    if (HasMaster(i) && own.defined()) own.zero_();
+  }
+  return port_.Apply(means);
 }
 
-absl::Status DataParallel::TakeUpdate(uint32_t tensor) {
+absl::Status DataParallel::TakeUpdates() {
   // No optimizer is there to do it.
-  const at::Tensor own = parameters_.tensors[tensor].grad();
-  if (own.defined()) own.zero_();
-  const at::Tensor& master = parameters_.masters[tensor];
-  if (!options_.sends_weights) return session_->ApplyUpdate(tensor, StorageSpan(master));
+  for (const at::Tensor& parameter : parameters_.tensors) {
+    if (parameter.grad().defined()) parameter.grad().zero_();
+  }
+  if (!options_.sends_weights) return port_.ApplyUpdate(parameters_.masters);
+  absl::Status status = port_.ApplyUpdate(published_);
+  if (!status.ok()) return status;
   const at::NoGradGuard no_grad;
-  absl::Status status = session_->ApplyUpdate(tensor, StorageSpan(published_[tensor]));
-  if (status.ok()) master.copy_(published_[tensor]);
+  for (size_t i = 0; i < published_.size(); ++i) parameters_.masters[i].copy_(published_[i]);
   return status;
 }
 
 absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   absl::StatusOr<StepResult> result = session_->Wait();
+  port_.EndStep();
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
-  for (uint32_t i = 0; i < slots_.size(); ++i) {
-    absl::Status status = options_.shards_update ? TakeUpdate(i) : TakeMean(i);
-    if (!status.ok()) return status;
-    slots_[i] = Slot{};
-  }
+  absl::Status status = options_.shards_update ? TakeUpdates() : TakeMeans();
+  if (!status.ok()) return status;
+  for (Slot& slot : slots_) slot = Slot{};
   if (result->buffers_averaged) {
-    if (absl::Status status = ApplyBuffers(); !status.ok()) return status;
+    status = ApplyBuffers();
+    if (!status.ok()) return status;
   }
   return result;
 }
@@ -270,7 +301,7 @@ absl::Status DataParallel::SubmitMoved() {
   const at::NoGradGuard no_grad;
   for (uint32_t i = static_cast<uint32_t>(published_.size()); i-- > 0;) {
     parameters_.masters[i].neg_().add_(published_[i]);
-    absl::Status status = session_->Submit(i, StorageView(parameters_.masters[i], 1));
+    absl::Status status = port_.Submit(i, parameters_.masters[i], 1);
     if (!status.ok()) return status;
   }
   return SubmitBuffers();
@@ -287,6 +318,7 @@ absl::Status DataParallel::TakeOwnGradients() {
   if (!passes.ok()) return passes.status();
   const auto scale = static_cast<float>(double{gradient_scale_} / *passes);
   const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients(slots_.size());
   for (uint32_t i = static_cast<uint32_t>(slots_.size()); i-- > 0;) {
     if (absl::Status status = LaySlotLocked(i); !status.ok()) return status;
     at::Tensor gradient = slots_[i].gradient;
@@ -298,9 +330,10 @@ absl::Status DataParallel::TakeOwnGradients() {
       gradient = *std::move(own);
     }
     if (scale != 1) gradient.mul_(scale);
-    if (!IsFinite(StorageView(gradient, 1))) overflowed_ = parameters_.table[i].name;
+    gradients[i] = gradient;
     slots_[i] = Slot{};
   }
+  NoteOverflow(gradients);
   return absl::OkStatus();
 }
 

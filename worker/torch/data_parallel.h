@@ -10,6 +10,8 @@
 // Session::BuffersDue says: Synchronize and Skip put the mean into them. In between, and all of
 // whole numbers, they are each rank's own.
 //
+// The module may be on a GPU: gradients are encoded there if the session can, and come back there.
+//
 // Parameters may be bfloat16 or float16: each then has a float32 master, which parameters(), .grad
 // and hashes are about. Give the optimizer parameters() instead of the module's, and after its step
 // call CopyMastersToModule.
@@ -30,6 +32,7 @@
 #include "worker/core/session.h"
 #include "worker/torch/averaged_buffers.h"
 #include "worker/torch/named_tensors.h"
+#include "worker/torch/tensor_port.h"
 #include "worker/torch/trainable_parameters.h"
 
 namespace sluice {
@@ -139,8 +142,10 @@ class DataParallel {
   absl::Status SubmitGradients();
   absl::Status SubmitMoved();
   absl::Status TakeOwnGradients();
-  absl::Status TakeMean(uint32_t tensor);
-  absl::Status TakeUpdate(uint32_t tensor);
+  absl::Status TakeMeans();
+  absl::Status TakeUpdates();
+  absl::Status AgreeOn(const std::vector<at::Tensor>& tensors);
+  void NoteOverflow(const std::vector<at::Tensor>& gradients);
   bool HasMaster(size_t i) const { return !parameters_.masters[i].is_same(parameters_.tensors[i]); }
 
   const TrainableParameters parameters_;
@@ -148,6 +153,7 @@ class DataParallel {
   const TensorTable table_;
   Session* const session_;
   const DataParallelOptions options_;
+  TensorPort port_;  // While backward runs, its hooks'; else the caller's.
   // With sends_weights: the parameters that all ranks had after the last exchange.
   std::vector<at::Tensor> published_;
   size_t hooks_installed_ = 0;

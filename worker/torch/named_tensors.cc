@@ -4,6 +4,11 @@
 
 namespace sluice {
 
+at::Device DeviceOf(const torch::nn::Module& module) {
+  const std::vector<at::Tensor> parameters = module.parameters();
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
+}
+
 NamedTensors TensorsOf(const torch::nn::Module& module) {
   NamedTensors tensors;
   for (const auto& entry : module.named_parameters()) {

@@ -35,19 +35,20 @@ std::optional<ElementType> ElementTypeOf(at::ScalarType type) {
 // `value` may be undefined: then it begins with the parameter's own.
 at::Tensor MakeMaster(const at::Tensor& parameter, const at::Tensor& value) {
   const at::NoGradGuard no_grad;
-  at::Tensor master = at::empty_strided(parameter.sizes(), parameter.strides(),
-                                        at::TensorOptions().dtype(at::kFloat));
+  at::Tensor master =
+      at::empty_strided(parameter.sizes(), parameter.strides(),
+                        at::TensorOptions().dtype(at::kFloat).device(parameter.device()));
   master.copy_(value.defined() ? value : parameter);
   return master.requires_grad_(true);
 }
 
-absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor) {
+absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor, at::Device device) {
   if (tensor.layout() != at::kStrided) {
     return Refuse(name, "is sparse: only dense parameters can be trained; use a dense layout");
   }
-  if (!tensor.device().is_cpu()) {
-    return Refuse(name,
-                  absl::StrCat("is on ", tensor.device().str(), ": move the module to the CPU"));
+  if (tensor.device() != device) {
+    return Refuse(name, absl::StrCat("is on ", tensor.device().str(), ", others are on ",
+                                     device.str(), ": move the whole module to one device"));
   }
   if (!ElementTypeOf(tensor.scalar_type()).has_value()) {
     return Refuse(name, absl::StrCat("is of type ", c10::toString(tensor.scalar_type()),
@@ -82,7 +83,9 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
     const at::Tensor& tensor = entry.value();
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;  // Tied to an earlier one.
-    if (absl::Status status = CheckTrainable(entry.key(), tensor); !status.ok()) return status;
+    if (found.tensors.empty()) found.device = tensor.device();
+    absl::Status status = CheckTrainable(entry.key(), tensor, found.device);
+    if (!status.ok()) return status;
     const auto value = values.find(entry.key());
     if (value != values.end() && value->second.sizes() != tensor.sizes()) {
       return Refuse(entry.key(), "has another shape than the value its master is to begin with");
@@ -99,8 +102,8 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
 }
 
 bool LiesAs(const at::Tensor& tensor, const TensorInfo& info, at::ScalarType type) {
-  if (tensor.layout() != at::kStrided || !tensor.device().is_cpu() ||
-      tensor.scalar_type() != type || tensor.sizes() != at::IntArrayRef(info.shape)) {
+  if (tensor.layout() != at::kStrided || tensor.scalar_type() != type ||
+      tensor.sizes() != at::IntArrayRef(info.shape)) {
     return false;
   }
   if (info.strides.empty()) return tensor.is_contiguous();
@@ -123,7 +126,8 @@ std::string Sha256(const std::vector<at::Tensor>& tensors) {
   Check(context != nullptr && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1,
         "SHA-256 starts");
   for (const at::Tensor& tensor : tensors) {
-    const absl::Span<const float> values = StorageSpan(tensor);
+    const at::Tensor here = tensor.detach().to(at::kCPU);
+    const absl::Span<const float> values = StorageSpan(here);
     Check(EVP_DigestUpdate(context.get(), values.data(), values.size() * sizeof(float)) == 1,
           "SHA-256 takes bytes");
   }

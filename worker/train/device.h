@@ -1,6 +1,8 @@
 // Device: what a worker computes on, of what a job asks for and what is there.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,8 +16,15 @@ struct FoundDevices {
 };
 FoundDevices FindDevices();
 
-// For the log: what is computed on and why, for `device` as a job names it (auto, cpu, cuda,
-// cuda:N). So far that is the CPU; UNIMPLEMENTED, saying what was found, for any other.
-absl::StatusOr<std::string> ChooseDevice(absl::string_view device, const FoundDevices& found);
+struct ChosenDevice {
+  std::optional<int> gpu;   // None: the CPU.
+  std::string description;  // For the log: what is computed on, and why.
+};
+
+// For `device` as a job names it: cpu; cuda:N, GPU N; cuda, a GPU, by the rank where there are
+// several; auto, the same, or the CPU where there is none. FAILED_PRECONDITION, saying what was
+// found: there is no such GPU.
+absl::StatusOr<ChosenDevice> ChooseDevice(absl::string_view device, uint32_t rank,
+                                          const FoundDevices& found);
 
 }  // namespace sluice

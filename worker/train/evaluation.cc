@@ -46,7 +46,7 @@ absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
     status = batch.status();
     if (!status.ok()) break;
     const at::Tensor scores = Scores(model, batch->inputs, type).flatten(0, -2);
-    const at::Tensor targets = batch->targets.flatten();
+    const at::Tensor targets = batch->targets.flatten().to(scores.device());
     loss += torch::nn::functional::cross_entropy(
                 scores, targets,
                 torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))

@@ -26,14 +26,18 @@ constexpr uint64_t kTrainingStream = 0x5452;  // Keeps this use of the seed apar
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const JobSpec& spec, uint32_t rank,
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger) {
-  const absl::StatusOr<std::string> device = ChooseDevice(spec.device, FindDevices());
+  const absl::StatusOr<ChosenDevice> device = ChooseDevice(spec.device, rank, FindDevices());
   if (!device.ok()) return device.status();
-  logger->Info("device: ", *device);
+  logger->Info("device: ", device->description);
   std::unique_ptr<Learner> learner(new Learner(spec, logger));
   torch::manual_seed(spec.seed);
   absl::StatusOr<std::shared_ptr<Model>> model = MakeModel(spec.model, shape);
   if (!model.ok()) return model.status();
   learner->model_ = *std::move(model);
+  // From the CPU's random numbers wherever it trains, so that ranks begin alike.
+  if (device->gpu.has_value()) {
+    learner->model_->to(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(*device->gpu)));
+  }
   // Ranks have equal parameters, but what a model draws while it trains (dropout) is each rank's
   // own.
   torch::manual_seed(CounterRandom(spec.seed, kTrainingStream, rank).Next());
@@ -159,7 +163,7 @@ absl::Status Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal, Lea
     if (!batch.ok()) return batch.status();
     const at::Tensor scores = Scores(model_.get(), batch->inputs, type_);
     const at::Tensor pass_loss = torch::nn::functional::cross_entropy(
-        scores.flatten(0, -2), batch->targets.flatten(), smoothing);
+        scores.flatten(0, -2), batch->targets.flatten().to(scores.device()), smoothing);
     (scale == 1 ? pass_loss : pass_loss * scale).backward();
     loss += pass_loss.item<double>();
     done->samples += samples;

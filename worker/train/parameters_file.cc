@@ -48,7 +48,7 @@ std::string PickleUntagged(const c10::IValue& value, absl::string_view note) {
 
 std::string FormatParameters(const NamedTensors& tensors, absl::string_view note) {
   c10::Dict<std::string, at::Tensor> state;
-  for (const auto& [name, tensor] : tensors) state.insert(name, tensor.detach());
+  for (const auto& [name, tensor] : tensors) state.insert(name, tensor.detach().to(at::kCPU));
   return PickleUntagged(state, note);
 }
 

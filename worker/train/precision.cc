@@ -44,7 +44,8 @@ NamedTensors ConvertParameters(Model* model, at::ScalarType type) {
 }
 
 at::Tensor Scores(Model* model, const at::Tensor& inputs, at::ScalarType type) {
-  const at::Tensor taken = inputs.is_floating_point() ? inputs.to(type) : inputs;
+  const at::Tensor here = inputs.to(DeviceOf(*model));
+  const at::Tensor taken = here.is_floating_point() ? here.to(type) : here;
   return model->forward(taken).to(at::kFloat);
 }
 

@@ -39,14 +39,18 @@ std::string SaveOptimizer(const torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
-at::Tensor RandomState() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+at::Device DeviceOf(const TrainedState& trained) {
+  return trained.model.empty() ? at::Device(at::kCPU) : trained.model.front().second.device();
+}
+
+at::Tensor RandomState(at::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
 }
 
-void SetRandomState(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+void SetRandomState(const at::Tensor& state, at::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
 }
@@ -155,7 +159,7 @@ absl::Status RestoreCursor(const at::Tensor& integers, const at::Tensor& fractio
   return absl::OkStatus();
 }
 
-absl::Status RestoreOptimizer(const c10::impl::GenericDict& state,
+absl::Status RestoreOptimizer(const c10::impl::GenericDict& state, at::Device device,
                               torch::optim::Optimizer* optimizer) {
   if (optimizer == nullptr) return absl::OkStatus();
   if (!state.contains("optimizer")) {
@@ -165,7 +169,7 @@ absl::Status RestoreOptimizer(const c10::impl::GenericDict& state,
   }
   const at::Tensor saved = state.at("optimizer").toTensor().contiguous();
   torch::serialize::InputArchive archive;
-  archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes());
+  archive.load_from(static_cast<const char*>(saved.const_data_ptr()), saved.nbytes(), device);
   optimizer->load(archive);
   return absl::OkStatus();
 }
@@ -206,14 +210,20 @@ absl::Status RestoreEma(const c10::impl::GenericDict& saved, Ema* ema) {
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor) {
   c10::impl::GenericDict model(c10::StringType::get(), c10::TensorType::get());
-  for (const auto& [name, tensor] : trained.model) model.insert(name, tensor.detach());
+  // As the CPU's, so that a run can go on on another device.
+  for (const auto& [name, tensor] : trained.model) {
+    model.insert(name, tensor.detach().to(at::kCPU));
+  }
   c10::impl::GenericDict state(c10::StringType::get(), c10::AnyType::get());
   state.insert("version", kVersion);
   state.insert("model", model);
   if (trained.optimizer != nullptr) {
     state.insert("optimizer", BytesTensor(SaveOptimizer(*trained.optimizer)));
   }
-  state.insert("random", RandomState());
+  state.insert("random", RandomState(at::kCPU));
+  if (DeviceOf(trained) != at::kCPU) {
+    state.insert("random_of_device", RandomState(DeviceOf(trained)));
+  }
   state.insert("integers", Integers(cursor));
   state.insert("fractions", Fractions(cursor));
   if (trained.loss_scale != nullptr) {
@@ -221,7 +231,11 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
     state.insert("loss_scale_good_steps", int64_t{trained.loss_scale->good_steps()});
   }
   if (trained.ema != nullptr) {
-    state.insert("averages", c10::List<at::Tensor>(trained.ema->averages()));
+    c10::List<at::Tensor> averages;
+    for (const at::Tensor& average : trained.ema->averages()) {
+      averages.push_back(average.to(at::kCPU));
+    }
+    state.insert("averages", averages);
     state.insert("average_updates", static_cast<int64_t>(trained.ema->updates()));
   }
   const std::vector<char> bytes = torch::pickle_save(state);
@@ -245,9 +259,13 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   }
   if (status.ok()) status = RestoreLossScale(state, trained.loss_scale);
   if (status.ok()) status = RestoreEma(state, trained.ema);
-  if (status.ok()) status = RestoreOptimizer(state, trained.optimizer);
+  if (status.ok()) status = RestoreOptimizer(state, DeviceOf(trained), trained.optimizer);
   if (!status.ok()) return status;
-  SetRandomState(state.at("random").toTensor());
+  SetRandomState(state.at("random").toTensor(), at::kCPU);
+  // Of the other kind of device there is none to go on with: what is drawn there begins anew.
+  if (DeviceOf(trained) != at::kCPU && state.contains("random_of_device")) {
+    SetRandomState(state.at("random_of_device").toTensor(), DeviceOf(trained));
+  }
   return absl::OkStatus();
 }
 
