@@ -118,9 +118,13 @@ at::Tensor& Copy(at::Tensor& to, const at::Tensor& from, bool) {
 
 const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
                          std::optional<at::MemoryFormat>) {
-  TORCH_CHECK(static_cast<size_t>(c10::multiply_integers(sizes)) * self.element_size() <=
-                  self.storage().nbytes(),
-              "the fake GPU's tensors do not grow");
+  const size_t bytes = static_cast<size_t>(c10::multiply_integers(sizes)) * self.element_size();
+  const c10::Storage& storage = self.storage();
+  if (bytes > storage.nbytes()) {
+    // Of a result that is to be written: nothing of what was there is needed.
+    storage.set_data_ptr_noswap(FakeAllocator().allocate(bytes));
+    storage.set_nbytes(bytes);
+  }
   self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   return self;
 }

@@ -78,9 +78,25 @@ absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView&
   if (tensor >= TrainedTensors(table_) && !BuffersDue()) {
     return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
   }
+  if (gradient.on_gpu && (!takes_gpu_views_ || gradient.ready == nullptr)) {
+    return absl::InternalError(absl::StrCat("tensor ", tensor, " lies on a GPU"));
+  }
   has_[tensor] = true;
   views_[tensor] = gradient;
+  gpu_views_ += gradient.on_gpu ? 1 : 0;
+  views_[tensor].on_gpu = false;
   submitted_.push_back(tensor);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryJob::RankSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) {
+  if (!takes_gpu_views_ || ready == nullptr) return absl::InternalError("there is no GPU");
+  for (const GpuTensor& tensor : tensors) {
+    const absl::Span<float> values(tensor.values, tensor.size);
+    absl::Status status =
+        rate_ == 0 ? Apply(tensor.tensor, values) : ApplyUpdate(tensor.tensor, values);
+    if (!status.ok()) return status;
+  }
   return absl::OkStatus();
 }
 

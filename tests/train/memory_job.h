@@ -45,6 +45,8 @@ class MemoryJob::RankSession final : public Session {
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
+  bool TakesGpuViews() const override { return takes_gpu_views_; }
+  absl::Status ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* ready) override;
   absl::Status Submit(uint32_t tensor, const GradientView& gradient) override;
   absl::Status Skip() override;
   absl::StatusOr<StepResult> Wait() override;
@@ -96,6 +98,9 @@ class MemoryJob::RankSession final : public Session {
     plans_[step] = std::make_shared<const CompressionPlan>(
         CompressionPlan{.id = step, .effective_step = step, .momentum = momentum});
   }
+  // As from a GPU whose memory is the host's.
+  void TakeGpuViews() { takes_gpu_views_ = true; }
+  uint64_t gpu_views() const { return gpu_views_; }  // That were submitted.
   void AverageBuffersEvery(uint64_t steps) { average_buffers_every_ = steps; }
   void CheckpointEvery(uint64_t steps) { checkpoint_every_ = steps; }
   void RestoreAfter(uint64_t step, std::string state) {
@@ -125,6 +130,8 @@ class MemoryJob::RankSession final : public Session {
   std::string abandoned_;
   std::map<uint64_t, std::vector<uint32_t>> members_since_;
   std::map<uint64_t, std::shared_ptr<const CompressionPlan>> plans_;
+  bool takes_gpu_views_ = false;
+  uint64_t gpu_views_ = 0;
   uint64_t average_buffers_every_ = 100;
   uint64_t checkpoint_every_ = 0;
   uint64_t restored_step_ = 0;
