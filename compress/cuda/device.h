@@ -23,7 +23,7 @@ class Device {
   virtual void FreePinned(void* memory) = 0;
 
   // All of this happens in the order in which it is asked for, and not at once: memory must stay as
-  // it is until Wait.
+  // it is until Wait. Of no bytes, the memory may be null.
   // Nothing that follows before the event of another stream has come to pass.
   virtual void After(void* event) = 0;
   virtual void CopyIn(void* to, const void* from, size_t bytes) = 0;

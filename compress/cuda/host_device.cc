@@ -45,15 +45,22 @@ class HostDevice final : public Device {
   void FreePinned(void* memory) override { ::operator delete(memory, kAlignment); }
 
   void After(void*) override {}
-  void CopyIn(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-  void CopyOut(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-  void Clear(void* memory, size_t bytes) override { std::memset(memory, 0, bytes); }
+  void CopyIn(void* to, const void* from, size_t bytes) override { Copy(to, from, bytes); }
+  void CopyOut(void* to, const void* from, size_t bytes) override { Copy(to, from, bytes); }
+  void Clear(void* memory, size_t bytes) override {
+    if (bytes > 0) std::memset(memory, 0, bytes);
+  }
   void Run(const EncodeWork& work) override { RunWork(work, OnHost()); }
   void Run(const SampleWork& work) override { RunWork(work, OnHost()); }
   void Run(const AddWork& work) override { RunWork(work, OnHost()); }
   const char* Wait() override { return nullptr; }
 
  private:
+  // memcpy must not be given null, not even to copy nothing.
+  static void Copy(void* to, const void* from, size_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+  }
+
   size_t free_;
   std::map<void*, size_t> sizes_;
 };

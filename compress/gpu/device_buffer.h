@@ -46,9 +46,11 @@ class Offsets {
   size_t size_ = 0;
 };
 
+// Null in a buffer for which nothing was reserved.
 template <typename T>
 T* At(const DeviceBuffer& buffer, size_t offset) {
-  return reinterpret_cast<T*>(buffer.data() + offset);
+  std::byte* const data = buffer.data();
+  return data == nullptr ? nullptr : reinterpret_cast<T*>(data + offset);
 }
 
 // Until all that was asked of the device has happened. INTERNAL: it failed.
