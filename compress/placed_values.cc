@@ -11,14 +11,6 @@ namespace {
 
 constexpr size_t kLevelsMax = 6;  // two scales of a format byte and 16 bits
 
-void AppendOpening(ValueFormat format, bool gaps, const ValueLevels& levels,
-                   std::vector<std::byte>* out) {
-  ByteWriter writer(out);
-  writer.Write(static_cast<uint8_t>(format));
-  writer.Write(static_cast<uint8_t>(gaps ? 1 : 0));
-  AppendLevels(format, levels, out);
-}
-
 }  // namespace
 
 size_t MaxPlacedBytes(ValueFormat format, size_t places) {
@@ -39,7 +31,10 @@ void AppendPlaced(ValueFormat format, absl::Span<float> values, EncodeScratch* s
   const bool gaps = kept < values.size();
   const float floor = ToShortFloat(std::bit_cast<float>(smallest));
   const ValueLevels levels = ChooseLevels(format, there, floor);
-  AppendOpening(format, gaps, levels, out);
+  ByteWriter writer(out);
+  writer.Write(static_cast<uint8_t>(format));
+  writer.Write(static_cast<uint8_t>(gaps ? 1 : 0));
+  AppendLevels(format, levels, out);
   if (gaps) {
     const size_t at = out->size();
     out->resize(at + BytesFor(values.size()));
@@ -53,13 +48,6 @@ void AppendPlaced(ValueFormat format, absl::Span<float> values, EncodeScratch* s
   for (float& value : values) {
     if (IsPlaced(value)) value = there[next++];
   }
-}
-
-void AppendPlacedCodes(const PlacedValues& values, std::vector<std::byte>* out) {
-  const bool gaps = values.kept < values.places;
-  AppendOpening(values.format, gaps, values.levels, out);
-  if (gaps) out->insert(out->end(), values.presence.begin(), values.presence.end());
-  out->insert(out->end(), values.codes.begin(), values.codes.end());
 }
 
 absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* values) {

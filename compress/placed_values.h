@@ -41,9 +41,6 @@ struct PlacedValues {
   }
 };
 
-// Appends what was coded elsewhere, on a GPU. `presence` is looked at only if some are not there.
-void AppendPlacedCodes(const PlacedValues& values, std::vector<std::byte>* out);
-
 // Takes the values of `places` places off `reader`. What is wrong with them; empty: nothing.
 absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* values);
 

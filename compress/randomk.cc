@@ -52,12 +52,13 @@ class RandomKCodec final : public Codec {
   FormatId format() const override { return FormatId::kRandomK; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t) const override {
-    return sizeof(uint32_t) + sizeof(uint64_t) + MaxPlacedBytes(format_, Wanted(count));
+    return sizeof(uint32_t) + sizeof(uint64_t) +
+           MaxPlacedBytes(format_, RandomKPlaces(density_, count));
   }
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t count = input.gradient.size();
-    const size_t k = Wanted(count);
+    const size_t k = RandomKPlaces(density_, count);
     EncodeScratch& scratch = *input.scratch;
     if (scratch.positions.size() < k) scratch.positions.resize(k);
     if (scratch.values.size() < k) scratch.values.resize(k);
@@ -81,10 +82,6 @@ class RandomKCodec final : public Codec {
   }
 
  private:
-  size_t Wanted(size_t count) const {
-    return std::min(count, static_cast<size_t>(std::ceil(density_ * static_cast<double>(count))));
-  }
-
   // What was sent leaves the residual, which holds acc. `lost`: what each value's code loses.
   void KeepRest(const EncodeInput& input, absl::Span<const std::byte> placed,
                 absl::Span<const float> lost) const {
@@ -130,6 +127,10 @@ absl::string_view Split(absl::Span<const std::byte> payload, size_t count, Parts
 std::unique_ptr<Codec> MakeRandomK(const CodecSpec& spec) {
   Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
   return std::make_unique<RandomKCodec>(spec.level, spec.has(kUnbiased), spec.values);
+}
+
+size_t RandomKPlaces(double density, size_t count) {
+  return std::min(count, static_cast<size_t>(std::ceil(density * static_cast<double>(count))));
 }
 
 absl::Status ValidateRandomK(absl::Span<const std::byte> payload, size_t count) {

@@ -21,6 +21,8 @@
 namespace sluice {
 
 std::unique_ptr<Codec> MakeRandomK(const CodecSpec& spec);
+// How many elements of `count` are sent.
+size_t RandomKPlaces(double density, size_t count);
 absl::Status ValidateRandomK(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddRandomK(absl::Span<const std::byte> payload, absl::Span<float> sum);
 

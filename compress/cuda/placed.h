@@ -1,10 +1,11 @@
 // Codecs that send one value for each of some places, blocktopk and randomk, as
 // compress/blocktopk.h and compress/randomk.h have them: PickLargest or PickAtRandom choose a
-// chunk's places, FinishPlaced codes the values. What they leave is what AppendPlacedCodes
-// (compress/placed_values.h) writes.
+// chunk's places, FinishPlaced, a block of threads per chunk, makes the payload.
 #pragma once
 
+#include "base/random.h"
 #include "compress/cuda/block.h"
+#include "compress/cuda/planes.h"
 #include "compress/cuda/sparse.h"
 
 namespace sluice::gpu {
@@ -98,7 +99,32 @@ struct Accumulate {
   }
 };
 
-// One element of each of a chunk's strata, as all senders draw it. After Accumulate.
+constexpr uint32_t PlacesOfBlocks(uint32_t count, int bits) {
+  return (count + (uint32_t{1} << bits) - 1) >> bits;
+}
+
+// The elements that all senders draw, one of each of k strata.
+class Strata {
+ public:
+  constexpr Strata(uint64_t key, uint32_t count, uint32_t k) : random_(key), count_(count), k_(k) {}
+
+  struct Place {
+    uint32_t position;
+    uint32_t stratum;  // Elements that it was drawn from.
+  };
+  constexpr Place At(uint32_t place) const {
+    const uint64_t begin = uint64_t{place} * count_ / k_;
+    const uint64_t stratum = (uint64_t{place} + 1) * count_ / k_ - begin;
+    return {static_cast<uint32_t>(begin + CounterRandom::Scaled(random_.At(place), stratum)),
+            static_cast<uint32_t>(stratum)};
+  }
+
+ private:
+  CounterRandom random_;
+  uint32_t count_, k_;
+};
+
+// An element of each of a chunk's strata. After Accumulate.
 template <class Gradient, bool kUnbiased>
 struct PickAtRandom {
   static constexpr int kThreads = 256;
@@ -114,12 +140,9 @@ struct PickAtRandom {
     const Chunk chunk = chunks[index];
     const uint32_t k = places[index];
     block.ForEach([&](int thread) {
-      const CounterRandom random(chunk.shared_key);
+      const Strata strata(chunk.shared_key, chunk.count, k);
       for (uint32_t place = thread; place < k; place += kThreads) {
-        const uint64_t begin = uint64_t{place} * chunk.count / k;
-        const uint64_t stratum = (uint64_t{place} + 1) * chunk.count / k - begin;
-        const auto at =
-            static_cast<uint32_t>(begin + CounterRandom::Scaled(random.At(place), stratum));
+        const auto [at, stratum] = strata.At(place);
         float value = chunk.residual != nullptr ? chunk.left[at]
                                                 : LoadAcc<Gradient, 1, true>(chunk, at).at[0];
         constexpr float kMax = std::bit_cast<float>(kInfinityBits - 1);
@@ -134,73 +157,101 @@ struct PickAtRandom {
 // Below 2^-141 there is no level that a frame could hold: such values count as 0.
 constexpr bool IsPlaced(float value) { return MagnitudeBits(value) >= 0x100; }
 
-// With kSubtract what was sent leaves the residual; else the residual becomes what a code loses.
-template <class Values, bool kSubtract>
+enum class Placed : uint8_t {
+  kOfBlocks,  // blocktopk: the residual becomes what a code loses,
+  kAtRandom,  // likewise randomk,
+  kUnbiased,  // but where values were made larger: there what was sent leaves the residual.
+};
+
+template <class Values, Placed kHow>
 struct FinishPlaced {
   static constexpr int kThreads = 256;
   using Shared = ValuesRoom;
+  // A payload's beginning: what tells of the places, then the values' format, whether some are
+  // missing, and levels.
+  static constexpr uint32_t kPlacesAre = kHow == Placed::kOfBlocks ? 1 : 12;
+  static constexpr uint32_t kOpening = kPlacesAre + 2 + 3 * Values::kLevels;
 
   const Chunk* chunks;
   const uint32_t* places;  // Of each chunk.
+  uint32_t bits;           // PickLargest's, of kOfBlocks.
   Slots slots;             // A value and its position for each place.
   Slots packed;            // Likewise, of those whose value is not 0; no counts.
-  uint8_t* presence;       // A bit per place, from a byte for each of Chunk::first_element on.
-  SparseResult* results;   // Of each chunk. Codes go to its payload.
+  uint32_t* kept;          // Of each chunk: values, or places at random,
+  uint32_t* sizes;         // and bytes of its payload.
 
+  // Block `index` has chunk `index`.
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Chunk chunk = chunks[index];
     const uint32_t base = chunk.first_element, k = places[index];
-    uint32_t kept = 0;
-    for (uint32_t first = 0; first < k; first += kThreads) {
-      typename Block::template Each<uint32_t> rank;
-      block.ForEach([&](int thread) { rank[thread] = Present(base, first + thread, k); });
-      const uint32_t all = block.ExclusiveSum(rank);
-      block.ForEach([&](int thread) {
-        const uint32_t place = first + thread;
-        if (place < k && place % 8 == 0) {
-          unsigned bits = 0;
-          for (uint32_t i = 0; i < 8; ++i) bits |= Present(base, place + i, k) << i;
-          presence[base + place / 8] = static_cast<uint8_t>(bits);
-        }
-        if (Present(base, place, k) == 0) return;
-        packed.positions[base + kept + rank[thread]] = slots.positions[base + place];
-        packed.values[base + kept + rank[thread]] = slots.values[base + place];
-      });
-      kept += all;
-    }
-    block.Sync();
+    const auto present = [&](uint32_t place) {
+      return place < k && IsPlaced(slots.values[base + place]) ? 1U : 0U;
+    };
+    const uint32_t count = ForEachSum(block, k, present, [&](uint32_t place, uint32_t before) {
+      if (present(place) == 0) return;
+      packed.positions[base + before] = slots.positions[base + place];
+      packed.values[base + before] = slots.values[base + place];
+    });
     const uint32_t* const positions = packed.positions + base;
     const float* const values = packed.values + base;
-    const float floor = Smallest(block, values, kept);
-    const Levels levels = ChooseLevels<Values>(block, shared, values, kept, floor);
+    const Levels levels =
+        ChooseLevels<Values>(block, shared, values, count, Smallest(block, values, count));
+    uint8_t* const presence = chunk.payload + kOpening;
+    const auto presence_bytes = count < k ? static_cast<uint32_t>(BytesFor(k)) : 0;
+    uint8_t* const codes = presence + presence_bytes;
+    uint8_t* const last = codes + BytesFor(uint64_t{count} * Values::kBits);
     block.ForEach([&](int thread) {
-      if (thread == 0) results[index] = {kept, levels};
+      for (uint32_t byte = thread; byte < presence_bytes; byte += kThreads) {
+        unsigned which = 0;
+        for (uint32_t i = 0; i < 8; ++i) which |= present(8 * byte + i) << i;
+        presence[byte] = static_cast<uint8_t>(which);
+      }
+      if (thread == 0) {
+        WriteOpening(chunk, k, count, levels);
+        kept[index] = kHow == Placed::kOfBlocks ? count : k;
+        sizes[index] = static_cast<uint32_t>(last - chunk.payload);
+        if (kHow == Placed::kOfBlocks) {
+          sizes[index] += static_cast<uint32_t>(BytesFor(uint64_t{count} * bits));
+        }
+      }
       const auto lose = [&](uint32_t i, const CodedValue& coded) {
         if (chunk.residual == nullptr) return;
         float& left = chunk.left[positions[i]];
-        left = (kSubtract ? left : values[i]) - coded.decoded;
+        left = (kHow == Placed::kUnbiased ? left : values[i]) - coded.decoded;
       };
-      WriteCodes<Values, kThreads>(levels, values, kept, thread, chunk.payload, lose);
+      WriteCodes<Values, kThreads>(levels, values, count, thread, codes, lose);
     });
+    if constexpr (kHow == Placed::kOfBlocks) {
+      WritePacked(block, count, static_cast<int>(bits), last,
+                  [&](uint32_t i) { return positions[i]; });
+    }
   }
 
  private:
-  constexpr unsigned Present(uint32_t base, uint32_t place, uint32_t k) const {
-    return place < k && IsPlaced(slots.values[base + place]) ? 1 : 0;
+  constexpr void WriteOpening(const Chunk& chunk, uint32_t k, uint32_t count,
+                              const Levels& levels) const {
+    uint8_t* at = chunk.payload;
+    if constexpr (kHow == Placed::kOfBlocks) {
+      *at++ = static_cast<uint8_t>(bits);
+    } else {
+      StoreBytes<4>(k, at);
+      StoreBytes<4>(static_cast<uint32_t>(chunk.shared_key), at + 4);
+      StoreBytes<4>(static_cast<uint32_t>(chunk.shared_key >> 32), at + 8);
+      at += kPlacesAre;
+    }
+    at[0] = Values::kFormat;
+    at[1] = count < k ? 1 : 0;
+    StoreLevels<Values>(levels, at + 2);
   }
 
   // Rounded as a frame holds it.
   template <class Block>
-  static constexpr float Smallest(Block& block, const float* values, uint32_t kept) {
-    typename Block::template Each<uint32_t> below;  // How far below infinity.
-    block.ForEach([&](int thread) {
-      below[thread] = 0;
-      for (uint32_t i = thread; i < kept; i += kThreads) {
-        below[thread] = std::max(below[thread], kInfinityBits - MagnitudeBits(values[i]));
-      }
-    });
-    return ToShortFloat(std::bit_cast<float>(kInfinityBits - block.Max(below)));
+  static constexpr float Smallest(Block& block, const float* values, uint32_t count) {
+    // How far below infinity.
+    const uint32_t below = LargestOf(
+        block, count, [&](uint32_t i) { return kInfinityBits - MagnitudeBits(values[i]); });
+    return ToShortFloat(std::bit_cast<float>(kInfinityBits - below));
   }
 };
 

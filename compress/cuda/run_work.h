@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "compress/cuda/add_placed.h"
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
 #include "compress/cuda/fp8.h"
@@ -13,6 +14,7 @@
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
+#include "compress/cuda/placed.h"
 #include "compress/cuda/plain.h"
 #include "compress/cuda/qsgd.h"
 #include "compress/cuda/sign.h"
@@ -80,6 +82,11 @@ class EncodeLaunches {
         return RunTernary();
       case Algorithm::kThreshold:
         return RunThreshold();
+      case Algorithm::kBlockTopK:
+        return RunBlockTopK();
+      case Algorithm::kRandomK:
+        if (work_.coding.unbiased) return RunRandomK<true>();
+        return RunRandomK<false>();
     }
   }
 
@@ -101,6 +108,21 @@ class EncodeLaunches {
     if (work_.coding.stochastic) return fn(std::true_type());
     fn(std::false_type());
   }
+  // fn gets how the values of kept elements are coded.
+  template <class Fn>
+  void WithValues(Fn fn) {
+    switch (work_.coding.values) {
+      case Fp16Values::kFormat:
+        return fn(Fp16Values());
+      case Int4Values::kFormat:
+        return fn(Int4Values());
+      case Int8Values::kFormat:
+        return fn(Int8Values());
+      default:
+        return fn(SignValues());
+    }
+  }
+
   template <class Format>
   void RunCast() {
     Rounded([this](auto random) {
@@ -165,21 +187,31 @@ class EncodeLaunches {
 
   void RunThreshold() {
     OfTiles(SelectAbove<Gradient>{work_.chunks, work_.tiles, work_.thresholds, slots()});
-    switch (work_.coding.values) {
-      case Fp16Values::kFormat:
-        return FinishThreshold<Fp16Values>();
-      case Int4Values::kFormat:
-        return FinishThreshold<Int4Values>();
-      case Int8Values::kFormat:
-        return FinishThreshold<Int8Values>();
-      default:
-        return FinishThreshold<SignValues>();
-    }
+    WithValues([this](auto values) {
+      OfChunks(FinishSparse<decltype(values)>{work_.chunks, work_.thresholds, work_.coding.index,
+                                              slots(), packed(), work_.room.gaps, work_.kept,
+                                              work_.sizes});
+    });
   }
-  template <class Values>
-  void FinishThreshold() {
-    OfChunks(FinishSparse<Values>{work_.chunks, work_.thresholds, work_.coding.index, slots(),
-                                  packed(), work_.room.gaps, work_.kept, work_.sizes});
+
+  void RunBlockTopK() {
+    OfTiles(PickLargest<Gradient>{work_.chunks, work_.tiles, work_.coding.bits, slots()});
+    WithValues([this](auto values) { FinishPlaces<decltype(values), Placed::kOfBlocks>(); });
+  }
+
+  template <bool kUnbiased>
+  void RunRandomK() {
+    OfTiles(Accumulate<Gradient>{work_.chunks, work_.tiles});
+    OfChunks(PickAtRandom<Gradient, kUnbiased>{work_.chunks, work_.places, slots()});
+    // Others than these are rounded to nearest, which has a bias.
+    if constexpr (kUnbiased) return FinishPlaces<Fp16Values, Placed::kUnbiased>();
+    WithValues([this](auto values) { FinishPlaces<decltype(values), Placed::kAtRandom>(); });
+  }
+
+  template <class Values, Placed kHow>
+  void FinishPlaces() {
+    OfChunks(FinishPlaced<Values, kHow>{work_.chunks, work_.places, work_.coding.bits, slots(),
+                                        packed(), work_.kept, work_.sizes});
   }
 
   const EncodeWork& work_;
@@ -242,6 +274,10 @@ void RunWork(const AddWork& work, Launch launch) {
       return launch(AddTernary{chunks, work.sizes, room}, work.chunk_count);
     case Addend::kSparse:
       return launch(AddSparse{chunks, work.sizes, room}, work.chunk_count);
+    case Addend::kBlockTopK:
+      return launch(AddBlockTopK{chunks}, work.chunk_count);
+    case Addend::kRandomK:
+      return launch(AddRandomK{chunks}, work.chunk_count);
   }
 }
 

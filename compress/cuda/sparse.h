@@ -181,11 +181,13 @@ struct SignValues {
   }
 };
 
-// What a chunk's values came to.
-struct SparseResult {
-  uint32_t kept;
-  Levels levels;
-};
+// As compress/sparse_values.h writes them: their upper 3 bytes.
+template <class Values>
+constexpr void StoreLevels(const Levels& levels, uint8_t* at) {
+  if (Values::kLevels == 2) StoreBytes<3>(std::bit_cast<uint32_t>(levels.floor) >> 8, at);
+  if (Values::kLevels == 0) return;
+  StoreBytes<3>(std::bit_cast<uint32_t>(levels.step) >> 8, at + 3 * (Values::kLevels - 1));
+}
 
 // What a chunk's slots hold, one after the other; returns how many there are. All threads get to
 // see it.
@@ -315,31 +317,7 @@ struct FinishSparse {
     at[0] = Values::kFormat;
     at[1] = plan.coding;
     StoreBytes<4>(count, at + 2);
-    if (Values::kLevels == 2) StoreBytes<3>(std::bit_cast<uint32_t>(levels.floor) >> 8, at + 6);
-    if (Values::kLevels > 0) {
-      StoreBytes<3>(std::bit_cast<uint32_t>(levels.step) >> 8, at + kOpening - 3);
-    }
-  }
-};
-
-// What was decoded elsewhere: sum[positions[i]] += values[i]. A block of threads per chunk, whose
-// entries lie as `packed` of FinishSparse.
-struct AddEntries {
-  static constexpr int kThreads = 256;
-  struct Shared {};
-
-  const Chunk* chunks;
-  Slots entries;  // `kept`: of each chunk.
-
-  template <class Block>
-  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
-    const Chunk chunk = chunks[index];
-    block.ForEach([&](int thread) {
-      for (uint32_t i = thread; i < entries.kept[index]; i += kThreads) {
-        const uint32_t at = chunk.first_element + i;
-        chunk.sum[entries.positions[at]] += entries.values[at];
-      }
-    });
+    StoreLevels<Values>(levels, at + 6);
   }
 };
 

@@ -1,6 +1,6 @@
 // What an encoder, and what adds frames up, give a device to do: one codec over some chunks, in a
-// few launches. Plain
-// numbers and addresses, so that whoever compiles kernels need know nothing else.
+// few launches. Plain numbers and addresses, so that whoever compiles kernels need know nothing
+// else.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,17 @@ enum class Algorithm : uint8_t {
   kSignSgd,
   kTernary,
   kThreshold,
+  kBlockTopK,
+  kRandomK,
 };
 
 // A codec with its options, as kernels are told apart by.
 struct Coding {
   Algorithm algorithm = Algorithm::kFp16;
-  uint8_t bits = 0;  // Of a code.
+  uint8_t bits = 0;  // Of a code, or of a place in kBlockTopK's blocks.
   bool stochastic = false;
-  uint8_t values = 0;  // A ValueFormat.
+  bool unbiased = false;  // kRandomK.
+  uint8_t values = 0;     // A ValueFormat.
   IndexMode index = IndexMode::kAuto;
   float share = 0;  // ternary's.
 
@@ -60,9 +63,11 @@ struct EncodeWork {
   const Tile* tiles = nullptr;  // By the chunks' index here.
   uint32_t chunk_count = 0;
   uint32_t tile_count = 0;
-  Room room{};  // kThreshold and kTernary use all of it, kSign and its like, and kNatural, some.
+  // For what has positions or places all of it, for kSign and its like, and kNatural, some.
+  Room room{};
   // Of each chunk: for kThreshold the threshold, as a frame can hold it.
   const float* thresholds = nullptr;
+  const uint32_t* places = nullptr;  // For kBlockTopK and kRandomK.
   // For kIntSum: of each block of all chunks the codec's state, of each chunk a 0.
   const float* exponents = nullptr;
   uint32_t* largest = nullptr;
@@ -88,6 +93,8 @@ enum class Addend : uint8_t {
   kOneBit,
   kTernary,
   kSparse,
+  kBlockTopK,
+  kRandomK,
 };
 
 // Payloads were validated before, and lie at addresses that 2 divides.

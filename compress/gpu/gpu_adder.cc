@@ -56,12 +56,14 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
       return {Addend::kTernary};
     case FormatId::kSparse:
       return {Addend::kSparse};
+    case FormatId::kBlockTopK:
+      return {Addend::kBlockTopK};
+    case FormatId::kRandomK:
+      return {Addend::kRandomK};
     case FormatId::kExponents:
       return {Addend::kNothing};
     case FormatId::kNone:
     case FormatId::kTernGrad:
-    case FormatId::kBlockTopK:
-    case FormatId::kRandomK:
     case FormatId::kSketch:
     case FormatId::kLsh:
     case FormatId::kLowRank:

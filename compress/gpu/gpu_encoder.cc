@@ -1,6 +1,7 @@
 #include "compress/gpu/gpu_encoder.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "compress/gpu/device_buffer.h"
 #include "compress/gpu/gpu_adder.h"
 #include "compress/position_coding.h"
+#include "compress/randomk.h"
 #include "compress/sparse.h"
 
 namespace sluice::gpu {
@@ -63,11 +65,14 @@ std::optional<Coding> CodingOf(const CodecSpec& spec) {
     case CodecId::kTopK:
     case CodecId::kThreshold:
       return of(Algorithm::kThreshold);
+    case CodecId::kBlockTopK:
+      return of(Algorithm::kBlockTopK, std::countr_zero(static_cast<uint32_t>(spec.level)));
+    case CodecId::kRandomK:
+      coding.unbiased = spec.has(kUnbiased);
+      return of(Algorithm::kRandomK);
     case CodecId::kNone:
     case CodecId::kTernGrad:
     case CodecId::kTopKExact:
-    case CodecId::kBlockTopK:
-    case CodecId::kRandomK:
     case CodecId::kCountSketch:
     case CodecId::kLsh:
     case CodecId::kPowerSgd:
@@ -77,13 +82,23 @@ std::optional<Coding> CodingOf(const CodecSpec& spec) {
   return std::nullopt;
 }
 
-bool HasPositions(Algorithm algorithm) {
-  return algorithm == Algorithm::kThreshold || algorithm == Algorithm::kTernary;
+bool HasPlaces(Algorithm algorithm) {
+  return algorithm == Algorithm::kBlockTopK || algorithm == Algorithm::kRandomK;
+}
+// Whether it keeps some elements only.
+bool IsSparse(Algorithm algorithm) {
+  return HasPlaces(algorithm) || algorithm == Algorithm::kThreshold ||
+         algorithm == Algorithm::kTernary;
+}
+uint32_t PlacesOf(const CodecSpec& spec, size_t count) {
+  if (spec.codec == CodecId::kRandomK)
+    return static_cast<uint32_t>(RandomKPlaces(spec.level, count));
+  const auto block = static_cast<size_t>(spec.level);
+  return static_cast<uint32_t>((count + block - 1) / block);
 }
 bool HasOwnSize(Algorithm algorithm) {
-  return HasPositions(algorithm) || algorithm == Algorithm::kNatural ||
-         algorithm == Algorithm::kSign || algorithm == Algorithm::kOneBit ||
-         algorithm == Algorithm::kSignSgd;
+  return IsSparse(algorithm) || algorithm == Algorithm::kNatural || algorithm == Algorithm::kSign ||
+         algorithm == Algorithm::kOneBit || algorithm == Algorithm::kSignSgd;
 }
 
 class GpuEncoder final : public DeviceEncoder {
@@ -141,8 +156,9 @@ struct GpuEncoder::Batch {
     std::vector<Chunk> chunks;
     std::vector<Tile> tiles;
     uint32_t blocks = 0;
-    size_t chunks_at = 0, tiles_at = 0, thresholds_at = 0, exponents_at = 0;  // Of the inputs,
-    size_t largest_at = 0, sizes_at = 0, kept_at = 0;                         // and the results.
+    size_t chunks_at = 0, tiles_at = 0, thresholds_at = 0;  // Of the inputs,
+    size_t places_at = 0, exponents_at = 0;
+    size_t largest_at = 0, sizes_at = 0, kept_at = 0;  // and the results.
   };
   struct Place {  // Of a task.
     size_t work = 0, index = 0;
@@ -308,6 +324,7 @@ absl::Status GpuEncoder::Prepare(absl::Span<const Task> tasks, Batch* batch) {
     work.largest_at = batch->results.Add<uint32_t>(chunks);
     work.sizes_at = batch->results.Add<uint32_t>(chunks);
     work.kept_at = batch->results.Add<uint32_t>(chunks);
+    if (HasPlaces(work.coding.algorithm)) work.places_at = batch->inputs.Add<uint32_t>(chunks);
     if (work.coding.algorithm == Algorithm::kIntSum) {
       work.exponents_at = batch->inputs.Add<float>(work.blocks);
     }
@@ -405,9 +422,13 @@ void GpuEncoder::Launch(Batch* batch) {
     std::copy(work.chunks.begin(), work.chunks.end(), At<Chunk>(host_inputs_, work.chunks_at));
     std::copy(work.tiles.begin(), work.tiles.end(), At<Tile>(host_inputs_, work.tiles_at));
     for (size_t j = 0; j < work.tasks.size(); ++j) {
+      const Task& task = batch->tasks[work.tasks[j]];
       At<float>(host_inputs_, work.thresholds_at)[j] = batch->thresholds[work.tasks[j]];
+      if (HasPlaces(work.coding.algorithm)) {
+        At<uint32_t>(host_inputs_, work.places_at)[j] = PlacesOf(*task.spec, task.count);
+      }
       if (work.coding.algorithm != Algorithm::kIntSum) continue;
-      const absl::Span<const float> state = batch->tasks[work.tasks[j]].state;
+      const absl::Span<const float> state = task.state;
       std::copy(state.begin(), state.end(),
                 At<float>(host_inputs_, work.exponents_at) + work.chunks[j].first_block);
     }
@@ -437,6 +458,7 @@ void GpuEncoder::Launch(Batch* batch) {
     work.tiles = At<Tile>(inputs_, planned.tiles_at);
     work.tile_count = static_cast<uint32_t>(planned.tiles.size());
     work.thresholds = At<float>(inputs_, planned.thresholds_at);
+    work.places = At<uint32_t>(inputs_, planned.places_at);
     work.exponents = At<float>(inputs_, planned.exponents_at);
     work.largest = At<uint32_t>(results_, planned.largest_at);
     work.sizes = At<uint32_t>(results_, planned.sizes_at);
@@ -500,7 +522,7 @@ absl::Status GpuEncoder::FetchPayloads(Batch* batch, std::vector<Encoded>* encod
                             ? At<uint32_t>(host_results_, work.sizes_at)[place.index]
                             : most;
     Check(size <= most, "a payload is within its codec's bound");
-    if (HasPositions(work.coding.algorithm)) {
+    if (IsSparse(work.coding.algorithm)) {
       one.kept = At<uint32_t>(host_results_, work.kept_at)[place.index];
     }
     std::byte* const payload = host_payloads_.data() + place.payload_at;

@@ -2,6 +2,7 @@
 // belong to. Each case is what one step launches.
 #pragma once
 
+#include "compress/cuda/add_placed.h"
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
 #include "compress/cuda/fp8.h"
@@ -29,26 +30,27 @@ void RunSparse(S& step) {
               step.chunk_count);
 }
 
-template <class Values, bool kSubtract, class S>
-void FinishPlacedOf(S& step, const uint32_t* places) {
-  step.launch(FinishPlaced<Values, kSubtract>{step.chunks, places, step.slots(), step.packed(),
-                                              step.template At<uint8_t>(step.layout.presence),
-                                              step.template At<SparseResult>(step.layout.results)},
+template <class Values, Placed kHow, class S>
+void FinishPlacedOf(S& step, const uint32_t* places, uint32_t bits) {
+  step.launch(FinishPlaced<Values, kHow>{step.chunks, places, bits, step.slots(), step.packed(),
+                                         step.template At<uint32_t>(step.layout.totals),
+                                         step.template At<uint32_t>(step.layout.sizes)},
               step.chunk_count);
 }
 
 template <class Values, class Gradient = Fp32, class S>
 void RunBlockTopK(S& step) {
   step.launch(PickLargest<Gradient>{step.chunks, step.tiles, 8, step.slots()}, step.tile_count);
-  FinishPlacedOf<Values, false>(step, step.template At<uint32_t>(step.layout.block_places));
+  FinishPlacedOf<Values, Placed::kOfBlocks>(
+      step, step.template At<uint32_t>(step.layout.block_places), 8);
 }
 
 // In blocks of 4, which a thread has by itself.
 template <class S>
 void RunSmallBlockTopK(S& step) {
   step.launch(PickLargest<Fp32>{step.chunks, step.tiles, 2, step.slots()}, step.tile_count);
-  FinishPlacedOf<Fp16Values, false>(step,
-                                    step.template At<uint32_t>(step.layout.small_block_places));
+  FinishPlacedOf<Fp16Values, Placed::kOfBlocks>(
+      step, step.template At<uint32_t>(step.layout.small_block_places), 2);
 }
 
 template <class Values, bool kUnbiased, class Gradient = Fp32, class S>
@@ -57,7 +59,7 @@ void RunRandomK(S& step) {
   step.launch(Accumulate<Gradient>{step.chunks, step.tiles}, step.tile_count);
   step.launch(PickAtRandom<Gradient, kUnbiased>{step.chunks, places, step.slots()},
               step.chunk_count);
-  FinishPlacedOf<Values, kUnbiased>(step, places);
+  FinishPlacedOf<Values, kUnbiased ? Placed::kUnbiased : Placed::kAtRandom>(step, places, 0);
 }
 
 template <class Gradient = Fp32, class S>
@@ -158,11 +160,9 @@ void RunAddFloats(S& step) {
   step.launch(AddFloats{step.chunks, step.tiles}, step.tile_count);
 }
 
-template <class S>
-void RunAddEntries(S& step) {
-  Slots entries = step.packed();
-  entries.kept = step.template At<uint32_t>(step.layout.totals);
-  step.launch(AddEntries{step.chunks, entries}, step.chunk_count);
+template <class Kernel, class S>
+void RunAddOfPlaces(S& step) {
+  step.launch(Kernel{step.chunks}, step.chunk_count);
 }
 
 // run(name, bytes of memory per element that the codec cannot do without, case): `case` is called
@@ -328,8 +328,14 @@ void ForEachSumCase(Add add) {
   add(
       "add floats", 16, [](auto&) {}, [](auto& step) { RunAddFloats(step); });
   add(
-      "add entries", 8, [](auto& step) { RunSparse<Fp16Values>(step); },
-      [](auto& step) { RunAddEntries(step); });
+      "add blocktopk:256", 8, [](auto& step) { RunBlockTopK<Fp16Values>(step); },
+      [](auto& step) { RunAddOfPlaces<AddBlockTopK>(step); });
+  add(
+      "add blocktopk:4", 8, [](auto& step) { RunSmallBlockTopK(step); },
+      [](auto& step) { RunAddOfPlaces<AddBlockTopK>(step); });
+  add(
+      "add randomk:5%", 8, [](auto& step) { RunRandomK<Fp16Values, false>(step); },
+      [](auto& step) { RunAddOfPlaces<AddRandomK>(step); });
 }
 
 template <class Add>

@@ -35,9 +35,7 @@ class StepLayout {
                              &small_block_places, &strides, &refused}) {
       *at = Reserve(counts.size() * 4);
     }
-    presence = Reserve(elements_);
     counts_by_size = Reserve(2048 * 4);
-    results = Reserve(counts.size() * sizeof(SparseResult));
     zeros = Reserve(blocks_ / 4 * kSignWords * 4);
     zero_counts = Reserve(blocks_ / 4 * 4);
   }
@@ -90,8 +88,8 @@ class StepLayout {
   uint64_t elements() const { return elements_; }
 
   size_t positions, packed_positions, gaps, offsets, values, packed_values;
-  size_t kept, scales, exponents, largest, thresholds, totals, sizes, results, zeros, zero_counts;
-  size_t places, block_places, small_block_places, strides, refused, presence, counts_by_size;
+  size_t kept, scales, exponents, largest, thresholds, totals, sizes, zeros, zero_counts;
+  size_t places, block_places, small_block_places, strides, refused, counts_by_size;
 
  private:
   size_t Reserve(size_t bytes) {

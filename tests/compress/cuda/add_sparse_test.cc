@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compress/cuda/add_placed.h"
 #include "compress/format_table.h"
 #include "tests/compress/cuda/encoded.h"
 
@@ -29,8 +30,12 @@ void ExpectSameSum(const std::string& spec, float threshold = 0) {
       FindFormat(made.codec().format())->decode_add(payload, absl::MakeSpan(wanted[i]));
     }
     std::vector<uint32_t> ends(made.elements(), 7), offsets(ends), positions(ends);
-    RunOnHost(Kernel{made.chunks(), sizes.data(), {ends.data(), offsets.data(), positions.data()}},
-              chunks, order);
+    const AddRoom room{ends.data(), offsets.data(), positions.data()};
+    if constexpr (std::is_aggregate_v<Kernel> && requires(Kernel kernel) { kernel.sizes; }) {
+      RunOnHost(Kernel{made.chunks(), sizes.data(), room}, chunks, order);
+    } else {
+      RunOnHost(Kernel{made.chunks()}, chunks, order);
+    }
     for (uint32_t i = 0; i < chunks; ++i) {
       ASSERT_EQ(std::memcmp(sums[i].data(), wanted[i].data(), 4 * sums[i].size()), 0)
           << spec << ", chunk " << i << ", " << sums[i].size() << " elements";
@@ -66,6 +71,18 @@ TEST(CudaAddSparse, Ternary) {
   for (const char* index : kIndexes) {
     ExpectSameSum<AddTernary>(std::string("ternary:0.7,index=") + index);
   }
+}
+
+TEST(CudaAddSparse, ValuesWithPlaces) {
+  for (const char* values : {"", "+int8", "+int4", "+sign"}) {
+    for (const char* places : {"4", "256", "4096"}) {
+      ExpectSameSum<AddBlockTopK>(std::string("blocktopk:") + places + values);
+    }
+    for (const char* places : {"5%", "100%"}) {
+      ExpectSameSum<AddRandomK>(std::string("randomk:") + places + values);
+    }
+  }
+  ExpectSameSum<AddRandomK>("randomk:30%,unbiased");
 }
 
 TEST(CudaAddSparse, NumberAt) {

@@ -168,6 +168,10 @@ const std::vector<std::string>& KernelSpecs() {
                                                                 "topk:1%+sign",
                                                                 "topk:1%,index=bitmap",
                                                                 "topk:3%,scope=tensor",
+                                                                "blocktopk:256",
+                                                                "blocktopk:16+int8",
+                                                                "randomk:5%",
+                                                                "randomk:30%,unbiased",
                                                                 "threshold:0.05",
                                                                 "threshold:0.1+int4"};
   return *specs;

@@ -2,9 +2,7 @@
 #include "compress/cuda/placed.h"
 
 #include "compress/cuda/magnitudes.h"
-#include "compress/index_coding.h"
 #include "compress/magnitude_histogram.h"
-#include "compress/placed_values.h"
 #include "tests/compress/cuda/encoded.h"
 
 namespace sluice::gpu {
@@ -14,61 +12,44 @@ struct Buffers {
   explicit Buffers(const Made& made)
       : positions(made.elements(), 7),
         packed_positions(positions),
+        kept(made.chunk_count(), 7),
+        sizes(kept),
         values(made.elements(), 7.0f),
-        packed_values(values),
-        presence(made.elements(), 7),
-        results(made.chunk_count()) {}
+        packed_values(values) {}
   Slots slots() { return {positions.data(), values.data(), nullptr}; }
   Slots packed() { return {packed_positions.data(), packed_values.data(), nullptr}; }
 
-  PlacedValues Placed(const Chunk& chunk, size_t index, ValueFormat format, uint32_t places) const {
-    const SparseResult& result = results[index];
-    PlacedValues placed;
-    placed.format = format;
-    placed.levels = {result.levels.floor, result.levels.step};
-    placed.places = places;
-    placed.kept = result.kept;
-    placed.presence = absl::MakeConstSpan(
-        reinterpret_cast<const std::byte*>(presence.data()) + chunk.first_element,
-        (places + 7) / 8);
-    placed.codes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(chunk.payload),
-                                       ValueBytes(format, result.kept));
-    return placed;
-  }
-
-  std::vector<uint32_t> positions, packed_positions;
+  std::vector<uint32_t> positions, packed_positions, kept, sizes;
   std::vector<float> values, packed_values;
-  std::vector<uint8_t> presence;
-  std::vector<SparseResult> results;
 };
+
+// After what chooses places: payloads, their sizes, residuals, and what is said to be kept.
+template <class Values, Placed kHow>
+void ExpectSamePlaced(const Made& made, const std::vector<uint32_t>& places, uint32_t bits,
+                      ThreadOrder order, Buffers* buffers) {
+  RunOnHost(
+      FinishPlaced<Values, kHow>{made.chunks(), places.data(), bits, buffers->slots(),
+                                 buffers->packed(), buffers->kept.data(), buffers->sizes.data()},
+      made.chunk_count(), order);
+  for (uint32_t i = 0; i < made.chunk_count(); ++i) {
+    ASSERT_EQ(buffers->sizes[i], made.made(i).expected.size()) << "chunk " << i;
+    EXPECT_EQ(buffers->kept[i], made.made(i).kept) << "chunk " << i;
+  }
+  made.ExpectPayloads();
+  made.ExpectResiduals();
+}
 
 template <class Values>
 void ExpectSameBlockTopK(const std::string& spec, uint32_t bits) {
-  const CodecSpec parsed = *ParseCodecSpec(spec);
   ForEachMade(spec, [&](Made& made, ThreadOrder order) {
     Buffers buffers(made);
     std::vector<uint32_t> places;
     for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-      places.push_back((made.chunks()[i].count + (1u << bits) - 1) >> bits);
+      places.push_back(PlacesOfBlocks(made.chunks()[i].count, static_cast<int>(bits)));
     }
     RunOnHost(PickLargest<Fp32>{made.chunks(), made.tiles(), bits, buffers.slots()},
               made.tile_count(), order);
-    RunOnHost(
-        FinishPlaced<Values, false>{made.chunks(), places.data(), buffers.slots(), buffers.packed(),
-                                    buffers.presence.data(), buffers.results.data()},
-        made.chunk_count(), order);
-    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-      const Chunk& chunk = made.chunks()[i];
-      std::vector<std::byte> payload = {static_cast<std::byte>(bits)};
-      AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
-      std::vector<uint32_t> in_block;
-      for (uint32_t j = 0; j < buffers.results[i].kept; ++j) {
-        in_block.push_back(buffers.packed_positions[chunk.first_element + j] & ((1u << bits) - 1));
-      }
-      AppendRemainders(in_block, static_cast<int>(bits), &payload);
-      ExpectSame(payload, made.made(i), i);
-    }
-    made.ExpectResiduals();
+    ExpectSamePlaced<Values, Placed::kOfBlocks>(made, places, bits, order, &buffers);
   });
 }
 
@@ -92,20 +73,8 @@ void ExpectSameRandomK(const std::string& spec) {
     RunOnHost(Accumulate<Fp32>{made.chunks(), made.tiles()}, made.tile_count(), order);
     RunOnHost(PickAtRandom<Fp32, kUnbiased>{made.chunks(), places.data(), buffers.slots()},
               made.chunk_count(), order);
-    RunOnHost(FinishPlaced<Values, kUnbiased>{made.chunks(), places.data(), buffers.slots(),
-                                              buffers.packed(), buffers.presence.data(),
-                                              buffers.results.data()},
-              made.chunk_count(), order);
-    for (uint32_t i = 0; i < made.chunk_count(); ++i) {
-      const Chunk& chunk = made.chunks()[i];
-      std::vector<std::byte> payload;
-      ByteWriter writer(&payload);
-      writer.Write(places[i]);
-      writer.Write(chunk.shared_key);
-      AppendPlacedCodes(buffers.Placed(chunk, i, parsed.values, places[i]), &payload);
-      ExpectSame(payload, made.made(i), i);
-    }
-    made.ExpectResiduals();
+    constexpr Placed kHow = kUnbiased ? Placed::kUnbiased : Placed::kAtRandom;
+    ExpectSamePlaced<Values, kHow>(made, places, 0, order, &buffers);
   });
 }
 

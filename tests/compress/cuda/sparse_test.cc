@@ -106,17 +106,5 @@ TEST(CudaKernels, Ternary) {
   }
 }
 
-TEST(CudaKernels, AddEntries) {
-  std::vector<float> sum = {1, 2, 3, 4, 5};
-  std::vector<uint32_t> positions = {9, 9, 0, 3}, kept = {2};
-  std::vector<float> values = {9, 9, 0.5f, -1};
-  Chunk chunk;
-  chunk.sum = sum.data();
-  chunk.count = 5;
-  chunk.first_element = 2;
-  RunOnHost(AddEntries{&chunk, {positions.data(), values.data(), kept.data()}}, 1);
-  EXPECT_EQ(sum, (std::vector<float>{1.5f, 2, 3, 3, 5}));
-}
-
 }  // namespace
 }  // namespace sluice::gpu
