@@ -149,11 +149,6 @@ class PositionPlanes {
   const uint8_t* last_ = nullptr;
 };
 
-// The upper 3 bytes of a float.
-constexpr float LoadShortFloat(const uint8_t* at) {
-  return std::bit_cast<float>(uint32_t{at[0]} << 8 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 24);
-}
-
 // Values of a frame: as compress/sparse_values.h has them.
 class SparseValues {
  public:

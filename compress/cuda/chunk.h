@@ -158,4 +158,12 @@ constexpr void StoreBytes(uint32_t value, uint8_t* at) {
   for (int i = 0; i < kBytes; ++i) at[i] = static_cast<uint8_t>(value >> (8 * i));
 }
 
+// A float by its upper 3 bytes.
+constexpr float LoadShortFloat(const uint8_t* at) {
+  return std::bit_cast<float>(uint32_t{at[0]} << 8 | uint32_t{at[1]} << 16 | uint32_t{at[2]} << 24);
+}
+constexpr void StoreShortFloat(float value, uint8_t* at) {
+  StoreBytes<3>(std::bit_cast<uint32_t>(value) >> 8, at);
+}
+
 }  // namespace sluice::gpu

@@ -7,6 +7,7 @@
 #include "compress/cuda/add_placed.h"
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
+#include "compress/cuda/eden.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
@@ -87,6 +88,8 @@ class EncodeLaunches {
       case Algorithm::kRandomK:
         if (work_.coding.unbiased) return RunRandomK<true>();
         return RunRandomK<false>();
+      case Algorithm::kEden:
+        return RunEden<1>();
     }
   }
 
@@ -154,6 +157,14 @@ class EncodeLaunches {
       if (work_.coding.bits > kBits) return RunQsgd<kBits + 1>();
     }
     OfTiles(EncodeQsgd<kBits, Gradient>{work_.chunks, work_.tiles});
+  }
+
+  template <int kBits>
+  void RunEden() {
+    if constexpr (kBits < 4) {
+      if (work_.coding.bits > kBits) return RunEden<kBits + 1>();
+    }
+    OfTiles(EncodeEden<kBits, Gradient>{work_.chunks, work_.tiles});
   }
 
   void RunNatural() {
@@ -278,6 +289,8 @@ void RunWork(const AddWork& work, Launch launch) {
       return launch(AddBlockTopK{chunks}, work.chunk_count);
     case Addend::kRandomK:
       return launch(AddRandomK{chunks}, work.chunk_count);
+    case Addend::kRotated:
+      return launch(AddRotated{chunks, tiles}, work.tile_count);
   }
 }
 

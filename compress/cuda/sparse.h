@@ -181,12 +181,11 @@ struct SignValues {
   }
 };
 
-// As compress/sparse_values.h writes them: their upper 3 bytes.
+// As compress/sparse_values.h writes them.
 template <class Values>
 constexpr void StoreLevels(const Levels& levels, uint8_t* at) {
-  if (Values::kLevels == 2) StoreBytes<3>(std::bit_cast<uint32_t>(levels.floor) >> 8, at);
-  if (Values::kLevels == 0) return;
-  StoreBytes<3>(std::bit_cast<uint32_t>(levels.step) >> 8, at + 3 * (Values::kLevels - 1));
+  if (Values::kLevels == 2) StoreShortFloat(levels.floor, at);
+  if (Values::kLevels > 0) StoreShortFloat(levels.step, at + 3 * (Values::kLevels - 1));
 }
 
 // What a chunk's slots hold, one after the other; returns how many there are. All threads get to

@@ -28,6 +28,7 @@ enum class Algorithm : uint8_t {
   kThreshold,
   kBlockTopK,
   kRandomK,
+  kEden,
 };
 
 // A codec with its options, as kernels are told apart by.
@@ -95,6 +96,7 @@ enum class Addend : uint8_t {
   kSparse,
   kBlockTopK,
   kRandomK,
+  kRotated,
 };
 
 // Payloads were validated before, and lie at addresses that 2 divides.

@@ -60,6 +60,8 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
       return {Addend::kBlockTopK};
     case FormatId::kRandomK:
       return {Addend::kRandomK};
+    case FormatId::kRotated:
+      return {Addend::kRotated};
     case FormatId::kExponents:
       return {Addend::kNothing};
     case FormatId::kNone:
@@ -67,7 +69,6 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
     case FormatId::kSketch:
     case FormatId::kLsh:
     case FormatId::kLowRank:
-    case FormatId::kRotated:
       return {Addend::kFloats};
   }
   return {Addend::kFloats};

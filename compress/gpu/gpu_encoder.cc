@@ -70,13 +70,14 @@ std::optional<Coding> CodingOf(const CodecSpec& spec) {
     case CodecId::kRandomK:
       coding.unbiased = spec.has(kUnbiased);
       return of(Algorithm::kRandomK);
+    case CodecId::kEden:
+      return of(Algorithm::kEden, static_cast<int>(spec.level));
     case CodecId::kNone:
     case CodecId::kTernGrad:
     case CodecId::kTopKExact:
     case CodecId::kCountSketch:
     case CodecId::kLsh:
     case CodecId::kPowerSgd:
-    case CodecId::kEden:
       return std::nullopt;
   }
   return std::nullopt;

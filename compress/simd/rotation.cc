@@ -143,15 +143,24 @@ float FlipSigns(const float* x, const uint64_t* HWY_RESTRICT signs, float scale,
 }
 
 template <int kBits>
+struct Magnitudes {
+  static constexpr size_t kLevels = RotatedMagnitudesOf(kBits);
+  constexpr Magnitudes() {
+    for (uint32_t k = 0; k < kLevels; ++k) at[k] = RotatedMagnitude(kBits, k);
+  }
+  float at[kLevels];
+};
+
+template <int kBits>
 HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
-                                const float* HWY_RESTRICT magnitudes, uint8_t* HWY_RESTRICT planes,
-                                size_t size) {
-  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+                                uint8_t* HWY_RESTRICT planes, size_t size) {
+  constexpr Magnitudes<kBits> magnitudes;
+  constexpr size_t kLevels = magnitudes.kLevels;
   const Tag d;
   const hn::RebindToSigned<Tag> di;
   float limits[kLevels] = {};  // From where on the next magnitude is the nearest.
   for (size_t k = 1; k < kLevels; ++k) {
-    limits[k] = (magnitudes[k - 1] + magnitudes[k]) * 0.5f * unit;
+    limits[k] = (magnitudes.at[k - 1] + magnitudes.at[k]) * 0.5f * unit;
   }
   Vector products[kVectors], energies[kVectors];
   for (size_t v = 0; v < kVectors; ++v) products[v] = energies[v] = hn::Zero(d);
@@ -161,11 +170,11 @@ HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
     for (size_t v = 0; v < kVectors; ++v) {
       const auto value = hn::LoadU(d, y + i + v * kLanes);
       const auto magnitude = hn::Abs(value);
-      auto code = hn::Set(d, magnitudes[0]);
+      auto code = hn::Set(d, magnitudes.at[0]);
       auto index = hn::Zero(di);
       for (size_t k = 1; k < kLevels; ++k) {
         const auto above = hn::Ge(magnitude, hn::Set(d, limits[k]));
-        code = hn::IfThenElse(above, hn::Set(d, magnitudes[k]), code);
+        code = hn::IfThenElse(above, hn::Set(d, magnitudes.at[k]), code);
         index = hn::Sub(index, hn::BitCast(di, hn::VecFromMask(d, above)));
       }
       products[v] = hn::Add(products[v], hn::Mul(magnitude, code));
@@ -183,30 +192,29 @@ HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
   return {.product = SumOfLanes(products), .energy = SumOfLanes(energies)};
 }
 
-RotatedSums QuantizeRotated(const float* y, float unit, int bits, const float* magnitudes,
-                            uint8_t* planes, size_t size) {
+RotatedSums QuantizeRotated(const float* y, float unit, int bits, uint8_t* planes, size_t size) {
   switch (bits) {
     case 1:
-      return Quantize<1>(y, unit, magnitudes, planes, size);
+      return Quantize<1>(y, unit, planes, size);
     case 2:
-      return Quantize<2>(y, unit, magnitudes, planes, size);
+      return Quantize<2>(y, unit, planes, size);
     case 3:
-      return Quantize<3>(y, unit, magnitudes, planes, size);
+      return Quantize<3>(y, unit, planes, size);
     default:
-      return Quantize<4>(y, unit, magnitudes, planes, size);
+      return Quantize<4>(y, unit, planes, size);
   }
 }
 
 template <int kBits>
-HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, const float* HWY_RESTRICT magnitudes,
-                       float* HWY_RESTRICT y, size_t size) {
-  constexpr size_t kLevels = size_t{1} << (kBits - 1);
+HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, float* HWY_RESTRICT y, size_t size) {
+  constexpr Magnitudes<kBits> magnitudes;
+  constexpr size_t kLevels = magnitudes.kLevels;
   const Tag d;
   const size_t plane_size = size / 8;
   for (size_t i = 0; i < size; i += kGroup) {
     for (size_t v = 0; v < kVectors; ++v) {
       Vector level[kLevels];
-      for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, magnitudes[k]);
+      for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, magnitudes.at[k]);
       // Each bit of the index halves what is left to choose from.
       for (int bit = 1; bit < kBits; ++bit) {
         const auto one = MaskOfBits(GroupAt(planes + static_cast<size_t>(bit) * plane_size, i), v);
@@ -220,17 +228,16 @@ HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, const float* HWY_REST
   }
 }
 
-void ExpandRotated(const uint8_t* planes, int bits, const float* magnitudes, float* y,
-                   size_t size) {
+void ExpandRotated(const uint8_t* planes, int bits, float* y, size_t size) {
   switch (bits) {
     case 1:
-      return Expand<1>(planes, magnitudes, y, size);
+      return Expand<1>(planes, y, size);
     case 2:
-      return Expand<2>(planes, magnitudes, y, size);
+      return Expand<2>(planes, y, size);
     case 3:
-      return Expand<3>(planes, magnitudes, y, size);
+      return Expand<3>(planes, y, size);
     default:
-      return Expand<4>(planes, magnitudes, y, size);
+      return Expand<4>(planes, y, size);
   }
 }
 
@@ -256,23 +263,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice {
 
-absl::Span<const float> RotatedMagnitudes(int bits) {
-  static constexpr float k1[] = {204};
-  static constexpr float k2[] = {116, 387};
-  static constexpr float k3[] = {63, 194, 344, 551};
-  static constexpr float k4[] = {33, 99, 168, 241, 322, 414, 530, 700};
-  switch (bits) {
-    case 1:
-      return k1;
-    case 2:
-      return k2;
-    case 3:
-      return k3;
-    default:
-      return k4;
-  }
-}
-
 HWY_EXPORT(WalshHadamard);
 void WalshHadamard(float* x, size_t size) { HWY_DYNAMIC_DISPATCH(WalshHadamard)(x, size); }
 
@@ -283,13 +273,12 @@ float FlipSigns(const float* x, const uint64_t* signs, float scale, float* y, si
 
 HWY_EXPORT(QuantizeRotated);
 RotatedSums QuantizeRotated(const float* y, float unit, int bits, uint8_t* planes, size_t size) {
-  return HWY_DYNAMIC_DISPATCH(QuantizeRotated)(y, unit, bits, RotatedMagnitudes(bits).data(),
-                                               planes, size);
+  return HWY_DYNAMIC_DISPATCH(QuantizeRotated)(y, unit, bits, planes, size);
 }
 
 HWY_EXPORT(ExpandRotated);
 void ExpandRotated(const uint8_t* planes, int bits, float* y, size_t size) {
-  HWY_DYNAMIC_DISPATCH(ExpandRotated)(planes, bits, RotatedMagnitudes(bits).data(), y, size);
+  HWY_DYNAMIC_DISPATCH(ExpandRotated)(planes, bits, y, size);
 }
 
 HWY_EXPORT(AddFlipped);

@@ -6,17 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "absl/types/span.h"
+#include "compress/rotated_blocks.h"
 
 namespace sluice {
-
-// Blocks are powers of two from kRotatedMin to kRotatedMax elements.
-inline constexpr size_t kRotatedMin = 64;
-inline constexpr size_t kRotatedMax = 1024;
-
-// The magnitudes that codes of `bits` (1 to 4) stand for: centroids of a normal distribution
-// (Lloyd 1957, Max 1960) in 256ths. Whole numbers, so that transforms of them are exact.
-absl::Span<const float> RotatedMagnitudes(int bits);
 
 // In place, not normalised: for stride 1, 2, 4, ... the pairs (a, b) at that distance become
 // (a + b, a - b).
@@ -26,13 +18,8 @@ void WalshHadamard(float* x, size_t size);
 // the same. Returns the sum of y[i]^2.
 float FlipSigns(const float* x, const uint64_t* signs, float scale, float* y, size_t size);
 
-struct RotatedSums {
-  float product = 0;  // Of |y[i]| * magnitude.
-  float energy = 0;   // Of magnitude^2.
-};
-
-// Picks for each y[i] the nearest of the magnitudes times `unit`. Writes `bits` planes of size / 8
-// bytes: the sign (1: below 0), then the magnitude's index from its lowest bit on.
+// Picks for each y[i] the nearest of the bits' magnitudes times `unit`. Writes `bits` planes of
+// size / 8 bytes: the sign (1: below 0), then the magnitude's index from its lowest bit on.
 RotatedSums QuantizeRotated(const float* y, float unit, int bits, uint8_t* planes, size_t size);
 
 // y[i] = ± the magnitude.

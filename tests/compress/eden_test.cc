@@ -99,9 +99,9 @@ std::vector<double> ReferenceDecode(absl::Span<const std::byte> payload, size_t 
     };
     std::vector<double> q(size);
     for (size_t i = 0; i < size; ++i) {
-      size_t index = 0;
-      for (size_t plane = 1; plane < bits; ++plane) index |= size_t(bit(plane, i)) << (plane - 1);
-      const double magnitude = RotatedMagnitudes(static_cast<int>(bits))[index];
+      uint32_t index = 0;
+      for (size_t plane = 1; plane < bits; ++plane) index |= uint32_t(bit(plane, i)) << (plane - 1);
+      const double magnitude = double{RotatedMagnitude(static_cast<int>(bits), index)};
       q[i] = bit(0, i) != 0 ? -magnitude : magnitude;
     }
     const auto negated = [&](size_t i, uint64_t rotation) {
@@ -152,7 +152,6 @@ TEST_P(EdenOnTarget, DecodesAsTheReferenceDoes) {
 TEST_P(EdenOnTarget, PicksTheNearestMagnitudes) {
   for (int bits = 1; bits <= 4; ++bits) {
     const std::vector<float> y = Gaussian(1024, 5);
-    const absl::Span<const float> magnitudes = RotatedMagnitudes(bits);
     std::vector<uint8_t> planes(128 * static_cast<size_t>(bits));
     const float unit = 1.0f / 256;
     const RotatedSums sums = QuantizeRotated(y.data(), unit, bits, planes.data(), 1024);
@@ -161,7 +160,8 @@ TEST_P(EdenOnTarget, PicksTheNearestMagnitudes) {
     double product = 0, energy = 0;
     for (size_t i = 0; i < y.size(); ++i) {
       EXPECT_EQ(q[i] < 0, y[i] < 0) << i;
-      for (const float other : magnitudes) {
+      for (uint32_t index = 0; index < RotatedMagnitudesOf(bits); ++index) {
+        const float other = RotatedMagnitude(bits, index);
         EXPECT_LE(std::fabs(std::fabs(y[i]) - std::fabs(q[i]) * unit),
                   std::fabs(std::fabs(y[i]) - other * unit) + 1e-6f);
       }

@@ -5,6 +5,7 @@
 #include "compress/cuda/add_placed.h"
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
+#include "compress/cuda/eden.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
@@ -138,6 +139,11 @@ void RunQsgd(S& step) {
   step.launch(EncodeQsgd<kBits, Gradient>{step.chunks, step.tiles}, step.tile_count);
 }
 
+template <int kBits, class Gradient = Fp32, class S>
+void RunEden(S& step) {
+  step.launch(EncodeEden<kBits, Gradient>{step.chunks, step.tiles}, step.tile_count);
+}
+
 // These add what was encoded just before.
 template <class Kernel, class S>
 void RunAdd(S& step) {
@@ -199,6 +205,10 @@ void ForEachDenseCase(Run run) {
   run("qsgd:4 of bf16", 10.5, [](auto& step) { RunQsgd<4, Bf16>(step); });
   run("natural", 12.75, [](auto& step) { RunNatural(step); });
   run("natural of bf16", 10.75, [](auto& step) { RunNatural<Bf16>(step); });
+  run("eden:1", 12.125, [](auto& step) { RunEden<1>(step); });
+  run("eden:2", 12.25, [](auto& step) { RunEden<2>(step); });
+  run("eden:4", 12.5, [](auto& step) { RunEden<4>(step); });
+  run("eden:2 of bf16", 10.25, [](auto& step) { RunEden<2, Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });
@@ -277,6 +287,9 @@ void ForEachSumCase(Add add) {
   add(
       "add natural", 8.75, [](auto& step) { RunNatural(step); },
       [](auto& step) { RunAdd<AddNatural>(step); });
+  add(
+      "add eden:2", 8.25, [](auto& step) { RunEden<2>(step); },
+      [](auto& step) { RunAdd<AddRotated>(step); });
   add(
       "add intsum:8", 9, [](auto& step) { RunIntSum<8>(step); },
       [](auto& step) { RunAdd<AddIntSum<8>>(step); });

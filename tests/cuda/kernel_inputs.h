@@ -21,8 +21,9 @@ class StepLayout {
     for (const uint32_t count : counts) {
       gradients_.push_back(Reserve(count * sizeof(float)));
       residuals_.push_back(Reserve(count * sizeof(float)));
-      // The largest payload of all kernels: two bytes an element and a byte for its position.
-      payloads_.push_back(Reserve(3 * size_t{count} + 64));
+      // The largest payload of all kernels: two bytes an element and a byte for its position,
+      // or some elements as they are.
+      payloads_.push_back(Reserve(3 * size_t{count} + 128));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }

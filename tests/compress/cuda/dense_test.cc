@@ -1,5 +1,6 @@
 // Kernels of codecs with a fixed number of bytes give the processor's bytes.
 #include "compress/cuda/cast.h"
+#include "compress/cuda/eden.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
@@ -59,6 +60,13 @@ TEST(CudaKernels, Qsgd) {
   ExpectSamePayloads<EncodeQsgd<4, Fp32>>("qsgd:4");
   ExpectSamePayloads<EncodeQsgd<5, Fp32>>("qsgd:5");
   ExpectSamePayloads<EncodeQsgd<8, Fp32>>("qsgd:8");
+}
+
+TEST(CudaKernels, Eden) {
+  ExpectSamePayloads<EncodeEden<1, Fp32>>("eden:1");
+  ExpectSamePayloads<EncodeEden<2, Fp32>>("eden:2");
+  ExpectSamePayloads<EncodeEden<3, Fp32>>("eden:3");
+  ExpectSamePayloads<EncodeEden<4, Fp32>>("eden:4");
 }
 
 TEST(CudaKernels, Natural) {
@@ -130,8 +138,8 @@ TEST(CudaKernels, IntSum) {
 
 // What the kernel adds is what a receiver adds.
 template <class Kernel>
-void ExpectSameSum(const std::string& spec) {
-  Made made(spec, false);
+void ExpectSameSum(const std::string& spec, bool with_residual = false) {
+  Made made(spec, with_residual);
   std::vector<std::vector<float>> sums(made.chunk_count()), wanted(made.chunk_count());
   for (uint32_t i = 0; i < made.chunk_count(); ++i) {
     Chunk& chunk = made.mutable_chunks()[i];
@@ -161,6 +169,11 @@ TEST(CudaKernels, DecodeAdd) {
   ExpectSameSum<AddQsgd<4>>("qsgd:4");
   ExpectSameSum<AddQsgd<8>>("qsgd:8");
   ExpectSameSum<AddNatural>("natural");
+  for (const bool with_residual : {false, true}) {  // Two rotations, and one.
+    ExpectSameSum<AddRotated>("eden:1", with_residual);
+    ExpectSameSum<AddRotated>("eden:3", with_residual);
+    ExpectSameSum<AddRotated>("eden:4", with_residual);
+  }
   ExpectSameSum<AddIntSum<8>>("intsum:8");
   ExpectSameSum<AddIntSum<4>>("intsum:4");
   ExpectSameSum<AddIntSum<2>>("intsum:2");
@@ -207,6 +220,8 @@ TEST(CudaKernels, GradientsOfSixteenBits) {
   ExpectSameOfHalves<EncodeMinMax<8, Bf16, false>, Bf16>("int8:minmax", bfloat);
   ExpectSameOfHalves<EncodeQsgd<4, Fp16>, Fp16>("qsgd:4", half);
   ExpectSameOfHalves<EncodeQsgd<4, Bf16>, Bf16>("qsgd:4", bfloat);
+  ExpectSameOfHalves<EncodeEden<2, Fp16>, Fp16>("eden:2", half);
+  ExpectSameOfHalves<EncodeEden<2, Bf16>, Bf16>("eden:2", bfloat);
   ExpectSameOfHalves<EncodeFp8<E4m3, Fp16, false>, Fp16>("fp8", half);
   ExpectSameOfHalves<EncodeFp8<E4m3, Bf16, false>, Bf16>("fp8", bfloat);
 }
