@@ -50,17 +50,8 @@ int main(int argc, char** argv) {
   const StepLayout layout(std::vector<uint32_t>(chunk_count, kChunk));
   const std::vector<uint8_t> host = layout.Fill();
   const DeviceCopy<uint8_t> memory(host);
-  const std::vector<Chunk> chunks = layout.Chunks(memory.data());
-  const std::vector<Tile> tiles = MakeTiles(chunks);
-  const DeviceCopy<Chunk> device_chunks(chunks);
-  const DeviceCopy<Tile> device_tiles(tiles);
-  Step<DeviceLauncher> step{layout,
-                            memory.data(),
-                            device_chunks.data(),
-                            device_tiles.data(),
-                            chunk_count,
-                            static_cast<uint32_t>(tiles.size()),
-                            {}};
+  const DeviceInputs inputs(layout.Inputs(memory.data()));
+  Step<DeviceLauncher> step{inputs.Lists(), layout, memory.data(), {}};
 
   const auto elements = static_cast<double>(layout.elements());
   const size_t bytes = layout.elements() * sizeof(float);

@@ -230,6 +230,7 @@ absl::Status Compressor::State::EncodeOnDevice(absl::Span<const uint32_t> ids, u
     DeviceEncoder::Task& task = tasks.emplace_back();
     task.chunk = ids[i];
     task.count = chunk.config.count;
+    task.rows = input.rows;
     task.gradient = gradients[i];
     task.spec = &chunk.config.spec;
     task.codec = groups[chunk.group].codec.get();

@@ -46,6 +46,7 @@ class DeviceEncoder {
   struct Task {
     size_t chunk = 0;
     size_t count = 0;
+    uint32_t rows = 0;
     DeviceGradient gradient{};
     const CodecSpec* spec = nullptr;
     const Codec* codec = nullptr;  // That of the spec.
@@ -53,7 +54,7 @@ class DeviceEncoder {
     double density = 0;
     uint64_t own_key = 0;
     uint64_t shared_key = 0;
-    absl::Span<const float> state = {};
+    absl::Span<float> state = {};
     MagnitudeHistogram* magnitudes = nullptr;
     size_t magnitude_stride = 0;
   };

@@ -118,7 +118,7 @@ class EdenCodec final : public Codec {
     }
     const Rotation rotation(input.own_key, feedback ? 1 : 2, at, size);
     float y[kRotatedMax];
-    const float normalizer = RotatedNormalizer(LargestMagnitudeBits(acc, nullptr, size));
+    const float normalizer = PowerThatNormalizes(LargestMagnitudeBits(acc, nullptr, size));
     const float energy = rotation.Forward(acc, normalizer, y);
     const float variance = feedback ? energy : energy / static_cast<float>(size);
     const RotatedSums sums =

@@ -14,6 +14,14 @@ inline constexpr uint32_t kInfinityBits = 0x7F800000;
 constexpr uint32_t MagnitudeBits(float x) { return std::bit_cast<uint32_t>(x) & ~kSignBit; }
 constexpr bool IsFinite(float x) { return MagnitudeBits(x) < kInfinityBits; }
 
+// 2^-k where the largest magnitude is from 2^k on, as far as both are normal: with it, nothing
+// overflows or vanishes on the way through many sums.
+constexpr float PowerThatNormalizes(uint32_t largest_bits) {
+  const int field = 254 - static_cast<int>(largest_bits >> 23);
+  const int normal = field < 1 ? 1 : field > 253 ? 253 : field;
+  return std::bit_cast<float>(static_cast<uint32_t>(normal) << 23);
+}
+
 // IEEE binary16, to nearest even; beyond 65504 it saturates.
 constexpr uint16_t ToHalf(float x) {
   const uint32_t bits = std::bit_cast<uint32_t>(x);

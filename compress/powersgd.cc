@@ -1,14 +1,12 @@
 #include "compress/powersgd.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <limits>
 
-#include "base/random.h"
 #include "compress/accumulator.h"
 #include "compress/float_bits.h"
 #include "compress/half.h"
+#include "compress/low_rank.h"
 #include "compress/payload.h"
 #include "compress/simd/accumulate.h"
 #include "compress/simd/low_rank.h"
@@ -16,45 +14,10 @@
 namespace sluice {
 namespace {
 
-constexpr size_t kRankMax = 32;
-// A payload begins with the rank, 0 for fp16, and then the number of rows.
-constexpr size_t kFactorsAt = 1 + sizeof(uint32_t);
-
-// So that no sum of kRankMax products overflows.
-constexpr uint16_t kLargestP = 0x4000;  // 2.
-constexpr uint16_t kLargestQ = 0x7B80;  // 2^120.
-static_assert(double{kRankMax} * 2 * 0x1p120 < std::numeric_limits<float>::max());
-
-// Smaller than so much of what it was, squared, a column has no digits left that mean something.
-constexpr float kLost = 1e-10f;
-
-struct Shape {
-  size_t rows = 0;  // 0: not a matrix.
-  size_t columns = 0;
-};
-
-// The matrix that `count` elements in `rows` rows are, if factors of that rank take at most half of
-// its bytes.
-Shape ShapeFor(size_t count, size_t rows, size_t rank) {
-  if (rows == 0 || count == 0 || count % rows != 0) return {};
-  const size_t columns = count / rows;
-  if (2 * rank * (rows + columns) > count) return {};
-  return {.rows = rows, .columns = columns};
-}
-
-size_t FactorsSize(const Shape& shape, size_t rank) {
-  return rank * (shape.rows + shape.columns) * sizeof(uint16_t);
-}
-
-// From -1 to 1; number `i` of column `column`.
-float RandomAt(uint64_t key, size_t column, size_t i) {
-  const uint64_t counter = (static_cast<uint64_t>(column) << 32) + i + 1;
-  const uint64_t bits = MixBits(key + 0x9E3779B97F4A7C15u * counter);
-  return static_cast<float>(static_cast<int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
-}
+constexpr size_t kFactorsAt = LowRankShape::kFactorsAt;
 
 void FillRandom(uint64_t key, size_t column, absl::Span<float> out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = RandomAt(key, column, i);
+  for (size_t i = 0; i < out.size(); ++i) out[i] = RandomOfColumn(key, column, i);
 }
 
 // `size` elements of each of some columns.
@@ -88,27 +51,21 @@ uint32_t Orthonormalize(const Columns& columns, uint64_t key) {
     const absl::Span<float> column = columns.column(k);
     float before = DotProduct(column.data(), column.data(), column.size());
     float left = Orthogonalize(columns, k);
-    if (!(left > kLost * before)) {
+    if (!(left > kLostColumn * before)) {
       replaced |= uint32_t{1} << k;
       FillRandom(key, kRankMax + k, column);
       before = DotProduct(column.data(), column.data(), column.size());
       left = Orthogonalize(columns, k);
     }
-    const float factor = left > kLost * before ? 1 / std::sqrt(left) : 0;
+    const float factor = left > kLostColumn * before ? 1 / std::sqrt(left) : 0;
     for (float& x : column) x *= factor;
   }
   return replaced;
 }
 
-// bf16, at most `largest` in magnitude.
-uint16_t RoundWithin(float x, uint16_t largest) {
-  const uint16_t code = ToBfloat(x);
-  const auto magnitude = std::min(static_cast<uint16_t>(code & 0x7FFF), largest);
-  return static_cast<uint16_t>(magnitude | (code & 0x8000));
-}
-
 // sum += sign times what the factors at `factors` (P, then Q) decode to.
-void AddProduct(const std::byte* factors, const Shape& shape, size_t rank, float sign, float* sum) {
+void AddProduct(const std::byte* factors, const LowRankShape& shape, size_t rank, float sign,
+                float* sum) {
   constexpr size_t kTile = 256;
   float q[kRankMax * kTile];
   float p[kRankMax];
@@ -136,16 +93,16 @@ class PowerSgdCodec final : public Codec {
   FormatId format() const override { return FormatId::kLowRank; }
   bool lossless() const override { return false; }
   size_t MaxPayloadSize(size_t count, uint32_t rows) const override {
-    const Shape shape = ShapeFor(count, rows, rank_);
+    const LowRankShape shape = LowRankShapeFor(count, rows, rank_);
     if (shape.rows == 0) return 1 + dense_->MaxPayloadSize(count, rows);
-    return kFactorsAt + FactorsSize(shape, rank_);
+    return shape.PayloadSize(rank_);
   }
   size_t StateSize(size_t count, uint32_t rows) const override {
-    return ShapeFor(count, rows, rank_).columns * rank_;
+    return LowRankShapeFor(count, rows, rank_).columns * rank_;
   }
   void InitState(size_t count, uint32_t rows, uint64_t shared_key,
                  absl::Span<float> state) const override {
-    const size_t columns = ShapeFor(count, rows, rank_).columns;
+    const size_t columns = LowRankShapeFor(count, rows, rank_).columns;
     for (size_t k = 0; k < rank_ && columns > 0; ++k) {
       FillRandom(shared_key, k, state.subspan(k * columns, columns));
     }
@@ -153,7 +110,7 @@ class PowerSgdCodec final : public Codec {
 
   void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
     const size_t count = input.gradient.size();
-    const Shape shape = ShapeFor(count, input.rows, rank_);
+    const LowRankShape shape = LowRankShapeFor(count, input.rows, rank_);
     if (shape.rows == 0) {
       out->push_back(std::byte{0});
       return dense_->Encode(input, out);
@@ -164,7 +121,7 @@ class PowerSgdCodec final : public Codec {
       acc = input.residual.data();
     }
     const size_t start = out->size();
-    out->resize(start + kFactorsAt + FactorsSize(shape, rank_));
+    out->resize(start + shape.PayloadSize(rank_));
     std::byte* const payload = out->data() + start;
     payload[0] = static_cast<std::byte>(rank_);
     StoreAt(payload + 1, 0, static_cast<uint32_t>(shape.rows));
@@ -176,16 +133,14 @@ class PowerSgdCodec final : public Codec {
 
  private:
   // One power iteration. Leaves the state for the next.
-  void WriteFactors(const EncodeInput& input, const float* acc, const Shape& shape,
+  void WriteFactors(const EncodeInput& input, const float* acc, const LowRankShape& shape,
                     std::byte* factors) const {
     const uint32_t largest = LargestMagnitudeBits(acc, nullptr, shape.rows * shape.columns);
     if (largest == 0) {
-      std::memset(factors, 0, FactorsSize(shape, rank_));
+      std::memset(factors, 0, shape.FactorsSize(rank_));
       return;
     }
-    // A power of two that makes the largest about 1, so that nothing on the way overflows.
-    const int field = std::clamp(254 - static_cast<int>(largest >> 23), 1, 253);
-    const float normalizer = std::bit_cast<float>(static_cast<uint32_t>(field) << 23);
+    const float normalizer = PowerThatNormalizes(largest);
     const MatrixView matrix = {acc, shape.rows, shape.columns, normalizer};
     std::vector<float>& p_values = input.scratch->floats;
     p_values.resize(rank_ * shape.rows);
@@ -208,7 +163,7 @@ class PowerSgdCodec final : public Codec {
   }
 
   // The last step's Q: the state, or for a caller that keeps none what it begins with.
-  float* WarmStart(const EncodeInput& input, const Shape& shape) const {
+  float* WarmStart(const EncodeInput& input, const LowRankShape& shape) const {
     if (!input.state.empty()) return input.state.data();
     input.scratch->values.resize(rank_ * shape.columns);
     InitState(shape.rows * shape.columns, static_cast<uint32_t>(shape.rows), input.shared_key,
@@ -225,7 +180,7 @@ class PowerSgdCodec final : public Codec {
       most = std::max(most, energies[k]);
     }
     for (size_t k = 0; k < rank_; ++k) {
-      const bool lost = (replaced >> k & 1) != 0 || !(energies[k] > kLost * most);
+      const bool lost = (replaced >> k & 1) != 0 || !(energies[k] > kLostColumn * most);
       if (lost) FillRandom(key, k, q.column(k));
     }
   }
@@ -250,12 +205,12 @@ absl::Status ValidateLowRank(absl::Span<const std::byte> payload, size_t count) 
                                                    kRankMax));
   }
   const auto rows = LoadAt<uint32_t>(payload.data() + 1, 0);
-  const Shape shape = ShapeFor(count, rows, rank);
+  const LowRankShape shape = LowRankShapeFor(count, rows, rank);
   if (shape.rows == 0) {
     return absl::InvalidArgumentError(absl::StrCat("low-rank payload: ", count, " elements in ",
                                                    rows, " rows are not sent as rank ", rank));
   }
-  const size_t wanted = kFactorsAt + FactorsSize(shape, rank);
+  const size_t wanted = shape.PayloadSize(rank);
   if (payload.size() != wanted) return PayloadSizeError("low-rank", count, wanted, payload.size());
   const std::byte* const factors = payload.data() + kFactorsAt;
   for (size_t i = 0; i < rank * (shape.rows + shape.columns); ++i) {
@@ -271,7 +226,8 @@ void DecodeAddLowRank(absl::Span<const std::byte> payload, absl::Span<float> sum
   const auto rank = static_cast<size_t>(payload[0]);
   if (rank == 0) return DecodeAddFp16(payload.subspan(1), sum);
   const auto rows = LoadAt<uint32_t>(payload.data() + 1, 0);
-  AddProduct(payload.data() + kFactorsAt, ShapeFor(sum.size(), rows, rank), rank, 1, sum.data());
+  AddProduct(payload.data() + kFactorsAt, LowRankShapeFor(sum.size(), rows, rank), rank, 1,
+             sum.data());
 }
 
 }  // namespace sluice

@@ -8,8 +8,7 @@
 // State of a sender: Q, r n floats. A chunk that is no matrix, or one that this would not halve
 // compared to fp16, goes as fp16.
 //
-// All CPUs give the same bytes. A GPU encoder may give others, as its sums have another order; what
-// a frame decodes to is the same everywhere.
+// All CPUs give the same bytes, and so do GPUs: sums have one order (compress/simd/low_rank.h).
 #pragma once
 
 #include <memory>

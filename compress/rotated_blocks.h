@@ -70,14 +70,6 @@ constexpr uint64_t RotationSigns(uint64_t key, int rotation, size_t at) {
   return MixBits(key + 0x9E3779B97F4A7C15u * word);
 }
 
-// 2^-k where the largest is from 2^k on, as far as both are normal: nothing overflows or vanishes
-// on the way.
-constexpr float RotatedNormalizer(uint32_t largest_bits) {
-  const int field = 254 - static_cast<int>(largest_bits >> 23);
-  const int normal = field < 1 ? 1 : field > 253 ? 253 : field;
-  return std::bit_cast<float>(static_cast<uint32_t>(normal) << 23);
-}
-
 // Scales: normal numbers, below what could overflow with the largest sum of magnitudes.
 inline constexpr float kSmallestRotatedScale = 0x1p-126f;
 inline constexpr float kLargestRotatedScale = 0x1p98f;

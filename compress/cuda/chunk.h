@@ -41,14 +41,26 @@ struct Tile {
   uint32_t first;  // Element of the chunk.
 };
 
-// The tiles of chunks with so many elements.
+// Those of a chunk with `count` elements, or whatever it is cut by, each of at most `size`.
+inline void AppendTiles(uint32_t chunk, uint32_t count, uint32_t size, std::vector<Tile>* tiles) {
+  for (uint32_t at = 0; at < count; at += size) tiles->push_back({chunk, at});
+}
+// Of chunks by their elements.
 inline std::vector<Tile> MakeTiles(const std::vector<Chunk>& chunks) {
   std::vector<Tile> tiles;
-  for (uint32_t i = 0; i < chunks.size(); ++i) {
-    for (uint32_t at = 0; at < chunks[i].count; at += kTile) tiles.push_back({i, at});
-  }
+  for (uint32_t i = 0; i < chunks.size(); ++i) AppendTiles(i, chunks[i].count, kTile, &tiles);
   return tiles;
 }
+
+// A chunk as a matrix, row by row, and the factors of some rank; both lie column by column.
+inline constexpr uint32_t kTileRows = 16;      // Of such tiles a block of threads has a row for
+inline constexpr uint32_t kTileColumns = 256;  // each of 16 threads, or a column for each.
+struct LowRankMatrix {
+  uint32_t rows = 0;
+  uint32_t columns = 0;
+  float* p = nullptr;  // Room for the factor with a number for each row.
+  float* q = nullptr;  // The other one: of the last step, becomes that of the next.
+};
 
 // fn(at) for a thread's runs of kRun elements of a tile, `at` the first of each; the chunk's last
 // one may end within it.

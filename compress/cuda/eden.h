@@ -1,7 +1,6 @@
 // Codec eden, as compress/eden.h has it: what blocks there are and where they lie is
 // compress/rotated_blocks.h for both. A block of threads has a tile's blocks one after the other,
-// in shared memory; memory of the device is gone over once. Sums have the processor's 16 lanes
-// (compress/simd/rotation.h), so that they have its bits.
+// in shared memory; memory of the device is gone over once.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +13,13 @@
 namespace sluice::gpu {
 
 struct RotationRoom {
-  static constexpr int kLanes = 16;
   static constexpr int kWords = kRotatedMax / 64;
 
   float y[kRotatedMax];
   float q[kRotatedMax];
   uint64_t signs[2][kWords];
   float magnitudes[8];
-  float sums[2][kLanes];
+  float sums[2][kSumLanes];
 };
 
 // One block of a chunk, from element `at` on, as threads do it together. All of them have kRun
@@ -92,22 +90,14 @@ class RotatedBlock {
   // Sums of first(i) and second(i) over the block. A Sync comes before and after it.
   template <class First, class Second>
   constexpr void AddUp(int thread, First first, Second second) const {
-    constexpr int kLanes = RotationRoom::kLanes;
     const int lane = thread % kWarp;
-    if (thread >= 2 * kWarp || lane >= kLanes) return;
+    if (thread >= 2 * kWarp || lane >= kSumLanes) return;
     float sum = 0;
     // A warp for each.
-    for (uint32_t i = lane; i < size_; i += kLanes) sum += thread < kWarp ? first(i) : second(i);
+    for (uint32_t i = lane; i < size_; i += kSumLanes) sum += thread < kWarp ? first(i) : second(i);
     room_.sums[thread / kWarp][lane] = sum;
   }
-  constexpr float Sum(int which) const {
-    float lanes[RotationRoom::kLanes];
-    for (int i = 0; i < RotationRoom::kLanes; ++i) lanes[i] = room_.sums[which][i];
-    for (int half = RotationRoom::kLanes / 2; half > 0; half /= 2) {
-      for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-    }
-    return lanes[0];
-  }
+  constexpr float Sum(int which) const { return SumOfLanes(room_.sums[which]); }
 
   // For each y the nearest magnitude times `unit`, with its sign, to q; the codes to `planes`, of
   // which a thread has a byte each. A Sync follows.
@@ -234,7 +224,7 @@ struct EncodeEden {
         largest[thread] = std::max(largest[thread], MagnitudeBits(x));
       }
     });
-    const float normalizer = RotatedNormalizer(block.Max(largest));
+    const float normalizer = PowerThatNormalizes(block.Max(largest));
     block.ForEach([&](int thread) {
       if (!rotated.Has(thread)) return;
       for (int i = 0; i < kRun; ++i) shared.y[thread * kRun + i] = acc[thread].at[i];

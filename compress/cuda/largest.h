@@ -1,4 +1,5 @@
-// Largest: the bits of the largest |acc| of each chunk; what is not finite counts as 0.
+// Largest: the bits of the largest |acc| of each chunk; what is not finite counts as 0. With
+// kAccumulate acc goes to the residual.
 #pragma once
 
 #include "compress/cuda/block.h"
@@ -6,7 +7,7 @@
 
 namespace sluice::gpu {
 
-template <class Gradient>
+template <class Gradient, bool kAccumulate = false>
 struct Largest {
   static constexpr int kThreads = kTileThreads;
   static constexpr int kRun = 4;
@@ -25,6 +26,7 @@ struct Largest {
       most[thread] = 0;
       for (uint32_t at = thread * kRun; at < kTile; at += kThreads * kRun) {
         const auto acc = LoadAcc<Gradient, kRun>(chunk, tile.first + at);
+        if (kAccumulate) StoreResidual<kRun>(acc, chunk, tile.first + at);
         for (const float x : acc.at) most[thread] = std::max(most[thread], MagnitudeBits(x));
       }
     });

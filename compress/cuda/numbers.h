@@ -58,6 +58,19 @@ constexpr float Clamp(float x, float least, float most) {
 
 constexpr float Magnitude(float x) { return std::bit_cast<float>(MagnitudeBits(x)); }
 
+// The processor's sums of many floats have so many lanes: element i is in lane i mod kSumLanes, in
+// order. Sums with other lanes would have other bits.
+inline constexpr int kSumLanes = 16;
+// Of all lanes: l and l + 8 are added, l and l + 4, l and l + 2, and the two that are left.
+constexpr float SumOfLanes(const float* lanes) {
+  float sums[kSumLanes];
+  for (int i = 0; i < kSumLanes; ++i) sums[i] = lanes[i];
+  for (int half = kSumLanes / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+  }
+  return sums[0];
+}
+
 // With infinities and NaNs, which FromHalf does not know.
 constexpr float WidenHalf(uint16_t half) {
   if ((half & 0x7FFF) < 0x7C00) return FromHalf(half);

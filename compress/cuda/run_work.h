@@ -12,6 +12,7 @@
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
+#include "compress/cuda/low_rank.h"
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
@@ -90,6 +91,8 @@ class EncodeLaunches {
         return RunRandomK<false>();
       case Algorithm::kEden:
         return RunEden<1>();
+      case Algorithm::kPowerSgd:
+        return RunPowerSgd();
     }
   }
 
@@ -225,6 +228,17 @@ class EncodeLaunches {
                                         packed(), work_.kept, work_.sizes});
   }
 
+  void RunPowerSgd() {
+    const LowRankWork of{work_.chunks, work_.matrices, work_.largest, work_.room.kept,
+                         work_.coding.bits};
+    OfTiles(Largest<Gradient, true>{work_.chunks, work_.tiles, work_.largest});
+    launch_(MultiplyByColumns<Gradient>{of, work_.row_tiles}, work_.row_tile_count);
+    OfChunks(Orthonormalize{of});
+    launch_(MultiplyByRows<Gradient>{of, work_.column_tiles}, work_.column_tile_count);
+    OfChunks(RefreshColumns{of});
+    OfTiles(SubtractProduct{of, work_.tiles});
+  }
+
   const EncodeWork& work_;
   const Launch launch_;
 };
@@ -291,6 +305,8 @@ void RunWork(const AddWork& work, Launch launch) {
       return launch(AddRandomK{chunks}, work.chunk_count);
     case Addend::kRotated:
       return launch(AddRotated{chunks, tiles}, work.tile_count);
+    case Addend::kLowRank:
+      return launch(AddLowRank{chunks, tiles}, work.tile_count);
   }
 }
 

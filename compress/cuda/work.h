@@ -29,12 +29,13 @@ enum class Algorithm : uint8_t {
   kBlockTopK,
   kRandomK,
   kEden,
+  kPowerSgd,
 };
 
 // A codec with its options, as kernels are told apart by.
 struct Coding {
   Algorithm algorithm = Algorithm::kFp16;
-  uint8_t bits = 0;  // Of a code, or of a place in kBlockTopK's blocks.
+  uint8_t bits = 0;  // Of a code, or of a place in kBlockTopK's blocks; kPowerSgd: the rank.
   bool stochastic = false;
   bool unbiased = false;  // kRandomK.
   uint8_t values = 0;     // A ValueFormat.
@@ -69,9 +70,15 @@ struct EncodeWork {
   // Of each chunk: for kThreshold the threshold, as a frame can hold it.
   const float* thresholds = nullptr;
   const uint32_t* places = nullptr;  // For kBlockTopK and kRandomK.
-  // For kIntSum: of each block of all chunks the codec's state, of each chunk a 0.
+  // For kIntSum: of each block of all chunks the codec's state.
   const float* exponents = nullptr;
-  uint32_t* largest = nullptr;
+  // For kPowerSgd: of each chunk, and tiles of their rows and of their columns.
+  const LowRankMatrix* matrices = nullptr;
+  const Tile* row_tiles = nullptr;
+  const Tile* column_tiles = nullptr;
+  uint32_t row_tile_count = 0;
+  uint32_t column_tile_count = 0;
+  uint32_t* largest = nullptr;  // Of each chunk a 0, for kIntSum and kPowerSgd.
   // Of each chunk, written where the payload's size is not the codec's MaxPayloadSize.
   uint32_t* sizes = nullptr;
   uint32_t* kept = nullptr;
@@ -97,6 +104,7 @@ enum class Addend : uint8_t {
   kBlockTopK,
   kRandomK,
   kRotated,
+  kLowRank,  // Of matrices.
 };
 
 // Payloads were validated before, and lie at addresses that 2 divides.

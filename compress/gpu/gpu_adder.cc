@@ -62,13 +62,15 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
       return {Addend::kRandomK};
     case FormatId::kRotated:
       return {Addend::kRotated};
+    case FormatId::kLowRank:
+      // Rank 0: fp16, after that byte.
+      return {FirstByte(payload) == 0 ? Addend::kFp16 : Addend::kLowRank};
     case FormatId::kExponents:
       return {Addend::kNothing};
     case FormatId::kNone:
     case FormatId::kTernGrad:
     case FormatId::kSketch:
     case FormatId::kLsh:
-    case FormatId::kLowRank:
       return {Addend::kFloats};
   }
   return {Addend::kFloats};
@@ -133,6 +135,9 @@ struct GpuAdder::Batch {
       frame.payload = FramePayload(bytes);
       const Kind kind = KindOf(frame.format, frame.payload);
       if (kind.addend == Addend::kNothing) continue;
+      if (frame.format == FormatId::kLowRank && kind.addend == Addend::kFp16) {
+        frame.payload.remove_prefix(1);
+      }
       frame.decoded = kind.addend == Addend::kFloats && frame.format != FormatId::kNone;
       Work& work = WorkOf(++round, kind);
       Chunk& chunk = ChunkIn(&work, sum);

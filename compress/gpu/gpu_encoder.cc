@@ -1,363 +1,100 @@
 #include "compress/gpu/gpu_encoder.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/cuda/codes.h"
+#include "compress/gpu/batch.h"
+#include "compress/gpu/coding.h"
 #include "compress/gpu/device_buffer.h"
+#include "compress/gpu/device_residuals.h"
 #include "compress/gpu/gpu_adder.h"
-#include "compress/position_coding.h"
-#include "compress/randomk.h"
 #include "compress/sparse.h"
 
 namespace sluice::gpu {
 namespace {
 
 constexpr uint32_t kBins = MagnitudeHistogram::kBins;
-constexpr uint32_t kBlocksApart = 4;  // Blocks of 256 begin at a multiple of it.
-
-std::optional<Coding> CodingOf(const CodecSpec& spec) {
-  const bool minmax = spec.has(kMinMax);
-  Coding coding;
-  coding.stochastic = spec.has(kStochastic);
-  coding.index = IndexModeOf(spec);
-  coding.values = static_cast<uint8_t>(spec.values);
-  const auto of = [&](Algorithm algorithm, int bits = 0) {
-    coding.algorithm = algorithm;
-    coding.bits = static_cast<uint8_t>(bits);
-    return coding;
-  };
-  switch (spec.codec) {
-    case CodecId::kFp16:
-      return of(Algorithm::kFp16);
-    case CodecId::kBf16:
-      return of(Algorithm::kBf16);
-    case CodecId::kFp8:
-      return of(spec.has(kE5m2) ? Algorithm::kFp8E5m2 : Algorithm::kFp8);
-    case CodecId::kInt8:
-      return of(minmax ? Algorithm::kMinMax : Algorithm::kLinear, 8);
-    case CodecId::kInt4:
-      return of(minmax ? Algorithm::kMinMax : Algorithm::kLinear, 4);
-    case CodecId::kInt2:
-      return of(Algorithm::kLinear, 2);
-    case CodecId::kQsgd:
-      return of(Algorithm::kQsgd, static_cast<int>(spec.level));
-    case CodecId::kNatural:
-      return of(Algorithm::kNatural);
-    case CodecId::kIntSum:
-      return of(Algorithm::kIntSum, static_cast<int>(spec.level));
-    case CodecId::kSign:
-      return of(Algorithm::kSign);
-    case CodecId::kOneBit:
-      return of(Algorithm::kOneBit);
-    case CodecId::kSignSgd:
-      return of(Algorithm::kSignSgd);
-    case CodecId::kTernary:
-      coding.share = static_cast<float>(spec.level);
-      return of(Algorithm::kTernary);
-    case CodecId::kTopK:
-    case CodecId::kThreshold:
-      return of(Algorithm::kThreshold);
-    case CodecId::kBlockTopK:
-      return of(Algorithm::kBlockTopK, std::countr_zero(static_cast<uint32_t>(spec.level)));
-    case CodecId::kRandomK:
-      coding.unbiased = spec.has(kUnbiased);
-      return of(Algorithm::kRandomK);
-    case CodecId::kEden:
-      return of(Algorithm::kEden, static_cast<int>(spec.level));
-    case CodecId::kNone:
-    case CodecId::kTernGrad:
-    case CodecId::kTopKExact:
-    case CodecId::kCountSketch:
-    case CodecId::kLsh:
-    case CodecId::kPowerSgd:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-bool HasPlaces(Algorithm algorithm) {
-  return algorithm == Algorithm::kBlockTopK || algorithm == Algorithm::kRandomK;
-}
-// Whether it keeps some elements only.
-bool IsSparse(Algorithm algorithm) {
-  return HasPlaces(algorithm) || algorithm == Algorithm::kThreshold ||
-         algorithm == Algorithm::kTernary;
-}
-uint32_t PlacesOf(const CodecSpec& spec, size_t count) {
-  if (spec.codec == CodecId::kRandomK)
-    return static_cast<uint32_t>(RandomKPlaces(spec.level, count));
-  const auto block = static_cast<size_t>(spec.level);
-  return static_cast<uint32_t>((count + block - 1) / block);
-}
-bool HasOwnSize(Algorithm algorithm) {
-  return IsSparse(algorithm) || algorithm == Algorithm::kNatural || algorithm == Algorithm::kSign ||
-         algorithm == Algorithm::kOneBit || algorithm == Algorithm::kSignSgd;
-}
 
 class GpuEncoder final : public DeviceEncoder {
  public:
   GpuEncoder(Device* device, size_t chunks);
-  ~GpuEncoder() override;
-  GpuEncoder(const GpuEncoder&) = delete;
-  GpuEncoder& operator=(const GpuEncoder&) = delete;
 
   bool Encodes(const CodecSpec& spec) const override;
   absl::Status Encode(absl::Span<const Task> tasks, std::vector<Encoded>* encoded) override;
-  absl::Status WriteResidual(size_t chunk, absl::Span<const float> values) override;
-  bool has_residual(size_t chunk) const override { return residuals_[chunk].values != nullptr; }
-  absl::Status ReadResidual(size_t chunk, absl::Span<float> values) override;
+  absl::Status WriteResidual(size_t chunk, absl::Span<const float> values) override {
+    return residuals_.Write(chunk, values);
+  }
+  bool has_residual(size_t chunk) const override { return residuals_.of(chunk) != nullptr; }
+  absl::Status ReadResidual(size_t chunk, absl::Span<float> values) override {
+    return residuals_.Read(chunk, values);
+  }
 
  private:
-  struct Residual {
-    float* values = nullptr;
-    size_t count = 0;
-  };
-  struct Batch;
-
-  absl::Status TakeFloats(size_t count, float** floats);
-  void GiveFloats(float* floats, size_t count);
-  absl::Status MakeResidual(const Task& task);
-  absl::Status Prepare(absl::Span<const Task> tasks, Batch* batch);
+  absl::Status Prepare(Batch* batch);
   absl::Status OwnThresholds(Batch* batch);
   absl::Status SampleWithoutRefused(Batch* batch);
+  void PlaceMatrices(const Batch& batch, const Batch::Work& work);
   void Launch(Batch* batch);
   absl::Status FetchPayloads(Batch* batch, std::vector<Encoded>* encoded);
 
   Device* const device_;
-  std::vector<Residual> residuals_;
-  // Of as many floats as a chunk: what an encoding leaves goes there, and the residual that it was
-  // made from comes back, unless the chunk is refused.
-  std::multimap<size_t, float*> spare_;
-  DeviceBuffer inputs_, results_, room_, payloads_;
-  DeviceBuffer host_inputs_, host_results_, host_payloads_, host_copy_;
-};
-
-// What is encoded at once, and where it lies: tasks of one coding and type of gradient are one
-// work, and those of them that are counted together one sample.
-struct GpuEncoder::Batch {
-  struct Sample {
-    MagnitudeHistogram* magnitudes = nullptr;
-    ElementType gradient = ElementType::kFloat32;
-    std::vector<size_t> tasks;
-    size_t chunks_at = 0, strides_at = 0, counts_at = 0;
-    std::vector<uint32_t> strides;
-  };
-  struct Work {
-    Coding coding;
-    ElementType gradient = ElementType::kFloat32;
-    std::vector<size_t> tasks;
-    std::vector<Chunk> chunks;
-    std::vector<Tile> tiles;
-    uint32_t blocks = 0;
-    size_t chunks_at = 0, tiles_at = 0, thresholds_at = 0;  // Of the inputs,
-    size_t places_at = 0, exponents_at = 0;
-    size_t largest_at = 0, sizes_at = 0, kept_at = 0;  // and the results.
-  };
-  struct Place {  // Of a task.
-    size_t work = 0, index = 0;
-    size_t payload_at = 0;
-    float* left = nullptr;
-  };
-
-  absl::Span<const Task> tasks;
-  std::vector<Work> works;
-  std::vector<Sample> samples;
-  std::vector<Place> places;
-  std::vector<float> thresholds;  // By task.
-  Offsets inputs, results, payloads;
-  size_t refused_at = 0, samples_at = 0;
-
-  Work& WorkOf(const Task& task) {
-    const Coding coding = *CodingOf(*task.spec);
-    for (Work& work : works) {
-      if (work.coding == coding && work.gradient == task.gradient.type) return work;
-    }
-    Work& work = works.emplace_back();
-    work.coding = coding;
-    work.gradient = task.gradient.type;
-    return work;
-  }
-  Sample& SampleOf(const Task& task) {
-    for (Sample& sample : samples) {
-      if (sample.magnitudes == task.magnitudes && sample.gradient == task.gradient.type) {
-        return sample;
-      }
-    }
-    Sample& sample = samples.emplace_back();
-    sample.magnitudes = task.magnitudes;
-    sample.gradient = task.gradient.type;
-    return sample;
-  }
-  const Chunk& ChunkOf(size_t task) const {
-    return works[places[task].work].chunks[places[task].index];
-  }
+  DeviceResiduals residuals_;
+  DeviceBuffer inputs_, results_, room_, payloads_, states_;
+  DeviceBuffer host_inputs_, host_results_, host_payloads_, host_states_;
 };
 
 GpuEncoder::GpuEncoder(Device* device, size_t chunks)
     : device_(device),
-      residuals_(chunks),
+      residuals_(device, chunks),
       inputs_(device, false),
       results_(device, false),
       room_(device, false),
       payloads_(device, false),
+      states_(device, false),
       host_inputs_(device, true),
       host_results_(device, true),
       host_payloads_(device, true),
-      host_copy_(device, true) {}
-
-GpuEncoder::~GpuEncoder() {
-  for (const Residual& residual : residuals_) device_->Free(residual.values);
-  for (const auto& [count, floats] : spare_) device_->Free(floats);
-}
+      host_states_(device, true) {}
 
 bool GpuEncoder::Encodes(const CodecSpec& spec) const {
   const CompensatorId compensator = spec.compensator.id;
-  return CodingOf(spec).has_value() &&
+  return CodingOf(spec, 1, 0).has_value() &&
          (compensator == CompensatorId::kErrorFeedback || compensator == CompensatorId::kNone);
 }
 
-absl::Status GpuEncoder::TakeFloats(size_t count, float** floats) {
-  const auto spare = spare_.find(count);
-  if (spare != spare_.end()) {
-    *floats = spare->second;
-    spare_.erase(spare);
-    return absl::OkStatus();
-  }
-  *floats = static_cast<float*>(device_->Allocate(count * sizeof(float)));
-  if (*floats != nullptr) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room on the GPU for the residual of ", count,
-                   " elements: take smaller batches, or encode without feedback (/noef)"));
-}
-
-void GpuEncoder::GiveFloats(float* floats, size_t count) { spare_.emplace(count, floats); }
-
-absl::Status GpuEncoder::MakeResidual(const Task& task) {
-  Residual& residual = residuals_[task.chunk];
-  if (residual.values != nullptr) return absl::OkStatus();
-  absl::Status room = TakeFloats(task.count, &residual.values);
-  if (!room.ok()) return room;
-  residual.count = task.count;
-  device_->Clear(residual.values, task.count * sizeof(float));
-  return absl::OkStatus();
-}
-
-absl::Status GpuEncoder::WriteResidual(size_t chunk, absl::Span<const float> values) {
-  Residual& residual = residuals_[chunk];
-  if (residual.values != nullptr && residual.count != values.size()) {
-    GiveFloats(std::exchange(residual.values, nullptr), residual.count);
-  }
-  if (values.empty()) return absl::OkStatus();
-  if (residual.values == nullptr) {
-    absl::Status room = TakeFloats(values.size(), &residual.values);
-    if (!room.ok()) return room;
-    residual.count = values.size();
-  }
-  const size_t bytes = values.size() * sizeof(float);
-  absl::Status room = host_copy_.Reserve(bytes);
-  if (!room.ok()) return room;
-  std::memcpy(host_copy_.data(), values.data(), bytes);
-  device_->CopyIn(residual.values, host_copy_.data(), bytes);
-  return WaitFor(device_);
-}
-
-absl::Status GpuEncoder::ReadResidual(size_t chunk, absl::Span<float> values) {
-  const Residual& residual = residuals_[chunk];
-  Check(residual.values != nullptr && residual.count == values.size(),
-        "a residual is read whole, where there is one");
-  device_->CopyOut(values.data(), residual.values, values.size() * sizeof(float));
-  return WaitFor(device_);
-}
-
-absl::Status GpuEncoder::Prepare(absl::Span<const Task> tasks, Batch* batch) {
-  batch->tasks = tasks;
-  batch->places.resize(tasks.size());
-  batch->thresholds.resize(tasks.size());
-  size_t room = 0;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
-    Batch::Work& work = batch->WorkOf(task);
-    Batch::Place& place = batch->places[i];
-    place.work = static_cast<size_t>(&work - batch->works.data());
-    place.index = work.tasks.size();
-    place.payload_at = batch->payloads.Add<uint8_t>(task.codec->MaxPayloadSize(task.count, 0));
-    work.tasks.push_back(i);
-    Chunk& chunk = work.chunks.emplace_back();
-    chunk.gradient = task.gradient.data;
-    chunk.scale = task.gradient.scale;
-    chunk.count = static_cast<uint32_t>(task.count);
-    chunk.own_key = task.own_key;
-    chunk.shared_key = task.shared_key;
-    chunk.first_block = work.blocks;
-    chunk.first_element = work.blocks * kCodeBlock;
-    work.blocks += (BlocksOf(chunk.count) + kBlocksApart - 1) / kBlocksApart * kBlocksApart;
-    if (task.spec->compensator.id == CompensatorId::kErrorFeedback) {
-      absl::Status made = MakeResidual(task);
-      if (made.ok()) made = TakeFloats(task.count, &place.left);
-      if (!made.ok()) return made;
-      chunk.residual = residuals_[task.chunk].values;
-      chunk.left = place.left;
-    }
-    if (task.magnitudes != nullptr) {
-      Batch::Sample& sample = batch->SampleOf(task);
-      sample.tasks.push_back(i);
-      sample.strides.push_back(static_cast<uint32_t>(task.magnitude_stride));
-    }
-  }
-  absl::Status reserved = payloads_.Reserve(batch->payloads.size());
-  if (!reserved.ok()) return reserved;
-
-  batch->refused_at = batch->results.Add<uint32_t>(tasks.size());
-  for (Batch::Work& work : batch->works) {
-    work.tiles = MakeTiles(work.chunks);
-    const size_t chunks = work.chunks.size();
-    work.chunks_at = batch->inputs.Add<Chunk>(chunks);
-    work.tiles_at = batch->inputs.Add<Tile>(work.tiles.size());
-    work.thresholds_at = batch->inputs.Add<float>(chunks);
-    work.largest_at = batch->results.Add<uint32_t>(chunks);
-    work.sizes_at = batch->results.Add<uint32_t>(chunks);
-    work.kept_at = batch->results.Add<uint32_t>(chunks);
-    if (HasPlaces(work.coding.algorithm)) work.places_at = batch->inputs.Add<uint32_t>(chunks);
-    if (work.coding.algorithm == Algorithm::kIntSum) {
-      work.exponents_at = batch->inputs.Add<float>(work.blocks);
-    }
-    Offsets needed;
-    for (int array = 0; array < 5; ++array) needed.Add<uint32_t>(work.blocks * size_t{kCodeBlock});
-    for (int array = 0; array < 2; ++array) needed.Add<uint32_t>(work.blocks);
-    if (HasOwnSize(work.coding.algorithm)) room = std::max(room, needed.size());
-  }
-  batch->samples_at = batch->results.size();
-  for (Batch::Sample& sample : batch->samples) {
-    sample.chunks_at = batch->inputs.Add<Chunk>(sample.tasks.size());
-    sample.strides_at = batch->inputs.Add<uint32_t>(sample.tasks.size());
-    sample.counts_at = batch->results.Add<uint32_t>(kBins);
-  }
+absl::Status GpuEncoder::Prepare(Batch* batch) {
+  absl::Status status = payloads_.Reserve(batch->payloads.size());
   for (DeviceBuffer* const buffer : {&inputs_, &host_inputs_}) {
-    reserved.Update(buffer->Reserve(batch->inputs.size()));
+    status.Update(buffer->Reserve(batch->inputs.size()));
   }
   for (DeviceBuffer* const buffer : {&results_, &host_results_}) {
-    reserved.Update(buffer->Reserve(batch->results.size()));
+    status.Update(buffer->Reserve(batch->results.size()));
   }
-  reserved.Update(room_.Reserve(room));
-  if (!reserved.ok()) return reserved;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    const Batch::Place& place = batch->places[i];
-    Chunk& chunk = batch->works[place.work].chunks[place.index];
+  for (DeviceBuffer* const buffer : {&states_, &host_states_}) {
+    status.Update(buffer->Reserve(batch->states.size()));
+  }
+  status.Update(room_.Reserve(batch->room));
+  for (size_t i = 0; i < batch->tasks.size() && status.ok(); ++i) {
+    const Task& task = batch->tasks[i];
+    Batch::Place& place = batch->places[i];
+    Chunk& chunk = batch->ChunkOf(i);
     chunk.payload = At<uint8_t>(payloads_, place.payload_at);
     chunk.refused = At<uint32_t>(results_, batch->refused_at) + i;
+    if (task.spec->compensator.id != CompensatorId::kErrorFeedback) continue;
+    status = residuals_.Make(task.chunk, task.count);
+    status.Update(residuals_.Take(task.count, &place.left));
+    chunk.residual = residuals_.of(task.chunk);
+    chunk.left = place.left;
   }
+  if (!status.ok()) return status;
   device_->Clear(results_.data(), batch->results.size());
   // Tasks of a tensor share an event, and most often come one after the other.
   void* last = nullptr;
-  for (const Task& task : tasks) {
+  for (const Task& task : batch->tasks) {
     if (task.gradient.ready != last) device_->After(task.gradient.ready);
     last = task.gradient.ready;
   }
@@ -369,9 +106,7 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
   std::vector<size_t> without;
   for (size_t i = 0; i < batch->tasks.size(); ++i) {
     const Task& task = batch->tasks[i];
-    const bool selects =
-        batch->works[batch->places[i].work].coding.algorithm == Algorithm::kThreshold;
-    if (!selects) continue;
+    if (batch->CodingOfTask(i).algorithm != Algorithm::kThreshold) continue;
     const bool has_own = task.codec->density() == 0;
     const float threshold = has_own ? static_cast<float>(task.spec->level) : task.threshold;
     batch->thresholds[i] = UsableThreshold(threshold);
@@ -418,10 +153,30 @@ absl::Status GpuEncoder::OwnThresholds(Batch* batch) {
   return absl::OkStatus();
 }
 
+// With the states that they go on with.
+void GpuEncoder::PlaceMatrices(const Batch& batch, const Batch::Work& work) {
+  size_t size = 0;
+  const Room room = RoomOf(work, room_, &size);
+  for (size_t j = 0; j < work.matrices.size(); ++j) {
+    const size_t state_at = batch.places[work.tasks[j]].state_at;
+    LowRankMatrix& matrix = At<LowRankMatrix>(host_inputs_, work.matrices_at)[j];
+    matrix = work.matrices[j];
+    matrix.p = room.values + work.chunks[j].first_element;
+    matrix.q = At<float>(states_, state_at);
+    const absl::Span<const float> state = batch.tasks[work.tasks[j]].state;
+    std::copy(state.begin(), state.end(), At<float>(host_states_, state_at));
+  }
+  std::copy(work.row_tiles.begin(), work.row_tiles.end(),
+            At<Tile>(host_inputs_, work.row_tiles_at));
+  std::copy(work.column_tiles.begin(), work.column_tiles.end(),
+            At<Tile>(host_inputs_, work.column_tiles_at));
+}
+
 void GpuEncoder::Launch(Batch* batch) {
   for (const Batch::Work& work : batch->works) {
     std::copy(work.chunks.begin(), work.chunks.end(), At<Chunk>(host_inputs_, work.chunks_at));
     std::copy(work.tiles.begin(), work.tiles.end(), At<Tile>(host_inputs_, work.tiles_at));
+    if (work.coding.algorithm == Algorithm::kPowerSgd) PlaceMatrices(*batch, work);
     for (size_t j = 0; j < work.tasks.size(); ++j) {
       const Task& task = batch->tasks[work.tasks[j]];
       At<float>(host_inputs_, work.thresholds_at)[j] = batch->thresholds[work.tasks[j]];
@@ -441,6 +196,7 @@ void GpuEncoder::Launch(Batch* batch) {
     }
   }
   device_->CopyIn(inputs_.data(), host_inputs_.data(), batch->inputs.size());
+  device_->CopyIn(states_.data(), host_states_.data(), batch->states.size());
   for (const Batch::Sample& sample : batch->samples) {
     SampleWork work;
     work.gradient = sample.gradient;
@@ -464,18 +220,17 @@ void GpuEncoder::Launch(Batch* batch) {
     work.largest = At<uint32_t>(results_, planned.largest_at);
     work.sizes = At<uint32_t>(results_, planned.sizes_at);
     work.kept = At<uint32_t>(results_, planned.kept_at);
-    Offsets room;
-    const size_t elements = planned.blocks * size_t{kCodeBlock};
-    work.room.positions = At<uint32_t>(room_, room.Add<uint32_t>(elements));
-    work.room.values = At<float>(room_, room.Add<float>(elements));
-    work.room.packed_positions = At<uint32_t>(room_, room.Add<uint32_t>(elements));
-    work.room.packed_values = At<float>(room_, room.Add<float>(elements));
-    work.room.gaps = At<uint32_t>(room_, room.Add<uint32_t>(elements));
-    work.room.kept = At<uint32_t>(room_, room.Add<uint32_t>(planned.blocks));
-    work.room.scales = At<uint32_t>(room_, room.Add<uint32_t>(planned.blocks));
+    size_t size = 0;
+    if (NeedsRoom(planned.coding.algorithm)) work.room = RoomOf(planned, room_, &size);
+    work.matrices = At<LowRankMatrix>(inputs_, planned.matrices_at);
+    work.row_tiles = At<Tile>(inputs_, planned.row_tiles_at);
+    work.row_tile_count = static_cast<uint32_t>(planned.row_tiles.size());
+    work.column_tiles = At<Tile>(inputs_, planned.column_tiles_at);
+    work.column_tile_count = static_cast<uint32_t>(planned.column_tiles.size());
     device_->Run(work);
   }
   device_->CopyOut(host_results_.data(), results_.data(), batch->results.size());
+  device_->CopyOut(host_states_.data(), states_.data(), batch->states.size());
 }
 
 // Counts again what refused chunks were counted with: the residuals are still those of before.
@@ -518,7 +273,8 @@ absl::Status GpuEncoder::FetchPayloads(Batch* batch, std::vector<Encoded>* encod
     const Batch::Work& work = batch->works[place.work];
     one.refused = At<uint32_t>(host_results_, batch->refused_at)[i] != 0;
     if (one.refused) continue;
-    const size_t most = batch->tasks[i].codec->MaxPayloadSize(batch->tasks[i].count, 0);
+    const Task& task = batch->tasks[i];
+    const size_t most = task.codec->MaxPayloadSize(task.count, task.rows) - place.before;
     const size_t size = HasOwnSize(work.coding.algorithm)
                             ? At<uint32_t>(host_results_, work.sizes_at)[place.index]
                             : most;
@@ -528,14 +284,15 @@ absl::Status GpuEncoder::FetchPayloads(Batch* batch, std::vector<Encoded>* encod
     }
     std::byte* const payload = host_payloads_.data() + place.payload_at;
     device_->CopyOut(payload, payloads_.data() + place.payload_at, size);
-    one.payload = {payload, size};
+    std::fill_n(payload - place.before, place.before, std::byte{0});
+    one.payload = {payload - place.before, size + place.before};
   }
   return WaitFor(device_);
 }
 
 absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encoded>* encoded) {
-  Batch batch;
-  absl::Status status = Prepare(tasks, &batch);
+  Batch batch(tasks);
+  absl::Status status = Prepare(&batch);
   if (status.ok()) status = OwnThresholds(&batch);
   if (status.ok()) {
     Launch(&batch);
@@ -549,13 +306,19 @@ absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encode
   for (size_t i = 0; i < tasks.size(); ++i) {
     float* const left = batch.places[i].left;
     if (left == nullptr) continue;
-    float* unused = left;
     if (status.ok() && !(*encoded)[i].refused) {
-      unused = std::exchange(residuals_[tasks[i].chunk].values, left);
+      residuals_.Replace(tasks[i].chunk, left);
+    } else {
+      residuals_.Give(left, tasks[i].count);
     }
-    GiveFloats(unused, tasks[i].count);
   }
   if (!status.ok()) return status;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const bool moves = batch.CodingOfTask(i).algorithm == Algorithm::kPowerSgd;
+    if (!moves || (*encoded)[i].refused) continue;
+    const auto* const state = At<float>(host_states_, batch.places[i].state_at);
+    std::copy_n(state, tasks[i].state.size(), tasks[i].state.data());
+  }
   for (const Batch::Sample& sample : batch.samples) {
     sample.magnitudes->AddCounts({At<uint32_t>(host_results_, sample.counts_at), kBins});
   }

@@ -62,6 +62,32 @@ class DeviceCopy {
   const size_t count_;
 };
 
+// Of a step whose memory is on the device.
+class DeviceInputs {
+ public:
+  explicit DeviceInputs(const StepInputs& host)
+      : lists_(host.Lists()),
+        chunks_(host.chunks),
+        matrices_(host.matrices),
+        tiles_(host.tiles),
+        row_tiles_(host.row_tiles),
+        column_tiles_(host.column_tiles) {
+    lists_.chunks = chunks_.data();
+    lists_.matrices = matrices_.data();
+    lists_.tiles = tiles_.data();
+    lists_.row_tiles = row_tiles_.data();
+    lists_.column_tiles = column_tiles_.data();
+  }
+
+  StepLists Lists() const { return lists_; }
+
+ private:
+  StepLists lists_;
+  const DeviceCopy<Chunk> chunks_;
+  const DeviceCopy<LowRankMatrix> matrices_;
+  const DeviceCopy<Tile> tiles_, row_tiles_, column_tiles_;
+};
+
 struct DeviceLauncher {
   cudaStream_t stream = nullptr;
   template <class Kernel>

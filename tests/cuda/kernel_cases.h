@@ -10,6 +10,7 @@
 #include "compress/cuda/intsum.h"
 #include "compress/cuda/largest.h"
 #include "compress/cuda/linear.h"
+#include "compress/cuda/low_rank.h"
 #include "compress/cuda/magnitudes.h"
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
@@ -144,6 +145,20 @@ void RunEden(S& step) {
   step.launch(EncodeEden<kBits, Gradient>{step.chunks, step.tiles}, step.tile_count);
 }
 
+template <uint32_t kRank, class Gradient = Fp32, class S>
+void RunPowerSgd(S& step) {
+  static_assert(kRank <= StepLayout::kRank);
+  auto* const largest = step.template At<uint32_t>(step.layout.largest);
+  const LowRankWork work{step.chunks, step.matrices, largest,
+                         step.template At<uint32_t>(step.layout.totals), kRank};
+  step.launch(Largest<Gradient, true>{step.chunks, step.tiles, largest}, step.tile_count);
+  step.launch(MultiplyByColumns<Gradient>{work, step.row_tiles}, step.row_tile_count);
+  step.launch(Orthonormalize{work}, step.chunk_count);
+  step.launch(MultiplyByRows<Gradient>{work, step.column_tiles}, step.column_tile_count);
+  step.launch(RefreshColumns{work}, step.chunk_count);
+  step.launch(SubtractProduct{work, step.tiles}, step.tile_count);
+}
+
 // These add what was encoded just before.
 template <class Kernel, class S>
 void RunAdd(S& step) {
@@ -209,6 +224,9 @@ void ForEachDenseCase(Run run) {
   run("eden:2", 12.25, [](auto& step) { RunEden<2>(step); });
   run("eden:4", 12.5, [](auto& step) { RunEden<4>(step); });
   run("eden:2 of bf16", 10.25, [](auto& step) { RunEden<2, Bf16>(step); });
+  run("powersgd:1", 28, [](auto& step) { RunPowerSgd<1>(step); });
+  run("powersgd:2", 28, [](auto& step) { RunPowerSgd<2>(step); });
+  run("powersgd:2 of bf16", 26, [](auto& step) { RunPowerSgd<2, Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });
   run("intsum:2", 20.25, [](auto& step) { RunIntSum<2>(step); });
@@ -290,6 +308,9 @@ void ForEachSumCase(Add add) {
   add(
       "add eden:2", 8.25, [](auto& step) { RunEden<2>(step); },
       [](auto& step) { RunAdd<AddRotated>(step); });
+  add(
+      "add powersgd:2", 8, [](auto& step) { RunPowerSgd<2>(step); },
+      [](auto& step) { RunAdd<AddLowRank>(step); });
   add(
       "add intsum:8", 9, [](auto& step) { RunIntSum<8>(step); },
       [](auto& step) { RunAdd<AddIntSum<8>>(step); });

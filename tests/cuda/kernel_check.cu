@@ -28,17 +28,10 @@ template <class Before, class Case>
 bool IsSame(const char* name, const StepLayout& layout, Before before, Case run) {
   std::vector<uint8_t> host = layout.Fill();
   DeviceCopy<uint8_t> device(host);
-  const std::vector<Chunk> chunks = layout.Chunks(host.data());
-  const std::vector<Tile> tiles = MakeTiles(chunks);
-  const DeviceCopy<Chunk> device_chunks(layout.Chunks(device.data()));
-  const DeviceCopy<Tile> device_tiles(tiles);
-  const auto chunk_count = static_cast<uint32_t>(chunks.size());
-  const auto tile_count = static_cast<uint32_t>(tiles.size());
-  Step<HostLauncher> on_host{layout,     host.data(), chunks.data(), tiles.data(), chunk_count,
-                             tile_count, {}};
-  Step<DeviceLauncher> on_device{
-      layout, device.data(), device_chunks.data(), device_tiles.data(), chunk_count, tile_count,
-      {}};
+  const StepInputs inputs = layout.Inputs(host.data());
+  const DeviceInputs device_inputs(layout.Inputs(device.data()));
+  Step<HostLauncher> on_host{inputs.Lists(), layout, host.data(), {}};
+  Step<DeviceLauncher> on_device{device_inputs.Lists(), layout, device.data(), {}};
   before(on_host);
   before(on_device);
   run(on_host);

@@ -9,21 +9,44 @@
 
 #include "base/random.h"
 #include "compress/cuda/chunk.h"
+#include "compress/cuda/low_rank.h"
 #include "compress/cuda/sign.h"
 #include "compress/cuda/sparse.h"
 
 namespace sluice::gpu {
 
+// What kernels are told of a step's chunks, where they can read it.
+struct StepLists {
+  const Chunk* chunks;
+  const LowRankMatrix* matrices;
+  const Tile *tiles, *row_tiles, *column_tiles;
+  uint32_t chunk_count, tile_count, row_tile_count, column_tile_count;
+};
+struct StepInputs {
+  std::vector<Chunk> chunks;
+  std::vector<LowRankMatrix> matrices;
+  std::vector<Tile> tiles, row_tiles, column_tiles;
+
+  StepLists Lists() const {
+    const auto count = [](const auto& list) { return static_cast<uint32_t>(list.size()); };
+    return {chunks.data(),    matrices.data(),     tiles.data(),
+            row_tiles.data(), column_tiles.data(), count(chunks),
+            count(tiles),     count(row_tiles),    count(column_tiles)};
+  }
+};
+
 // Offsets of a step's buffers from one address.
 class StepLayout {
  public:
+  static constexpr uint32_t kRank = 2;  // Of matrices.
+
   explicit StepLayout(const std::vector<uint32_t>& counts) : counts_(counts) {
     for (const uint32_t count : counts) {
       gradients_.push_back(Reserve(count * sizeof(float)));
       residuals_.push_back(Reserve(count * sizeof(float)));
       // The largest payload of all kernels: two bytes an element and a byte for its position,
-      // or some elements as they are.
-      payloads_.push_back(Reserve(3 * size_t{count} + 128));
+      // or for some elements four; for a row of numbers two factors of rank 2.
+      payloads_.push_back(Reserve(4 * size_t{count} + 128));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }
@@ -37,11 +60,64 @@ class StepLayout {
       *at = Reserve(counts.size() * 4);
     }
     counts_by_size = Reserve(2048 * 4);
+    for (size_t* const at : {&states, &factors}) *at = Reserve(kRank * elements_ * 4);
     zeros = Reserve(blocks_ / 4 * kSignWords * 4);
     zero_counts = Reserve(blocks_ / 4 * 4);
   }
 
-  // The chunks of a copy at `base`.
+  // Of a copy at `base`.
+  StepInputs Inputs(uint8_t* base) const {
+    StepInputs inputs;
+    inputs.chunks = Chunks(base);
+    inputs.tiles = MakeTiles(inputs.chunks);
+    inputs.matrices = Matrices(base);
+    for (uint32_t i = 0; i < inputs.matrices.size(); ++i) {
+      AppendTiles(i, inputs.matrices[i].rows, kTileRows, &inputs.row_tiles);
+      AppendTiles(i, inputs.matrices[i].columns, kTileColumns, &inputs.column_tiles);
+    }
+    return inputs;
+  }
+  // Gradients and residuals with the heavy tails of real ones, some chunks of special values.
+  std::vector<uint8_t> Fill() const {
+    std::vector<uint8_t> memory(size_);
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      auto* const gradient = reinterpret_cast<float*>(memory.data() + gradients_[i]);
+      auto* const residual = reinterpret_cast<float*>(memory.data() + residuals_[i]);
+      for (uint32_t j = 0; j < counts_[i]; ++j) {
+        // Its lower half is 0, so that it is finite as numbers of 16 bits too.
+        gradient[j] = FromBfloat(ToBfloat(Value(i, CounterRandom(1, i, j).Uniform(), j)));
+        residual[j] = Value(i, CounterRandom(2, i, j).Uniform(), j + 1);
+      }
+      reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
+      reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
+      reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
+      reinterpret_cast<uint32_t*>(memory.data() + small_block_places)[i] = (counts_[i] + 3) / 4;
+      reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
+    }
+    for (uint64_t i = 0; i < kRank * elements_; ++i) {
+      reinterpret_cast<float*>(memory.data() + states)[i] = RandomOfColumn(7, 0, i);
+    }
+    for (uint32_t i = 0; i < blocks_; ++i) {
+      reinterpret_cast<float*>(memory.data() + exponents)[i] = static_cast<float>(i * 37 % 260);
+    }
+    return memory;
+  }
+
+  size_t size() const { return size_; }
+  uint64_t elements() const { return elements_; }
+
+  size_t positions, packed_positions, gaps, offsets, values, packed_values;
+  size_t kept, scales, exponents, largest, thresholds, totals, sizes, zeros, zero_counts;
+  size_t places, block_places, small_block_places, strides, refused, counts_by_size, states,
+      factors;
+
+ private:
+  size_t Reserve(size_t bytes) {
+    const size_t at = size_;
+    size_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
+
   std::vector<Chunk> Chunks(uint8_t* base) const {
     std::vector<Chunk> chunks(counts_.size());
     uint32_t block = 0, element = 0;
@@ -62,41 +138,19 @@ class StepLayout {
     return chunks;
   }
 
-  // Gradients and residuals with the heavy tails of real ones, some chunks of special values.
-  std::vector<uint8_t> Fill() const {
-    std::vector<uint8_t> memory(size_);
-    for (size_t i = 0; i < counts_.size(); ++i) {
-      auto* const gradient = reinterpret_cast<float*>(memory.data() + gradients_[i]);
-      auto* const residual = reinterpret_cast<float*>(memory.data() + residuals_[i]);
-      for (uint32_t j = 0; j < counts_[i]; ++j) {
-        // Its lower half is 0, so that it is finite as numbers of 16 bits too.
-        gradient[j] = FromBfloat(ToBfloat(Value(i, CounterRandom(1, i, j).Uniform(), j)));
-        residual[j] = Value(i, CounterRandom(2, i, j).Uniform(), j + 1);
-      }
-      reinterpret_cast<float*>(memory.data() + thresholds)[i] = ToShortFloat(0.05f);
-      reinterpret_cast<uint32_t*>(memory.data() + places)[i] = (counts_[i] + 19) / 20;
-      reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
-      reinterpret_cast<uint32_t*>(memory.data() + small_block_places)[i] = (counts_[i] + 3) / 4;
-      reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
+  std::vector<LowRankMatrix> Matrices(uint8_t* base) const {
+    std::vector<LowRankMatrix> matrices(counts_.size());
+    uint64_t element = 0;
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      LowRankMatrix& matrix = matrices[i];
+      matrix.rows = std::clamp(counts_[i] / 64, 1U, 512U);
+      while (counts_[i] % matrix.rows != 0) --matrix.rows;
+      matrix.columns = counts_[i] / matrix.rows;
+      matrix.q = reinterpret_cast<float*>(base + states) + kRank * element;
+      matrix.p = reinterpret_cast<float*>(base + factors) + kRank * element;
+      element += counts_[i];
     }
-    for (uint32_t i = 0; i < blocks_; ++i) {
-      reinterpret_cast<float*>(memory.data() + exponents)[i] = static_cast<float>(i * 37 % 260);
-    }
-    return memory;
-  }
-
-  size_t size() const { return size_; }
-  uint64_t elements() const { return elements_; }
-
-  size_t positions, packed_positions, gaps, offsets, values, packed_values;
-  size_t kept, scales, exponents, largest, thresholds, totals, sizes, zeros, zero_counts;
-  size_t places, block_places, small_block_places, strides, refused, counts_by_size;
-
- private:
-  size_t Reserve(size_t bytes) {
-    const size_t at = size_;
-    size_ += (bytes + 255) / 256 * 256;
-    return at;
+    return matrices;
   }
 
   static float Value(size_t kind, double uniform, uint32_t i) {
@@ -125,12 +179,9 @@ class StepLayout {
 // A copy of a step's buffers and what runs kernels on it. `Launcher` has
 // template <class Kernel> void operator()(const Kernel&, uint32_t blocks).
 template <class Launcher>
-struct Step {
+struct Step : StepLists {
   const StepLayout& layout;
   uint8_t* base;
-  const Chunk* chunks;
-  const Tile* tiles;
-  uint32_t chunk_count, tile_count;
   Launcher launch;
 
   template <class T>

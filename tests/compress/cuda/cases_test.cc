@@ -23,15 +23,8 @@ template <class Before, class Case>
 std::vector<uint8_t> MemoryAfter(const StepLayout& layout, ThreadOrder order, Before before,
                                  Case run, std::vector<uint8_t>* memory_before) {
   std::vector<uint8_t> memory = layout.Fill();
-  const std::vector<Chunk> chunks = layout.Chunks(memory.data());
-  const std::vector<Tile> tiles = MakeTiles(chunks);
-  Step<HostLauncher> step{layout,
-                          memory.data(),
-                          chunks.data(),
-                          tiles.data(),
-                          static_cast<uint32_t>(chunks.size()),
-                          static_cast<uint32_t>(tiles.size()),
-                          {order}};
+  const StepInputs inputs = layout.Inputs(memory.data());
+  Step<HostLauncher> step{inputs.Lists(), layout, memory.data(), {order}};
   before(step);
   *memory_before = memory;
   run(step);

@@ -24,7 +24,8 @@ class GpuAdder : public testing::Test {
   static std::vector<std::vector<std::byte>> Frames(const CodecEntry& codec, size_t count,
                                                     const std::string& spec) {
     std::vector<std::vector<std::byte>> frames;
-    Compressor compressor({{.count = count, .spec = *ParseCodecSpec(spec)}}, {});
+    const uint32_t rows = count % 50 == 0 ? 50 : count % 15 == 0 ? 15 : 0;
+    Compressor compressor({{.count = count, .spec = *ParseCodecSpec(spec), .rows = rows}}, {});
     for (uint64_t step = 1; step <= 2; ++step) {
       std::vector<std::byte> frame;
       EXPECT_TRUE(compressor.Encode(0, step, HeavyTailed(count, step), &frame).ok()) << codec.name;
@@ -70,8 +71,9 @@ TEST_F(GpuAdder, FramesOfAllCodecsTogether) {
   std::vector<bool> from_zero;
   std::vector<std::string> specs;
   for (const CodecEntry& codec : Codecs()) specs.emplace_back(codec.example);
-  for (const char* const more : {"fp8:e5m2", "int8:minmax", "int4:minmax", "qsgd:3", "qsgd:5",
-                                 "intsum:4", "topk:5%+int8", "threshold:0.1,index=packed+sign"}) {
+  for (const char* const more :
+       {"fp8:e5m2", "int8:minmax", "int4:minmax", "qsgd:3", "qsgd:5", "intsum:4", "powersgd:1",
+        "powersgd:9", "topk:5%+int8", "threshold:0.1,index=packed+sign"}) {
     specs.emplace_back(more);
   }
   for (const std::string& spec : specs) {

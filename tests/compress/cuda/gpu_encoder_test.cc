@@ -61,6 +61,9 @@ class TwoSenders {
       chunk.spec = *ParseCodecSpec(specs[i / std::size(kSizes)]);
       chunk.id = static_cast<uint32_t>(i + 5);
       chunk.tensor = static_cast<uint32_t>(i / 3);
+      for (const uint32_t rows : {64u, 50u}) {
+        if (chunk.count % rows == 0) chunk.rows = rows;
+      }
       chunks_.push_back(chunk);
     }
     plain_ = std::make_unique<Compressor>(chunks_, Compressor::Options{.seed = 3, .sender = 1});
@@ -175,6 +178,9 @@ const std::vector<std::string>& KernelSpecs() {
                                                                 "blocktopk:16+int8",
                                                                 "randomk:5%",
                                                                 "randomk:30%,unbiased",
+                                                                "powersgd:1",
+                                                                "powersgd:4",
+                                                                "powersgd:7",
                                                                 "threshold:0.05",
                                                                 "threshold:0.1+int4"};
   return *specs;
@@ -199,7 +205,8 @@ TEST_F(GpuEncoder, WithoutFeedbackToo) {
 
 TEST_F(GpuEncoder, GradientsOfAllTypesScaled) {
   for (const ElementType type : {ElementType::kBfloat16, ElementType::kFloat16}) {
-    TwoSenders senders({"int8", "topk:1%+int4", "ternary:0.5", "sign", "fp8", "intsum:8"});
+    TwoSenders senders({"int8", "topk:1%+int4", "ternary:0.5", "sign", "fp8", "intsum:8", "eden:2",
+                        "blocktopk:64", "randomk:5%", "powersgd:2"});
     for (uint64_t step = 1; step <= 3; ++step) {
       ASSERT_NO_FATAL_FAILURE(senders.Step(step, type, step == 2 ? 1.0f : 0.37f));
     }
@@ -209,13 +216,13 @@ TEST_F(GpuEncoder, GradientsOfAllTypesScaled) {
 
 TEST_F(GpuEncoder, CodecsOfBothKindsTogether) {
   TwoSenders senders({"topk:1%", "eden:2", "topk_exact:1%", "none", "topk:1%/dgc:0.9", "int4",
-                      "topk:5%/ef21", "powersgd:2", "int8/noef"});
+                      "topk:5%/ef21", "terngrad", "powersgd:2", "int8/noef"});
   for (uint64_t step = 1; step <= 4; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
   senders.ExpectSameMemory();
 }
 
 TEST_F(GpuEncoder, WhatIsNotFiniteChangesNothingAndTheRestStaysOwed) {
-  TwoSenders senders({"topk:1%", "int8", "topk:5%+int4/noef", "terngrad"});
+  TwoSenders senders({"topk:1%", "int8", "topk:5%+int4/noef", "terngrad", "powersgd:2"});
   ASSERT_NO_FATAL_FAILURE(senders.Step(1));
   for (size_t bad = 0; bad < senders.chunks().size(); bad += 5) {
     ASSERT_NO_FATAL_FAILURE(senders.Step(2 + bad, ElementType::kFloat32, 1, bad));
@@ -239,7 +246,7 @@ TEST_F(GpuEncoder, RefusedFramesAreTakenBack) {
 }
 
 TEST_F(GpuEncoder, GoesOnFromACheckpointOfEitherKind) {
-  TwoSenders senders({"topk:1%", "int4", "intsum:4", "eden:1"});
+  TwoSenders senders({"topk:1%", "int4", "intsum:4", "topk_exact:1%", "powersgd:2"});
   for (uint64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
   ASSERT_TRUE(senders.there().FetchResiduals().ok());
   const SavedCompressor of_device = senders.there().Save(), of_plain = senders.plain().Save();
