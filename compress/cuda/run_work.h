@@ -17,7 +17,7 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
-#include "compress/cuda/plain.h"
+#include "compress/cuda/clear_sum.h"
 #include "compress/cuda/qsgd.h"
 #include "compress/cuda/sign.h"
 #include "compress/cuda/sparse.h"
@@ -55,6 +55,8 @@ class EncodeLaunches {
   void Run() {
     const uint8_t bits = work_.coding.bits;
     switch (work_.coding.algorithm) {
+      case Algorithm::kFp32:
+        return OfTiles(EncodeCast<ToFp32, Gradient, false>{work_.chunks, work_.tiles});
       case Algorithm::kFp16:
         return RunCast<ToFp16>();
       case Algorithm::kBf16:
@@ -266,8 +268,8 @@ void RunWork(const AddWork& work, Launch launch) {
   switch (work.addend) {
     case Addend::kNothing:
       return launch(ClearSum{chunks, tiles}, work.tile_count);
-    case Addend::kFloats:
-      return launch(AddFloats{chunks, tiles}, work.tile_count);
+    case Addend::kFp32:
+      return launch(AddCast<ToFp32>{chunks, tiles}, work.tile_count);
     case Addend::kFp16:
       return launch(AddCast<ToFp16>{chunks, tiles}, work.tile_count);
     case Addend::kBf16:

@@ -12,6 +12,7 @@
 namespace sluice::gpu {
 
 enum class Algorithm : uint8_t {
+  kFp32,
   kFp16,
   kBf16,
   kFp8,
@@ -87,7 +88,7 @@ struct EncodeWork {
 // What is added to chunks' sums.
 enum class Addend : uint8_t {
   kNothing,  // Sums become 0.
-  kFloats,   // As they are: where an encoder has the gradient, in place of a payload.
+  kFp32,
   kFp16,
   kBf16,
   kFp8,
@@ -107,7 +108,7 @@ enum class Addend : uint8_t {
   kLowRank,  // Of matrices.
 };
 
-// Payloads were validated before, and lie at addresses that 2 divides.
+// Payloads were validated before, and lie at addresses that 4 divides.
 struct AddWork {
   Addend addend = Addend::kNothing;
   uint8_t bits = 0;  // Of a code.

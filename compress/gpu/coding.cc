@@ -20,6 +20,8 @@ std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t row
     return coding;
   };
   switch (spec.codec) {
+    case CodecId::kNone:
+      return of(Algorithm::kFp32);
     case CodecId::kFp16:
       return of(Algorithm::kFp16);
     case CodecId::kBf16:
@@ -62,7 +64,6 @@ std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t row
       const bool is_matrix = LowRankShapeFor(count, rows, static_cast<size_t>(rank)).rows > 0;
       return is_matrix ? of(Algorithm::kPowerSgd, rank) : of(Algorithm::kFp16);
     }
-    case CodecId::kNone:
     case CodecId::kTernGrad:
     case CodecId::kTopKExact:
     case CodecId::kCountSketch:

@@ -71,9 +71,9 @@ Kind KindOf(FormatId format, absl::Span<const std::byte> payload) {
     case FormatId::kTernGrad:
     case FormatId::kSketch:
     case FormatId::kLsh:
-      return {Addend::kFloats};
+      return {Addend::kFp32};
   }
-  return {Addend::kFloats};
+  return {Addend::kFp32};
 }
 
 bool HasEntries(Addend addend) { return addend == Addend::kSparse || addend == Addend::kTernary; }
@@ -138,7 +138,7 @@ struct GpuAdder::Batch {
       if (frame.format == FormatId::kLowRank && kind.addend == Addend::kFp16) {
         frame.payload.remove_prefix(1);
       }
-      frame.decoded = kind.addend == Addend::kFloats && frame.format != FormatId::kNone;
+      frame.decoded = kind.addend == Addend::kFp32 && frame.format != FormatId::kNone;
       Work& work = WorkOf(++round, kind);
       Chunk& chunk = ChunkIn(&work, sum);
       const size_t size = frame.decoded ? sum.count * sizeof(float) : frame.payload.size();
@@ -173,7 +173,6 @@ absl::Status GpuAdder::Run(Batch* batch) {
     for (size_t i = 0; i < work.frames.size(); ++i) {
       const Batch::Frame& frame = work.frames[i];
       work.chunks[i].payload = At<uint8_t>(memory_, frame.at);
-      work.chunks[i].gradient = work.chunks[i].payload;  // Where floats are looked for.
       if (!frame.decoded) {
         std::copy(frame.payload.begin(), frame.payload.end(), At<std::byte>(host_, frame.at));
         continue;

@@ -85,6 +85,8 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
     chunk.payload = At<uint8_t>(payloads_, place.payload_at);
     chunk.refused = At<uint32_t>(results_, batch->refused_at) + i;
     if (task.spec->compensator.id != CompensatorId::kErrorFeedback) continue;
+    // What is left of another codec is sent with one that loses nothing.
+    if (task.codec->lossless() && residuals_.of(task.chunk) == nullptr) continue;
     status = residuals_.Make(task.chunk, task.count);
     status.Update(residuals_.Take(task.count, &place.left));
     chunk.residual = residuals_.of(task.chunk);

@@ -15,7 +15,7 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
-#include "compress/cuda/plain.h"
+#include "compress/cuda/clear_sum.h"
 #include "compress/cuda/qsgd.h"
 #include "tests/cuda/kernel_inputs.h"
 
@@ -176,9 +176,9 @@ void RunAddOfPositions(S& step) {
 }
 
 template <class S>
-void RunAddFloats(S& step) {
+void RunClearAndAdd(S& step) {
   step.launch(ClearSum{step.chunks, step.tiles}, step.tile_count);
-  step.launch(AddFloats{step.chunks, step.tiles}, step.tile_count);
+  step.launch(AddCast<ToFp32>{step.chunks, step.tiles}, step.tile_count);
 }
 
 template <class Kernel, class S>
@@ -190,6 +190,7 @@ void RunAddOfPlaces(S& step) {
 // with a Step, here and below.
 template <class Run>
 void ForEachDenseCase(Run run) {
+  run("none", 16, [](auto& step) { RunCast<ToFp32>(step); });
   run("fp16", 14, [](auto& step) { RunCast<ToFp16>(step); });
   run("fp16:sr", 14, [](auto& step) { RunCast<ToFp16, Fp32, true>(step); });
   run("bf16", 14, [](auto& step) { RunCast<ToBf16>(step); });
@@ -360,7 +361,8 @@ void ForEachSumCase(Add add) {
       "add ternary packed", 8, [](auto& step) { RunTernary<IndexMode::kPacked>(step); },
       [](auto& step) { RunAddOfPositions<AddTernary>(step); });
   add(
-      "add floats", 16, [](auto&) {}, [](auto& step) { RunAddFloats(step); });
+      "add fp32", 16, [](auto& step) { RunCast<ToFp32>(step); },
+      [](auto& step) { RunClearAndAdd(step); });
   add(
       "add blocktopk:256", 8, [](auto& step) { RunBlockTopK<Fp16Values>(step); },
       [](auto& step) { RunAddOfPlaces<AddBlockTopK>(step); });

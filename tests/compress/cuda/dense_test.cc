@@ -62,6 +62,8 @@ TEST(CudaKernels, Qsgd) {
   ExpectSamePayloads<EncodeQsgd<8, Fp32>>("qsgd:8");
 }
 
+TEST(CudaKernels, None) { ExpectSamePayloads<EncodeCast<ToFp32, Fp32, false>>("none"); }
+
 TEST(CudaKernels, Eden) {
   ExpectSamePayloads<EncodeEden<1, Fp32>>("eden:1");
   ExpectSamePayloads<EncodeEden<2, Fp32>>("eden:2");
