@@ -150,6 +150,7 @@ struct JobSpec {
   double ema_decay = 0;            // 0: off.
   std::string precision = "fp32";  // fp32, bf16, fp16
   std::string device = "auto";     // auto, cpu, cuda, cuda:N
+  uint32_t gpus_per_worker = 1;
   uint64_t seed = 0;
   CompressionSpec compression;
   ControlSpec control;

@@ -196,13 +196,13 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
 // memory.
 std::unique_ptr<EncodingDevice> OpenDevice(const JobSpec& spec, uint32_t rank,
                                            const Logger& logger) {
-  const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec.device, rank, FindDevices());
+  const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
   // What cannot be had is told where training begins.
-  if (!chosen.ok() || !chosen->gpu.has_value()) return nullptr;
+  if (!chosen.ok() || chosen->gpus.empty()) return nullptr;
   std::string problem;
-  std::unique_ptr<gpu::Device> gpu = gpu::MakeCudaDevice(*chosen->gpu, &problem);
+  std::unique_ptr<gpu::Device> gpu = gpu::MakeCudaDevice(chosen->gpus.front(), &problem);
   if (gpu != nullptr) return gpu::MakeEncodingDevice(std::move(gpu));
-  logger.Warning("gradients are encoded on the processor, not on GPU ", *chosen->gpu, ": ",
+  logger.Warning("gradients are encoded on the processor, not on GPU ", chosen->gpus.front(), ": ",
                  problem);
   return nullptr;
 }

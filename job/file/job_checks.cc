@@ -50,6 +50,7 @@ class Completer {
   void CheckName(const std::string& name);
   void CheckLength(const v1::JobSpec& job);
   void CheckDevice(absl::string_view device);
+  void CheckGpus(const v1::JobSpec& job);
   void CheckWidth(const v1::ModelSpec& model);
   void CheckModelTakesData(const std::string& model, const std::string& format);
   void CheckOptimizer(absl::string_view path, const v1::OptimizerSpec& optimizer);
@@ -194,6 +195,15 @@ void Completer::CheckDevice(absl::string_view device) {
   }
   Fail("device", absl::StrCat("must be auto, cpu, cuda or cuda:N with N below 1024, found ",
                               ShowText(device)));
+}
+
+void Completer::CheckGpus(const v1::JobSpec& job) {
+  if (job.gpus_per_worker() <= job.gradient_accumulation_steps()) return;
+  Fail("gpus_per_worker",
+       absl::StrCat("is ", job.gpus_per_worker(), ", but a step has ",
+                    job.gradient_accumulation_steps(),
+                    " passes for them to share: set gradient_accumulation_steps to at least as "
+                    "many"));
 }
 
 void Completer::CheckWidth(const v1::ModelSpec& model) {
@@ -407,6 +417,7 @@ void Completer::CheckJob(const v1::JobSpec& job) {
   CheckName(job.name());
   CheckLength(job);
   CheckDevice(job.device());
+  CheckGpus(job);
   CheckTogether(job);
   CheckText("data.path", job.data().path());
   CheckText("output", job.output());

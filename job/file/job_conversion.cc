@@ -190,6 +190,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.ema_decay = job.ema_decay();
   spec.precision = job.precision();
   spec.device = job.device();
+  spec.gpus_per_worker = job.gpus_per_worker();
   spec.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();

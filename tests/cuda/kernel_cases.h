@@ -5,6 +5,7 @@
 #include "compress/cuda/add_placed.h"
 #include "compress/cuda/add_sparse.h"
 #include "compress/cuda/cast.h"
+#include "compress/cuda/clear_sum.h"
 #include "compress/cuda/eden.h"
 #include "compress/cuda/fp8.h"
 #include "compress/cuda/intsum.h"
@@ -15,7 +16,6 @@
 #include "compress/cuda/minmax.h"
 #include "compress/cuda/natural.h"
 #include "compress/cuda/placed.h"
-#include "compress/cuda/clear_sum.h"
 #include "compress/cuda/qsgd.h"
 #include "tests/cuda/kernel_inputs.h"
 

@@ -61,11 +61,11 @@ class Gpu(unittest.TestCase):
                 run.kill()
                 run.wait()
 
-    def expect_same(self, *changes):
+    def expect_same(self, *changes, devices="cuda:0"):
         wanted, log = self.train("device=cpu", *changes, programs=BIN)
         self.assertIn("device: cpu", log)
         got, log = self.train("device=cuda", *changes)
-        self.assertIn("device: cuda:0", log)
+        self.assertIn(f"device: {devices} (", log)
         self.assertNotIn("encoded on the processor", log)
         for key in ("parameters_sha256", "test_loss", "train_loss"):
             self.assertEqual(got[key], wanted[key], f"{changes}: {key}")
@@ -73,7 +73,7 @@ class Gpu(unittest.TestCase):
             self.assertAlmostEqual(got[key], wanted[key], delta=0.005 * wanted[key], msg=f"{changes}: {key}")
 
     def test_what_goes_up_and_what_is_trained(self):
-        for uplink in ("topk:5%+int4", "ternary:0.5", "int8", "sign", "eden:2", "topk:5%/dgc:0.9"):
+        for uplink in ("topk:5%+int4", "ternary:0.5", "int8", "sign", "eden:2", "powersgd:2", "blocktopk:64", "none", "topk:5%/dgc:0.9"):
             with self.subTest(uplink):
                 self.expect_same(f"compression.uplink={uplink}")
 
@@ -81,6 +81,9 @@ class Gpu(unittest.TestCase):
         image = "data={format: synthetic, limit: 64, test_limit: 32}"
         self.expect_same("model={name: simple_cnn}", image, "precision=bf16")
         self.expect_same("precision=fp16", "gradient_accumulation_steps=2")
+
+    def test_two_gpus_of_a_worker(self):
+        self.expect_same("gpus_per_worker=2", "gradient_accumulation_steps=2", devices="cuda:0, cuda:1")
 
     def test_shards_that_update_and_other_modes(self):
         self.expect_same("optimizer.on=shards", "compression.downlink=topk:5%")

@@ -115,6 +115,14 @@ TEST(JobFileErrors, DevicesAreNamedOrNumbered) {
   }
 }
 
+TEST(JobFileErrors, GpusHavePassesToShare) {
+  EXPECT_EQ(ProblemOf("gpus_per_worker: 4\ngradient_accumulation_steps: 6\n"), "");
+  EXPECT_THAT(ProblemOf("gpus_per_worker: 4\ngradient_accumulation_steps: 3\n"),
+              HasSubstr("gpus_per_worker: is 4, but a step has 3 passes for them to share: set "
+                        "gradient_accumulation_steps to at least as many"));
+  EXPECT_THAT(ProblemOf("gpus_per_worker: 0\n"), HasSubstr("gpus_per_worker"));
+}
+
 TEST(JobFileErrors, WordsGetTheNearest) {
   EXPECT_THAT(ProblemOf("mode: synk\n"),
               HasSubstr("job.yaml:7:7: mode: unknown mode 'synk'; did you mean 'sync'? known: "));

@@ -36,6 +36,7 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.optimizer.name, "sgd");
   EXPECT_EQ(job.lr_schedule.name, "constant");
   EXPECT_EQ(job.device, "auto");
+  EXPECT_EQ(job.gpus_per_worker, 1u);
   EXPECT_EQ(job.compression.uplink, CodecSpec());
   EXPECT_EQ(job.membership, "fixed");
   EXPECT_EQ(job.output, "");
@@ -260,9 +261,10 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
                           "ema_decay=0.9"}) {
     EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
-  for (const char* set : {"output=elsewhere", "server.port=1", "server.http_port=2",
-                          "data.path=/mnt", "data.prefetch=0", "checkpoint.dir=/mnt",
-                          "baseline.optimizer.lr=3", "device=auto", "scalars_every=3"}) {
+  for (const char* set :
+       {"output=elsewhere", "server.port=1", "server.http_port=2", "data.path=/mnt",
+        "data.prefetch=0", "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto",
+        "gpus_per_worker=2", "scalars_every=3"}) {
     EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);

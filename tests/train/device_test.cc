@@ -7,32 +7,58 @@
 namespace sluice {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+
+absl::StatusOr<ChosenDevice> Choose(const char* device, uint32_t rank, const FoundDevices& found,
+                                    uint32_t gpus = 1) {
+  JobSpec spec;
+  spec.device = device;
+  spec.gpus_per_worker = gpus;
+  return ChooseDevice(spec, rank, found);
+}
 
 TEST(DeviceTest, AutoTakesAGpuAndSaysWhyItIsTheCpu) {
-  EXPECT_EQ(ChooseDevice("cpu", 0, {.cuda = true, .gpus = 2})->description, "cpu");
-  EXPECT_EQ(ChooseDevice("auto", 0, {})->description, "cpu (this LibTorch has no CUDA)");
-  EXPECT_EQ(ChooseDevice("auto", 0, {.cuda = true})->description, "cpu (LibTorch sees no GPU)");
-  EXPECT_FALSE(ChooseDevice("auto", 0, {.cuda = true})->gpu.has_value());
+  EXPECT_EQ(Choose("cpu", 0, {.cuda = true, .gpus = 2})->description, "cpu");
+  EXPECT_EQ(Choose("auto", 0, {})->description, "cpu (this LibTorch has no CUDA)");
+  EXPECT_EQ(Choose("auto", 0, {.cuda = true})->description, "cpu (LibTorch sees no GPU)");
+  EXPECT_THAT(Choose("auto", 0, {.cuda = true})->gpus, IsEmpty());
   for (const char* device : {"auto", "cuda"}) {
     const FoundDevices found{.cuda = true, .gpus = 2};
-    EXPECT_EQ(ChooseDevice(device, 0, found)->gpu, 0);
-    EXPECT_EQ(ChooseDevice(device, 1, found)->gpu, 1);
-    EXPECT_EQ(ChooseDevice(device, 4, found)->gpu, 0);
-    EXPECT_EQ(ChooseDevice(device, 1, found)->description, "cuda:1 (LibTorch sees 2 GPUs)");
+    EXPECT_THAT(Choose(device, 0, found)->gpus, ElementsAre(0));
+    EXPECT_THAT(Choose(device, 1, found)->gpus, ElementsAre(1));
+    EXPECT_THAT(Choose(device, 4, found)->gpus, ElementsAre(0));
+    EXPECT_EQ(Choose(device, 1, found)->description, "cuda:1 (LibTorch sees 2 GPUs)");
   }
-  EXPECT_EQ(ChooseDevice("cuda:1", 0, {.cuda = true, .gpus = 2})->gpu, 1);
+  EXPECT_THAT(Choose("cuda:1", 0, {.cuda = true, .gpus = 2})->gpus, ElementsAre(1));
+}
+
+TEST(DeviceTest, SeveralGpusOfAWorkerAreNobodyElses) {
+  const FoundDevices found{.cuda = true, .gpus = 5};
+  EXPECT_THAT(Choose("cuda", 0, found, 2)->gpus, ElementsAre(0, 1));
+  EXPECT_THAT(Choose("auto", 1, found, 2)->gpus, ElementsAre(2, 3));
+  EXPECT_THAT(Choose("auto", 2, found, 2)->gpus, ElementsAre(0, 1));
+  EXPECT_THAT(Choose("cuda:2", 7, found, 3)->gpus, ElementsAre(2, 3, 4));
+  EXPECT_EQ(Choose("cuda:2", 7, found, 2)->description, "cuda:2, cuda:3 (LibTorch sees 5 GPUs)");
+  // One model is enough for a processor.
+  EXPECT_THAT(Choose("auto", 0, {}, 2)->gpus, IsEmpty());
+  for (const char* device : {"auto", "cuda", "cuda:0"}) {
+    EXPECT_THAT(Choose(device, 0, found, 6).status().message(),
+                HasSubstr("with 6 GPUs a worker (gpus_per_worker), but LibTorch sees 5 GPUs"));
+  }
+  EXPECT_FALSE(Choose("cuda:4", 0, found, 2).ok());
 }
 
 TEST(DeviceTest, WhatCannotBeHadIsRefusedWithWhatWasFound) {
   for (const char* device : {"cuda", "cuda:1"}) {
-    const absl::Status status = ChooseDevice(device, 0, {}).status();
+    const absl::Status status = Choose(device, 0, {}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("device is ", device)));
     EXPECT_THAT(status.message(), HasSubstr("this LibTorch has no CUDA"));
     EXPECT_THAT(status.message(), HasSubstr("set device to auto or cpu"));
   }
-  EXPECT_THAT(ChooseDevice("cuda:2", 0, {.cuda = true, .gpus = 2}).status().message(),
+  EXPECT_THAT(Choose("cuda:2", 0, {.cuda = true, .gpus = 2}).status().message(),
               HasSubstr("device is cuda:2, but LibTorch sees 2 GPUs"));
 }
 

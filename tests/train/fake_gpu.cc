@@ -15,6 +15,7 @@
 #include <atomic>
 #include <new>
 #include <tuple>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -26,31 +27,51 @@ std::atomic<uint64_t> events_recorded{0};
 
 void Delete(void* memory) { ::operator delete(memory, kAlignment); }
 
+constexpr c10::DeviceIndex kDevices = 2;
+thread_local c10::DeviceIndex current = 0;
+
+c10::Device OrCurrent(std::optional<c10::Device> device) {
+  const bool names_one = device.has_value() && device->has_index();
+  return {kType, names_one ? device->index() : current};
+}
+
 class FakeAllocator final : public c10::Allocator {
  public:
+  explicit FakeAllocator(c10::Device device) : device_(device) {}
+
   c10::DataPtr allocate(size_t bytes) override {
     void* const memory = ::operator new(bytes, kAlignment);
-    return {memory, memory, &Delete, c10::Device(kType, 0)};
+    return {memory, memory, &Delete, device_};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Delete; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     default_copy_data(to, from, bytes);
   }
+
+ private:
+  const c10::Device device_;
 };
 
-// One device with one stream, on which everything has happened at once.
+FakeAllocator* AllocatorOf(c10::Device device) {
+  static FakeAllocator first({kType, 0}), second({kType, 1});
+  return device.index() == 0 ? &first : &second;
+}
+
+// Each device has one stream, on which everything has happened at once.
 class FakeGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return kType; }
-  c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
-  c10::Device getDevice() const override { return {kType, 0}; }
-  void setDevice(c10::Device) const override {}
-  void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, getDevice());
+  c10::Device exchangeDevice(c10::Device device) const override {
+    return {kType, std::exchange(current, device.index())};
+  }
+  c10::Device getDevice() const override { return {kType, current}; }
+  void setDevice(c10::Device device) const override { current = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { current = device.index(); }
+  c10::Stream getStream(c10::Device device) const override {
+    return c10::Stream(c10::Stream::DEFAULT, OrCurrent(device));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override { return stream; }
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
   void record(void** event, const c10::Stream&, const c10::DeviceIndex,
               const c10::EventFlag) const override {
     *event = &events_recorded;
@@ -74,9 +95,9 @@ class FakeHooks final : public at::CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  int getNumGPUs() const override { return 1; }
-  c10::DeviceIndex deviceCount() const override { return 1; }
-  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  int getNumGPUs() const override { return kDevices; }
+  c10::DeviceIndex deviceCount() const override { return kDevices; }
+  c10::DeviceIndex getCurrentDevice() const override { return current; }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex) const override {
     return at::detail::getDefaultCPUGenerator();
   }
@@ -84,18 +105,17 @@ class FakeHooks final : public at::CUDAHooksInterface {
 
 at::Tensor EmptyStrided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                         std::optional<at::ScalarType> type, std::optional<at::Layout>,
-                        std::optional<at::Device>, std::optional<bool>) {
-  static FakeAllocator allocator;
-  return at::detail::empty_strided_generic(sizes, strides, &allocator,
+                        std::optional<at::Device> device, std::optional<bool>) {
+  return at::detail::empty_strided_generic(sizes, strides, AllocatorOf(OrCurrent(device)),
                                            c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                            type.value_or(at::kFloat));
 }
 
 at::Tensor Empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
-                 std::optional<at::Layout>, std::optional<at::Device>, std::optional<bool>,
+                 std::optional<at::Layout>, std::optional<at::Device> device, std::optional<bool>,
                  std::optional<at::MemoryFormat> format) {
-  static FakeAllocator allocator;
-  return at::detail::empty_generic(sizes, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA),
+  return at::detail::empty_generic(sizes, AllocatorOf(OrCurrent(device)),
+                                   c10::DispatchKeySet(c10::DispatchKey::CUDA),
                                    type.value_or(at::kFloat), format);
 }
 
@@ -122,7 +142,7 @@ const at::Tensor& Resize(const at::Tensor& self, c10::IntArrayRef sizes,
   const c10::Storage& storage = self.storage();
   if (bytes > storage.nbytes()) {
     // Of a result that is to be written: nothing of what was there is needed.
-    storage.set_data_ptr_noswap(FakeAllocator().allocate(bytes));
+    storage.set_data_ptr_noswap(AllocatorOf(self.device())->allocate(bytes));
     storage.set_nbytes(bytes);
   }
   self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -146,7 +166,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> BatchNorm(
   const auto [output, saved_mean, saved_variance] =
       at::native_batch_norm(input.cpu(), here(weight), here(bias), here(mean), here(variance),
                             training, momentum, epsilon);
-  return {output.to(at::kCUDA), saved_mean.to(at::kCUDA), saved_variance.to(at::kCUDA)};
+  const at::Device device = input.device();
+  return {output.to(device), saved_mean.to(device), saved_variance.to(device)};
 }
 
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -175,6 +196,7 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("_copy_from", &CopyFrom);
   library.impl("_copy_from_and_resize", &CopyFromAndResize);
   library.impl("resize_", &Resize);
+  library.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
   library.impl("as_strided", &at::native::as_strided_tensorimpl);
   library.impl("view", &at::native::view);
   library.impl("_reshape_alias", &at::native::_reshape_alias);

@@ -1,5 +1,5 @@
-// With fake_gpu.cc in a program, LibTorch has a GPU whose memory is the host's: what happens to
-// tensors on one can be tested where there is none. Operations are the CPU's, so results have its
+// With fake_gpu.cc in a program, LibTorch has two GPUs whose memory is the host's: what happens to
+// tensors on them can be tested where there is none. Operations are the CPU's, so results have its
 // bits. Only for a LibTorch without CUDA.
 #pragma once
 

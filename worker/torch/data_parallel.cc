@@ -131,21 +131,20 @@ void DataParallel::OnGradient(uint32_t tensor) {
   if (!failure_.ok()) return;
   Slot& slot = slots_[tensor];
   ++slot.passes;
-  if (slot.passes < options_.accumulation_steps) return;
+  const uint32_t passes = slot.passes + passes_of_replicas_;
+  if (passes < options_.accumulation_steps) return;
   const bool stays = options_.atomic_step || options_.sends_weights;
-  if (stays && slot.passes == options_.accumulation_steps) return;
+  if (stays && passes == options_.accumulation_steps) return;
   if (slot.submitted || stays) {
     failure_ = absl::FailedPreconditionError(
-        absl::StrCat("backward reached parameter ", parameters_.table[tensor].name, " ",
-                     slot.passes, " times before Synchronize, but accumulation_steps is ",
+        absl::StrCat("backward reached parameter ", parameters_.table[tensor].name, " ", passes,
+                     " times before Synchronize, but accumulation_steps is ",
                      options_.accumulation_steps, ": call Synchronize after each ",
                      options_.accumulation_steps, " backward passes, or raise accumulation_steps"));
     return;
   }
   // The analysis does not follow `lock` into a lambda.
-  const auto submit = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    return SubmitLocked(tensor, slot.passes);
-  };
+  const auto submit = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return SubmitLocked(tensor, passes); };
   failure_ = TorchStatus("while handing a gradient over", submit);
 }
 
@@ -158,6 +157,10 @@ absl::Status DataParallel::LaySlotLocked(uint32_t tensor) {
   slot.gradient = *std::move(gradient);
   // Not used in this step: what lies there is of an earlier one.
   if (slot.passes == 0) slot.gradient.zero_();
+  if (options_.replicas != nullptr && !slot.with_replicas) {
+    options_.replicas->AddGradients(tensor, slot.gradient);
+    slot.with_replicas = true;
+  }
   return absl::OkStatus();
 }
 
@@ -173,7 +176,7 @@ absl::StatusOr<uint32_t> DataParallel::PassesLocked() const {
   if (!failure_.ok()) return failure_;
   uint32_t passes = 0;
   for (const Slot& slot : slots_) passes = std::max(passes, slot.passes);
-  if (passes > 0) return passes;
+  if (passes > 0) return passes + passes_of_replicas_;
   return absl::FailedPreconditionError(
       "Synchronize was called, but no backward pass reached a parameter in this step: call "
       "backward first, or Skip for a step without data");
@@ -273,7 +276,7 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   MutexLock lock(&mutex_);
   absl::Status status = options_.shards_update ? TakeUpdates() : TakeMeans();
   if (!status.ok()) return status;
-  for (Slot& slot : slots_) slot = Slot{};
+  BeginStepLocked();
   if (result->buffers_averaged) {
     status = ApplyBuffers();
     if (!status.ok()) return status;
@@ -331,10 +334,20 @@ absl::Status DataParallel::TakeOwnGradients() {
     }
     if (scale != 1) gradient.mul_(scale);
     gradients[i] = gradient;
-    slots_[i] = Slot{};
   }
+  BeginStepLocked();
   NoteOverflow(gradients);
   return absl::OkStatus();
+}
+
+void DataParallel::BeginStepLocked() {
+  for (Slot& slot : slots_) slot = Slot{};
+  passes_of_replicas_ = 0;
+}
+
+void DataParallel::CountPassesOfReplicas(uint32_t passes) {
+  MutexLock lock(&mutex_);
+  passes_of_replicas_ = passes;
 }
 
 void DataParallel::ScaleGradients(float factor) {

@@ -32,6 +32,7 @@
 #include "worker/core/session.h"
 #include "worker/torch/averaged_buffers.h"
 #include "worker/torch/named_tensors.h"
+#include "worker/torch/replicas.h"
 #include "worker/torch/tensor_port.h"
 #include "worker/torch/trainable_parameters.h"
 
@@ -56,6 +57,8 @@ struct DataParallelOptions {
   // With shards_update: an optimizer here does steps of its own, after TakeGradients, and
   // Synchronize sends how far these have brought parameters() since the exchange before.
   bool sends_weights = false;
+  // Copies of the module that run passes of a step, too; they outlive the DataParallel.
+  Replicas* replicas = nullptr;
 };
 
 // Used from the thread that trains; the hooks it installs run wherever backward runs. Holds the
@@ -90,6 +93,10 @@ class DataParallel {
   // session's.
   absl::Status TakeGradients();
 
+  // With replicas: so many of the step's passes have run on them so far. To be said before the
+  // module's own pass which, together with these, is the step's last.
+  void CountPassesOfReplicas(uint32_t passes);
+
   // What gradients are multiplied by on their way out, in float32, from the next step on: 1 / loss
   // scale.
   void ScaleGradients(float factor);
@@ -119,7 +126,8 @@ class DataParallel {
   struct Slot {
     uint32_t passes = 0;
     bool submitted = false;
-    at::Tensor gradient;  // Keeps the submitted span alive.
+    bool with_replicas = false;  // Theirs are added.
+    at::Tensor gradient;         // Keeps the submitted span alive.
   };
 
   DataParallel(TrainableParameters parameters, AveragedBuffers buffers, Session* session,
@@ -128,6 +136,7 @@ class DataParallel {
   void OnGradient(uint32_t tensor);
   absl::Status SubmitLocked(uint32_t tensor, uint32_t passes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LaySlotLocked(uint32_t tensor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginStepLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Passes of the step that is open.
   absl::StatusOr<uint32_t> PassesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status FindOverflow();
@@ -162,6 +171,7 @@ class DataParallel {
   Mutex mutex_;
   float gradient_scale_ ABSL_GUARDED_BY(mutex_) = 1;
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  uint32_t passes_of_replicas_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the step that is open.
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Of a hook: it has nobody to return it to.
 };
 

@@ -5,6 +5,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 namespace sluice {
@@ -16,8 +18,13 @@ std::string Describe(const FoundDevices& found) {
   return absl::StrCat("LibTorch sees ", found.gpus, found.gpus == 1 ? " GPU" : " GPUs");
 }
 
-ChosenDevice OnGpu(int gpu, const FoundDevices& found) {
-  return {.gpu = gpu, .description = absl::StrCat("cuda:", gpu, " (", Describe(found), ")")};
+ChosenDevice OnGpus(int first, int count, const FoundDevices& found) {
+  ChosenDevice chosen;
+  for (int i = 0; i < count; ++i) chosen.gpus.push_back(first + i);
+  const std::string all = absl::StrJoin(
+      chosen.gpus, ", ", [](std::string* text, int gpu) { absl::StrAppend(text, "cuda:", gpu); });
+  chosen.description = absl::StrCat(all, " (", Describe(found), ")");
+  return chosen;
 }
 
 }  // namespace
@@ -30,24 +37,29 @@ FoundDevices FindDevices() {
   return found;
 }
 
-absl::StatusOr<ChosenDevice> ChooseDevice(absl::string_view device, uint32_t rank,
+absl::StatusOr<ChosenDevice> ChooseDevice(const JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found) {
-  if (device == "cpu") return ChosenDevice{.gpu = std::nullopt, .description = "cpu"};
+  absl::string_view device = spec.device;
+  if (device == "cpu") return ChosenDevice{.gpus = {}, .description = "cpu"};
   if (device == "auto" && found.gpus == 0) {
-    return ChosenDevice{.gpu = std::nullopt,
-                        .description = absl::StrCat("cpu (", Describe(found), ")")};
+    return ChosenDevice{.gpus = {}, .description = absl::StrCat("cpu (", Describe(found), ")")};
   }
-  if ((device == "auto" || device == "cuda") && found.gpus > 0) {
-    return OnGpu(static_cast<int>(rank % static_cast<uint32_t>(found.gpus)), found);
+  const auto count = static_cast<int>(spec.gpus_per_worker);
+  if ((device == "auto" || device == "cuda") && found.gpus >= count) {
+    const auto groups = static_cast<uint32_t>(found.gpus / count);
+    return OnGpus(static_cast<int>(rank % groups) * count, count, found);
   }
-  int gpu = -1;
-  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &gpu) && gpu >= 0 &&
-      gpu < found.gpus) {
-    return OnGpu(gpu, found);
+  int first = -1;
+  if (absl::ConsumePrefix(&device, "cuda:") && absl::SimpleAtoi(device, &first) && first >= 0 &&
+      first + count <= found.gpus) {
+    return OnGpus(first, count, found);
   }
   return absl::FailedPreconditionError(absl::StrCat(
-      "device is ", gpu >= 0 ? absl::StrCat("cuda:", gpu) : std::string(device), ", but ",
-      Describe(found), ": set device to auto or cpu, or start the worker where there is one"));
+      "device is ", spec.device,
+      count > 1 ? absl::StrCat(" with ", count, " GPUs a worker (gpus_per_worker)") : "", ", but ",
+      Describe(found), ": set ", count > 1 ? "gpus_per_worker to what there is, or " : "",
+      "device to ", spec.device == "auto" ? "cpu" : "auto or cpu",
+      ", or start the worker where there is one"));
 }
 
 }  // namespace sluice

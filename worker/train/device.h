@@ -2,11 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "job/job_spec.h"
 
 namespace sluice {
 
@@ -17,14 +17,15 @@ struct FoundDevices {
 FoundDevices FindDevices();
 
 struct ChosenDevice {
-  std::optional<int> gpu;   // None: the CPU.
+  std::vector<int> gpus;    // None: the CPU. The first has the model, the others copies of it.
   std::string description;  // For the log: what is computed on, and why.
 };
 
-// For `device` as a job names it: cpu; cuda:N, GPU N; cuda, a GPU, by the rank where there are
-// several; auto, the same, or the CPU where there is none. FAILED_PRECONDITION, saying what was
-// found: there is no such GPU.
-absl::StatusOr<ChosenDevice> ChooseDevice(absl::string_view device, uint32_t rank,
+// For `device` and `gpus_per_worker` as a job has them. cpu; cuda:N, GPU N and those after it;
+// cuda, GPUs by the rank, so that workers of a machine with ranks one after the other share none as
+// long as there are enough; auto, the same, or the CPU where there is none. FAILED_PRECONDITION,
+// saying what was found: there are no such GPUs.
+absl::StatusOr<ChosenDevice> ChooseDevice(const JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found);
 
 }  // namespace sluice

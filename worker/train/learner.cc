@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,29 +23,52 @@ constexpr uint32_t kMaxSkippedInARow = 20;
 constexpr double kSensibleLossScale = 8;
 constexpr uint64_t kTrainingStream = 0x5452;  // Keeps this use of the seed apart from others.
 
+at::Device CudaDevice(int gpu) { return {at::kCUDA, static_cast<c10::DeviceIndex>(gpu)}; }
+
+void SeedDevice(at::Device device, uint64_t seed) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const JobSpec& spec, uint32_t rank,
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger) {
-  const absl::StatusOr<ChosenDevice> device = ChooseDevice(spec.device, rank, FindDevices());
+  const absl::StatusOr<ChosenDevice> device = ChooseDevice(spec, rank, FindDevices());
   if (!device.ok()) return device.status();
   logger->Info("device: ", device->description);
   std::unique_ptr<Learner> learner(new Learner(spec, logger));
-  torch::manual_seed(spec.seed);
-  absl::StatusOr<std::shared_ptr<Model>> model = MakeModel(spec.model, shape);
-  if (!model.ok()) return model.status();
-  learner->model_ = *std::move(model);
-  // From the CPU's random numbers wherever it trains, so that ranks begin alike.
-  if (device->gpu.has_value()) {
-    learner->model_->to(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(*device->gpu)));
+  for (size_t i = 0; i < std::max<size_t>(device->gpus.size(), 1); ++i) {
+    absl::StatusOr<std::shared_ptr<Model>> model = learner->Make(
+        shape, device->gpus.empty() ? std::nullopt : std::optional<int>(device->gpus[i]));
+    if (!model.ok()) return model.status();
+    if (i == 0) {
+      learner->model_ = *std::move(model);
+    } else {
+      learner->copies_.push_back(*std::move(model));
+    }
   }
   // Ranks have equal parameters, but what a model draws while it trains (dropout) is each rank's
-  // own.
+  // own, and each GPU's.
   torch::manual_seed(CounterRandom(spec.seed, kTrainingStream, rank).Next());
+  for (size_t i = 1; i < device->gpus.size(); ++i) {
+    SeedDevice(CudaDevice(device->gpus[i]),
+               CounterRandom(spec.seed, kTrainingStream, rank, i).Next());
+  }
   absl::Status status = learner->Prepare(session);
   if (!status.ok()) return status;
   return learner;
+}
+
+absl::StatusOr<std::shared_ptr<Model>> Learner::Make(const SampleShape& shape,
+                                                     std::optional<int> gpu) {
+  // From the CPU's random numbers wherever it trains, so that ranks begin alike.
+  torch::manual_seed(spec_.seed);
+  absl::StatusOr<std::shared_ptr<Model>> model = MakeModel(spec_.model, shape);
+  if (model.ok() && gpu.has_value()) (*model)->to(CudaDevice(*gpu));
+  return model;
 }
 
 // Precision, exchange, optimizer and average of the model that is built.
@@ -53,13 +78,22 @@ absl::Status Learner::Prepare(Session* session) {
   type_ = *type;
   const bool scaled = type_ == at::kHalf;
   if (scaled) loss_scale_.emplace();
+  const NamedTensors master_values = ConvertParameters(model_.get(), type_);
+  if (!copies_.empty()) {
+    for (const std::shared_ptr<Model>& copy : copies_) ConvertParameters(copy.get(), type_);
+    absl::StatusOr<std::unique_ptr<Replicas>> replicas =
+        Replicas::Create(*model_, {copies_.begin(), copies_.end()});
+    if (!replicas.ok()) return replicas.status();
+    replicas_ = *std::move(replicas);
+  }
   absl::StatusOr<std::unique_ptr<DataParallel>> parallel =
       DataParallel::Create(*model_, session,
                            {.accumulation_steps = spec_.gradient_accumulation_steps,
-                            .master_values = ConvertParameters(model_.get(), type_),
+                            .master_values = master_values,
                             .atomic_step = scaled,
                             .shards_update = ShardOptimizer(spec_).has_value(),
-                            .sends_weights = SendsWeights(spec_)});
+                            .sends_weights = SendsWeights(spec_),
+                            .replicas = replicas_.get()});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
   if (spec_.optimizer.on == "workers") {
@@ -147,29 +181,53 @@ void Learner::Optimize(double rate, const CompressionPlan* plan) {
   optimizer_->step();
 }
 
-// Forward and backward on this rank's batches of the step.
-absl::Status Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done) {
-  if (optimizer_ != nullptr) optimizer_->zero_grad(/*set_to_none=*/false);
+at::Tensor Learner::RunPass(Model* model, const Batch& batch) {
   const auto smoothing =
       torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(spec_.label_smoothing);
   const double scale = loss_scale_.has_value() ? loss_scale_->value() : 1;
-  parallel_->ScaleGradients(static_cast<float>(1 / scale));
-  double loss = 0;
+  const at::Tensor scores = Scores(model, batch.inputs, type_);
+  at::Tensor loss = torch::nn::functional::cross_entropy(
+      scores.flatten(0, -2), batch.targets.flatten().to(scores.device()), smoothing);
+  (scale == 1 ? loss : loss * scale).backward();
+  return loss.detach();
+}
+
+// Forward and backward on this rank's batches of the step. GPUs take turns, and work side by side,
+// as nothing waits for what one of them was given to do.
+absl::Status Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done) {
+  if (optimizer_ != nullptr) optimizer_->zero_grad(/*set_to_none=*/false);
+  parallel_->ScaleGradients(
+      static_cast<float>(1 / (loss_scale_.has_value() ? loss_scale_->value() : 1)));
   uint32_t passes = 0;
-  for (; passes < spec_.gradient_accumulation_steps; ++passes) {
-    const size_t samples = batches->SamplesOf(step_of_deal, passes);
-    if (samples == 0) break;
-    const absl::StatusOr<Batch> batch = batches->Next();
-    if (!batch.ok()) return batch.status();
-    const at::Tensor scores = Scores(model_.get(), batch->inputs, type_);
-    const at::Tensor pass_loss = torch::nn::functional::cross_entropy(
-        scores.flatten(0, -2), batch->targets.flatten().to(scores.device()), smoothing);
-    (scale == 1 ? pass_loss : pass_loss * scale).backward();
-    loss += pass_loss.item<double>();
-    done->samples += samples;
+  while (passes < spec_.gradient_accumulation_steps &&
+         batches->SamplesOf(step_of_deal, passes) > 0) {
+    done->samples += batches->SamplesOf(step_of_deal, passes++);
   }
   done->had_samples = passes > 0;
-  if (passes > 0) done->loss = loss / passes;
+  if (passes == 0) return absl::OkStatus();
+  if (replicas_ != nullptr) replicas_->Load();
+  const auto models = static_cast<uint32_t>(1 + copies_.size());
+  std::vector<at::Tensor> losses(passes);
+  for (uint32_t first = 0, on_copies = 0; first < passes; first += models) {
+    const uint32_t together = std::min(models, passes - first);
+    std::vector<Batch> round;
+    for (uint32_t i = 0; i < together; ++i) {
+      absl::StatusOr<Batch> batch = batches->Next();
+      if (!batch.ok()) return batch.status();
+      round.push_back(*std::move(batch));
+    }
+    for (uint32_t i = 1; i < together; ++i) {
+      losses[first + i] = RunPass(copies_[i - 1].get(), round[i]);
+    }
+    on_copies += together - 1;
+    if (replicas_ != nullptr) parallel_->CountPassesOfReplicas(on_copies);
+    // Last, as gradients leave while the step's last pass runs.
+    losses[first] = RunPass(model_.get(), round[0]);
+  }
+  if (replicas_ != nullptr) replicas_->AverageBuffers(std::min(models, passes) - 1);
+  double loss = 0;
+  for (const at::Tensor& of_pass : losses) loss += of_pass.item<double>();
+  done->loss = loss / passes;
   return absl::OkStatus();
 }
 
@@ -246,10 +304,15 @@ absl::StatusOr<Evaluation> Learner::Test(const Dataset& data, const std::atomic<
 }
 
 TrainedState Learner::Trained() {
+  std::vector<at::Device> copies_on;
+  for (const std::shared_ptr<Model>& copy : copies_) {
+    copies_on.push_back(copy->parameters().front().device());
+  }
   return {.model = parallel_->StateDict(*model_),
           .optimizer = optimizer_.get(),
           .loss_scale = loss_scale_.has_value() ? &*loss_scale_ : nullptr,
-          .ema = ema_.has_value() ? &*ema_ : nullptr};
+          .ema = ema_.has_value() ? &*ema_ : nullptr,
+          .copies_on = std::move(copies_on)};
 }
 
 std::string Learner::SaveState(TrainingCursor cursor) {

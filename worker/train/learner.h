@@ -18,6 +18,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 #include "worker/torch/data_parallel.h"
+#include "worker/torch/replicas.h"
 #include "worker/train/ema.h"
 #include "worker/train/evaluation.h"
 #include "worker/train/loss_scale.h"
@@ -80,7 +81,11 @@ class Learner {
  private:
   Learner(const JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
   absl::Status Prepare(Session* session);
+  // One of the job's model on a device; none: the CPU.
+  absl::StatusOr<std::shared_ptr<Model>> Make(const SampleShape& shape, std::optional<int> gpu);
   absl::Status RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done);
+  // Forward and backward of one; the loss, on its device.
+  at::Tensor RunPass(Model* model, const Batch& batch);
   absl::Status DropBatches(BatchStream* batches, uint64_t step_of_deal);
   absl::Status OwnStep(const StepPlan& plan, double loss);
   absl::Status Exchange(const StepPlan& plan, LearnerStep* done);
@@ -101,6 +106,8 @@ class Learner {
   const Logger& logger_;
   at::ScalarType type_ = at::kFloat;  // That the model computes in.
   std::shared_ptr<Model> model_;
+  std::vector<std::shared_ptr<Model>> copies_;  // On the worker's other GPUs.
+  std::unique_ptr<Replicas> replicas_;          // They; null: there are none.
   std::unique_ptr<DataParallel> parallel_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;  // None: the shards have it.
   double momentum_ = 0;                                 // Its, while no plan holds.

@@ -55,6 +55,17 @@ void SetRandomState(const at::Tensor& state, at::Device device) {
   generator.set_state(state);
 }
 
+// Whose random numbers are saved, by key.
+std::vector<std::pair<std::string, at::Device>> RandomNumbers(const TrainedState& trained) {
+  std::vector<std::pair<std::string, at::Device>> all = {{"random", at::kCPU}};
+  const at::Device device = DeviceOf(trained);
+  if (device != at::kCPU) all.emplace_back("random_of_device", device);
+  for (size_t i = 0; i < trained.copies_on.size(); ++i) {
+    all.emplace_back(absl::StrCat("random_of_device_", i + 1), trained.copies_on[i]);
+  }
+  return all;
+}
+
 std::string ShapeAndType(const at::Tensor& tensor) {
   return absl::StrCat("[", absl::StrJoin(tensor.sizes().vec(), ", "), "] of ",
                       c10::toString(tensor.scalar_type()));
@@ -220,9 +231,8 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
   if (trained.optimizer != nullptr) {
     state.insert("optimizer", BytesTensor(SaveOptimizer(*trained.optimizer)));
   }
-  state.insert("random", RandomState(at::kCPU));
-  if (DeviceOf(trained) != at::kCPU) {
-    state.insert("random_of_device", RandomState(DeviceOf(trained)));
+  for (const auto& [key, device] : RandomNumbers(trained)) {
+    state.insert(key, RandomState(device));
   }
   state.insert("integers", Integers(cursor));
   state.insert("fractions", Fractions(cursor));
@@ -261,10 +271,10 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   if (status.ok()) status = RestoreEma(state, trained.ema);
   if (status.ok()) status = RestoreOptimizer(state, DeviceOf(trained), trained.optimizer);
   if (!status.ok()) return status;
-  SetRandomState(state.at("random").toTensor(), at::kCPU);
-  // Of the other kind of device there is none to go on with: what is drawn there begins anew.
-  if (DeviceOf(trained) != at::kCPU && state.contains("random_of_device")) {
-    SetRandomState(state.at("random_of_device").toTensor(), DeviceOf(trained));
+  // Of the other kind of device, or of fewer, there are none to go on with: what is drawn there
+  // begins anew.
+  for (const auto& [key, device] : RandomNumbers(trained)) {
+    if (state.contains(key)) SetRandomState(state.at(key).toTensor(), device);
   }
   return absl::OkStatus();
 }

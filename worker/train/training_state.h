@@ -1,7 +1,6 @@
 // Training state as bytes: all that a run needs to go on from after a step, bit for bit, in a
 // process of its own: parameters (fp32 whatever the job computes in) and their average, buffers,
-// the optimizer's memory, the loss scale, LibTorch's random numbers on the CPU, and how far the run
-// was.
+// the optimizer's memory, the loss scale, LibTorch's random numbers, and how far the run was.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -50,6 +49,7 @@ struct TrainedState {
   torch::optim::Optimizer* optimizer = nullptr;  // Null: the job's is on the shards.
   LossScale* loss_scale = nullptr;               // Null: the job has none.
   Ema* ema = nullptr;                            // Null: the job has none.
+  std::vector<at::Device> copies_on{};           // Devices besides the model's that draw numbers.
 };
 
 std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor& cursor);

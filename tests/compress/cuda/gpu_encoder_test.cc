@@ -135,7 +135,8 @@ class TwoSenders {
 };
 
 const std::vector<std::string>& KernelSpecs() {
-  static const auto* const specs = new std::vector<std::string>{"none", "fp16",
+  static const auto* const specs = new std::vector<std::string>{"none",
+                                                                "fp16",
                                                                 "fp16:sr",
                                                                 "bf16",
                                                                 "bf16:sr",
