@@ -151,6 +151,7 @@ struct JobSpec {
   std::string precision = "fp32";  // fp32, bf16, fp16
   std::string device = "auto";     // auto, cpu, cuda, cuda:N
   uint32_t gpus_per_worker = 1;
+  std::string encode_on = "device";  // device, host
   uint64_t seed = 0;
   CompressionSpec compression;
   ControlSpec control;

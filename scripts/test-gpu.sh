@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # On a machine with an NVIDIA GPU: builds the GPU's kernels, compares what they write with what the processor writes, looks
 # for races and bad accesses, and measures. Needs a CUDA toolkit (13.0 is tried) and a C++ compiler, nothing else of Sluice's.
+# Where scripts/setup.sh --cuda has been run: also builds preset cuda, runs the encoder's tests on the GPU, and trains with
+# two workers there.
 #
-# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 4 GB on the GPU and as much here
+# usage: scripts/test-gpu.sh [million elements]      of the benchmark; default 100, which takes 5.5 GB on the GPU and as much here
 # CUDA_ROOT=DIR: the toolkit; default: .deps/cuda (scripts/setup.sh --nvcc), then that of PATH, then /usr/local/cuda.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case "${1:-100}" in
-  *[!0-9]*|"") sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *[!0-9]*|"") sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac
 say() { printf 'test-gpu: %s\n' "$*"; }
 
@@ -50,3 +52,15 @@ fi
 
 say "speed"
 "$out/cuda_codec_bench" "${1:-100}"
+
+if [ ! -e .deps/libtorch/lib/libtorch_cuda.so ]; then
+  say "no LibTorch for GPUs in .deps (scripts/setup.sh --cuda): nothing was trained"
+  exit 0
+fi
+say "building preset cuda"
+cmake --preset cuda -DSLUICE_UNITY=ON >/dev/null
+cmake --build --preset cuda --target cuda_encoder_tests sluice sluice-server sluice-worker
+say "the encoder on the GPU"
+build/cuda/bin/cuda_encoder_tests --gtest_brief=1
+say "two workers that train on the GPU, encode there, and then on the host"
+python3 tests/e2e/gpu_test.py build/cuda/bin --gpu Gpu.test_encoded_on_the_host

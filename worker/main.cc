@@ -198,7 +198,7 @@ std::unique_ptr<EncodingDevice> OpenDevice(const JobSpec& spec, uint32_t rank,
                                            const Logger& logger) {
   const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
   // What cannot be had is told where training begins.
-  if (!chosen.ok() || chosen->gpus.empty()) return nullptr;
+  if (!chosen.ok() || chosen->gpus.empty() || spec.encode_on == "host") return nullptr;
   std::string problem;
   std::unique_ptr<gpu::Device> gpu = gpu::MakeCudaDevice(chosen->gpus.front(), &problem);
   if (gpu != nullptr) return gpu::MakeEncodingDevice(std::move(gpu));

@@ -11,8 +11,8 @@ absl::Status DeviceBuffer::Reserve(size_t bytes) {
   if (data_ == nullptr) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no room for ", bytes, pinned_ ? " pinned bytes of the host" : " bytes",
-                     " to encode on the GPU: take smaller batches, or a codec that runs on the "
-                     "processor"));
+                     " to encode on the GPU: take smaller batches, or encode on the processor "
+                     "(encode_on: host)"));
   }
   size_ = bytes;
   return absl::OkStatus();

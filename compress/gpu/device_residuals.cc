@@ -27,7 +27,7 @@ absl::Status DeviceResiduals::Take(size_t count, float** floats) {
   if (*floats != nullptr) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("no room on the GPU for the residual of ", count,
-                   " elements: take smaller batches, or encode without feedback (/noef)"));
+                   " elements: take smaller batches, or encode on the processor (encode_on: host)"));
 }
 
 void DeviceResiduals::Replace(size_t chunk, float* floats) {

@@ -191,6 +191,7 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   spec.precision = job.precision();
   spec.device = job.device();
   spec.gpus_per_worker = job.gpus_per_worker();
+  spec.encode_on = job.encode_on();
   spec.seed = job.seed();
   spec.compression = Convert(job.compression());
   spec.compression.seed = job.seed();

@@ -3,7 +3,10 @@
 
 The GPU is one that LibTorch takes for one (tests/train/fake_gpu.h) and that runs Sluice's kernels block by block.
 
-usage: gpu_test.py FOLDER_OF_PROGRAMS [unittest arguments]
+With --gpu the worker is sluice-worker, and the GPU a real one; then forward and backward passes round as it does, and
+Gpu.test_encoded_on_the_host is the test to run.
+
+usage: gpu_test.py FOLDER_OF_PROGRAMS [--gpu] [unittest arguments]
 """
 import json
 import os
@@ -19,6 +22,7 @@ from processes import wait_until
 HERE = pathlib.Path(__file__).resolve().parent
 JOB = str(HERE / "small.yaml")
 BIN = pathlib.Path()
+WORKER = "fake_gpu_worker"
 LIMIT = 300  # Seconds for one run.
 LONG = 800  # Steps of a run that is stopped on the way.
 
@@ -30,7 +34,7 @@ class Gpu(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory(dir=BIN.parent)
         cls.addClassCleanup(cls.folder.cleanup)
         cls.programs = pathlib.Path(cls.folder.name)
-        for program, source in (("sluice", "sluice"), ("sluice-server", "sluice-server"), ("sluice-worker", "fake_gpu_worker")):
+        for program, source in (("sluice", "sluice"), ("sluice-server", "sluice-server"), ("sluice-worker", WORKER)):
             os.link(BIN / source, cls.programs / program)
 
     def command(self, folder, *changes, programs=None, steps=30, arguments=()):
@@ -89,6 +93,15 @@ class Gpu(unittest.TestCase):
         self.expect_same("optimizer.on=shards", "compression.downlink=topk:5%")
         self.expect_same("mode=local_sgd", "sync_every=5")
 
+    def test_encoded_on_the_host(self):
+        for uplink in ("topk:5%+int4", "powersgd:2", "int8", "none"):
+            with self.subTest(uplink):
+                job = ("device=cuda", f"compression.uplink={uplink}")
+                there, log = self.train(*job)
+                self.assertNotIn("encoded on the processor", log)
+                here, _ = self.train(*job, "encode_on=host")
+                self.assertEqual(here["parameters_sha256"], there["parameters_sha256"])
+
     def test_auto_takes_it(self):
         _, log = self.train("device=auto")
         self.assertIn("device: cuda:0", log)
@@ -109,4 +122,7 @@ class Gpu(unittest.TestCase):
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    if sys.argv[1:2] == ["--gpu"]:
+        sys.argv.pop(1)
+        WORKER = "sluice-worker"
     unittest.main()

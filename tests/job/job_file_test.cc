@@ -37,6 +37,7 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.lr_schedule.name, "constant");
   EXPECT_EQ(job.device, "auto");
   EXPECT_EQ(job.gpus_per_worker, 1u);
+  EXPECT_EQ(job.encode_on, "device");
   EXPECT_EQ(job.compression.uplink, CodecSpec());
   EXPECT_EQ(job.membership, "fixed");
   EXPECT_EQ(job.output, "");
@@ -264,7 +265,7 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
   for (const char* set :
        {"output=elsewhere", "server.port=1", "server.http_port=2", "data.path=/mnt",
         "data.prefetch=0", "checkpoint.dir=/mnt", "baseline.optimizer.lr=3", "device=auto",
-        "gpus_per_worker=2", "scalars_every=3"}) {
+        "gpus_per_worker=2", "encode_on=host", "scalars_every=3"}) {
     EXPECT_FALSE(hashes.insert(MustLoad(Load(kFullJob, {set})).hash).second) << set;
   }
   EXPECT_TRUE(hashes.insert(MustLoad(Load(kFullJob, {}, true)).hash).second);

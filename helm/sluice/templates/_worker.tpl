@@ -187,7 +187,7 @@ template:
 {{- if and .Release.IsUpgrade .Values.worker.enabled (not .Values.worker.restartOnUpgrade) -}}
 {{- $installed := lookup "v1" "ConfigMap" .Release.Namespace (include "sluice.jobConfigMap" .) -}}
 {{- with dig "data" "job.yaml" "" (default dict $installed) -}}
-{{- $free := list "output" "scalars_every" "device" "gpus_per_worker" -}}
+{{- $free := list "output" "scalars_every" "device" "gpus_per_worker" "encode_on" -}}
 {{- $old := fromYaml . -}}
 {{- $new := include "sluice.job" $ | fromYaml -}}
 {{- range $key := keys $old $new | uniq | sortAlpha -}}
