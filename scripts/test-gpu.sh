@@ -60,6 +60,15 @@ fi
 say "building preset cuda"
 cmake --preset cuda -DSLUICE_UNITY=ON >/dev/null
 cmake --build --preset cuda --target cuda_encoder_tests sluice sluice-server sluice-worker
+if ldd build/cuda/bin/sluice-worker | grep -q 'not found'; then
+  # What LibTorch needs besides and this machine lacks: cuDNN, cuBLAS, NCCL and others.
+  if [ ! -d .deps/cuda-libraries ]; then
+    say "fetching NVIDIA's libraries (2.7 GB)"
+    deploy/docker/cuda_libraries.sh .deps/cuda-libraries.part
+    mv .deps/cuda-libraries.part .deps/cuda-libraries
+  fi
+  export LD_LIBRARY_PATH=$PWD/.deps/cuda-libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+fi
 say "the encoder on the GPU"
 build/cuda/bin/cuda_encoder_tests --gtest_brief=1
 say "two workers that train on the GPU, encode there, and then on the host"

@@ -25,9 +25,9 @@ absl::Status DeviceResiduals::Take(size_t count, float** floats) {
   }
   *floats = static_cast<float*>(device_->Allocate(count * sizeof(float)));
   if (*floats != nullptr) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("no room on the GPU for the residual of ", count,
-                   " elements: take smaller batches, or encode on the processor (encode_on: host)"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "no room on the GPU for the residual of ", count,
+      " elements: take smaller batches, or encode on the processor (encode_on: host)"));
 }
 
 void DeviceResiduals::Replace(size_t chunk, float* floats) {
