@@ -1,6 +1,6 @@
 #include "worker/train/device.h"
 
-#include <ATen/Context.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <torch/cuda.h>
 
 #include "absl/strings/numbers.h"
@@ -31,7 +31,8 @@ ChosenDevice OnGpus(int first, int count, const FoundDevices& found) {
 
 FoundDevices FindDevices() {
   FoundDevices found;
-  found.cuda = at::hasCUDA();
+  // at::hasCUDA would say no where there is no GPU, too.
+  found.cuda = at::detail::getCUDAHooks().isBuilt();
   // NOLINTNEXTLINE(bugprone-signed-char-misuse): a count.
   if (found.cuda) found.gpus = static_cast<int>(torch::cuda::device_count());
   return found;
