@@ -212,7 +212,7 @@ class EncodeLaunches {
 
   void RunBlockTopK() {
     OfTiles(PickLargest<Gradient>{work_.chunks, work_.tiles, work_.coding.bits, slots()});
-    WithValues([this](auto values) { FinishPlaces<decltype(values), Placed::kOfBlocks>(); });
+    WithValues([&](auto values) { FinishPlaces<decltype(values), Placed::kOfBlocks>(); });
   }
 
   template <bool kUnbiased>
@@ -221,7 +221,7 @@ class EncodeLaunches {
     OfChunks(PickAtRandom<Gradient, kUnbiased>{work_.chunks, work_.places, slots()});
     // Others than these are rounded to nearest, which has a bias.
     if constexpr (kUnbiased) return FinishPlaces<Fp16Values, Placed::kUnbiased>();
-    WithValues([this](auto values) { FinishPlaces<decltype(values), Placed::kAtRandom>(); });
+    WithValues([&](auto values) { FinishPlaces<decltype(values), Placed::kAtRandom>(); });
   }
 
   template <class Values, Placed kHow>

@@ -154,13 +154,13 @@ struct Magnitudes {
 template <int kBits>
 HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
                                 uint8_t* HWY_RESTRICT planes, size_t size) {
-  constexpr Magnitudes<kBits> magnitudes;
-  constexpr size_t kLevels = magnitudes.kLevels;
+  constexpr Magnitudes<kBits> kMagnitudes;
+  constexpr size_t kLevels = kMagnitudes.kLevels;
   const Tag d;
   const hn::RebindToSigned<Tag> di;
   float limits[kLevels] = {};  // From where on the next magnitude is the nearest.
   for (size_t k = 1; k < kLevels; ++k) {
-    limits[k] = (magnitudes.at[k - 1] + magnitudes.at[k]) * 0.5f * unit;
+    limits[k] = (kMagnitudes.at[k - 1] + kMagnitudes.at[k]) * 0.5f * unit;
   }
   Vector products[kVectors], energies[kVectors];
   for (size_t v = 0; v < kVectors; ++v) products[v] = energies[v] = hn::Zero(d);
@@ -170,11 +170,11 @@ HWY_INLINE RotatedSums Quantize(const float* HWY_RESTRICT y, float unit,
     for (size_t v = 0; v < kVectors; ++v) {
       const auto value = hn::LoadU(d, y + i + v * kLanes);
       const auto magnitude = hn::Abs(value);
-      auto code = hn::Set(d, magnitudes.at[0]);
+      auto code = hn::Set(d, kMagnitudes.at[0]);
       auto index = hn::Zero(di);
       for (size_t k = 1; k < kLevels; ++k) {
         const auto above = hn::Ge(magnitude, hn::Set(d, limits[k]));
-        code = hn::IfThenElse(above, hn::Set(d, magnitudes.at[k]), code);
+        code = hn::IfThenElse(above, hn::Set(d, kMagnitudes.at[k]), code);
         index = hn::Sub(index, hn::BitCast(di, hn::VecFromMask(d, above)));
       }
       products[v] = hn::Add(products[v], hn::Mul(magnitude, code));
@@ -207,14 +207,14 @@ RotatedSums QuantizeRotated(const float* y, float unit, int bits, uint8_t* plane
 
 template <int kBits>
 HWY_INLINE void Expand(const uint8_t* HWY_RESTRICT planes, float* HWY_RESTRICT y, size_t size) {
-  constexpr Magnitudes<kBits> magnitudes;
-  constexpr size_t kLevels = magnitudes.kLevels;
+  constexpr Magnitudes<kBits> kMagnitudes;
+  constexpr size_t kLevels = kMagnitudes.kLevels;
   const Tag d;
   const size_t plane_size = size / 8;
   for (size_t i = 0; i < size; i += kGroup) {
     for (size_t v = 0; v < kVectors; ++v) {
       Vector level[kLevels];
-      for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, magnitudes.at[k]);
+      for (size_t k = 0; k < kLevels; ++k) level[k] = hn::Set(d, kMagnitudes.at[k]);
       // Each bit of the index halves what is left to choose from.
       for (int bit = 1; bit < kBits; ++bit) {
         const auto one = MaskOfBits(GroupAt(planes + static_cast<size_t>(bit) * plane_size, i), v);

@@ -245,7 +245,7 @@ absl::Status DataParallel::ApplyBuffers() {
 
 absl::Status DataParallel::TakeMeans() {
   std::vector<at::Tensor> means;
-  for (size_t i = 0; i < slots_.size(); ++i) {
+  for (size_t i = 0; i < parameters_.masters.size(); ++i) {
     absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
     if (!gradient.ok()) return gradient.status();
     means.push_back(*std::move(gradient));

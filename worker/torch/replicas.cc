@@ -16,8 +16,9 @@ absl::StatusOr<std::unique_ptr<Replicas>> Replicas::Create(
   const auto add = [&](const std::string& name, const at::Tensor& own, bool is_buffer,
                        std::vector<Alike>* to) {
     absl::StatusOr<Alike> alike = made->FindAlike(name, own, is_buffer);
-    if (alike.ok()) to->push_back(*std::move(alike));
-    return alike.status();
+    if (!alike.ok()) return alike.status();
+    to->push_back(*std::move(alike));
+    return absl::OkStatus();
   };
   absl::Status status;
   for (size_t i = 0; i < trained->tensors.size() && status.ok(); ++i) {
