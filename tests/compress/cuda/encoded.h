@@ -86,7 +86,9 @@ class Made {
       input.kept = &made.kept;
       EXPECT_TRUE(EncodeFrame(*codec_, input, &made.expected).ok());
       made.expected.erase(made.expected.begin(), made.expected.begin() + kFrameHeaderSize);
-      // Bytes that nothing should write after it; an address that is not always a multiple of 4.
+      // Bytes that nothing should write after it; an address that is not always a multiple of more
+      // than kernels ask for.
+      const uint32_t aligned = codec_->format() == FormatId::kNone ? 4 : 2;
       made.payload.assign(codec_->MaxPayloadSize(count, 0) + 64, 0xEE);
       Chunk& chunk = chunks_.emplace_back();
       chunk.residual = with_residual ? made.residual.data() : nullptr;
@@ -96,7 +98,7 @@ class Made {
       chunk.first_element = elements;
       chunk.own_key = input.own_key;
       chunk.shared_key = input.shared_key;
-      chunk.payload = made.payload.data() + i % 3 * 2;
+      chunk.payload = made.payload.data() + i % 3 * aligned;
       // A multiple of 4, for blocks of 1,024.
       blocks += (count + 1023) / 1024 * 4;
       elements += count;
