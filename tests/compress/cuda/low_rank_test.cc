@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
 #include <functional>
 #include <string>
 
@@ -79,7 +81,11 @@ class TwoEncoders {
   }
   static void ExpectSame(const std::vector<float>& got, const std::vector<float>& wanted,
                          const char* what) {
-    EXPECT_EQ(std::memcmp(got.data(), wanted.data(), got.size() * sizeof(float)), 0) << what;
+    const auto same_bits = [](float a, float b) {
+      return std::bit_cast<uint32_t>(a) == std::bit_cast<uint32_t>(b);
+    };
+    EXPECT_TRUE(std::equal(got.begin(), got.end(), wanted.begin(), wanted.end(), same_bits))
+        << what;
   }
 
   std::unique_ptr<Codec> codec_;
