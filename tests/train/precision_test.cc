@@ -11,6 +11,7 @@
 
 #include "tests/train/memory_job.h"
 #include "tests/train/small_job.h"
+#include "tests/train/train_once.h"
 #include "worker/data/dataset.h"
 #include "worker/models/make_model.h"
 #include "worker/train/train.h"
@@ -25,34 +26,6 @@ JobSpec JobOf(const std::string& precision) {
   JobSpec spec = SmallJob();
   spec.precision = precision;
   return spec;
-}
-
-// What a run of one worker left.
-struct Ran {
-  TrainReport report;
-  uint64_t skips = 0;
-  std::map<uint64_t, std::string> saved;
-  std::vector<char> parameters;
-
-  at::Tensor Parameter(const std::string& name) const {
-    return torch::pickle_load(parameters).toGenericDict().at(name).toTensor();
-  }
-};
-
-Ran TrainOnce(const JobSpec& spec, uint64_t step = 0, const std::string& state = "") {
-  MemoryJob job(1);
-  const auto session = job.MakeSession(0);
-  session->CheckpointEvery(1);
-  if (step > 0) session->RestoreAfter(step, state);
-  const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
-  EXPECT_TRUE(report.ok()) << report.status();
-  if (!report.ok()) return {};
-  Ran ran{*report, session->skips(), session->saved(), {}};
-  if (!session->saved_files().empty()) {
-    const std::string& bytes = session->saved_files()[0].bytes;
-    ran.parameters.assign(bytes.begin(), bytes.end());
-  }
-  return ran;
 }
 
 class PrecisionTest : public ::testing::TestWithParam<const char*> {};

@@ -3,31 +3,15 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <map>
 #include <string>
 
 #include "tests/train/memory_job.h"
 #include "tests/train/small_job.h"
+#include "tests/train/train_once.h"
 #include "worker/train/train.h"
 
 namespace sluice {
 namespace {
-
-struct Ran {
-  TrainReport report;
-  std::map<uint64_t, std::string> saved;
-};
-
-Ran Train(const JobSpec& spec, uint64_t step = 0, const std::string& state = "") {
-  MemoryJob job(1);
-  const auto session = job.MakeSession(0);
-  session->CheckpointEvery(1);
-  if (step > 0) session->RestoreAfter(step, state);
-  const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
-  EXPECT_TRUE(report.ok()) << report.status();
-  if (!report.ok()) return {};
-  return {*report, session->saved()};
-}
 
 JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
   JobSpec spec = SmallJob();
@@ -43,7 +27,7 @@ TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
     // The last step of an epoch has one pass only.
     one.data.limit = two.data.limit = 480;
     one.precision = two.precision = precision;
-    const Ran wanted = Train(one), got = Train(two);
+    const Ran wanted = TrainOnce(one), got = TrainOnce(two);
     EXPECT_EQ(got.report.parameters_sha256, wanted.report.parameters_sha256) << precision;
     EXPECT_EQ(got.report.train_loss, wanted.report.train_loss) << precision;
   }
@@ -51,18 +35,18 @@ TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
 
 TEST(SeveralGpusTest, GoOnFromEachOthersCheckpoints) {
   const JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
-  const Ran straight = Train(one);
-  const Ran there = Train(two);
+  const Ran straight = TrainOnce(one);
+  const Ran there = TrainOnce(two);
   ASSERT_GT(there.saved.size(), 7u);
-  EXPECT_EQ(Train(one, 7, there.saved.at(7)).report.parameters_sha256,
+  EXPECT_EQ(TrainOnce(one, 7, there.saved.at(7)).report.parameters_sha256,
             straight.report.parameters_sha256);
-  EXPECT_EQ(Train(two, 7, straight.saved.at(7)).report.parameters_sha256,
+  EXPECT_EQ(TrainOnce(two, 7, straight.saved.at(7)).report.parameters_sha256,
             straight.report.parameters_sha256);
 }
 
 // Sums have another order there: g0 + g2 and then g1.
 TEST(SeveralGpusTest, SharePassesThatAreNoMultiple) {
-  const Ran wanted = Train(JobOf("cpu", 1, 3)), got = Train(JobOf("cuda", 2, 3));
+  const Ran wanted = TrainOnce(JobOf("cpu", 1, 3)), got = TrainOnce(JobOf("cuda", 2, 3));
   EXPECT_NEAR(got.report.train_loss, wanted.report.train_loss, 1e-4);
 }
 
@@ -71,7 +55,7 @@ TEST(SeveralGpusTest, AverageTheStatisticsOfTheirBatches) {
   one.model = two.model = {};
   one.model.name = two.model.name = "simple_cnn";
   one.data.limit = two.data.limit = 128;
-  const Ran wanted = Train(one), got = Train(two);
+  const Ran wanted = TrainOnce(one), got = TrainOnce(two);
   EXPECT_NEAR(got.report.train_loss, wanted.report.train_loss, 0.05);
   EXPECT_NE(got.report.parameters_sha256, "");
 }

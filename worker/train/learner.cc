@@ -192,8 +192,8 @@ at::Tensor Learner::RunPass(Model* model, const Batch& batch) {
   return loss.detach();
 }
 
-// Forward and backward on this rank's batches of the step. GPUs take turns, and work side by side,
-// as nothing waits for what one of them was given to do.
+// Forward and backward on this rank's batches of the step. Each GPU is given a pass in turn, and
+// works while the others get theirs.
 absl::Status Learner::RunPasses(BatchStream* batches, uint64_t step_of_deal, LearnerStep* done) {
   if (optimizer_ != nullptr) optimizer_->zero_grad(/*set_to_none=*/false);
   parallel_->ScaleGradients(
