@@ -77,6 +77,7 @@ struct Compressor::State {
   absl::Status EncodeChecked(size_t chunk, uint64_t step, absl::Span<const float> gradient,
                              std::vector<std::byte>* frame);
 
+  bool EncodesOnDevice(size_t chunk) const;
   // Whether the chunk is encoded where its gradient lies.
   bool GoesToDevice(size_t chunk, const DeviceGradient& gradient) const;
   absl::Status MoveToDevice(ChunkState* chunk, size_t index);
@@ -179,9 +180,12 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
   return state.compensator->Encode(*group.codec, input, frame);
 }
 
+bool Compressor::State::EncodesOnDevice(size_t chunk) const {
+  return encoder != nullptr && encoder->Encodes(chunks[chunk].config.spec);
+}
+
 bool Compressor::State::GoesToDevice(size_t chunk, const DeviceGradient& gradient) const {
-  return encoder != nullptr && gradient.data != nullptr &&
-         encoder->Encodes(chunks[chunk].config.spec);
+  return gradient.data != nullptr && EncodesOnDevice(chunk);
 }
 
 absl::Status Compressor::State::MoveToDevice(ChunkState* chunk, size_t index) {
@@ -389,6 +393,8 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
                                                  ": its gradient, or that and what is owed of it, "
                                                  "is not finite everywhere"));
 }
+
+bool Compressor::EncodesOnDevice(size_t chunk) const { return state_->EncodesOnDevice(chunk); }
 
 size_t Compressor::refused() const { return state_->refused; }
 

@@ -78,6 +78,8 @@ class Compressor {
                           absl::FunctionRef<absl::Span<const float>(size_t)> gradient_of,
                           std::vector<std::vector<std::byte>>* frames,
                           absl::Span<const DeviceGradient> on_device = {});
+  // Whether EncodeEach encodes the chunk there if its gradient lies on the device.
+  bool EncodesOnDevice(size_t chunk) const;
   // The first position in `chunks` whose gradient the last EncodeEach refused.
   size_t refused() const;
   // Copies residuals that lie on a device to where Save, Check, residual and ResidualEnergy find

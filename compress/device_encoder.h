@@ -24,6 +24,12 @@ struct DeviceGradient {
   void* ready = nullptr;
 };
 
+// What of a gradient is to be copied to the host.
+struct DeviceRead {
+  DeviceGradient gradient{};
+  size_t bytes = 0;
+};
+
 // A chunk's sum as it lies on a device, and what is to be added to it.
 struct DeviceSum {
   float* sum = nullptr;
@@ -80,8 +86,10 @@ class EncodingDevice {
 
   // Of chunks 0 to chunks - 1. The device outlives it.
   virtual std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) = 0;
-  // Copies so many bytes of a gradient as they are. INTERNAL: the device failed.
-  virtual absl::Status Read(const DeviceGradient& gradient, size_t bytes, void* to) = 0;
+  // Copies gradients to the host as they are: `*copies` becomes their addresses there, good until
+  // the next call. Errors: RESOURCE_EXHAUSTED, INTERNAL.
+  virtual absl::Status Read(absl::Span<const DeviceRead> reads,
+                            std::vector<const std::byte*>* copies) = 0;
   // Adds frames to sums, each of them once, once the event `ready` has come to pass (null: at
   // once): the bits that the processor would make. It is done when this returns. Errors:
   // RESOURCE_EXHAUSTED, INTERNAL; then the sums mean nothing.

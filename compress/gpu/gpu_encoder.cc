@@ -19,6 +19,31 @@ namespace {
 
 constexpr uint32_t kBins = MagnitudeHistogram::kBins;
 
+// Whether kernels ask for each chunk's largest magnitude, and so read everything once more.
+bool NeedsLargest(const Batch& batch, const Batch::Work& work) {
+  if (work.coding.algorithm == Algorithm::kPowerSgd) return true;
+  if (work.coding.algorithm != Algorithm::kIntSum) return false;
+  // In the first step; and of chunks of which there were only zeros.
+  return std::any_of(work.tasks.begin(), work.tasks.end(), [&](size_t task) {
+    const absl::Span<const float> exponents = batch.tasks[task].state;
+    return std::any_of(exponents.begin(), exponents.end(), [](float x) { return !(x >= 1); });
+  });
+}
+
+// Chunks of a tensor share an event, and most often come one after the other.
+class EventOrder {
+ public:
+  explicit EventOrder(Device* device) : device_(device) {}
+  void After(void* event) {
+    if (event != last_) device_->After(event);
+    last_ = event;
+  }
+
+ private:
+  Device* const device_;
+  void* last_ = nullptr;
+};
+
 class GpuEncoder final : public DeviceEncoder {
  public:
   GpuEncoder(Device* device, size_t chunks);
@@ -94,12 +119,8 @@ absl::Status GpuEncoder::Prepare(Batch* batch) {
   }
   if (!status.ok()) return status;
   device_->Clear(results_.data(), batch->results.size());
-  // Tasks of a tensor share an event, and most often come one after the other.
-  void* last = nullptr;
-  for (const Task& task : batch->tasks) {
-    if (task.gradient.ready != last) device_->After(task.gradient.ready);
-    last = task.gradient.ready;
-  }
+  EventOrder order(device_);
+  for (const Task& task : batch->tasks) order.After(task.gradient.ready);
   return absl::OkStatus();
 }
 
@@ -219,7 +240,7 @@ void GpuEncoder::Launch(Batch* batch) {
     work.thresholds = At<float>(inputs_, planned.thresholds_at);
     work.places = At<uint32_t>(inputs_, planned.places_at);
     work.exponents = At<float>(inputs_, planned.exponents_at);
-    work.largest = At<uint32_t>(results_, planned.largest_at);
+    if (NeedsLargest(*batch, planned)) work.largest = At<uint32_t>(results_, planned.largest_at);
     work.sizes = At<uint32_t>(results_, planned.sizes_at);
     work.kept = At<uint32_t>(results_, planned.kept_at);
     size_t size = 0;
@@ -330,16 +351,13 @@ absl::Status GpuEncoder::Encode(absl::Span<const Task> tasks, std::vector<Encode
 class GpuEncodingDevice final : public EncodingDevice {
  public:
   explicit GpuEncodingDevice(std::unique_ptr<Device> device)
-      : device_(std::move(device)), adder_(device_.get()) {}
+      : device_(std::move(device)), adder_(device_.get()), copies_(device_.get(), true) {}
 
   std::unique_ptr<DeviceEncoder> MakeEncoder(size_t chunks) override {
     return std::make_unique<GpuEncoder>(device_.get(), chunks);
   }
-  absl::Status Read(const DeviceGradient& gradient, size_t bytes, void* to) override {
-    device_->After(gradient.ready);
-    device_->CopyOut(to, gradient.data, bytes);
-    return WaitFor(device_.get());
-  }
+  absl::Status Read(absl::Span<const DeviceRead> reads,
+                    std::vector<const std::byte*>* copies) override;
   absl::Status Add(absl::Span<const DeviceSum> sums, void* ready) override {
     return adder_.Add(sums, ready);
   }
@@ -347,7 +365,26 @@ class GpuEncodingDevice final : public EncodingDevice {
  private:
   const std::unique_ptr<Device> device_;
   GpuAdder adder_;
+  DeviceBuffer copies_;
 };
+
+absl::Status GpuEncodingDevice::Read(absl::Span<const DeviceRead> reads,
+                                     std::vector<const std::byte*>* copies) {
+  Offsets offsets;
+  std::vector<size_t> places;
+  for (const DeviceRead& read : reads) places.push_back(offsets.Add<std::byte>(read.bytes));
+  absl::Status reserved = copies_.Reserve(offsets.size());
+  if (!reserved.ok()) return reserved;
+  copies->clear();
+  EventOrder order(device_.get());
+  for (size_t i = 0; i < reads.size(); ++i) {
+    order.After(reads[i].gradient.ready);
+    auto* const copy = At<std::byte>(copies_, places[i]);
+    device_->CopyOut(copy, reads[i].gradient.data, reads[i].bytes);
+    copies->push_back(copy);
+  }
+  return WaitFor(device_.get());
+}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/cuda/breaking_device.h"
+#include "tests/compress/cuda/lazy_device.h"
 #include "worker/core/bundle_encoder.h"
 
 namespace sluice {
@@ -169,7 +170,8 @@ GradientView OnGpu(const std::vector<uint16_t>& halves) {
 }
 
 TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
-  const auto device = gpu::MakeEncodingDevice(gpu::MakeHostDevice(1 << 24));
+  const auto device =
+      gpu::MakeEncodingDevice(std::make_unique<gpu::LazyDevice>(gpu::MakeHostDevice(1 << 24)));
   // The second has no kernel, and is read from there.
   for (const char* const uplink : {"topk:10%+int4", "topk:10%/dgc:0.9"}) {
     compression_.uplink = *ParseCodecSpec(uplink);
@@ -193,6 +195,26 @@ TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
     EXPECT_EQ(of_gpu.quality().Cosine(), of_host.quality().Cosine());
     ASSERT_TRUE(of_gpu.FetchResiduals().ok());
     EXPECT_TRUE(of_gpu.Save() == of_host.Save());
+  }
+}
+
+TEST_F(ShortGradientTest, WhatTheHostEncodesComesFromTheGpuAllAtOnce) {
+  gpu::DeviceCalls calls;
+  const auto device = gpu::MakeEncodingDevice(
+      std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 1000, &calls));
+  compression_.uplink = *ParseCodecSpec("topk:10%/dgc:0.9");
+  BundleEncoder encoder = Encoder(device.get());
+  int event = 0;
+  for (uint64_t step = 0; step <= 2; ++step) {
+    calls = {};
+    const std::vector<uint16_t> halves(kElements, 0x3C00);
+    GradientView gradient = OnGpu(halves);
+    gradient.ready = &event;
+    const EncodedBundle encoded = Encode(step, gradient, &encoder);
+    EXPECT_TRUE(encoded.failure.ok()) << encoded.failure;
+    EXPECT_EQ(encoded.frames.size(), 4u);
+    EXPECT_EQ(calls.waits, 1) << "step " << step;
+    EXPECT_EQ(calls.events, std::vector<void*>{&event});
   }
 }
 

@@ -17,7 +17,7 @@ BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
       compressor_(base_, {.seed = compression.seed, .sender = rank, .device = device}),
       trained_(TrainedTensors(table)),
       meter_(base_.size(), quality_every),
-      reader_(device) {}
+      device_(device) {}
 
 void BundleEncoder::TakeUp(const CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
@@ -56,7 +56,6 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   } else {
     status = EncodeFrames(task, &refused, &frames_);
     if (status.ok()) status = MeasureQuality(task);
-    encoded.failure.Update(reader_.status());
   }
   if (absl::IsInvalidArgument(status)) {
     // Sizes and ids are the Pipeline's own; only the values can have been refused.
@@ -75,15 +74,19 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
   return encoded;
 }
 
+bool BundleEncoder::IsMeasured(uint32_t chunk, uint64_t step) const {
+  return meter_.IsDue(chunk, step) && base_[chunk].tensor < trained_ &&
+         !HasMemory(base_[chunk].spec.compensator.id);
+}
+
 absl::Status BundleEncoder::MeasureQuality(const EncodeTask& task) {
   if (task.step == 0) return absl::OkStatus();
   for (size_t i = 0; i < task.chunks.size(); ++i) {
     const uint32_t chunk = task.chunks[i];
-    if (!meter_.IsDue(chunk, task.step) || base_[chunk].tensor >= trained_) continue;
-    if (HasMemory(base_[chunk].spec.compensator.id)) continue;
+    if (!IsMeasured(chunk, task.step)) continue;
     absl::Status fetched = compressor_.FetchResidual(chunk);
     if (!fetched.ok()) return fetched;
-    meter_.Measure(chunk, reader_.Read(task.gradients[i]), frames_[i], compressor_.residual(chunk));
+    meter_.Measure(chunk, reader_.Read(views_[i]), frames_[i], compressor_.residual(chunk));
   }
   return absl::OkStatus();
 }
@@ -99,10 +102,20 @@ absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused
                                          std::vector<std::vector<std::byte>>* frames) {
   if (task.step == 0) return EncodeParameters(task, refused, frames);
   on_device_.clear();
-  for (const GradientView& gradient : task.gradients) on_device_.push_back(gradient.on_device());
+  views_ = task.gradients;
+  std::vector<GradientView*> to_host;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    on_device_.push_back(views_[i].on_device());
+    if (!views_[i].on_gpu) continue;
+    const uint32_t chunk = task.chunks[i];
+    const bool there = compressor_.EncodesOnDevice(chunk) && !IsMeasured(chunk, task.step);
+    if (!there) to_host.push_back(&views_[i]);
+  }
+  absl::Status here = BringToHost(to_host, device_);
+  if (!here.ok()) return here;
   // Chunk by chunk: each is read when its turn comes.
   absl::Status status = compressor_.EncodeEach(
-      task.chunks, task.step, [&](size_t i) { return reader_.Read(task.gradients[i]); }, frames,
+      task.chunks, task.step, [&](size_t i) { return reader_.Read(views_[i]); }, frames,
       on_device_);
   *refused = compressor_.refused();
   return status;
@@ -112,10 +125,15 @@ absl::Status BundleEncoder::EncodeParameters(const EncodeTask& task, size_t* ref
                                              std::vector<std::vector<std::byte>>* frames) {
   const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
   frames->resize(task.chunks.size());
+  views_ = task.gradients;
+  std::vector<GradientView*> all;
+  for (GradientView& view : views_) all.push_back(&view);
+  absl::Status here = BringToHost(all, device_);
+  if (!here.ok()) return here;
   for (*refused = 0; *refused < task.chunks.size(); ++*refused) {
     std::vector<std::byte>& frame = (*frames)[*refused];
     frame.clear();
-    const absl::Span<const float> values = reader_.Read(task.gradients[*refused]);
+    const absl::Span<const float> values = reader_.Read(views_[*refused]);
     const absl::Status status =
         EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &frame);
     if (!status.ok()) return status;

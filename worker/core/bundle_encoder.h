@@ -85,6 +85,8 @@ class BundleEncoder {
                             std::vector<std::vector<std::byte>>* frames);
   absl::Status EncodeParameters(const EncodeTask& task, size_t* refused,
                                 std::vector<std::vector<std::byte>>* frames);
+  bool IsMeasured(uint32_t chunk, uint64_t step) const;
+  // What EncodeFrames made.
   absl::Status MeasureQuality(const EncodeTask& task);
 
   const std::vector<ChunkConfig> base_;  // As the job file has it.
@@ -93,9 +95,12 @@ class BundleEncoder {
   Compressor compressor_;
   const uint32_t trained_;  // Tensors.
   QualityMeter meter_;
+  EncodingDevice* const device_;
   GradientReader reader_;
-  std::vector<DeviceGradient> on_device_;       // Of the last task: memory that is used again.
-  std::vector<std::vector<std::byte>> frames_;  // Of the last task: memory that is used again.
+  // Of the last task: memory that is used again.
+  std::vector<DeviceGradient> on_device_;
+  std::vector<GradientView> views_;  // On the host what is encoded or measured there.
+  std::vector<std::vector<std::byte>> frames_;
 };
 
 }  // namespace sluice

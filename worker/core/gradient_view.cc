@@ -1,7 +1,5 @@
 #include "worker/core/gradient_view.h"
 
-#include <algorithm>
-
 #include "base/check.h"
 #include "compress/accumulator.h"
 #include "compress/simd/cast.h"
@@ -46,18 +44,29 @@ bool IsFinite(const GradientView& view) {
   return false;
 }
 
-absl::Span<const float> GradientReader::Read(const GradientView& view) {
-  if (view.on_gpu) {
-    Check(device_ != nullptr, "views on a GPU come where there is one");
-    const size_t bytes = view.size * BytesOf(view.type);
-    copy_.resize(std::max(copy_.size(), bytes));
-    status_.Update(device_->Read(view.on_device(), bytes, copy_.data()));
-    if (!status_.ok()) std::fill_n(copy_.begin(), bytes, std::byte{0});
-    GradientView copied = view;
-    copied.data = copy_.data();
-    copied.on_gpu = false;
-    return Read(copied);
+absl::Status BringToHost(absl::Span<GradientView* const> views, EncodingDevice* device) {
+  std::vector<GradientView*> there;
+  std::vector<DeviceRead> reads;
+  for (GradientView* const view : views) {
+    if (!view->on_gpu) continue;
+    there.push_back(view);
+    reads.push_back({view->on_device(), view->size * BytesOf(view->type)});
   }
+  if (there.empty()) return absl::OkStatus();
+  Check(device != nullptr, "views on a GPU come where there is one");
+  std::vector<const std::byte*> copies;
+  absl::Status read = device->Read(reads, &copies);
+  if (!read.ok()) return read;
+  for (size_t i = 0; i < there.size(); ++i) {
+    there[i]->data = copies[i];
+    there[i]->on_gpu = false;
+    there[i]->ready = nullptr;
+  }
+  return read;
+}
+
+absl::Span<const float> GradientReader::Read(const GradientView& view) {
+  Check(!view.on_gpu, "what lies on a GPU is brought to the host before it is read");
   if (view.is_plain()) return view.floats();
   if (buffer_.size() < view.size) buffer_ = std::vector<float>(view.size);
   float* const out = buffer_.data();

@@ -50,24 +50,20 @@ struct GradientView {
 // Whether all elements are, before they are scaled. Not of a view on a GPU.
 bool IsFinite(const GradientView& view);
 
+// Those of `views` that lie on `device` become views of copies on the host, good until the next
+// call: one wait for all. Errors: the device's. It may be null if none lies there.
+absl::Status BringToHost(absl::Span<GradientView* const> views, EncodingDevice* device);
+
 // Reads views as fp32, one at a time: plain ones where they lie, others into one buffer, which
 // becomes as large as the largest of them. What is not finite stays so.
 class GradientReader {
  public:
-  // `device`: where views on a GPU are; it outlives the reader. Null: there are none.
-  explicit GradientReader(EncodingDevice* device = nullptr) : device_(device) {}
-
-  // Good until the next call. What a GPU does not give is 0, and status() says why.
+  // Good until the next call. Not of a view on a GPU.
   absl::Span<const float> Read(const GradientView& view);
-  // The first error of the GPU.
-  const absl::Status& status() const { return status_; }
   size_t buffer_elements() const { return buffer_.capacity(); }
 
  private:
-  EncodingDevice* const device_;
   std::vector<float> buffer_;
-  std::vector<std::byte> copy_;  // Of what lies on a GPU.
-  absl::Status status_;
 };
 
 }  // namespace sluice

@@ -12,6 +12,7 @@ namespace sluice::gpu {
 struct DeviceCalls {
   std::vector<void*> events;  // Of After.
   int works = 0;
+  int maxima = 0;  // Of works, those that ask for the largest magnitude.
   int sums = 0;
   int waits = 0;
 };
@@ -36,6 +37,7 @@ class BreakingDevice final : public Device {
   void Clear(void* memory, size_t bytes) override { device_->Clear(memory, bytes); }
   void Run(const EncodeWork& work) override {
     ++calls_->works;
+    calls_->maxima += work.largest != nullptr ? 1 : 0;
     device_->Run(work);
   }
   void Run(const SampleWork& work) override { device_->Run(work); }
@@ -43,7 +45,9 @@ class BreakingDevice final : public Device {
     ++calls_->sums;
     device_->Run(work);
   }
-  const char* Wait() override { return ++calls_->waits > waits_ ? "it fell off the bus" : nullptr; }
+  const char* Wait() override {
+    return ++calls_->waits > waits_ ? "it fell off the bus" : device_->Wait();
+  }
 
  private:
   const std::unique_ptr<Device> device_;

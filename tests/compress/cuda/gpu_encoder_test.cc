@@ -101,6 +101,10 @@ class TwoSenders {
         ASSERT_EQ(frames[i], expected[i])
             << "step " << step << ", chunk " << ids[i] << ", " << chunks_[ids[i]].count
             << " elements of " << ToString(chunks_[ids[i]].spec);
+        // As if it were the only sender.
+        if (!plain_->observes(ids[i])) continue;
+        plain_->Observe(ids[i], frames[i]);
+        there_->Observe(ids[i], frames[i]);
       }
       last_ids_ = ids;
       last_ = std::move(frames);
@@ -348,6 +352,29 @@ TEST_F(GpuEncoder, AllChunksOfACodecAreOneWorkAndWaitForTheirGradients) {
     EXPECT_EQ(calls.events, (std::vector<void*>{&events[0], &events[1]}));
   }
   EXPECT_EQ(calls.waits, 2) << "in a step after the first";
+}
+
+TEST_F(GpuEncoder, SharedExponentsSaveAPass) {
+  DeviceCalls calls;
+  const auto device =
+      MakeEncodingDevice(std::make_unique<BreakingDevice>(MakeDeviceUnderTest(), 1000, &calls));
+  const std::vector<float> values = HeavyTailed(3000, 1);
+  DeviceCopies copies;
+  const DeviceGradient gradient{copies.Add(values), ElementType::kFloat32, 1, nullptr};
+  Compressor compressor({{.count = 3000, .spec = *ParseCodecSpec("intsum:8")}},
+                        {.device = device.get()});
+  for (uint64_t step = 1; step <= 3; ++step) {
+    calls = {};
+    std::vector<std::vector<std::byte>> frames;
+    ASSERT_TRUE(compressor
+                    .EncodeEach({0}, step, [&](size_t) { return absl::MakeConstSpan(values); },
+                                &frames, {gradient})
+                    .ok());
+    EXPECT_EQ(calls.works, 1);
+    EXPECT_EQ(calls.maxima, step == 1 ? 1 : 0);
+    compressor.Observe(0, frames[0]);
+    compressor.EndStep(step);
+  }
 }
 
 }  // namespace

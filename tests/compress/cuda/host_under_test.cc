@@ -1,9 +1,12 @@
 #include "compress/cuda/host_device.h"
 #include "tests/compress/cuda/device_under_test.h"
+#include "tests/compress/cuda/lazy_device.h"
 
 namespace sluice::gpu {
 
-std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes) { return MakeHostDevice(bytes); }
+std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes) {
+  return std::make_unique<LazyDevice>(MakeHostDevice(bytes));
+}
 bool HasLimitedRoom() { return true; }
 
 }  // namespace sluice::gpu
