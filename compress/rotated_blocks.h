@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 
 #include "base/random.h"
@@ -28,7 +29,12 @@ constexpr float RotatedMagnitude(int bits, uint32_t index) {
                        116, 387,            //
                        63,  194, 344, 551,  //
                        33,  99,  168, 241, 322, 414, 530, 700};
-  return all[RotatedMagnitudesOf(bits) - 1 + index];
+  // Not by its place: a table that is asked so lies in a GPU's memory, not in registers.
+  float magnitude = 0;
+  for (uint32_t i = 0; i < std::size(all); ++i) {
+    if (i == RotatedMagnitudesOf(bits) - 1 + index) magnitude = all[i];
+  }
+  return magnitude;
 }
 
 // Block sizes from the first element on: as many as fit of the largest, then each smaller one at

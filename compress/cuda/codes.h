@@ -197,6 +197,8 @@ constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, cons
       lanes[thread].SpreadCodes(room.codes[thread / kWarp], thread % kWarp);
     }
   });
+  // Only a chunk's last block may not be whole: other rounds need not wait.
+  if (BlockOf(tile, round, kTileThreads) <= chunk.count) return;
   block.Sync();
   block.ForEach([&](int thread) {
     const uint32_t at = BlockOf(tile, round, thread);
@@ -204,7 +206,6 @@ constexpr void StoreRound(Block& block, CodeRoom& room, const Chunk& chunk, cons
     PackBytes<kBits>(room.codes[thread / kWarp], chunk.count - at, thread % kWarp,
                      codes + CodeBytes(at, kBits));
   });
-  block.Sync();  // The next round writes the room again.
 }
 
 // Encodes with Coder::Encode(block, room, tile, chunk, round) for each round of a tile.

@@ -43,14 +43,16 @@ struct EncodeIntSum {
 
   const Chunk* chunks;
   const Tile* tiles;
-  const float* exponents;   // Of all chunks' blocks, as the codec's state has them; 0: none yet.
-  const uint32_t* largest;  // Of each chunk, as Largest leaves it.
+  const float* exponents;  // Of all chunks' blocks, as the codec's state has them; 0: none yet.
+  // Of each chunk, as Largest leaves it. Null: all exponents are there.
+  const uint32_t* largest;
 
   template <class Block>
   constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
     const Tile tile = tiles[index];
     const Chunk chunk = chunks[tile.chunk];
-    const uint8_t first = IntSum<kBits>::ExponentFor(largest[tile.chunk]);
+    const uint8_t first =
+        largest == nullptr ? uint8_t{0} : IntSum<kBits>::ExponentFor(largest[tile.chunk]);
     for (int round = 0; round < kTileRounds; ++round) {
       Encode(block, shared, tile, chunk, round, first);
     }

@@ -136,7 +136,7 @@ constexpr void WriteGapCodes(Block& block, const PositionPlan& plan, const Gaps&
   block.ForEach([&](int thread) {
     for (uint32_t i = thread; i < codes; i += kThreadsOf<Block>) gaps.room[i] = escape;
   });
-  block.Sync();
+  // Which waits before it takes.
   ForEachSum(
       block, gaps.kept, [&](uint32_t i) { return gaps.at[i] / escape + 1; },
       [&](uint32_t i, uint32_t before) {

@@ -180,7 +180,9 @@ class EncodeLaunches {
 
   template <int kBits>
   void RunIntSum() {
-    OfTiles(Largest<Gradient>{work_.chunks, work_.tiles, work_.largest});
+    if (work_.largest != nullptr) {
+      OfTiles(Largest<Gradient>{work_.chunks, work_.tiles, work_.largest});
+    }
     OfTiles(
         EncodeIntSum<kBits, Gradient>{work_.chunks, work_.tiles, work_.exponents, work_.largest});
   }

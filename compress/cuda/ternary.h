@@ -54,7 +54,6 @@ struct EncodeTernary {
     ranks.Ballot(block, [&](int thread, int plane, int i) {
       return Magnitude(lanes[thread].acc[plane].at[i]) >= tau(thread);
     });
-    block.Sync();
     block.ForEach([&](int thread) {
       for (int plane = 0; plane < Lane<4>::kPlanes; ++plane) {
         for (int i = 0; i < Lane<4>::kRun; ++i) {

@@ -79,7 +79,8 @@ struct EncodeWork {
   const Tile* column_tiles = nullptr;
   uint32_t row_tile_count = 0;
   uint32_t column_tile_count = 0;
-  uint32_t* largest = nullptr;  // Of each chunk a 0, for kIntSum and kPowerSgd.
+  // Of each chunk a 0, for kPowerSgd, and for kIntSum unless all exponents are there.
+  uint32_t* largest = nullptr;
   // Of each chunk, written where the payload's size is not the codec's MaxPayloadSize.
   uint32_t* sizes = nullptr;
   uint32_t* kept = nullptr;

@@ -227,6 +227,7 @@ void ForEachDenseCase(Run run) {
   run("eden:2 of bf16", 10.25, [](auto& step) { RunEden<2, Bf16>(step); });
   run("powersgd:1", 28, [](auto& step) { RunPowerSgd<1>(step); });
   run("powersgd:2", 28, [](auto& step) { RunPowerSgd<2>(step); });
+  run("powersgd:5", 28, [](auto& step) { RunPowerSgd<5>(step); });
   run("powersgd:2 of bf16", 26, [](auto& step) { RunPowerSgd<2, Bf16>(step); });
   run("intsum:8", 21, [](auto& step) { RunIntSum<8>(step); });
   run("intsum:4", 20.5, [](auto& step) { RunIntSum<4>(step); });

@@ -11,13 +11,6 @@ namespace {
 
 using namespace sluice::gpu;
 
-struct HostLauncher {
-  template <class Kernel>
-  void operator()(const Kernel& kernel, uint32_t blocks) const {
-    RunOnHost(kernel, blocks);
-  }
-};
-
 size_t FirstDifference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   size_t i = 0;
   while (i < a.size() && a[i] == b[i]) ++i;

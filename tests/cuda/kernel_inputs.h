@@ -3,6 +3,7 @@
 // a C++ compiler.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -38,15 +39,18 @@ struct StepInputs {
 // Offsets of a step's buffers from one address.
 class StepLayout {
  public:
-  static constexpr uint32_t kRank = 2;  // Of matrices.
+  static constexpr uint32_t kRank = 5;  // Of matrices, at most.
 
   explicit StepLayout(const std::vector<uint32_t>& counts) : counts_(counts) {
     for (const uint32_t count : counts) {
       gradients_.push_back(Reserve(count * sizeof(float)));
       residuals_.push_back(Reserve(count * sizeof(float)));
+      const size_t rows = RowsOf(count), columns = count / rows;
+      states_.push_back(Reserve(kRank * columns * sizeof(float)));
+      factors_.push_back(Reserve(kRank * rows * sizeof(float)));
       // The largest payload of all kernels: two bytes an element and a byte for its position,
-      // or for some elements four; for a row of numbers two factors of rank 2.
-      payloads_.push_back(Reserve(4 * size_t{count} + 128));
+      // or for some elements four; or a matrix's factors.
+      payloads_.push_back(Reserve(std::max(4 * size_t{count}, 2 * kRank * (rows + columns)) + 128));
       blocks_ += (count + 1023) / 1024 * 4;
       elements_ += count;
     }
@@ -60,7 +64,6 @@ class StepLayout {
       *at = Reserve(counts.size() * 4);
     }
     counts_by_size = Reserve(2048 * 4);
-    for (size_t* const at : {&states, &factors}) *at = Reserve(kRank * elements_ * 4);
     zeros = Reserve(blocks_ / 4 * kSignWords * 4);
     zero_counts = Reserve(blocks_ / 4 * 4);
   }
@@ -93,9 +96,9 @@ class StepLayout {
       reinterpret_cast<uint32_t*>(memory.data() + block_places)[i] = (counts_[i] + 255) / 256;
       reinterpret_cast<uint32_t*>(memory.data() + small_block_places)[i] = (counts_[i] + 3) / 4;
       reinterpret_cast<uint32_t*>(memory.data() + strides)[i] = 64;
-    }
-    for (uint64_t i = 0; i < kRank * elements_; ++i) {
-      reinterpret_cast<float*>(memory.data() + states)[i] = RandomOfColumn(7, 0, i);
+      for (uint32_t j = 0; j < kRank * (counts_[i] / RowsOf(counts_[i])); ++j) {
+        reinterpret_cast<float*>(memory.data() + states_[i])[j] = RandomOfColumn(7, i, j);
+      }
     }
     for (uint32_t i = 0; i < blocks_; ++i) {
       reinterpret_cast<float*>(memory.data() + exponents)[i] = static_cast<float>(i * 37 % 260);
@@ -108,8 +111,7 @@ class StepLayout {
 
   size_t positions, packed_positions, gaps, offsets, values, packed_values;
   size_t kept, scales, exponents, largest, thresholds, totals, sizes, zeros, zero_counts;
-  size_t places, block_places, small_block_places, strides, refused, counts_by_size, states,
-      factors;
+  size_t places, block_places, small_block_places, strides, refused, counts_by_size;
 
  private:
   size_t Reserve(size_t bytes) {
@@ -140,17 +142,21 @@ class StepLayout {
 
   std::vector<LowRankMatrix> Matrices(uint8_t* base) const {
     std::vector<LowRankMatrix> matrices(counts_.size());
-    uint64_t element = 0;
     for (size_t i = 0; i < matrices.size(); ++i) {
       LowRankMatrix& matrix = matrices[i];
-      matrix.rows = std::clamp(counts_[i] / 64, 1U, 512U);
-      while (counts_[i] % matrix.rows != 0) --matrix.rows;
+      matrix.rows = RowsOf(counts_[i]);
       matrix.columns = counts_[i] / matrix.rows;
-      matrix.q = reinterpret_cast<float*>(base + states) + kRank * element;
-      matrix.p = reinterpret_cast<float*>(base + factors) + kRank * element;
-      element += counts_[i];
+      matrix.q = reinterpret_cast<float*>(base + states_[i]);
+      matrix.p = reinterpret_cast<float*>(base + factors_[i]);
     }
     return matrices;
+  }
+
+  // Of the matrix that so many elements are.
+  static uint32_t RowsOf(uint32_t count) {
+    uint32_t rows = std::clamp(count / 64, 1U, 512U);
+    while (count % rows != 0) --rows;
+    return rows;
   }
 
   static float Value(size_t kind, double uniform, uint32_t i) {
@@ -170,10 +176,19 @@ class StepLayout {
   }
 
   const std::vector<uint32_t> counts_;
-  std::vector<size_t> gradients_, residuals_, payloads_;
+  std::vector<size_t> gradients_, residuals_, payloads_, states_, factors_;
   uint64_t elements_ = 0;
   uint32_t blocks_ = 0;
   size_t size_ = 0;
+};
+
+struct HostLauncher {
+  ThreadOrder order = ThreadOrder::kForward;
+
+  template <class Kernel>
+  void operator()(const Kernel& kernel, uint32_t blocks) const {
+    RunOnHost(kernel, blocks, order);
+  }
 };
 
 // A copy of a step's buffers and what runs kernels on it. `Launcher` has

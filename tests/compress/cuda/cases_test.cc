@@ -9,15 +9,6 @@
 namespace sluice::gpu {
 namespace {
 
-struct HostLauncher {
-  ThreadOrder order = ThreadOrder::kForward;
-
-  template <class Kernel>
-  void operator()(const Kernel& kernel, uint32_t blocks) const {
-    RunOnHost(kernel, blocks, order);
-  }
-};
-
 // Memory after a case; `memory_before`: before it.
 template <class Before, class Case>
 std::vector<uint8_t> MemoryAfter(const StepLayout& layout, ThreadOrder order, Before before,
