@@ -122,7 +122,7 @@ class StatusPageTest(unittest.TestCase):
     def check_looks(self):
         back = {}
         for scheme in ("light", "dark"):
-            for name, width, height in (("page", 1200, 900), ("phone", 360, 740)):
+            for name, width, height in (("page", 1200, 900), ("window", 970, 900), ("phone", 360, 740)):
                 self.browser.look(width, height, scheme)
                 wait_until(lambda: self.browser.value("innerWidth") == width, "the window", LIMIT)
                 self.browser.value("show(shown)")
