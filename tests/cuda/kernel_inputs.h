@@ -211,4 +211,14 @@ struct Step : StepLists {
   }
 };
 
+// What `run(step)` leaves in a step's `memory`, which a layout's Fill or an earlier run made.
+template <class Launcher, class Run>
+std::vector<uint8_t> MemoryAfter(const StepLayout& layout, Launcher launcher,
+                                 std::vector<uint8_t> memory, Run run) {
+  const StepInputs inputs = layout.Inputs(memory.data());
+  Step<Launcher> step{inputs.Lists(), layout, memory.data(), launcher};
+  run(step);
+  return memory;
+}
+
 }  // namespace sluice::gpu

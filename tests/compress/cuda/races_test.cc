@@ -22,19 +22,6 @@ struct FiberLauncher {
   }
 };
 
-// Memory after a case.
-template <class Launcher, class Before, class Case>
-std::vector<uint8_t> MemoryAfter(const StepLayout& layout, Launcher launcher, Before before,
-                                 Case run) {
-  std::vector<uint8_t> memory = layout.Fill();
-  const StepInputs inputs = layout.Inputs(memory.data());
-  Step<HostLauncher> prepared{inputs.Lists(), layout, memory.data(), {}};
-  before(prepared);
-  Step<Launcher> step{inputs.Lists(), layout, memory.data(), launcher};
-  run(step);
-  return memory;
-}
-
 class CudaRaces : public testing::Test {
  protected:
   FiberTeams teams_;
@@ -44,9 +31,10 @@ TEST_F(CudaRaces, ThreadsOfTheirOwnLeaveWhatLockstepLeaves) {
   const StepLayout layout({1, 31, 256, 1025, 4096, 4097, 9999, 3});
   ForEachCase([&](const char* name, double, auto before, auto run) {
     SCOPED_TRACE(name);
-    const std::vector<uint8_t> lockstep = MemoryAfter(layout, HostLauncher{}, before, run);
+    const std::vector<uint8_t> start = MemoryAfter(layout, HostLauncher{}, layout.Fill(), before);
+    const std::vector<uint8_t> lockstep = MemoryAfter(layout, HostLauncher{}, start, run);
     for (const ThreadOrder order : {ThreadOrder::kForward, ThreadOrder::kBackward}) {
-      EXPECT_TRUE(MemoryAfter(layout, FiberLauncher{order, &teams_}, before, run) == lockstep);
+      EXPECT_TRUE(MemoryAfter(layout, FiberLauncher{order, &teams_}, start, run) == lockstep);
     }
   });
 }
