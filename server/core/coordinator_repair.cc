@@ -38,6 +38,8 @@ void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now,
     return;
   }
   CommandAttached(seat, now, out);
+  // It may have begun without our hearing of it; then no other acknowledgement follows.
+  GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
