@@ -166,6 +166,7 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
   }
   join.table.clear();
   member.present = true;
+  member.left = false;
   member.token = token;
   member.incarnation = IncarnationOf(join);
   member.join = std::move(join);
@@ -440,6 +441,8 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   if (!found.ok()) return found.status();
   Member& member = **found;
   Hear(leave.last, &member, now, out);
+  // The first word since a restart may take the job back.
+  if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   if (!member.left && !leave.finished && options_.elastic.has_value() &&
       phase_ == JobPhase::kRunning && Present() > options_.elastic->least) {
     Remove({&member},
