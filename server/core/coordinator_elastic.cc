@@ -131,7 +131,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   std::vector<std::string> names;
   for (Member* const member : due) {
     // It comes past the step of the checkpoint under way and writes its own part.
-    book_.WithdrawRank(member->join.rank, now);
+    book_.WithdrawRank(member->successor.rank, now);
     SeatSuccessor(member, now);
     member->learner = true;
     names.push_back(Describe(*member));
