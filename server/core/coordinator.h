@@ -309,9 +309,10 @@ class Coordinator {
   // The stream is gone. The shard may attach again; its lease runs.
   void ShardDetached(ControlStreamId stream);
 
-  // A part is durable, or has an error: it could not be written, and the checkpoint is given up; or
-  // it belongs to the checkpoint that the job is to go on from, and the one before is taken.
-  // INVALID_ARGUMENT: a part of somebody else. FAILED_PRECONDITION: as Heartbeat.
+  // A part is durable, or has an error: it could not be written, and the checkpoint is given up if
+  // it is not complete without; or it is unreadable and belongs to the checkpoint that the job is
+  // to go on from, and the one before is taken. INVALID_ARGUMENT: a part of somebody else.
+  // FAILED_PRECONDITION: as Heartbeat.
   absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part, absl::Time now,
                           Effects* out);
   void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);

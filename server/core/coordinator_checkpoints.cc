@@ -167,10 +167,9 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
 void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
                            Effects* out) {
   if (ended() || !announced_) return;
-  // Of what the term began with, or who was brought back in it.
-  const bool in_use =
-      part.step == restore_step_ || (repairs_losses() && part.step == book_.newest());
-  if (!part.error.empty() && part.step > 0 && in_use) {
+  if (part.unreadable) {
+    // Of one that newer ones have replaced meanwhile: whoever was to begin with it asks again.
+    if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),

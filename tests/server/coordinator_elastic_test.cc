@@ -289,7 +289,67 @@ TEST_F(ElasticTest, ANewcomerLeavesThePartsOfOthersInPlace) {
   EXPECT_EQ(manifests_.back().step, 100u) << "rank 0 gave its part before";
 }
 
+TEST_F(ElasticTest, APartThatANewcomerCannotWriteCostsNoCompleteCheckpoint) {
+  StartJob();
+  CompleteCheckpoint(50);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CompleteCheckpoint(100);
+  CheckpointPart failed = PartOf(WorkerPartName(2, 0), 100);
+  failed.error = "no space left on device";
+  EXPECT_TRUE(WorkerPart(2, failed).ok());
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_TRUE(coordinator_.HasCheckpoint(100));
+}
+
+TEST_F(ElasticTest, APartThatANewcomerCannotReadTakesTheCheckpointBefore) {
+  StartJob();
+  CompleteCheckpoint(50);
+  CompleteCheckpoint(100);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CheckpointPart damaged = PartOf(WorkerPartName(2, 0), 100);
+  damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, damaged).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_FALSE(coordinator_.HasCheckpoint(100));
+  EXPECT_TRUE(coordinator_.HasCheckpoint(50));
+}
+
 // It was told to begin with one that newer ones have replaced meanwhile: it may ask again.
+TEST_F(ElasticTest, ACheckpointThatIsNoLongerKeptIsNoReasonToGoBack) {
+  StartJob();
+  CompleteCheckpoint(100);
+  Attach(13, ArrivalOf(1, 60));  // So that the term begins with that checkpoint.
+  answers_.clear();
+  Join(1, JoinOf(0, /*nonce=*/500));
+  Join(2, JoinOf(1, /*nonce=*/501));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Join(3, JoinOf(2));
+  AcknowledgeMembers(11);
+  AcknowledgeMembers(13);
+  ASSERT_EQ(answers_.at(3)->restore_step, 100u);
+  for (const uint64_t step : {200, 300}) {
+    for (const uint32_t rank : {0u, 1u}) {
+      EXPECT_TRUE(WorkerPart(rank, PartOf(WorkerPartName(rank, 1), step)).ok());
+    }
+    ShardPart(11, PartOf(ShardPartName(0, 1), step));
+    ShardPart(13, PartOf(ShardPartName(1, 1), step));
+    if (manifests_.back().step != step) {
+      EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 1), step)).ok());
+    }
+    Written(step);
+  }
+  ASSERT_FALSE(coordinator_.HasCheckpoint(100));
+  CheckpointPart gone = PartOf(WorkerPartName(2, 1), 100);
+  gone.error = "shard-0 has it no longer";
+  gone.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, gone).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+}
+
 TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {
   StartJob();
   WorkerHeartbeat beat = BeatOfHolder(1, 100);

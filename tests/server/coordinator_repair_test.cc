@@ -405,6 +405,7 @@ TEST_F(RepairTest, ADamagedCheckpointThatARepairNeedsMakesWayForTheOneBefore) {
   Attach(13, ArrivalOf(1, 60));
   CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
   ShardPart(13, damaged);
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used"));
