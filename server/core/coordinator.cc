@@ -443,18 +443,13 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   Hear(leave.last, &member, now, out);
   // The first word since a restart may take the job back.
   if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
-  if (!member.left && !leave.finished && options_.elastic.has_value() &&
-      phase_ == JobPhase::kRunning && Present() > options_.elastic->least) {
-    Remove({&member},
-           absl::StrCat(Describe(member),
-                        " left: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
-           now, out);
-    return State();
-  }
   if (!member.left && !leave.finished) {
-    Fail(absl::StrCat(Describe(member),
-                      " gave up: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
-         out);
+    const std::string why = leave.reason.empty() ? "it gave no reason" : leave.reason;
+    if (options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+      GaveUp(&member, why, now, out);
+      return State();
+    }
+    Fail(absl::StrCat(Describe(member), " gave up: ", why), out);
   }
   member.left = true;
   const bool all = std::all_of(members_.begin(), members_.end(),
