@@ -388,10 +388,10 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
   }
   if (state_->refused == chunks.size()) return absl::OkStatus();
   for (size_t i = 0; i < chunks.size(); ++i) {
-    // Codecs that lose nothing keep no residual, and none is made for this. One that an earlier codec
-    // left has been flushed into the frame.
+    // Codecs that lose nothing keep no residual, and none is made for this, unless asked for. One
+    // that an earlier codec left has been flushed into the frame.
     const bool lossless = state_->groups[state_->chunks[chunks[i]].group].codec->lossless();
-    const bool owes = !lossless || state_->HasResidual(chunks[i]);
+    const bool owes = !lossless || state_->options.owes_lossless || state_->HasResidual(chunks[i]);
     if ((*frames)[i].empty() || !owes) continue;
     const absl::Status taken = TakeBack(chunks[i], (*frames)[i]);
     if (state_->chunks[chunks[i]].on_device && !taken.ok()) return taken;
