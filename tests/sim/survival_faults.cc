@@ -103,10 +103,7 @@ void SurvivalRun::Strike(Fault fault) {
 void SurvivalRun::GiveUp(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const bool talks = rank.state == SimRank::State::kTraining && Reaches(WorkerProcess(index), 0);
-  uint32_t others = 0;
-  for (const SimRank& other : ranks_) others += other.state == SimRank::State::kTraining ? 1 : 0;
-  // The last of a job that gives up ends it, as it should.
-  if (talks && others > options_.least + 1) {
+  if (talks) {
     At(Delay({"leave", index}), 0, [this, last = Compose(index)] {
       Coordinator::Effects effects;
       WorkerLeave leave;

@@ -183,6 +183,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
     part.step = start.restore_step;
     part.name = ShardPartName(server.shard, start.term);
     part.error = std::string(snapshot.status().message());
+    part.unreadable = true;
     TellPart(process, std::move(part));
     return false;
   }

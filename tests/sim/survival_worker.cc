@@ -135,6 +135,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     part.step = grant->restore_step;
     part.name = WorkerPartName(index, grant->term);
     part.error = std::string(restored.message());
+    part.unreadable = true;
     TellWorkerPart(index, rank.sender, std::move(part));
     return EndSession(index);
   }

@@ -1,0 +1,197 @@
+"""A small job of real processes, each started by itself, whose disks, clocks and links a test can break.
+
+The disk and the clock of a process are broken by fault_shim.cc (the library FOLDER_OF_PROGRAMS/libfault_shim.so): a
+process that is started with `faults=NAME` reads its rules from the file that `rules(NAME, ...)` writes and its clock's
+offset from the one that `clock(NAME, ...)` writes, at any time.
+"""
+import contextlib
+import json
+import os
+import pathlib
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+
+from processes import free_port, wait_until
+
+HERE = pathlib.Path(__file__).resolve().parent
+JOB = HERE / "survival.yaml"
+LIMIT = 120  # Seconds for any state; a hang fails with a message instead of blocking.
+
+
+class FaultyJob:
+    def __init__(self, test, programs, *settings, shards=2, job=JOB):
+        """`settings` are KEY=VALUE for --set of all processes; everything ends with `test`."""
+        self.programs, self.job = pathlib.Path(programs), job
+        folder = tempfile.TemporaryDirectory()
+        test.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.checkpoints = self.folder / "checkpoints"
+        self.settings = list(settings)
+        self.ports = [free_port() for _ in range(shards)]
+        self.running = {}
+        test.addCleanup(self.kill_all)
+
+    def start(self, name, program, *arguments, faults=None):
+        """Starts `program` and adds its output to the log `name`."""
+        command = [str(self.programs / program), "--job", str(self.job)]
+        for setting in self.settings:
+            command += ["--set", setting]
+        environment = dict(os.environ)
+        if faults is not None:
+            # The runtime of the address sanitizer has to come first.
+            library = str(self.programs / "libfault_shim.so")
+            environment.update(LD_PRELOAD=library, SLUICE_SHIM_RULES=str(self.rules_path(faults)),
+                               SLUICE_SHIM_CLOCK=str(self.clock_path(faults)))
+        with self.log_path(name).open("a") as log:
+            self.running[name] = subprocess.Popen([*command, *map(str, arguments)], stdout=log,
+                                                  stderr=subprocess.STDOUT, env=environment)
+        return self.running[name]
+
+    def server(self, shard, *arguments, name=None, listen=None, coordinator=None, faults=None):
+        where = ["--shard", shard, "--listen", f"127.0.0.1:{listen or self.ports[shard]}", "--http-listen", "off"]
+        if shard > 0:
+            where += ["--coordinator", f"127.0.0.1:{coordinator or self.ports[0]}"]
+        return self.start(name or f"shard-{shard}", "sluice-server", *where, *arguments, faults=faults)
+
+    def worker(self, rank, *arguments, name=None, coordinator=None, faults=None):
+        name = name or f"worker-{rank}"
+        return self.start(name, "sluice-worker", "--rank", rank, "--coordinator",
+                          f"127.0.0.1:{coordinator or self.ports[0]}", "--report", self.report_path(name), *arguments,
+                          faults=faults)
+
+    def rules(self, name, *lines):
+        """Replaces the rules of the processes that were started with `faults=name`."""
+        self.replace(self.rules_path(name), "".join(line + "\n" for line in lines))
+
+    def clock(self, name, seconds):
+        self.replace(self.clock_path(name), f"{seconds}\n")
+
+    def replace(self, path, text):
+        """In one step: a process that reads at the same time sees the old text or the new."""
+        whole = path.with_suffix(".new")
+        whole.write_text(text)
+        whole.replace(path)
+
+    def rules_path(self, name):
+        return self.folder / f"{name}.rules"
+
+    def clock_path(self, name):
+        return self.folder / f"{name}.clock"
+
+    def log_path(self, name):
+        return self.folder / f"{name}.log"
+
+    def log(self, name):
+        path = self.log_path(name)
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def logs(self, lines=40):
+        return "".join(f"--- {path.stem}\n" + "".join(path.read_text(errors="replace").splitlines(True)[-lines:])
+                       for path in sorted(self.folder.glob("*.log")))
+
+    def wait_until(self, condition, what, limit=LIMIT):
+        try:
+            return wait_until(condition, what, limit)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
+
+    def wait_until_says(self, name, text, times=1):
+        """Until the log `name` has the regular expression `text` so many times."""
+        self.wait_until(lambda: len(re.findall(text, self.log(name))) >= times, f"{name} says {text!r}")
+
+    def complete(self, folder=None):
+        """Steps of the complete checkpoints."""
+        return sorted(int(path.parent.name.partition("-")[2])
+                      for path in (folder or self.checkpoints).glob("step-*/manifest.json"))
+
+    def wait_until_complete(self, step=1, folder=None):
+        """The newest complete checkpoint of `step` or later."""
+        return self.wait_until(lambda: max([0, *self.complete(folder)]) >= step and self.complete(folder)[-1],
+                               f"a complete checkpoint of step {step} or later")
+
+    def report_path(self, name):
+        return self.folder / f"{name}.report.json"
+
+    def report(self, name):
+        return json.loads(self.report_path(name).read_text())
+
+    def wait_until_ended(self, *names):
+        """Exit codes by name; of all processes that are there if no name is given."""
+        names = names or tuple(self.running)
+        for name in names:
+            self.wait_until(lambda: self.running[name].poll() is not None, f"{name} has ended")
+        return {name: self.running[name].returncode for name in names}
+
+    def kill(self, name):
+        """With SIGKILL, also where it is stopped."""
+        self.running[name].kill()
+        self.running.pop(name).wait()
+
+    def kill_all(self):
+        for process in self.running.values():
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+class Link:
+    """A port that leads to `backend` on this machine. Its connections can be cut, and either direction can be held up."""
+
+    def __init__(self, backend):
+        self.backend, self.ends, self.lock = backend, [], threading.Lock()
+        self.goes = {"there": threading.Event(), "back": threading.Event()}
+        for direction in self.goes.values():
+            direction.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def hold(self, direction):
+        """Nothing goes `there` or `back` any more, as where one direction of a network is cut."""
+        self.goes[direction].clear()
+
+    def release(self, direction):
+        self.goes[direction].set()
+
+    def cut(self):
+        """Ends all connections; new ones are taken."""
+        with self.lock:
+            ends, self.ends = self.ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        """Ends all connections and takes no more."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.cut()
+        for direction in self.goes.values():
+            direction.set()
+
+    def accept(self):
+        with contextlib.suppress(OSError):  # Closed.
+            while True:
+                near, _ = self.listener.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.backend))
+                except OSError:
+                    near.close()
+                    continue
+                with self.lock:
+                    self.ends += [near, far]
+                for source, target, direction in ((near, far, "there"), (far, near, "back")):
+                    threading.Thread(target=self.pump, args=(source, target, direction), daemon=True).start()
+
+    def pump(self, source, target, direction):
+        with contextlib.suppress(OSError):
+            while piece := source.recv(1 << 16):
+                self.goes[direction].wait()
+                target.sendall(piece)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
