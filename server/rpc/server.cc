@@ -22,7 +22,8 @@ namespace {
 
 // Of one stream. Many times what bundles of two steps can bring.
 constexpr size_t kAnswerQueueMax = 1 << 16;
-constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
+// For others to hear of the end, who ask once per heartbeat: at least this, and two heartbeats.
+constexpr absl::Duration kEndPatience = absl::Seconds(3);
 constexpr std::chrono::milliseconds kCallsPatience{1000};  // For open calls to end by themselves.
 // For a last checkpoint when a server is to stop: less than what supervisors give before they kill.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
@@ -335,7 +336,8 @@ std::optional<absl::Status> GrpcServer::Outcome() {
     if (coordinator_ != nullptr && end.phase == JobPhase::kFailed) coordinator_->Fail(end.reason);
   }
   const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
-  const absl::Duration patience = had_finished_ ? options_.finished_patience : kEndPatience;
+  const absl::Duration patience = std::max(had_finished_ ? options_.finished_patience : kEndPatience,
+                                           2 * options_.job.server.heartbeat);
   const bool leaving = has_successor() && !end.ended;
   if (!done && !leaving && clock_->Now() - *ending_since_ < patience) return std::nullopt;
   if (had_finished_ && !options_.supervised && !coordinator_->AnyToldEnd()) {

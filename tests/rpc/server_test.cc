@@ -344,6 +344,25 @@ TEST_F(ServerTest, ARankThatIsShutOutEndsTheJobWithItsName) {
   EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("rank 0 was refused 3 times running"));
 }
 
+TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
+  SimulatedClock clock;
+  JobSpec job;
+  job.name = "test";
+  job.server.heartbeat = absl::Seconds(60);
+  const auto server = Server::Start(
+      {.job = job, .listen = "127.0.0.1:0", .software_version = "1", .job_uid = 77}, &clock);
+  ASSERT_TRUE(server.ok()) << server.status();
+  FakeWorker worker((*server)->address(), 0);
+  worker.request().set_job_hash(job.hash);
+  ASSERT_TRUE(worker.Join().ok());
+  (*server)->Fail("on purpose");
+  EXPECT_FALSE((*server)->Outcome().has_value());
+  clock.Advance(absl::Seconds(119));
+  EXPECT_FALSE((*server)->Outcome().has_value());
+  clock.Advance(absl::Seconds(2));
+  EXPECT_TRUE(absl::IsAborted((*server)->Outcome().value_or(absl::OkStatus())));
+}
+
 TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
   StartServers(1);
   JobSpec job;

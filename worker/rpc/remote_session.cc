@@ -20,6 +20,9 @@ namespace {
 
 // So long a worker that gives up tries to say so.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+// A worker that has finished asks at least this often whether the others have: the coordinator goes
+// soon after.
+constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {
   char name[256] = {};
@@ -363,7 +366,7 @@ absl::Status RemoteSession::Leave() {
     if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
       return absl::OkStatus();
     }
-  } while (coordinator_.SleepFor(heartbeat_));
+  } while (coordinator_.SleepFor(std::min(heartbeat_, kEndPollMax)));
   return absl::CancelledError("this worker gave up while it waited for the others to finish");
 }
 
