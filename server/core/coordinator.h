@@ -65,7 +65,6 @@ struct CoordinatorOptions {
   absl::Duration stall_limit{};
   absl::Duration join_timeout = absl::Seconds(60);
   uint64_t job_uid = 0;  // Random per run.
-  uint64_t server_incarnation = 0;
   // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
   uint64_t checkpoint_every = 0;
   uint32_t checkpoint_keep = 2;
@@ -145,6 +144,7 @@ struct ShardArrival {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool running = false;
+  uint64_t nonce = 0;  // Random per process start.
 };
 
 struct ShardHealthReport {
@@ -166,6 +166,7 @@ struct WorkerHeartbeat {
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
   std::vector<CheckpointPart> parts{};  // Its newest durable ones.
+  uint64_t newest_shard = 0;            // The highest server_incarnation that it was told of.
 };
 
 struct WorkerLeave {
@@ -276,6 +277,9 @@ struct JobState {
   uint32_t term =
       0;  // Above the worker's: the job was rolled back, and the worker is to join again.
   uint64_t durable_step = 0;  // Of the newest complete checkpoint; 0: none.
+  // In answers to heartbeats: of all shards, if one is served by a process that the worker was not
+  // told of; else none.
+  std::vector<ShardPlace> shards{};
 };
 
 class Coordinator {
@@ -301,6 +305,9 @@ class Coordinator {
                                      Effects* out);
   absl::StatusOr<JobState> Leave(const WorkerLeave& leave, absl::Time now, Effects* out);
 
+  // The number of a process that is to attach: above all that were given before, to whichever
+  // shard, also by earlier coordinators. Not before what Begin persists is durable.
+  uint64_t NumberShard();
   void AttachShard(ControlStreamId stream, const ShardArrival& arrival, absl::Time now,
                    Effects* out);
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health, absl::Time now);
@@ -350,6 +357,8 @@ class Coordinator {
   JobState State() const;
   // The answer to this sender's last call did not say that the job has ended after all.
   void EndNotTold(const Sender& sender);
+  // Counted from 1: how many coordinators the run had, with this one.
+  uint64_t incarnation() const { return incarnation_; }
   JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
   uint32_t term() const { return term_; }
@@ -423,6 +432,9 @@ class Coordinator {
   absl::Status HeldByAnother(const WorkerJoin& holder) const;
   absl::Status CheckArrival(const ShardArrival& arrival) const;
   absl::Status CheckSeatIsFree(const ShardArrival& arrival) const;
+  uint64_t FirstNumber() const;
+  // The process that holds the seat, with a new connection.
+  static bool IsHolder(const ShardSeat& seat, const ShardArrival& arrival);
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
   absl::StatusOr<Member*> FindMember(const Sender& sender);
@@ -443,6 +455,9 @@ class Coordinator {
   void SendStart(ShardSeat* seat, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   JoinGrant MakeGrant(const Member& member) const;
+  std::vector<ShardPlace> Places() const;
+  // The highest number of a process that serves a shard.
+  uint64_t NewestShard() const;
   StartShard MakeStart(const ShardSeat& seat) const;
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
   void CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out);
@@ -528,6 +543,8 @@ class Coordinator {
   void NoteOtherWorldSize(Effects* out) const;
 
   const CoordinatorOptions options_;
+  const uint64_t incarnation_;
+  uint64_t numbered_ = 0;  // Processes, by this coordinator.
   const absl::Time created_;
   absl::Time waiting_since_;
   absl::Time last_tick_;

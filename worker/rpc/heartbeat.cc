@@ -106,7 +106,7 @@ absl::Status Heartbeat::Beat() {
         absl::StrCat("the coordinator says that the job went back (term ", reply.term(), ")"));
   }
   if (reply.server_incarnation() < server_incarnation_) {
-    return Missed(absl::StrCat("an older instance, ", reply.server_incarnation(), " before ",
+    return Missed(absl::StrCat("an earlier one, number ", reply.server_incarnation(), " before ",
                                server_incarnation_, ", answers in its place"));
   }
   server_incarnation_ = reply.server_incarnation();
