@@ -108,6 +108,11 @@ ShardAgent::End ShardAgent::end() const {
   return end_;
 }
 
+bool ShardAgent::WasLetIn() const {
+  MutexLock lock(&mutex_);
+  return incarnation_ != 0;
+}
+
 bool ShardAgent::ShouldStop() const {
   MutexLock lock(&mutex_);
   return stopping_ || end_.ended;
@@ -135,7 +140,8 @@ void ShardAgent::Run() {
     grpc::Status status = Enter();
     if (status.ok()) status = Attach();
     if (ShouldStop()) break;
-    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    // Once it was let in, its token is right, and the files are being changed.
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && !WasLetIn()) {
       GiveUp(absl::StrCat("the coordinator (", options_.coordinator,
                           ") refuses this shard: ", status.error_message()));
       break;
@@ -157,7 +163,9 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
     patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.wait_limit);
     if (clock_->Now() - last_contact_ <= patience) return false;
   }
-  GiveUp(absl::StrCat("the coordinator (", options_.coordinator, ") could not be reached for ",
+  const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+  GiveUp(absl::StrCat("the coordinator (", options_.coordinator, ") ",
+                      refused ? "has refused this shard for " : "could not be reached for ",
                       absl::FormatDuration(patience), ": ",
                       options_.transport->Explain(status.error_message())));
   return true;

@@ -74,6 +74,7 @@ class ShardAgent {
   void GiveUp(std::string reason);
   void SetEnd(JobPhase phase, std::string reason);
   bool ShouldStop() const;
+  bool WasLetIn() const;
 
   const Options options_;
   const std::shared_ptr<grpc::Channel> channel_;

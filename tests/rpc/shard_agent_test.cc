@@ -407,6 +407,27 @@ TEST_F(ShardAgentTest, ARefusedShardBreaksItsStreamsAndFencesNobody) {
   EXPECT_TRUE(absl::IsUnavailable(host_->CheckSender(SenderOf(0))));
 }
 
+TEST_F(ShardAgentTest, ATokenThatIsRefusedOnceTheShardWasLetInIsTriedAgain) {
+  Serve(absl::Seconds(100));
+  control_.Command(1, StartOf(0, 0));
+  control_.AwaitAcknowledged(1);
+  control_.Refuse({grpc::StatusCode::UNAUTHENTICATED, "a wrong token"});
+  AwaitThat([this] { return control_.refused() >= 2; });
+  EXPECT_FALSE(agent_->end().ended);
+  control_.Refuse(grpc::Status::OK);
+  EXPECT_TRUE(control_.Await(ReportCase::kHello).hello().running());
+}
+
+TEST_F(ShardAgentTest, ATokenThatStaysRefusedIsTheEndWhenPatienceIsOver) {
+  Serve(absl::ZeroDuration());
+  control_.Command(1, StartOf(0, 0));
+  control_.AwaitAcknowledged(1);
+  control_.Refuse({grpc::StatusCode::UNAUTHENTICATED, "a wrong token"});
+  AwaitEnd();
+  EXPECT_GE(control_.refused(), 2);
+  EXPECT_THAT(agent_->end().reason, HasSubstr("has refused this shard for 300ms: a wrong token"));
+}
+
 TEST_F(ShardAgentTest, AProcessKeepsItsNumberOnNewStreams) {
   Serve(absl::Seconds(100));
   for (int i = 0; i < 2; ++i) {

@@ -80,7 +80,7 @@ void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
   MutexLock lock(&mutex_);
   if (Over()) return;
   ShardLink& link = links_[shard];
-  if (!MayPass(status)) {
+  if (!MayPassOnceLetIn(status)) {
     if (leaving_) return;
     (void)FailLocked(ToStatus(
         status, absl::StrCat("shard ", shard, " at ", link.stream->address(), " ended the stream"),

@@ -44,7 +44,8 @@ class RemoteSession final : public Session {
                       .rank = options_.rank,
                       .backoff_min = options_.backoff_min,
                       .backoff_max = options_.backoff_max,
-                      .clock = options_.clock}) {}
+                      .clock = options_.clock,
+                      .let_in = options_.rejoining}) {}
 
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                 absl::string_view parameters_sha256) override;

@@ -79,7 +79,7 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
     if (cancelled) return Cancelled();
     if (status.ok() && reply.part().error().empty()) return part;
     if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
-    if (!MayPass(status)) {
+    if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
                       *options_.transport);
     }
@@ -139,11 +139,11 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     }
     // Fenced: the job has gone back meanwhile.
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
-        (MayPass(status) && options_.clock->Now() >= until)) {
+        (MayPassOnceLetIn(status) && options_.clock->Now() >= until)) {
       return RollbackError(
           absl::StrCat(where, " cannot be had now: ", Reason(status, *options_.transport)));
     }
-    if (!MayPass(status)) {
+    if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat("reading ", where), *options_.transport);
     }
     if (!gate_.ConnectFor(backoff, line.channel.get())) return Cancelled();
