@@ -25,6 +25,7 @@
 #include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "server/core/checkpoint_book.h"
+#include "server/core/coordinator_options.h"
 #include "server/core/job_status.h"
 #include "server/core/notice.h"
 
@@ -33,62 +34,6 @@ namespace sluice {
 using JoinToken = uint64_t;        // Names one Join call that waits for its answer; never 0.
 using ControlStreamId = uint64_t;  // Names one Attach stream of a shard; never 0.
 using CheckpointToken = uint64_t;  // Names one RequestCheckpoint call that waits; never 0.
-
-// Workers come and go while the job runs. Needs checkpoints and a replay_limit, for newcomers.
-struct ElasticMembership {
-  uint32_t start = 1;  // So many begin.
-  uint32_t least = 1;  // With fewer left the job waits for newcomers.
-};
-
-struct CoordinatorOptions {
-  std::string job_name;
-  uint64_t job_hash = 0;
-  std::string software_version;
-  uint32_t world_size = 1;  // Ranks; elastic: the most that there may be at a time.
-  std::optional<ElasticMembership> elastic{};  // None: all ranks, always.
-  uint32_t shards = 1;
-  LayoutParameters layout;
-  bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
-  // Its workers are relays: named so, and step 0 always brings the parameters, since a relay cannot
-  // tell whether those of its rack are as others are.
-  bool relays = false;
-  // A relay's own, for its rack: a job above, in which the relay is a worker, says with which step
-  // a term begins, names the checkpoints, and says when all is over. AskAbove and LeaveAbove ask
-  // it, BeginTerm, AboveLost and FinishAbove say what became of it. No loss is repaired in place.
-  bool in_rack = false;
-  // What workers tell of their progress counts their own steps, of which an exchange has so many.
-  uint64_t steps_per_exchange = 1;
-  uint64_t window_bytes = 16 << 20;
-  absl::Duration lease = absl::Seconds(10);
-  absl::Duration heartbeat = absl::Seconds(1);
-  // Heartbeats of a worker that has done nothing for so long do not renew its lease; 0: they do.
-  absl::Duration stall_limit{};
-  absl::Duration join_timeout = absl::Seconds(60);
-  uint64_t job_uid = 0;  // Random per run.
-  // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
-  uint64_t checkpoint_every = 0;
-  uint32_t checkpoint_keep = 2;
-  bool checkpoints_at_shards = false;             // Store `shards`.
-  absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
-  uint64_t replay_limit = 0;    // Of the job's checkpoints; 0: every loss is a rollback.
-  std::string why_no_replay{};  // Where that is not for the limit's sake; for people.
-  // False: ranks come to the step of a checkpoint at any time apart.
-  bool in_lockstep = true;
-  // What plans of compression are made by, for Join to bring the first.
-  ControlSpec control{};
-  MomentumRange momentum{};     // For plans.
-  std::string momentum_note{};  // For people.
-  CompressionSpec compression{};
-  // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
-  // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
-  // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
-  // it, are told. Absent: a new run.
-  std::optional<RunRecord> run{};
-  // Complete checkpoints of that run, the newest verified; by step, ascending.
-  std::vector<CheckpointManifest> checkpoints{};
-  // Steps of those that cannot be used; removed after the next complete one.
-  std::vector<uint64_t> damaged_checkpoints{};
-};
 
 struct WorkerJoin {
   std::string job_name;
@@ -316,9 +261,10 @@ class Coordinator {
   // The stream is gone. The shard may attach again; its lease runs.
   void ShardDetached(ControlStreamId stream);
 
-  // A part is durable, or has an error: it could not be written, and the checkpoint is given up; or
-  // it belongs to the checkpoint that the job is to go on from, and the one before is taken.
-  // INVALID_ARGUMENT: a part of somebody else. FAILED_PRECONDITION: as Heartbeat.
+  // A part is durable, or has an error: it could not be written, and the checkpoint is given up if
+  // it is not complete without; or it is unreadable and belongs to the checkpoint that the job is
+  // to go on from, and the one before is taken. INVALID_ARGUMENT: a part of somebody else.
+  // FAILED_PRECONDITION: as Heartbeat.
   absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part, absl::Time now,
                           Effects* out);
   void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);
@@ -373,7 +319,10 @@ class Coordinator {
     bool present = false;
     bool beaten = false;  // This coordinator has heard of it.
     bool lost = false;    // Its lease is over, and it is awaited.
-    WorkerJoin join;      // Without the table.
+    // Elastic: it left with this reason, and too few are left to go on without it; empty: it did
+    // not.
+    std::string gave_up;
+    WorkerJoin join;  // Without the table.
     uint64_t incarnation = 0;
     JoinToken token = 0;  // 0: no call waits.
     bool left = false;
@@ -465,6 +414,7 @@ class Coordinator {
   void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
   bool IsSilent(const Member& member, absl::Time now) const;
+  bool LeaseIsOver(const Member& member, absl::Time now) const;
   void End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code, Effects* out);
   std::string Describe(const Member& member) const { return Describe(member.join); }
   std::string Describe(const WorkerJoin& join) const;
@@ -481,6 +431,8 @@ class Coordinator {
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
   void RemoveTheLost(absl::Time now, Effects* out);
+  void GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out);
+  void AskForNewcomers(absl::Time now, Effects* out);
   void Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
               Effects* out);
   void AdmitLearners(absl::Time now, Effects* out);
@@ -515,6 +467,8 @@ class Coordinator {
   std::string HowLost(const std::vector<std::string>& silent,
                       const std::vector<std::string>& stalled) const;
   std::string Stalled(const Member& member) const;
+  void AddLost(const Member& member, std::vector<std::string>* silent,
+               std::vector<std::string>* others) const;
   std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
@@ -527,7 +481,7 @@ class Coordinator {
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
-  void AbandonCheckpoint(absl::string_view why, Effects* out);
+  void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
   bool MayNameCheckpoints() const;
@@ -583,10 +537,12 @@ class Coordinator {
   std::string last_rollback_;
   uint32_t repairs_ = 0;
   std::string last_repair_;
-  uint32_t begin_with_ = 0;           // Elastic: so many are waited for.
-  std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
-  uint64_t lost_workers_ = 0;         // Elastic: removed, with what they owed.
-  double lost_residual_energy_ = 0;   // That.
+  uint32_t begin_with_ = 0;                        // Elastic: so many are waited for.
+  std::vector<uint32_t> began_with_;               // Elastic: the ranks that the term began with.
+  uint64_t lost_workers_ = 0;                      // Elastic: removed, with what they owed.
+  double lost_residual_energy_ = 0;                // That.
+  uint32_t given_up_in_a_row_ = 0;                 // Checkpoints, since the last complete one;
+  absl::Time given_up_at_ = absl::InfinitePast();  // the last of them.
   RecoveryClass told_class_ = RecoveryClass::kNone;
   uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
   // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.
