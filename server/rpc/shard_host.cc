@@ -426,10 +426,10 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
     return;
   }
   if (copying_) {
-    std::function<void()> handle = [this, stream, exchange = std::move(exchange),
-                                    arrival]() mutable ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      HandleLocked(stream, std::move(exchange), arrival);
-    };
+    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    std::function<void()> handle =
+        [this, stream, waiting, arrival]()
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
     if (PutOff(bytes, &handle)) return;
     handle();
   } else {

@@ -137,7 +137,7 @@ class ShardHost {
  private:
   void RunTicks();
   // shard_host_copy.cc.
-  void RunCopy(absl::FunctionRef<void()> copy);
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
