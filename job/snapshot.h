@@ -97,6 +97,8 @@ struct RunRecord {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool finished = false;
+  // Coordinators of the run so far, which is the number of the last one; 0: one that did not count.
+  uint64_t coordinator_incarnation = 0;
   // The term as it was announced; generation 0: it was not yet.
   uint32_t generation = 0;
   uint64_t restore_step = 0;  // What the term began with.

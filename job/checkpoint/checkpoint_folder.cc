@@ -28,7 +28,8 @@ constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
-constexpr uint32_t kJsonVersion = 1;
+constexpr uint32_t kManifestVersion = 1;
+constexpr uint32_t kRunVersion = 2;  // 1: without `coordinator`.
 constexpr uint64_t kMaxRecordSize = 16 << 20;
 constexpr int kMaxJsonDepth = 8;
 constexpr size_t kMaxPartName = 200;
@@ -131,8 +132,9 @@ class RecordReader {
   std::string problem_;
 };
 
-// Reads a record of ours: its checksum is right and its version ours.
-absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format) {
+// Reads a record of ours: its checksum is right and its version one of ours.
+absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format,
+                                uint32_t newest_version) {
   absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxRecordSize);
   if (!text.ok()) return text.status();
   bool too_deep = false;
@@ -153,10 +155,10 @@ absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view forma
   }
   const auto version = reader.Number<uint32_t>("version");
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
-  if (version != kJsonVersion) {
+  if (version == 0 || version > newest_version) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of version ", version, ", this program reads version ",
-                     kJsonVersion, "; go on with a program as new as the one that wrote it"));
+                     newest_version, "; go on with a program as new as the one that wrote it"));
   }
   return record;
 }
@@ -183,7 +185,7 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
 nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
   nlohmann::ordered_json record = {
       {"format", kManifestFormat},
-      {"version", kJsonVersion},
+      {"version", kManifestVersion},
       {"job_name", manifest.job_name},
       {"job_hash", Hex(manifest.job_hash)},
       {"job_uid", Hex(manifest.job_uid)},
@@ -436,7 +438,7 @@ absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& mani
 
 absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step) {
   const std::string path = PathOf(dir, step, kManifestName);
-  const absl::StatusOr<Json> record = ReadRecord(path, kManifestFormat);
+  const absl::StatusOr<Json> record = ReadRecord(path, kManifestFormat, kManifestVersion);
   if (!record.ok()) return record.status();
   RecordReader reader(&*record);
   CheckpointManifest manifest;
@@ -517,9 +519,13 @@ absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
 absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
   absl::Status made = MakeFolder(std::string(dir));
   if (!made.ok()) return made;
-  nlohmann::ordered_json json = {{"format", kRunFormat},        {"version", kJsonVersion},
-                                 {"job_name", record.job_name}, {"job_uid", Hex(record.job_uid)},
-                                 {"term", record.term},         {"finished", record.finished}};
+  nlohmann::ordered_json json = {{"format", kRunFormat},
+                                 {"version", kRunVersion},
+                                 {"job_name", record.job_name},
+                                 {"job_uid", Hex(record.job_uid)},
+                                 {"term", record.term},
+                                 {"finished", record.finished},
+                                 {"coordinator", record.coordinator_incarnation}};
   const nlohmann::ordered_json plain = json;
   if (record.generation > 0) AddAnnouncement(record, &json);
   std::string text = RecordText(std::move(json));
@@ -533,7 +539,7 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
 
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
-  const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat);
+  const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat, kRunVersion);
   if (absl::IsDataLoss(read.status())) {
     return absl::DataLossError(
         absl::StrCat(read.status().message(),
@@ -546,6 +552,9 @@ absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   record.job_uid = reader.HexNumber<uint64_t>("job_uid");
   record.term = reader.Number<uint32_t>("term");
   record.finished = reader.Bool("finished");
+  if (read->contains("coordinator")) {
+    record.coordinator_incarnation = reader.Number<uint64_t>("coordinator");
+  }
   if (read->contains("generation")) ReadAnnouncement(&reader, &record);
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
   return record;

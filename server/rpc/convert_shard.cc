@@ -69,6 +69,7 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival) {
   hello.set_job_uid(arrival.job_uid);
   hello.set_term(arrival.term);
   hello.set_running(arrival.running);
+  hello.set_nonce(arrival.nonce);
   return hello;
 }
 
@@ -81,7 +82,8 @@ ShardArrival HelloFromProto(const v1::ShardHello& hello) {
           .software_version = Shortened(hello.software_version()),
           .job_uid = hello.job_uid(),
           .term = hello.term(),
-          .running = hello.running()};
+          .running = hello.running(),
+          .nonce = hello.nonce()};
 }
 
 v1::ShardHealth HealthToProto(const ShardHealthReport& health) {

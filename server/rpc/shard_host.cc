@@ -133,7 +133,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .job_uid = start.job_uid,
           .term = start.term,
           .generation = start.generation,
-          .server_incarnation = options_.server_incarnation,
+          .server_incarnation = incarnation(),
           .incarnations = start.incarnations,
           .first_step = start.first_step,
           .parameters_agree = start.parameters_agree,
@@ -321,6 +321,7 @@ void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t bef
 
 absl::Status ShardHost::CheckSender(const Sender& sender) const {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
@@ -359,6 +360,22 @@ void ShardHost::End(absl::string_view reason) {
   AwaitCopied();
   ended_ = std::string(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
+}
+
+void ShardHost::SetIncarnation(uint64_t incarnation) {
+  MutexLock lock(&mutex_);
+  incarnation_ = incarnation;
+}
+
+void ShardHost::Withdraw(absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  withdrawn_ = true;
+  ended_ = std::string(reason);
+  for (const auto& [stream, output] : outputs_) output->Close(Withdrawn());
+}
+
+grpc::Status ShardHost::Withdrawn() const {
+  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is to end: ", ended_)};
 }
 
 // Heartbeats call it, and must not wait for a copy; the next one ticks again.
@@ -403,11 +420,16 @@ void ShardHost::Closed(StreamId stream) {
 void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
   const uint64_t bytes = TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
+  if (withdrawn_) {
+    const auto output = outputs_.find(stream);
+    if (output != outputs_.end()) output->second->Close(Withdrawn());
+    return;
+  }
   if (copying_) {
-    std::function<void()> handle = [this, stream, exchange = std::move(exchange),
-                                    arrival]() mutable ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      HandleLocked(stream, std::move(exchange), arrival);
-    };
+    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    std::function<void()> handle =
+        [this, stream, waiting, arrival]()
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
     if (PutOff(bytes, &handle)) return;
     handle();
   } else {
@@ -485,6 +507,7 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
 absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pull(
     const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   if (!fenced.empty()) return absl::FailedPreconditionError(fenced);
@@ -538,8 +561,7 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
     last_bytes_ = std::make_shared<const grpc::ByteBuffer>(
-        ReplyBytes(answer, options_.server_incarnation,
-                   static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
+        ReplyBytes(answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);

@@ -46,7 +46,6 @@ class ShardHost {
   struct Options {
     uint32_t shard = 0;
     JobSpec job;
-    uint64_t server_incarnation = 0;
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
@@ -95,8 +94,13 @@ class ShardHost {
   void ReleaseResults(uint64_t durable_step);
   // As Shard::Publish; nothing where there is no core of that term.
   void Publish(uint32_t term, const std::vector<Publication>& publications);
+  // The number of this process, which its answers bear. Before the first Start.
+  void SetIncarnation(uint64_t incarnation);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
+  // Breaks all streams, those to come too, as if this process had crashed: another one serves the
+  // shard, or will, and to be FENCED here would be the end of a worker that is to go there.
+  void Withdraw(absl::string_view reason);
   void Tick();
 
   // `output` must stay until Closed.
@@ -123,14 +127,17 @@ class ShardHost {
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
   StageTimes* stages() { return &stages_; }
   const StageTimes& stages() const { return stages_; }
-  uint64_t server_incarnation() const { return options_.server_incarnation; }
+  uint64_t incarnation() const {
+    MutexLock lock(&mutex_);
+    return incarnation_;
+  }
   // Likewise; null: none is written.
   TraceFile* trace() const { return options_.trace; }
 
  private:
   void RunTicks();
   // shard_host_copy.cc.
-  void RunCopy(absl::FunctionRef<void()> copy);
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -152,6 +159,7 @@ class ShardHost {
   void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Only where there is a trace. `encoding`: processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
@@ -175,6 +183,8 @@ class ShardHost {
   uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
   std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);

@@ -251,7 +251,6 @@ TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   const auto started = [&](uint32_t shard) {
     ShardHost host({.shard = shard,
                     .job = job_,
-                    .server_incarnation = 5,
                     .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
                    &clock_, Logger("test"));
     return host.Start(StartOf(0, 0));
