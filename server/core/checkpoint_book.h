@@ -40,6 +40,8 @@ class CheckpointBook {
   // until the next is complete. Not what is under way, nor `given_up`.
   std::vector<uint64_t> ToStay(uint64_t given_up = 0) const;
   bool IsComplete(uint64_t step) const;
+  // It is complete, or never will be in this term.
+  bool IsOver(uint64_t step) const { return step <= over_; }
 
   // What is under way is given up; parts are of `term` from here on.
   void BeginTerm(uint32_t term);
@@ -65,7 +67,13 @@ class CheckpointBook {
   uint64_t under_way() const { return under_way_; }
 
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
+  // One of a later step than that which is being written is kept for TakeEarly.
   Progress Add(const CheckpointPart& part, absl::Time now);
+  // It is of a later step than the one under way, which waits for parts: whoever named the later
+  // one has given that up. Abandon, then Add.
+  bool Replaces(const CheckpointPart& part) const;
+  // What came early, of one step, once what was being written is Written or Abandoned: to be added.
+  std::vector<CheckpointPart> TakeEarly();
   // Who gave this part was lost, and will give it again: until then the checkpoint is not complete.
   // Not once it is being written.
   void Withdraw(const std::string& name, absl::Time now);
@@ -88,6 +96,9 @@ class CheckpointBook {
 
  private:
   void Forget();
+  void KeepEarly(const CheckpointPart& part);
+  void ForgetEarly();
+  void AddLitter(uint64_t step);
   uint32_t kept() const { return std::max(options_.keep, 1u); }
   bool IsKept(uint64_t step) const;
 
@@ -103,6 +114,7 @@ class CheckpointBook {
   bool all_there_ = false;
   absl::Time first_part_ = absl::InfiniteFuture();
   std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
+  std::map<std::string, CheckpointPart> early_;  // Of a later step, while that one is written.
   std::vector<uint32_t> ranks_;                  // Whose parts it takes.
 };
 

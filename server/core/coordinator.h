@@ -344,6 +344,8 @@ class Coordinator {
   // newest checkpoint_keep that are complete above, and all in between and after.
   void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
   bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
+  // OK: that after `step` is complete here. An error: it never will be. None: not known yet.
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
   // Ends the job with `reason`; nothing if it has ended.
   void Fail(absl::string_view reason, Effects* out);
 
@@ -521,6 +523,7 @@ class Coordinator {
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
+  void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);

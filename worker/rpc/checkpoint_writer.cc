@@ -6,6 +6,11 @@
 #include "job/checkpoint/snapshot_format.h"
 
 namespace sluice {
+namespace {
+
+constexpr absl::Duration kAskAgain = absl::Milliseconds(20);  // After the rest of a checkpoint.
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(Options options)
     : options_(std::move(options)),
@@ -60,19 +65,23 @@ std::vector<CheckpointPart> CheckpointWriter::durable_parts() const {
 }
 
 void CheckpointWriter::Run() {
-  while (true) {
+  for (;;) {
     Work work;
     {
       MutexLock lock(&mutex_);
       working_ = false;
       changed_.SignalAll();
-      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
+      while (!stopping_ && waiting_.empty() && held_.empty()) changed_.Wait(&mutex_);
+      if (!stopping_ && waiting_.empty()) changed_.WaitFor(&mutex_, kAskAgain);
       if (stopping_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
-      working_ = true;
+      if (!waiting_.empty()) {
+        work = std::move(waiting_.front());
+        waiting_.pop_front();
+        working_ = true;
+      }
     }
-    Do(std::move(work));
+    if (work.step > 0) Do(std::move(work));
+    ReportHeld();
   }
 }
 
@@ -94,13 +103,33 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
       options_.store != nullptr ? options_.store->Put(step, name, bytes)
                                 : WritePart(options_.dir, options_.sender.term, step, name, bytes);
   if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
-  if (part.ok()) {
-    MutexLock lock(&mutex_);
-    if (!durable_parts_.empty() && durable_parts_.front().step != step) durable_parts_.clear();
-    durable_parts_.push_back(*part);
-  }
-  Tell(part.ok() ? *part : Failed(step, name, part.status().message()));
+  Report(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
+}
+
+void CheckpointWriter::Report(CheckpointPart part) {
+  if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
+  // Nobody waits for an earlier one any more.
+  if (!held_.empty() && held_.front().step != part.step) held_.clear();
+  held_.push_back(std::move(part));
+}
+
+void CheckpointWriter::ReportHeld() {
+  if (held_.empty()) return;
+  const std::optional<absl::Status> rest = options_.rest_of_checkpoint(held_.front().step);
+  if (!rest.has_value()) return;
+  for (const CheckpointPart& part : std::exchange(held_, {})) {
+    ReportNow(rest->ok() ? part : Failed(part.step, part.name, rest->message()));
+  }
+}
+
+void CheckpointWriter::ReportNow(const CheckpointPart& part) {
+  if (part.error.empty()) {
+    MutexLock lock(&mutex_);
+    if (!durable_parts_.empty() && durable_parts_.front().step != part.step) durable_parts_.clear();
+    durable_parts_.push_back(part);
+  }
+  Tell(part);
 }
 
 CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
