@@ -84,11 +84,26 @@ CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::T
   if (under_way_ == 0 && part.step > over_) under_way_ = part.step;
   if (all_there_ && part.step > under_way_) KeepEarly(part);
   if (part.step != under_way_ || under_way_ == 0 || all_there_) return Progress::kIgnored;
-  if (!part.error.empty()) return Progress::kFailed;
-  if (parts_.empty()) first_part_ = now;
+  if (!part.error.empty()) return IsNeeded(part) ? Progress::kFailed : Progress::kIgnored;
   if (parts_.size() < kPartsMax) parts_.insert_or_assign(part.name, part);
+  const bool waits = options_.in_lockstep || AllShardsGave();
+  if (waits && waits_since_ == absl::InfiniteFuture()) waits_since_ = now;
   all_there_ = MissingParts().empty();
   return all_there_ ? Progress::kComplete : Progress::kTaken;
+}
+
+bool CheckpointBook::AllShardsGave() const {
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    if (!parts_.contains(ShardPartName(shard, term_))) return false;
+  }
+  return true;
+}
+
+// It is complete without the state of a rank that joined when it was under way.
+bool CheckpointBook::IsNeeded(const CheckpointPart& part) const {
+  return !part.name.starts_with("worker-") ||
+         std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](uint32_t rank) { return part.name == WorkerPartName(rank, term_); });
 }
 
 bool CheckpointBook::Replaces(const CheckpointPart& part) const {
@@ -124,7 +139,7 @@ bool CheckpointBook::Expect(std::vector<uint32_t> ranks) {
 void CheckpointBook::Withdraw(const std::string& name, absl::Time now) {
   early_.erase(name);
   if (all_there_ || parts_.erase(name) == 0) return;
-  first_part_ = now;  // The patience is for the new one.
+  waits_since_ = now;  // The patience is for the new one.
 }
 
 void CheckpointBook::WithdrawRank(uint32_t rank, absl::Time now) {
@@ -157,7 +172,7 @@ std::string CheckpointBook::MissingParts() const {
 }
 
 bool CheckpointBook::Overdue(absl::Time now) const {
-  return !all_there_ && now - first_part_ > options_.patience;
+  return !all_there_ && now - waits_since_ > options_.patience;
 }
 
 std::vector<uint64_t> CheckpointBook::Written() {
@@ -187,7 +202,7 @@ void CheckpointBook::Forget() {
   asked_minimum_ = 0;
   under_way_ = 0;
   all_there_ = false;
-  first_part_ = absl::InfiniteFuture();
+  waits_since_ = absl::InfiniteFuture();
   parts_.clear();
 }
 

@@ -165,7 +165,7 @@ struct WorkerHeartbeat {
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
-  std::vector<CheckpointPart> parts{};  // Its newest durable ones.
+  std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
 };
 
 struct WorkerLeave {

@@ -230,6 +230,23 @@ TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
 }
 
 // The report of it may be lost.
+TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
+  { std::ofstream file(dir_); }  // A file where the folder should be.
+  FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(Step(session.get(), 1).ok());
+  ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
+  server.AwaitParts(1);
+  for (int times = 0; times < 2; ++times) server.AwaitHeartbeat();
+  const v1::HeartbeatRequest last = server.heartbeats().back();
+  ASSERT_EQ(last.parts_size(), 1);
+  EXPECT_EQ(last.parts(0).step(), 1u);
+  EXPECT_EQ(last.parts(0).name(), "worker-0-term-0.state");
+  EXPECT_THAT(last.parts(0).error(), HasSubstr(dir_));
+  EXPECT_FALSE(last.parts(0).unreadable());
+}
+
 // Of a relay: what its rack has of the checkpoint.
 class RestOfCheckpointTest : public CheckpointedSessionTest {
  protected:

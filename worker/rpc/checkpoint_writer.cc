@@ -59,9 +59,9 @@ void CheckpointWriter::Finish() {
   while (working_ || !waiting_.empty()) changed_.Wait(&mutex_);
 }
 
-std::vector<CheckpointPart> CheckpointWriter::durable_parts() const {
+std::vector<CheckpointPart> CheckpointWriter::newest_parts() const {
   MutexLock lock(&mutex_);
-  return durable_parts_;
+  return newest_parts_;
 }
 
 void CheckpointWriter::Run() {
@@ -124,10 +124,10 @@ void CheckpointWriter::ReportHeld() {
 }
 
 void CheckpointWriter::ReportNow(const CheckpointPart& part) {
-  if (part.error.empty()) {
+  {
     MutexLock lock(&mutex_);
-    if (!durable_parts_.empty() && durable_parts_.front().step != part.step) durable_parts_.clear();
-    durable_parts_.push_back(part);
+    if (!newest_parts_.empty() && newest_parts_.front().step != part.step) newest_parts_.clear();
+    newest_parts_.push_back(part);
   }
   Tell(part);
 }
@@ -145,8 +145,9 @@ void CheckpointWriter::Tell(const CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
-  options_.logger.Warning("the checkpoint after step ", part.step,
-                          " will not be complete: ", status.message());
+  // Heartbeats repeat it.
+  options_.logger.Warning("the coordinator was not told of ", part.name,
+                          " of the checkpoint after step ", part.step, ": ", status.message());
 }
 
 }  // namespace sluice

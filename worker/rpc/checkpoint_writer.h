@@ -51,8 +51,9 @@ class CheckpointWriter {
   // Waits until everything is written, and reported but for what waits for the rest of its
   // checkpoint.
   void Finish();
-  // Of the newest checkpoint of which one is; a coordinator that was told of them may be gone.
-  std::vector<CheckpointPart> durable_parts() const;
+  // What was reported of the newest checkpoint, failures too: the report may have been lost, or the
+  // coordinator that had it may be gone.
+  std::vector<CheckpointPart> newest_parts() const;
 
  private:
   struct Work {
@@ -77,7 +78,7 @@ class CheckpointWriter {
   CoordinatorClient coordinator_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<CheckpointPart> durable_parts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<CheckpointPart> newest_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

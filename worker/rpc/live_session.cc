@@ -481,7 +481,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
-    for (const CheckpointPart& part : writer_->durable_parts()) SetPart(part, request.add_parts());
+    for (const CheckpointPart& part : writer_->newest_parts()) SetPart(part, request.add_parts());
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
