@@ -123,5 +123,34 @@ TEST(CheckpointBook, IsOverdueFromTheFirstPartOn) {
   EXPECT_FALSE(book.Overdue(kStart + absl::Seconds(61)));
 }
 
+// A rank may be hours behind the one that gives its part first.
+TEST(CheckpointBook, OutOfLockstepIsOverdueFromTheLastShardOn) {
+  CheckpointBook book({.every = 10,
+                       .world_size = 2,
+                       .shards = 2,
+                       .patience = absl::Seconds(60),
+                       .in_lockstep = false},
+                      {});
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(1, 0), 10), kStart), Progress::kTaken);
+  const absl::Time later = kStart + absl::Hours(9);
+  EXPECT_FALSE(book.Overdue(later));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), later), Progress::kTaken);
+  EXPECT_FALSE(book.Overdue(later + absl::Seconds(60)));
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
+            Progress::kTaken);
+  EXPECT_TRUE(book.Overdue(later + absl::Seconds(61))) << "a repeat is no news";
+}
+
+TEST(CheckpointBook, AFailureOfARankThatItDoesNotNeedCostsNothing) {
+  CheckpointBook book({.every = 10, .world_size = 2}, {});
+  EXPECT_FALSE(book.Expect({0}));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  CheckpointPart failed = PartOf(WorkerPartName(1, 0), 10);
+  failed.error = "disk full";
+  EXPECT_EQ(book.Add(failed, kStart), Progress::kIgnored);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kComplete);
+}
+
 }  // namespace
 }  // namespace sluice
