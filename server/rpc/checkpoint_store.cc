@@ -74,6 +74,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* /*context*/,
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
   const Sender sender = SenderFromProto(first.sender());
   CheckpointPart part = PartFromProto(first.part());
+  part.file.clear();  // Ours to choose.
   const absl::Status valid = CheckPut(sender, part);
   if (!valid.ok()) return ToGrpc(valid);
   const Transfer transfer(this, PartPath(options_.folder, part));
@@ -129,8 +130,8 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   // The job may have gone back meanwhile.
   status = host_->CheckSender(sender);
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  const absl::StatusOr<uint32_t> checksum = file->Finish();
-  if (!checksum.ok()) return checksum.status();
+  status = Publish(*std::move(file), &part);
+  if (!status.ok()) return status;
   part.server = options_.shard;
   part.error.clear();
   return part;
@@ -147,7 +148,7 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
 absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
                                    grpc::ServerWriter<v1::GetPartReply>* writer) const {
   const CheckpointPart part = PartFromProto(request.part());
-  absl::Status status = CheckPartName(part.name);
+  absl::Status status = CheckPartNames(part);
   if (status.ok()) status = host_->CheckSender(SenderFromProto(request.sender()));
   if (!status.ok()) return status;
   const std::string path = PartPath(options_.folder, part);
