@@ -20,6 +20,11 @@ bool IsOfCall(const absl::Status& status) {
          absl::IsFailedPrecondition(status) || absl::IsCancelled(status);
 }
 
+// As the part's own error, whatever the disk said.
+absl::Status DiskError(const absl::Status& status) {
+  return IsOfCall(status) ? absl::UnavailableError(status.message()) : status;
+}
+
 absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
                     const CheckpointPart& part, DurableFile* file) {
   *received += message.content().size();
@@ -113,8 +118,9 @@ absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPar
 absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
     const Sender& sender, CheckpointPart part,
     grpc::ServerReader<v1::PutPartRequest>* reader) const {
-  absl::Status status = MakeFolder(StepFolder(options_.folder, part.step));
-  if (!status.ok()) return status;
+  absl::Status status = host_->ClaimFolder();
+  if (status.ok()) status = MakeFolder(StepFolder(options_.folder, part.step));
+  if (!status.ok()) return DiskError(status);
   absl::StatusOr<DurableFile> file = DurableFile::Create(PartPath(options_.folder, part));
   if (!file.ok()) return file.status();
   uint64_t received = 0;
