@@ -225,12 +225,10 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
-  uint64_t last = step;
-  for (const uint64_t old : book_.Written()) {
-    last = std::max(last, old);
-    out->push_back(DropCheckpoint{old});
-  }
-  DropAtShards(last + 1, out);
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Of later steps there may be litter, too. But the job may come to those once more, and the word
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
   given_up_in_a_row_ = 0;
