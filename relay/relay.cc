@@ -148,8 +148,7 @@ absl::Status RunningRelay::StartServers() {
          .software_version = options_.software_version,
          .upper = this,
          .log_name = absl::StrCat("relay-", options_.relay, first ? "" : absl::StrCat("/", shard)),
-         .job_uid = options_.job_uid,
-         .server_incarnation = options_.server_incarnation},
+         .job_uid = options_.job_uid},
         clock_);
     if (!server.ok()) return server.status();
     servers_.push_back(*std::move(server));

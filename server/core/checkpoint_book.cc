@@ -177,7 +177,13 @@ bool CheckpointBook::Overdue(absl::Time now) const {
 
 std::vector<uint64_t> CheckpointBook::Written() {
   std::erase(litter_, under_way_);
-  std::vector<uint64_t> remove = std::exchange(litter_, {});
+  // In a rack parts of a later step may be here already: the job above names checkpoints.
+  std::vector<uint64_t> remove;
+  std::vector<uint64_t> later;
+  for (const uint64_t step : litter_) {
+    (options_.in_rack && step > under_way_ ? later : remove).push_back(step);
+  }
+  litter_ = std::move(later);
   complete_.push_back(under_way_);
   while (!complete_.empty() && !IsKept(complete_.front())) {
     remove.push_back(complete_.front());

@@ -22,7 +22,8 @@ RunRecord Coordinator::Record(bool finished) const {
   RunRecord record{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
                    .term = term_,
-                   .finished = finished};
+                   .finished = finished,
+                   .coordinator_incarnation = incarnation_};
   // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
@@ -42,13 +43,15 @@ RunRecord Coordinator::Record(bool finished) const {
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
+  // Also where nothing else is new: no later coordinator may have this one's number.
+  out->push_back(PersistRun{Record(phase_ == JobPhase::kFinished)});
   if (phase_ == JobPhase::kFinished) {
     out->push_back(
         Notice{.text = "the run has finished; workers that have not heard of it are told",
                .fields = {.event = "job_finished"}});
     return;
   }
-  if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
+  if (phase_ == JobPhase::kRunning) {
     out->push_back(
         Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
                                     " goes on where it was, with the newest checkpoint at ",
@@ -56,7 +59,6 @@ void Coordinator::Begin(Effects* out) {
                .fields = {.event = "coordinator_restarted"}});
     return;
   }
-  out->push_back(PersistRun{Record(/*finished=*/false)});
   if (phase_ != JobPhase::kRecovering) return;
   last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
                                 PlaceOf(restore_step_));
@@ -223,12 +225,10 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
-  uint64_t last = step;
-  for (const uint64_t old : book_.Written()) {
-    last = std::max(last, old);
-    out->push_back(DropCheckpoint{old});
-  }
-  DropAtShards(last + 1, out);
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Of later steps there may be litter, too. But the job may come to those once more, and the word
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
   given_up_in_a_row_ = 0;

@@ -23,15 +23,15 @@ bool IsForDisk(const CoordinatorEffect& effect) {
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
                                  UpperSide* upper, const Clock* clock, Logger logger)
-    : server_incarnation_(options.server_incarnation),
-      tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
+    : tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
       upper_(upper),
       plans_(options.compression, options.control, options.momentum_note),
-      coordinator_(std::move(options), clock->Now()) {
+      coordinator_(std::move(options), clock->Now()),
+      incarnation_(coordinator_.incarnation()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   announced_ = coordinator_.State();
@@ -126,6 +126,16 @@ ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
   MutexLock lock(&mutex_);
   outputs_.emplace(++last_id_, output);
   return last_id_;
+}
+
+absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
+  MutexLock lock(&mutex_);
+  // The coordinator's own number may be what is not on disk yet; the next one could have the same,
+  // and would give the same numbers.
+  if (persisting_ > 0) {
+    return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
+  }
+  return coordinator_.NumberShard();
 }
 
 void CoordinatorHost::ShardArrived(ControlStreamId stream, const ShardArrival& arrival) {

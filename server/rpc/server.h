@@ -42,10 +42,9 @@ struct ServerOptions {
   std::string software_version{};
   // Of a rack's job (job/relays.h), needed then: what its sums go to. Not owned.
   UpperSide* upper = nullptr;
-  std::string log_name{};           // Empty: "shard-N".
-  uint64_t job_uid = 0;             // Random; used by shard 0.
-  uint64_t server_incarnation = 0;  // Higher at each start.
-  TraceFile* trace = nullptr;       // Not owned; null: no trace is written.
+  std::string log_name{};      // Empty: "shard-N".
+  uint64_t job_uid = 0;        // Random; used by shard 0.
+  TraceFile* trace = nullptr;  // Not owned; null: no trace is written.
   // Of shard 0 that was started again after the end: for workers that have not heard of it.
   absl::Duration finished_patience = absl::Seconds(10);
 };

@@ -289,8 +289,7 @@ TEST(CoordinatorOfRelays, NamesThemAndAlwaysBringsParameters) {
                            .shards = 1,
                            .layout = {},
                            .relays = true,
-                           .job_uid = 77,
-                           .server_incarnation = 3},
+                           .job_uid = 77},
                           absl::UnixEpoch());
   Coordinator::Effects effects;
   coordinator.AttachShard(11, ArrivalOf(0), absl::UnixEpoch(), &effects);

@@ -7,6 +7,7 @@ namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using Progress = CheckpointBook::Progress;
 
@@ -90,6 +91,20 @@ TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
   }
   Complete(10010, &book);
   EXPECT_EQ(book.Written().size(), 64u);
+}
+
+// There the job above names checkpoints: parts of a later one may be here already.
+TEST(CheckpointBook, InARackNothingIsRemovedOfStepsToCome) {
+  CheckpointBook book({.every = 10, .keep = 2, .shards = 1, .in_rack = true}, {});
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 30), kStart), Progress::kTaken);
+  book.Abandon();
+  book.BeginTerm(1);
+  for (const uint64_t step : {20, 40}) {
+    EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), step, 1), kStart), Progress::kTaken);
+    EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), step, 1), kStart), Progress::kComplete);
+    EXPECT_THAT(book.Written(),
+                ElementsAreArray(step == 20 ? std::vector<uint64_t>() : std::vector<uint64_t>{30}));
+  }
 }
 
 TEST(CheckpointBook, OtherTermsAreNotMixed) {

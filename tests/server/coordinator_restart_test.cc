@@ -19,9 +19,9 @@ CoordinatorOptions AfterARestart() {
                                            .world_size = 2,
                                            .shards = 2,
                                            .layout = {},
-                                           .job_uid = 1234,
-                                           .server_incarnation = 5000});
+                                           .job_uid = 1234});
   RunRecord record{.job_name = "demo", .job_uid = 77, .term = 3, .generation = 4};
+  record.coordinator_incarnation = 6;
   record.restore_step = 100;
   record.table = JoinOf(0).table;
   for (const uint32_t rank : {0, 1}) {
@@ -60,7 +60,10 @@ class RestartInTermTest : public RepairTest {
 };
 
 TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
-  EXPECT_THAT(records_, IsEmpty()) << "what is on disk is what is";
+  ASSERT_EQ(records_.size(), 1u);
+  RunRecord record = *AfterARestart().run;
+  record.coordinator_incarnation = 7;
+  EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_EQ(Now().generation, 4u);
@@ -78,7 +81,7 @@ TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   EXPECT_EQ(StartOf(11)->restore_step, 200u);
   EXPECT_TRUE(StartOf(11)->replay);
   EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(900u, 901u));
-  EXPECT_EQ(StartOf(11)->coordinator_incarnation, 5000u);
+  EXPECT_EQ(StartOf(11)->coordinator_incarnation, 7u);
   EXPECT_EQ(Now().repairs, 1u);
   EXPECT_EQ(Beat(OldBeat(1))->durable_step, 200u);
   EXPECT_EQ(Now().rollbacks, 0u);

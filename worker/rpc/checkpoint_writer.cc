@@ -19,7 +19,8 @@ CheckpointWriter::CheckpointWriter(Options options)
                     .rank = options_.sender.rank,
                     .backoff_min = options_.backoff_min,
                     .backoff_max = options_.backoff_max,
-                    .clock = options_.clock}),
+                    .clock = options_.clock,
+                    .let_in = true}),
       thread_([this] { Run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {

@@ -2,6 +2,7 @@
 // ReportCheckpoint.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,9 @@ class CoordinatorClient {
     absl::Duration backoff_min;
     absl::Duration backoff_max;
     const Clock* clock = nullptr;
+    // The coordinator has let this process in before: if it refuses its token now, the files are
+    // being changed.
+    bool let_in = false;
   };
   explicit CoordinatorClient(Options options);
 
@@ -50,6 +54,7 @@ class CoordinatorClient {
   CallGate gate_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::atomic<bool> let_in_;
 };
 
 }  // namespace sluice

@@ -97,6 +97,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
+    newest_shard_ = std::max(newest_shard_, sender.server_incarnation);
   }
   for (ShardLink& link : links_) link.stream->Open(link.server_incarnation);
   strand_ = std::thread([this] { RunStrand(); });
@@ -166,6 +167,7 @@ void LiveSession::Flush(const Pipeline::Effects& effects) {
 void LiveSession::Heard(const v1::HeartbeatReply& reply) {
   MutexLock lock(&mutex_);
   pipeline_.Release(reply.durable_step());
+  for (const v1::ShardAddress& place : reply.shards()) Follow(place);
 }
 
 absl::Status LiveSession::SetPlans(const std::vector<CompressionPlan>& plans) {
@@ -485,6 +487,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
+  request.set_newest_shard(newest_shard_);
   const absl::Time now = clock_.Now();
   request.set_seconds_since_progress(waiting_ ? 0 : absl::ToDoubleSeconds(now - last_progress_));
   v1::WorkerProgress* progress = request.mutable_progress();

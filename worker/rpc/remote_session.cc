@@ -20,6 +20,9 @@ namespace {
 
 // So long a worker that gives up tries to say so.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+// A worker that has finished asks at least this often whether the others have: the coordinator goes
+// soon after.
+constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {
   char name[256] = {};
@@ -41,7 +44,8 @@ class RemoteSession final : public Session {
                       .rank = options_.rank,
                       .backoff_min = options_.backoff_min,
                       .backoff_max = options_.backoff_max,
-                      .clock = options_.clock}) {}
+                      .clock = options_.clock,
+                      .let_in = options_.rejoining}) {}
 
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                 absl::string_view parameters_sha256) override;
@@ -364,7 +368,7 @@ absl::Status RemoteSession::Leave() {
     if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
       return absl::OkStatus();
     }
-  } while (coordinator_.SleepFor(heartbeat_));
+  } while (coordinator_.SleepFor(std::min(heartbeat_, kEndPollMax)));
   return absl::CancelledError("this worker gave up while it waited for the others to finish");
 }
 
