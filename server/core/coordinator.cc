@@ -28,7 +28,8 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
           .keep = options.checkpoint_keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.in_lockstep ? options.wait_limit : absl::InfiniteDuration(),
+          .patience = options.wait_limit,
+          .in_lockstep = options.in_lockstep,
           .in_rack = options.in_rack};
 }
 

@@ -110,7 +110,7 @@ struct WorkerHeartbeat {
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
-  std::vector<CheckpointPart> parts{};  // Its newest durable ones.
+  std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
   uint64_t newest_shard = 0;            // The highest server_incarnation that it was told of.
 };
 
@@ -296,6 +296,8 @@ class Coordinator {
   // newest checkpoint_keep that are complete above, and all in between and after.
   void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
   bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
+  // OK: that after `step` is complete here. An error: it never will be. None: not known yet.
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
   // Ends the job with `reason`; nothing if it has ended.
   void Fail(absl::string_view reason, Effects* out);
 
@@ -481,6 +483,7 @@ class Coordinator {
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
+  void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);

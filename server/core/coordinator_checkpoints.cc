@@ -178,10 +178,9 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
              now, out);
     return;
   }
-  // Nobody names a checkpoint while the one before is under way: the coordinator that asked for it
-  // gave it up.
-  if (repairs_losses() && part.error.empty() && part.term == term_ && book_.under_way() != 0 &&
-      part.step > book_.under_way() && !book_.being_written()) {
+  // Nobody names a checkpoint while the one before is under way: whoever asked for that gave it up,
+  // an earlier coordinator or the job above.
+  if (book_.Replaces(part)) {
     AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
   }
   switch (book_.Add(part, now)) {
@@ -217,16 +216,19 @@ void Coordinator::WriteManifest(uint64_t step, Effects* out) {
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
                                     Effects* out) {
   if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
-  if (!status.ok()) {
+  if (status.ok()) {
+    CompleteCheckpoint(step, now, out);
+  } else {
     AbandonCheckpoint(status.message(), now, out);
-    return;
   }
-  uint64_t last = step;
-  for (const uint64_t old : book_.Written()) {
-    last = std::max(last, old);
-    out->push_back(DropCheckpoint{old});
-  }
-  DropAtShards(last + 1, out);
+  for (const CheckpointPart& part : book_.TakeEarly()) TakePart(part, part.name, now, out);
+}
+
+void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Of later steps there may be litter, too. But the job may come to those once more, and the word
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
   given_up_in_a_row_ = 0;

@@ -123,6 +123,7 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_checksum(part.checksum);
   out->set_error(part.error);
   out->set_server(part.server);
+  out->set_file(part.file);
   out->set_unreadable(part.unreadable);
 }
 
@@ -134,7 +135,8 @@ CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
                      .checksum = part.checksum(),
                      .error = Shortened(part.error()),
                      .server = part.server(),
-                     .unreadable = part.unreadable()};
+                     .unreadable = part.unreadable(),
+                     .file = part.file()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {

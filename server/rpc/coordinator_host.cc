@@ -221,6 +221,11 @@ bool CoordinatorHost::HasCheckpoint(uint64_t step) const {
   return coordinator_.HasCheckpoint(step);
 }
 
+std::optional<absl::Status> CoordinatorHost::CheckpointOutcome(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  return coordinator_.CheckpointOutcome(step);
+}
+
 void CoordinatorHost::Fail(absl::string_view reason) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;

@@ -79,6 +79,7 @@ class CoordinatorHost {
   void FinishAbove(uint32_t term);
   void ReleaseCheckpoints(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
 
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.

@@ -203,6 +203,9 @@ class GrpcServer final : public Server {
     coordinator_->ReleaseCheckpoints(durable_step);
   }
   bool HasCheckpoint(uint64_t step) const override { return coordinator_->HasCheckpoint(step); }
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const override {
+    return coordinator_->CheckpointOutcome(step);
+  }
   bool ready() const override { return host_.started(); }
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }

@@ -41,7 +41,11 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
     Report(part);
   };
-  writer_ = std::make_unique<SnapshotWriter>(folder_, report, clock_, logger_);
+  if (options_.job.checkpoint.at_shards()) {
+    claim_ = std::make_unique<PartsClaim>(folder_, options_.job.name);
+  }
+  writer_ = std::make_unique<SnapshotWriter>(
+      folder_, [this] { return ClaimFolder(); }, report, clock_, logger_);
 }
 
 ShardHost::~ShardHost() {
@@ -88,7 +92,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
                      " holds nothing and would never hear of a checkpoint; lower `shards` or "
                      "compression.chunk_bytes"));
   }
-  const absl::Status claimed = ClaimFolder(start);
+  const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
@@ -235,23 +239,19 @@ absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Stat
   return absl::DataLossError(why.message());
 }
 
-// With store `shards`, so that what lies there is of one run.
-absl::Status ShardHost::ClaimFolder(const StartShard& start) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) {
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
-  if (record.ok() && record->job_uid == start.job_uid) return absl::OkStatus();
-  if (record.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder_, " holds parts of another run, of job ", record->job_name,
-        "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
-  }
-  const absl::Status claimed = WriteRunRecord(
-      folder_, {.job_name = options_.job.name, .job_uid = start.job_uid, .term = start.term});
+absl::Status ShardHost::BeginClaim(const StartShard& start) const {
+  if (claim_ == nullptr) return absl::OkStatus();
+  const absl::Status claimed = claim_->Take(start.job_uid, start.term);
+  if (absl::IsFailedPrecondition(claimed) || absl::IsDataLoss(claimed)) return claimed;
   // A full disk costs checkpoints, not the run.
-  if (!claimed.ok()) logger_.Warning(claimed.message());
+  if (!claimed.ok()) {
+    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " before that is done");
+  }
   return absl::OkStatus();
+}
+
+absl::Status ShardHost::ClaimFolder() const {
+  return claim_ == nullptr ? absl::OkStatus() : claim_->TakeAgain();
 }
 
 // The part is of the term in which it was written, which only the manifest knows.
@@ -314,7 +314,11 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
 }
 
 void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) return;
+  if (claim_ == nullptr) return;
+  if (!claim_->taken()) {
+    logger_.Warning("nothing is removed from ", folder_, ": of which run its parts are is unknown");
+    return;
+  }
   const absl::Status removed = RemoveOthers(folder_, steps, before);
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
 }
@@ -426,10 +430,10 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
     return;
   }
   if (copying_) {
-    std::function<void()> handle = [this, stream, exchange = std::move(exchange),
-                                    arrival]() mutable ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      HandleLocked(stream, std::move(exchange), arrival);
-    };
+    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    std::function<void()> handle =
+        [this, stream, waiting, arrival]()
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
     if (PutOff(bytes, &handle)) return;
     handle();
   } else {

@@ -27,6 +27,7 @@
 #include "server/core/link_book.h"
 #include "server/core/rank_waits.h"
 #include "server/core/shard.h"
+#include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
 
@@ -113,6 +114,9 @@ class ShardHost {
   absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> Pull(
       const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
+  // With store `shards`: the folder is known to be this run's; before a part is written. As
+  // PartsClaim::TakeAgain.
+  absl::Status ClaimFolder() const;
   // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
   absl::Status CheckSender(const Sender& sender) const;
 
@@ -137,7 +141,7 @@ class ShardHost {
  private:
   void RunTicks();
   // shard_host_copy.cc.
-  void RunCopy(absl::FunctionRef<void()> copy);
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -153,7 +157,8 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
-  absl::Status ClaimFolder(const StartShard& start) const;
+  // With store `shards`, so that what lies there is of one run.
+  absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
   void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -212,6 +217,7 @@ class ShardHost {
 
   Mutex listener_mutex_;  // Taken after mutex_.
   std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  std::unique_ptr<PartsClaim> claim_;       // Null but with store `shards`.
   std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
 };
 

@@ -246,6 +246,44 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   RunStep(host.get(), 0, 4);
 }
 
+// With store `shards` a folder is of one run. Which one, only run.json says.
+TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
+  job_.checkpoint.store = "shards";
+  const std::string folder = PartsFolder(job_.checkpoint, 0);
+  ASSERT_TRUE(WritePart(folder, 0, 10, ShardPartName(0, 0), "of some run").ok());
+  const std::string record = folder + "/run.json";
+  for (const char* text : {"", "{\"format\": \"sluice run\"", "a folder in its place"}) {
+    std::filesystem::remove_all(record);
+    if (text[0] == '{') std::ofstream(record) << text;
+    if (text[0] == 'a') std::filesystem::create_directory(record);
+    const std::unique_ptr<ShardHost> host = MakeHost();
+    const absl::Status started = host->Start(StartOf(0, 0));
+    EXPECT_THAT(std::string(started.message()), HasSubstr(folder)) << text;
+    EXPECT_FALSE(started.ok()) << text;
+    host->KeepCheckpoints({}, 100);
+    EXPECT_EQ(std::filesystem::is_directory(record), text[0] == 'a');
+    EXPECT_EQ(std::filesystem::is_regular_file(record), text[0] == '{');
+    EXPECT_THAT(ListCheckpoints(folder).value(), testing::ElementsAre(10));
+  }
+}
+
+// What is written before the folder is known to be this run's could not be told from another's.
+TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
+  job_.checkpoint.store = "shards";
+  std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  EXPECT_THAT(AwaitPart().error, HasSubstr(job_.checkpoint.dir));
+  std::filesystem::remove(job_.checkpoint.dir);
+  CheckpointPart part;
+  for (uint64_t step = 4; part.bytes == 0; step += 3) {
+    ASSERT_LT(step, 1000u) << part.error;
+    ASSERT_TRUE(host->NameCheckpoint(step).ok());
+    for (uint64_t i = 0; i < 3; ++i) RunStep(host.get(), 0, step + i);
+    part = AwaitPart();  // The writer may not have done with the one before.
+  }
+  EXPECT_EQ(ReadRunRecord(PartsFolder(job_.checkpoint, 0)).value().job_uid, kHostJob);
+}
+
 TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   job_.shards = 2;  // One chunk: shard 0 has it.
   const auto started = [&](uint32_t shard) {

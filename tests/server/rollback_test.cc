@@ -434,6 +434,23 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
   EXPECT_NE(LastOf<EndShard>(12), nullptr);
 }
 
+// A rollback may have left parts of later steps, which the job comes to once more: a command to
+// remove them may be overtaken by a part of the new term.
+TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
+  StartJob();
+  Complete(100);
+  CheckpointPart part = PartOf(ShardPartName(0, 0), 200);
+  ShardPart(11, part);
+  PassWithout(1, absl::Seconds(11));
+  AcknowledgeAll();
+  ComeAgain();
+  Request(7);
+  Complete(150);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100, 150}, uint64_t{151}));
+  Complete(200);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{150, 200}, uint64_t{201}));
+}
+
 TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
   StartJob();
   Complete(100);

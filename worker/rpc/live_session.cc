@@ -58,6 +58,7 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
                                 .store = store,
                                 .sender = membership.sender,
                                 .report_timeout = options.connect_timeout,
+                                .rest_of_checkpoint = options.rest_of_checkpoint,
                                 .backoff_min = options.backoff_min,
                                 .backoff_max = options.backoff_max,
                                 .clock = options.clock,
@@ -482,7 +483,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
-    for (const CheckpointPart& part : writer_->durable_parts()) SetPart(part, request.add_parts());
+    for (const CheckpointPart& part : writer_->newest_parts()) SetPart(part, request.add_parts());
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());

@@ -59,13 +59,13 @@ std::string StoreClient::Place(uint32_t shard) const {
 absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string& name,
                                                 absl::string_view bytes) {
   const uint32_t shard = options_.sender.rank % shard_count_;
-  const CheckpointPart part{.term = options_.sender.term,
-                            .step = step,
-                            .name = name,
-                            .bytes = bytes.size(),
-                            .checksum = Crc32c(bytes),
-                            .error = {},
-                            .server = shard};
+  CheckpointPart part{.term = options_.sender.term,
+                      .step = step,
+                      .name = name,
+                      .bytes = bytes.size(),
+                      .checksum = Crc32c(bytes),
+                      .error = {},
+                      .server = shard};
   v1::PutPartRequest first;
   SetSender(SenderTo(shard), first.mutable_sender());
   SetPart(part, first.mutable_part());
@@ -77,7 +77,10 @@ absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string
     Connect(shard, &line);
     const grpc::Status status = TryPut(line.stub.get(), first, bytes, &reply, &cancelled);
     if (cancelled) return Cancelled();
-    if (status.ok() && reply.part().error().empty()) return part;
+    if (status.ok() && reply.part().error().empty()) {
+      part.file = reply.part().file();
+      return part;
+    }
     if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
     if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
