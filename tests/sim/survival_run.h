@@ -237,6 +237,7 @@ class SurvivalRun {
   void OpenLink(uint32_t rank, uint32_t shard);
   void BreakLink(uint32_t rank, uint32_t shard);
   void Redial(uint32_t rank, uint32_t shard);
+  void GoWhereShardsAre(uint32_t rank, const JobState& state);
   void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
   void Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange, bool reply_is_lost);
   void Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation);

@@ -457,9 +457,7 @@ WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
-  for (const uint64_t told : rank.told) {
-    heartbeat.newest_shard = std::max(heartbeat.newest_shard, told);
-  }
+  heartbeat.newest_shard = *std::max_element(rank.told.begin(), rank.told.end());
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
   if (!rank.hashes.empty()) {
     heartbeat.parameters_hash_step = rank.hashes.front().first;
@@ -525,12 +523,7 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
     rank.hashes.pop_front();
   }
-  // It goes where the coordinator says, unless it was answered from there already.
-  for (const ShardPlace& place : state->shards) {
-    if (place.server_incarnation <= rank.told[place.shard]) continue;
-    rank.told[place.shard] = place.server_incarnation;
-    if (place.server_incarnation > rank.known[place.shard]) BreakLink(index, place.shard);
-  }
+  GoWhereShardsAre(index, *state);
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);
   const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||
