@@ -145,6 +145,8 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
                                                    " with server ", part.server, " of ",
                                                    seats_.size()));
   }
+  // Who saves a later one has read what it began with.
+  if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
   TakePart(part, Describe(**member), now, out);
   return absl::OkStatus();
 }
@@ -221,6 +223,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
     return;
   }
   uint64_t last = step;
+  book_.Hold(StepsInUse());
   for (const uint64_t old : book_.Written()) {
     last = std::max(last, old);
     out->push_back(DropCheckpoint{old});
@@ -240,6 +243,15 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   AskForNextCheckpoint(out);
   StartReplays(now, out);
   if (options_.elastic.has_value()) AdmitLearners(now, out);
+}
+
+// Of checkpoints that a member reads, while others may be past the next one.
+std::vector<uint64_t> Coordinator::StepsInUse() const {
+  std::vector<uint64_t> steps;
+  for (const Member& member : members_) {
+    if (member.present && member.restoring_step > 0) steps.push_back(member.restoring_step);
+  }
+  return steps;
 }
 
 // Needs no acknowledgement: it says so again when the shard attaches.
