@@ -20,6 +20,8 @@ class FakeServer {
   struct Script {
     grpc::Status join{};        // Not OK: the answer to Join.
     int joins_unavailable = 0;  // So many are answered UNAVAILABLE first.
+    int joins_unanswered = 0;   // So many are not answered before the caller gives up.
+    grpc::Status status{};      // Not OK: the answer to GetStatus.
     grpc::Status heartbeat{};
     std::string failure{};   // Not empty: heartbeats say that the job has failed.
     grpc::Status stream{};   // Not OK: how streams end at their first message.

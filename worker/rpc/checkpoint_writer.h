@@ -46,8 +46,14 @@ class CheckpointWriter {
   void Write(WorkerSnapshot snapshot, std::vector<CheckpointFile> files);
   // Tells the coordinator that this rank has no part of the checkpoint after `step`.
   void ReportFailure(uint64_t step, absl::string_view why);
-  // Waits until everything is written and reported.
-  void Finish();
+  // Waits until everything is written and reported. False: it takes longer than `limit`.
+  bool Finish(absl::Duration limit);
+  // What is being written now, and since when; none: nothing.
+  struct Writing {
+    std::string what;  // For a person.
+    absl::Time since;
+  };
+  std::optional<Writing> writing() const;
   // Of the newest checkpoint of which one is; a coordinator that was told of them may be gone.
   std::vector<CheckpointPart> durable_parts() const;
 
@@ -73,6 +79,7 @@ class CheckpointWriter {
   std::vector<CheckpointPart> durable_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Writing> writing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
