@@ -22,7 +22,8 @@ RunRecord Coordinator::Record(bool finished) const {
   RunRecord record{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
                    .term = term_,
-                   .finished = finished};
+                   .finished = finished,
+                   .coordinator_incarnation = incarnation_};
   // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
@@ -42,13 +43,15 @@ RunRecord Coordinator::Record(bool finished) const {
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
+  // Also where nothing else is new: no later coordinator may have this one's number.
+  out->push_back(PersistRun{Record(phase_ == JobPhase::kFinished)});
   if (phase_ == JobPhase::kFinished) {
     out->push_back(
         Notice{.text = "the run has finished; workers that have not heard of it are told",
                .fields = {.event = "job_finished"}});
     return;
   }
-  if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
+  if (phase_ == JobPhase::kRunning) {
     out->push_back(
         Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
                                     " goes on where it was, with the newest checkpoint at ",
@@ -56,7 +59,6 @@ void Coordinator::Begin(Effects* out) {
                .fields = {.event = "coordinator_restarted"}});
     return;
   }
-  out->push_back(PersistRun{Record(/*finished=*/false)});
   if (phase_ != JobPhase::kRecovering) return;
   last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
                                 PlaceOf(restore_step_));
@@ -169,25 +171,23 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
 void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
                            Effects* out) {
   if (ended() || !announced_) return;
-  // Of what the term began with, or who was brought back in it.
-  const bool in_use =
-      part.step == restore_step_ || (repairs_losses() && part.step == book_.newest());
-  if (!part.error.empty() && part.step > 0 && in_use) {
+  if (part.unreadable) {
+    // Of one that newer ones have replaced meanwhile: whoever was to begin with it asks again.
+    if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),
              now, out);
     return;
   }
-  // Nobody names a checkpoint while the one before is under way: the coordinator that asked for it
-  // gave it up.
-  if (repairs_losses() && part.error.empty() && part.term == term_ && book_.under_way() != 0 &&
-      part.step > book_.under_way() && !book_.being_written()) {
-    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), out);
+  // Nobody names a checkpoint while the one before is under way: whoever asked for that gave it up,
+  // an earlier coordinator or the job above.
+  if (book_.Replaces(part)) {
+    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
   }
   switch (book_.Add(part, now)) {
     case CheckpointBook::Progress::kFailed:
-      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), out);
+      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), now, out);
       break;
     case CheckpointBook::Progress::kComplete:
       WriteManifest(part.step, out);
@@ -218,19 +218,23 @@ void Coordinator::WriteManifest(uint64_t step, Effects* out) {
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
                                     Effects* out) {
   if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
-  if (!status.ok()) {
-    AbandonCheckpoint(status.message(), out);
-    return;
+  if (status.ok()) {
+    CompleteCheckpoint(step, now, out);
+  } else {
+    AbandonCheckpoint(status.message(), now, out);
   }
-  uint64_t last = step;
+  for (const CheckpointPart& part : book_.TakeEarly()) TakePart(part, part.name, now, out);
+}
+
+void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
   book_.Hold(StepsInUse());
-  for (const uint64_t old : book_.Written()) {
-    last = std::max(last, old);
-    out->push_back(DropCheckpoint{old});
-  }
-  DropAtShards(last + 1, out);
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Of later steps there may be litter, too. But the job may come to those once more, and the word
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
+  given_up_in_a_row_ = 0;
   checkpoint_trouble_.clear();
   out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
                         .fields = {.event = "checkpoint_complete", .step = step}});
@@ -260,9 +264,11 @@ void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
   out->push_back(CommandShard{seat.stream, ++sequence_, ReleaseResults{book_.newest()}});
 }
 
-void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
+void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out) {
   const uint64_t step = book_.under_way();
   book_.Abandon();
+  ++given_up_in_a_row_;
+  given_up_at_ = now;
   const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
   checkpoint_trouble_ = text;
   out->push_back(Notice{
@@ -374,7 +380,7 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
   AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
                                  absl::FormatDuration(kForgottenLeases * options_.lease),
                                  ", and the coordinator that asked for it is gone"),
-                    out);
+                    now, out);
 }
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,

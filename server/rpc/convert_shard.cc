@@ -69,6 +69,7 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival) {
   hello.set_job_uid(arrival.job_uid);
   hello.set_term(arrival.term);
   hello.set_running(arrival.running);
+  hello.set_nonce(arrival.nonce);
   return hello;
 }
 
@@ -81,7 +82,8 @@ ShardArrival HelloFromProto(const v1::ShardHello& hello) {
           .software_version = Shortened(hello.software_version()),
           .job_uid = hello.job_uid(),
           .term = hello.term(),
-          .running = hello.running()};
+          .running = hello.running(),
+          .nonce = hello.nonce()};
 }
 
 v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
@@ -123,6 +125,8 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_checksum(part.checksum);
   out->set_error(part.error);
   out->set_server(part.server);
+  out->set_file(part.file);
+  out->set_unreadable(part.unreadable);
 }
 
 CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
@@ -132,7 +136,9 @@ CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
                      .bytes = part.bytes(),
                      .checksum = part.checksum(),
                      .error = Shortened(part.error()),
-                     .server = part.server()};
+                     .server = part.server(),
+                     .unreadable = part.unreadable(),
+                     .file = part.file()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {

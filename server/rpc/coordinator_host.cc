@@ -64,8 +64,7 @@ JobState StateOfRecord(const CoordinatorOptions& options) {
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
                                  UpperSide* upper, const Clock* clock, Logger logger)
-    : server_incarnation_(options.server_incarnation),
-      tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
+    : tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
@@ -73,7 +72,8 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
       upper_(upper),
       plans_(options.compression, options.control, options.momentum_note),
       announced_(StateOfRecord(options)),
-      coordinator_(std::move(options), clock->Now()) {
+      coordinator_(std::move(options), clock->Now()),
+      incarnation_(coordinator_.incarnation()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.Begin(&effects);
@@ -175,6 +175,16 @@ ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
   return last_id_;
 }
 
+absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
+  MutexLock lock(&mutex_);
+  // The coordinator's own number may be what is not on disk yet; the next one could have the same,
+  // and would give the same numbers.
+  if (persisting_ > 0) {
+    return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
+  }
+  return coordinator_.NumberShard();
+}
+
 void CoordinatorHost::ShardArrived(ControlStreamId stream, const ShardArrival& arrival) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
@@ -256,6 +266,11 @@ void CoordinatorHost::ReleaseCheckpoints(uint64_t durable_step) {
 bool CoordinatorHost::HasCheckpoint(uint64_t step) const {
   MutexLock lock(&mutex_);
   return coordinator_.HasCheckpoint(step);
+}
+
+std::optional<absl::Status> CoordinatorHost::CheckpointOutcome(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  return coordinator_.CheckpointOutcome(step);
 }
 
 void CoordinatorHost::Fail(absl::string_view reason) {

@@ -62,6 +62,8 @@ class CoordinatorHost {
 
   // `output` must stay until ShardGone.
   ControlStreamId Open(ControlOutput* output);
+  // As Coordinator::NumberShard. UNAVAILABLE: the disk is behind.
+  absl::StatusOr<uint64_t> NumberShard();
   void ShardArrived(ControlStreamId stream, const ShardArrival& arrival);
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health);
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
@@ -79,6 +81,7 @@ class CoordinatorHost {
   void FinishAbove(uint32_t term);
   void ReleaseCheckpoints(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
 
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.
@@ -86,7 +89,7 @@ class CoordinatorHost {
   bool AnyToldEnd() const;
   JobStatus Status() const;
   JobReport Report() const;
-  uint64_t server_incarnation() const { return server_incarnation_; }
+  uint64_t incarnation() const { return incarnation_; }
 
  private:
   // What the writer's thread does with the disk now.
@@ -123,7 +126,6 @@ class CoordinatorHost {
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const uint64_t server_incarnation_;
   const absl::Duration tick_;
   const absl::Duration silence_;  // A process that lives says something sooner.
   const Clock* const clock_;
@@ -143,6 +145,7 @@ class CoordinatorHost {
   PlanLog plans_ ABSL_GUARDED_BY(mutex_);
   JobState announced_ ABSL_GUARDED_BY(mutex_);  // As it was before those.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
+  const uint64_t incarnation_;  // The coordinator's.
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<ControlStreamId, ControlOutput*> outputs_ ABSL_GUARDED_BY(mutex_);

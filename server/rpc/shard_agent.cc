@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/steady_deadline.h"
 
 namespace sluice {
 namespace {
@@ -108,6 +109,11 @@ ShardAgent::End ShardAgent::end() const {
   return end_;
 }
 
+bool ShardAgent::WasLetIn() const {
+  MutexLock lock(&mutex_);
+  return incarnation_ != 0;
+}
+
 bool ShardAgent::ShouldStop() const {
   MutexLock lock(&mutex_);
   return stopping_ || end_.ended;
@@ -115,6 +121,16 @@ bool ShardAgent::ShouldStop() const {
 
 void ShardAgent::EndWith(JobPhase phase, std::string reason) {
   host_->End(phase == JobPhase::kFinished ? "the job has finished" : reason);
+  SetEnd(phase, std::move(reason));
+}
+
+void ShardAgent::GiveUp(std::string reason) {
+  if (!options_.has_successors) return EndWith(JobPhase::kFailed, std::move(reason));
+  host_->Withdraw(reason);
+  SetEnd(JobPhase::kFailed, std::move(reason));
+}
+
+void ShardAgent::SetEnd(JobPhase phase, std::string reason) {
   MutexLock lock(&mutex_);
   if (!end_.ended) end_ = {.ended = true, .phase = phase, .reason = std::move(reason)};
   changed_.SignalAll();
@@ -122,15 +138,17 @@ void ShardAgent::EndWith(JobPhase phase, std::string reason) {
 
 void ShardAgent::Run() {
   while (!ShouldStop()) {
-    const grpc::Status status = Attach();
+    grpc::Status status = Enter();
+    if (status.ok()) status = Attach();
     if (ShouldStop()) break;
-    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
-      EndWith(JobPhase::kFailed, absl::StrCat("the coordinator (", options_.coordinator,
-                                              ") refuses this shard: ", status.error_message()));
+    // Once it was let in, its token is right, and the files are being changed.
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && !WasLetIn()) {
+      GiveUp(absl::StrCat("the coordinator (", options_.coordinator,
+                          ") refuses this shard: ", status.error_message()));
       break;
     }
     if (IsFinal(status)) {
-      EndWith(JobPhase::kFailed, status.error_message());
+      GiveUp(status.error_message());
       break;
     }
     if (PatienceIsOver(status)) break;
@@ -148,10 +166,11 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
     patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.wait_limit);
     if (clock_->Now() - last_contact_ <= patience) return false;
   }
-  EndWith(JobPhase::kFailed,
-          absl::StrCat("the coordinator (", options_.coordinator, ") could not be reached for ",
-                       absl::FormatDuration(patience), ": ",
-                       options_.transport->Explain(status.error_message())));
+  const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+  GiveUp(absl::StrCat("the coordinator (", options_.coordinator, ") ",
+                      refused ? "has refused this shard for " : "could not be reached for ",
+                      absl::FormatDuration(patience), ": ",
+                      options_.transport->Explain(status.error_message())));
   return true;
 }
 
@@ -161,9 +180,33 @@ v1::ShardReport ShardAgent::Hello() const {
   hello.job_uid = work.job_uid;
   hello.term = work.term;
   hello.running = work.running;
+  {
+    MutexLock lock(&mutex_);
+    hello.server_incarnation = incarnation_;
+  }
   v1::ShardReport report;
   *report.mutable_hello() = HelloToProto(hello);
   return report;
+}
+
+grpc::Status ShardAgent::Enter() {
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    if (incarnation_ != 0) return grpc::Status::OK;
+    context_ = &context;
+  }
+  // One that stands still is asked again, by the rule for one that cannot be reached.
+  context.set_deadline(SteadyDeadline(options_.lease));
+  v1::EnterReply reply;
+  const grpc::Status status =
+      v1::ShardControl::NewStub(channel_)->Enter(&context, v1::EnterRequest(), &reply);
+  if (status.ok()) host_->SetIncarnation(reply.server_incarnation());
+  MutexLock lock(&mutex_);
+  context_ = nullptr;
+  if (status.ok()) incarnation_ = reply.server_incarnation();
+  return status;
 }
 
 grpc::Status ShardAgent::Attach() {

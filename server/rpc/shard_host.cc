@@ -40,7 +40,11 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
     Report(part);
   };
-  writer_ = std::make_unique<SnapshotWriter>(folder_, report, clock_, logger_);
+  if (options_.job.checkpoint.at_shards()) {
+    claim_ = std::make_unique<PartsClaim>(folder_, options_.job.name);
+  }
+  writer_ = std::make_unique<SnapshotWriter>(
+      folder_, [this] { return ClaimFolder(); }, report, clock_, logger_);
 }
 
 ShardHost::~ShardHost() {
@@ -54,6 +58,7 @@ ShardHost::~ShardHost() {
   }
   // All streams are gone; gRPC's own locks, which said so, are hidden from the thread sanitizer.
   MutexLock lock(&mutex_);
+  AwaitCopied();
   shard_.reset();
   outputs_.clear();
   last_answer_.reset();
@@ -86,7 +91,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
                      " holds nothing and would never hear of a checkpoint; lower `shards` or "
                      "compression.chunk_bytes"));
   }
-  const absl::Status claimed = ClaimFolder(start);
+  const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
@@ -102,6 +107,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
       Shard::Create(OptionsOf(start, *std::move(layout), std::move(snapshot)));
   if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
+  AwaitCopied();
   shard_ = *std::move(shard);
   waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
   links_.Rewind();
@@ -130,7 +136,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .job_uid = start.job_uid,
           .term = start.term,
           .generation = start.generation,
-          .server_incarnation = options_.server_incarnation,
+          .server_incarnation = incarnation(),
           .incarnations = start.incarnations,
           .first_step = start.first_step,
           .parameters_agree = start.parameters_agree,
@@ -148,7 +154,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .unanswered_bytes = start.window_bytes / 4,
           .restore = std::move(snapshot),
           .restored_ranks = start.restore_world_size,
-          .stages = &stages_};
+          .stages = &stages_,
+          .run_copy = [this](absl::FunctionRef<void()> copy) { RunCopy(copy); }};
 }
 
 void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
@@ -187,6 +194,7 @@ void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
 // Makes room for the core of start.term, or refuses it.
 absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (job_uid_ != 0 && job_uid_ != start.job_uid) {
     return absl::FailedPreconditionError("this server already works for another run");
   }
@@ -207,6 +215,7 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
     if (set.ok()) links_.SetPresent(start.incarnations);
     Deliver(shard_->Tick(clock_->Now()));
+    DoPutOff();
     return set;
   }
   if (shard_ != nullptr) {
@@ -218,27 +227,24 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   return absl::OkStatus();
 }
 
-// With store `shards`, so that what lies there is of one run.
-absl::Status ShardHost::ClaimFolder(const StartShard& start) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) {
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
-  if (record.ok() && record->job_uid == start.job_uid) return absl::OkStatus();
-  if (record.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder_, " holds parts of another run, of job ", record->job_name,
-        "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
-  }
-  const absl::Status claimed = WriteRunRecord(
-      folder_, {.job_name = options_.job.name, .job_uid = start.job_uid, .term = start.term});
+absl::Status ShardHost::BeginClaim(const StartShard& start) const {
+  if (claim_ == nullptr) return absl::OkStatus();
+  const absl::Status claimed = claim_->Take(start.job_uid, start.term);
+  if (absl::IsFailedPrecondition(claimed) || absl::IsDataLoss(claimed)) return claimed;
   // A full disk costs checkpoints, not the run.
-  if (!claimed.ok()) logger_.Warning(claimed.message());
+  if (!claimed.ok()) {
+    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " before that is done");
+  }
   return absl::OkStatus();
+}
+
+absl::Status ShardHost::ClaimFolder() const {
+  return claim_ == nullptr ? absl::OkStatus() : claim_->TakeAgain();
 }
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   // Told again, after its Start: that core has the right term.
   if (term < term_ || (shard_ != nullptr && shard_->options().term >= term)) return;
   term_ = term;
@@ -255,19 +261,25 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   }
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
+  AwaitCopied();
   // No core: its part of a checkpoint turned out damaged, and the job is about to go further back.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
 }
 
 void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) return;
+  if (claim_ == nullptr) return;
+  if (!claim_->taken()) {
+    logger_.Warning("nothing is removed from ", folder_, ": of which run its parts are is unknown");
+    return;
+  }
   const absl::Status removed = RemoveOthers(folder_, steps, before);
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
 }
 
 absl::Status ShardHost::CheckSender(const Sender& sender) const {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
@@ -276,35 +288,60 @@ absl::Status ShardHost::CheckSender(const Sender& sender) const {
 absl::Status ShardHost::SetMembership(uint32_t generation,
                                       const std::vector<uint64_t>& incarnations) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (shard_ == nullptr) return absl::OkStatus();
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
   Deliver(shard_->Tick(clock_->Now()));  // What waited for those who are gone.
+  DoPutOff();
   return set;
 }
 
 void ShardHost::ReleaseResults(uint64_t durable_step) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (shard_ != nullptr) shard_->ReleaseResults(durable_step);
 }
 
 void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publications) {
   MutexLock lock(&mutex_);
   for (const Publication& publication : publications) {
+    AwaitCopied();
     if (shard_ == nullptr || shard_->options().term != term) return;
     Deliver(shard_->Publish(publication));
+    DoPutOff();
   }
 }
 
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   ended_ = std::string(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
 }
 
+void ShardHost::SetIncarnation(uint64_t incarnation) {
+  MutexLock lock(&mutex_);
+  incarnation_ = incarnation;
+}
+
+void ShardHost::Withdraw(absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  withdrawn_ = true;
+  ended_ = std::string(reason);
+  for (const auto& [stream, output] : outputs_) output->Close(Withdrawn());
+}
+
+grpc::Status ShardHost::Withdrawn() const {
+  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is to end: ", ended_)};
+}
+
+// Heartbeats call it, and must not wait for a copy; the next one ticks again.
 void ShardHost::Tick() {
   MutexLock lock(&mutex_);
-  if (shard_ != nullptr) Deliver(shard_->Tick(clock_->Now()));
+  if (shard_ == nullptr || copying_) return;
+  Deliver(shard_->Tick(clock_->Now()));
+  DoPutOff();
 }
 
 // Ticks when the core asks for it: the time of others' heartbeats is too long for a grace.
@@ -312,9 +349,10 @@ void ShardHost::RunTicks() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     const absl::Time now = clock_->Now();
-    next_tick_ = shard_ == nullptr ? absl::InfiniteFuture() : shard_->tick_due();
+    next_tick_ = shard_ == nullptr || copying_ ? absl::InfiniteFuture() : shard_->tick_due();
     if (next_tick_ <= now) {
       Deliver(shard_->Tick(now));
+      DoPutOff();
     } else {
       tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
     }
@@ -330,12 +368,35 @@ StreamId ShardHost::Open(ExchangeOutput* output) {
 void ShardHost::Closed(StreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);
-  ranks_.erase(stream);
-  if (shard_ != nullptr) shard_->StreamClosed(stream);
+  std::function<void()> forget = [this, stream]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    ranks_.erase(stream);
+    if (shard_ != nullptr) shard_->StreamClosed(stream);
+  };
+  if (!PutOff(0, &forget)) forget();
 }
 
 void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
+  const uint64_t bytes = TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
+  if (withdrawn_) {
+    const auto output = outputs_.find(stream);
+    if (output != outputs_.end()) output->second->Close(Withdrawn());
+    return;
+  }
+  if (copying_) {
+    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    std::function<void()> handle =
+        [this, stream, waiting, arrival]()
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
+    if (PutOff(bytes, &handle)) return;
+    handle();
+  } else {
+    HandleLocked(stream, std::move(exchange), arrival);
+  }
+  DoPutOff();
+}
+
+void ShardHost::HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
     const uint32_t rank = exchange.sender.rank;
@@ -404,6 +465,7 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
 absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pull(
     const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   if (!fenced.empty()) return absl::FailedPreconditionError(fenced);
@@ -457,54 +519,10 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
     last_bytes_ = std::make_shared<const grpc::ByteBuffer>(
-        ReplyBytes(answer, options_.server_incarnation,
-                   static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
+        ReplyBytes(answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);
-}
-
-bool ShardHost::started() const {
-  MutexLock lock(&mutex_);
-  return shard_ != nullptr;
-}
-
-ShardHost::Work ShardHost::work() const {
-  MutexLock lock(&mutex_);
-  return {.job_uid = job_uid_, .term = term_, .running = shard_ != nullptr && ended_.empty()};
-}
-
-ShardStats ShardHost::Stats() const {
-  MutexLock lock(&mutex_);
-  return shard_ == nullptr ? ShardStats() : shard_->Stats();
-}
-
-double ShardHost::ResidualEnergy() const {
-  MutexLock lock(&mutex_);
-  return shard_ == nullptr ? 0 : shard_->ResidualEnergy();
-}
-
-std::optional<SnapshotStats> ShardHost::Snapshots() const {
-  if (writer_ == nullptr) return std::nullopt;
-  return writer_->stats();
-}
-
-ShardHealthReport ShardHost::Health() const {
-  const ShardStats stats = Stats();
-  MutexLock lock(&mutex_);
-  return {.highest_closed_step = stats.highest_closed_step,
-          .highest_open_step = stats.open_step,
-          .elements = stats.elements,
-          .in_flight_bytes = stats.held_bytes,
-          .results_from = stats.results_from,
-          .waited_seconds = waits_.seconds(),
-          .links = links_.Stats().ranks,
-          .disk_wait = NowAtDisk()};
-}
-
-LinkStats ShardHost::Links() const {
-  MutexLock lock(&mutex_);
-  return links_.Stats();
 }
 
 }  // namespace sluice

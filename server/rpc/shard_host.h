@@ -1,10 +1,13 @@
 // ShardHost: a shard's core behind one lock, with the streams that its effects go to, and its part
-// of job checkpoints. A rollback replaces the core by one that is restored. Thread-safe.
+// of job checkpoints. A rollback replaces the core by one that is restored. The lock is free while
+// the core is copied for a snapshot: figures are told, so that a large copy costs no lease, and
+// changes of the core wait. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +27,7 @@
 #include "server/core/link_book.h"
 #include "server/core/rank_waits.h"
 #include "server/core/shard.h"
+#include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
 
@@ -43,7 +47,6 @@ class ShardHost {
   struct Options {
     uint32_t shard = 0;
     JobSpec job;
-    uint64_t server_incarnation = 0;
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
@@ -51,6 +54,8 @@ class ShardHost {
     TraceFile* trace = nullptr;  // Null: none is written.
     // Of a rack's job: what is handed on. Called likewise.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
+    // For tests: called without the lock before the core is copied for a snapshot.
+    std::function<void()> before_copy{};
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -91,8 +96,13 @@ class ShardHost {
   void ReleaseResults(uint64_t durable_step);
   // As Shard::Publish; nothing where there is no core of that term.
   void Publish(uint32_t term, const std::vector<Publication>& publications);
+  // The number of this process, which its answers bear. Before the first Start.
+  void SetIncarnation(uint64_t incarnation);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
+  // Breaks all streams, those to come too, as if this process had crashed: another one serves the
+  // shard, or will, and to be FENCED here would be the end of a worker that is to go there.
+  void Withdraw(absl::string_view reason);
   void Tick();
 
   // `output` must stay until Closed.
@@ -105,6 +115,9 @@ class ShardHost {
   absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> Pull(
       const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
+  // With store `shards`: the folder is known to be this run's; before a part is written. As
+  // PartsClaim::TakeAgain.
+  absl::Status ClaimFolder() const;
   // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
   absl::Status CheckSender(const Sender& sender) const;
 
@@ -119,7 +132,10 @@ class ShardHost {
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
   StageTimes* stages() { return &stages_; }
   const StageTimes& stages() const { return stages_; }
-  uint64_t server_incarnation() const { return options_.server_incarnation; }
+  uint64_t incarnation() const {
+    MutexLock lock(&mutex_);
+    return incarnation_;
+  }
   // Likewise; null: none is written.
   TraceFile* trace() const { return options_.trace; }
 
@@ -133,6 +149,13 @@ class ShardHost {
   };
 
   void RunTicks();
+  // shard_host_copy.cc.
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
@@ -146,12 +169,14 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
-  absl::Status ClaimFolder(const StartShard& start) const;
+  // With store `shards`, so that what lies there is of one run.
+  absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
   void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Only where there is a trace. `encoding`: processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
@@ -176,6 +201,8 @@ class ShardHost {
   uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
   std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
@@ -189,6 +216,13 @@ class ShardHost {
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
 
+  // The core is copied, and must not change.
+  bool copying_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable CondVar copied_;
+  // Changes that came meanwhile, in order; the thread that copies does them, with the lock.
+  std::deque<std::function<void()>> put_off_ ABSL_GUARDED_BY(mutex_);
+  uint64_t put_off_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+
   CondVar tick_sooner_;
   absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The ticker's.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -196,6 +230,7 @@ class ShardHost {
 
   Mutex listener_mutex_;  // Taken after mutex_.
   std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  std::unique_ptr<PartsClaim> claim_;       // Null but with store `shards`.
   std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
 };
 

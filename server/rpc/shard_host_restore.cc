@@ -58,7 +58,8 @@ absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Stat
   Report(CheckpointPart{.term = start.term,
                         .step = start.restore_step,
                         .name = ShardPartName(options_.shard, start.term),
-                        .error = std::string(why.message())});
+                        .error = std::string(why.message()),
+                        .unreadable = true});
   return absl::DataLossError(why.message());
 }
 

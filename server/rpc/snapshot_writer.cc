@@ -8,9 +8,10 @@
 
 namespace sluice {
 
-SnapshotWriter::SnapshotWriter(std::string dir, Listener listener, const Clock* clock,
-                               Logger logger)
+SnapshotWriter::SnapshotWriter(std::string dir, MayWrite may_write, Listener listener,
+                               const Clock* clock, Logger logger)
     : dir_(std::move(dir)),
+      may_write_(std::move(may_write)),
       listener_(std::move(listener)),
       clock_(clock),
       logger_(std::move(logger)),
@@ -79,6 +80,8 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
                                .versions = {},
                                .downlink = {},
                                .aggregators = {}};
+  const absl::Status may_write = may_write_();
+  if (!may_write.ok()) return Failed(identity, may_write.message());
   const std::string bytes = FormatShardSnapshot(*snapshot);
   snapshot.reset();  // The bytes are enough.
   absl::StatusOr<CheckpointPart> part = WritePart(

@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -22,7 +23,11 @@ class SnapshotWriter {
   // Told what became of each snapshot, on the writer's thread or the caller's of Write.
   using Listener = std::function<void(const CheckpointPart&)>;
 
-  SnapshotWriter(std::string dir, Listener listener, const Clock* clock, Logger logger);
+  // Asked before each part: whether one may be written to the folder now.
+  using MayWrite = std::function<absl::Status()>;
+
+  SnapshotWriter(std::string dir, MayWrite may_write, Listener listener, const Clock* clock,
+                 Logger logger);
   // What is being written is finished; what is not begun is left.
   ~SnapshotWriter();
 
@@ -39,6 +44,7 @@ class SnapshotWriter {
   CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why);
 
   const std::string dir_;
+  const MayWrite may_write_;
   const Listener listener_;
   const Clock* const clock_;
   const Logger logger_;

@@ -78,7 +78,6 @@ class RecoveryTest : public ::testing::Test {
                           .supervised = supervised_,
                           .software_version = "1",
                           .job_uid = 77,
-                          .server_incarnation = ++incarnation_,
                           .finished_patience = finished_patience_};
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options), &clock_);
     if (!server.ok()) return server.status();
@@ -184,7 +183,6 @@ class RecoveryTest : public ::testing::Test {
   SteadyClock clock_;
   JobSpec job_;
   int ports_[kShards] = {};
-  uint64_t incarnation_ = 0;
   uint64_t nonce_ = 0;
   absl::Duration finished_patience_ = absl::Seconds(10);
   bool supervised_ = false;

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+#include <thread>
+
 #include "tests/rpc/host_fixture.h"
+#include "tests/rpc/slow_copy.h"
 
 namespace sluice {
 namespace {
@@ -76,6 +80,48 @@ TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
   Complete(third);
   EXPECT_TRUE(host->Start(StartOf(1, 3)).ok());
   EXPECT_EQ(host->Health().disk_wait.what, "");
+}
+
+// However large the core is: no lease may be lost by it, and no thread of gRPC held.
+TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
+  const std::unique_ptr<ShardHost> undisturbed = MakeHost();
+  ASSERT_TRUE(undisturbed->Start(StartOf(0, 0)).ok());
+  std::string expected;
+  for (uint64_t step = 1; step <= 4; ++step) expected = RunStep(undisturbed.get(), 0, step);
+
+  SlowCopy copy;
+  before_copy_ = copy.hook();
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(2);
+  std::thread third([&] { host->Handle(/*stream=*/1, WorkOf(0, 3)); });
+  EXPECT_TRUE(copy.AwaitBegin()) << "no snapshot was taken after step 3";
+  std::future<ShardHealthReport> others = std::async(std::launch::async, [&] {
+    host->Tick();
+    host->Handle(/*stream=*/1, WorkOf(0, 4));
+    host->Closed(/*stream=*/1);
+    EXPECT_TRUE(host->started());
+    EXPECT_TRUE(host->work().running);
+    EXPECT_TRUE(host->CheckSender(SenderOf(0)).ok());
+    return host->Health();
+  });
+  EXPECT_EQ(others.wait_for(kCopyPatience), std::future_status::ready)
+      << "a call waits for the copy";
+  // What changes the core and is told how that went waits.
+  std::future<absl::Status> members =
+      std::async(std::launch::async, [&] { return host->SetMembership(2, {100}); });
+  copy.LetEnd();
+  third.join();
+  EXPECT_EQ(others.get().highest_closed_step, 3u)
+      << "step 4 does not close before the copy is made";
+  EXPECT_TRUE(members.get().ok());
+  EXPECT_EQ(host->Health().highest_closed_step, 4u);
+  const auto fourth = host->Pull(SenderOf(0), 3, {});
+  ASSERT_TRUE(fourth.ok() && fourth->size() == 1) << fourth.status();
+  EXPECT_EQ(fourth->at(0)->results.at(0), expected);
+
+  // Nothing of step 4 is in it.
+  Complete(AwaitPart());
+  ASSERT_TRUE(host->Start(StartOf(1, 3)).ok());
+  EXPECT_EQ(RunStep(host.get(), 1, 4), expected);
 }
 
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
@@ -213,12 +259,49 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   RunStep(host.get(), 0, 4);
 }
 
+// With store `shards` a folder is of one run. Which one, only run.json says.
+TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
+  job_.checkpoint.store = "shards";
+  const std::string folder = PartsFolder(job_.checkpoint, 0);
+  ASSERT_TRUE(WritePart(folder, 0, 10, ShardPartName(0, 0), "of some run").ok());
+  const std::string record = folder + "/run.json";
+  for (const char* text : {"", "{\"format\": \"sluice run\"", "a folder in its place"}) {
+    std::filesystem::remove_all(record);
+    if (text[0] == '{') std::ofstream(record) << text;
+    if (text[0] == 'a') std::filesystem::create_directory(record);
+    const std::unique_ptr<ShardHost> host = MakeHost();
+    const absl::Status started = host->Start(StartOf(0, 0));
+    EXPECT_THAT(std::string(started.message()), HasSubstr(folder)) << text;
+    EXPECT_FALSE(started.ok()) << text;
+    host->KeepCheckpoints({}, 100);
+    EXPECT_EQ(std::filesystem::is_directory(record), text[0] == 'a');
+    EXPECT_EQ(std::filesystem::is_regular_file(record), text[0] == '{');
+    EXPECT_THAT(ListCheckpoints(folder).value(), testing::ElementsAre(10));
+  }
+}
+
+// What is written before the folder is known to be this run's could not be told from another's.
+TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
+  job_.checkpoint.store = "shards";
+  std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  EXPECT_THAT(AwaitPart().error, HasSubstr(job_.checkpoint.dir));
+  std::filesystem::remove(job_.checkpoint.dir);
+  CheckpointPart part;
+  for (uint64_t step = 4; part.bytes == 0; step += 3) {
+    ASSERT_LT(step, 1000u) << part.error;
+    ASSERT_TRUE(host->NameCheckpoint(step).ok());
+    for (uint64_t i = 0; i < 3; ++i) RunStep(host.get(), 0, step + i);
+    part = AwaitPart();  // The writer may not have done with the one before.
+  }
+  EXPECT_EQ(ReadRunRecord(PartsFolder(job_.checkpoint, 0)).value().job_uid, kHostJob);
+}
+
 TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   job_.shards = 2;  // One chunk: shard 0 has it.
   const auto started = [&](uint32_t shard) {
     ShardHost host({.shard = shard,
                     .job = job_,
-                    .server_incarnation = 5,
                     .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
                    &clock_, Logger("test"));
     return host.Start(StartOf(0, 0));

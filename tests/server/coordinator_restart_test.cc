@@ -19,9 +19,9 @@ CoordinatorOptions AfterARestart() {
                                            .world_size = 2,
                                            .shards = 2,
                                            .layout = {},
-                                           .job_uid = 1234,
-                                           .server_incarnation = 5000});
+                                           .job_uid = 1234});
   RunRecord record{.job_name = "demo", .job_uid = 77, .term = 3, .generation = 4};
+  record.coordinator_incarnation = 6;
   record.restore_step = 100;
   record.table = JoinOf(0).table;
   for (const uint32_t rank : {0, 1}) {
@@ -38,7 +38,8 @@ CoordinatorOptions AfterARestart() {
 
 class RestartInTermTest : public RepairTest {
  protected:
-  RestartInTermTest() : RepairTest(AfterARestart()) {}
+  RestartInTermTest() : RestartInTermTest(AfterARestart()) {}
+  explicit RestartInTermTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
 
   // Of the members as the record has them.
   WorkerHeartbeat OldBeat(uint32_t rank, uint64_t step = 240) {
@@ -59,7 +60,10 @@ class RestartInTermTest : public RepairTest {
 };
 
 TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
-  EXPECT_THAT(records_, IsEmpty()) << "what is on disk is what is";
+  ASSERT_EQ(records_.size(), 1u);
+  RunRecord record = *AfterARestart().run;
+  record.coordinator_incarnation = 7;
+  EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_EQ(Now().generation, 4u);
@@ -77,7 +81,7 @@ TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   EXPECT_EQ(StartOf(11)->restore_step, 200u);
   EXPECT_TRUE(StartOf(11)->replay);
   EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(900u, 901u));
-  EXPECT_EQ(StartOf(11)->coordinator_incarnation, 5000u);
+  EXPECT_EQ(StartOf(11)->coordinator_incarnation, 7u);
   EXPECT_EQ(Now().repairs, 1u);
   EXPECT_EQ(Beat(OldBeat(1))->durable_step, 200u);
   EXPECT_EQ(Now().rollbacks, 0u);
@@ -347,6 +351,44 @@ TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedB
   options = AfterARestart();
   options.replay_limit = 0;
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
+}
+
+// There is no checkpoint, and the shards had their parameters from rank 0: a shard that is started
+// again takes the job to its start, as soon as a worker is heard of.
+class RestartAtTheStartTest : public RestartInTermTest {
+ protected:
+  RestartAtTheStartTest() : RestartInTermTest(AtTheStart()) {}
+
+  static CoordinatorOptions AtTheStart() {
+    CoordinatorOptions options = AfterARestart();
+    options.shards_update = true;
+    options.checkpoints = {};
+    options.run->restore_step = 0;
+    options.run->parameters_agree = false;
+    return options;
+  }
+  absl::StatusOr<JobState> LeaveFinished(const WorkerHeartbeat& last) {
+    absl::StatusOr<JobState> state =
+        coordinator_.Leave({last, /*finished=*/true, ""}, now_, &effects_);
+    Collect();
+    return state;
+  }
+};
+
+TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  const absl::StatusOr<JobState> state = LeaveFinished(OldBeat(0));
+  ASSERT_EQ(coordinator_.term(), 4u);
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->term, 4u);
+  EXPECT_FALSE(Now().members[0].left);
+  ComeAgain();
+  EXPECT_FALSE(Now().members[0].left) << "rank 0 goes through the job again";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(2, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "rank 0 has not finished";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(1, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
 }
 
 }  // namespace

@@ -262,6 +262,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   ASSERT_EQ(LastOf<StartShard>(12)->restore_step, 200u);
   CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
   ShardPart(12, damaged);
   EXPECT_EQ(coordinator_.term(), 2u);
   EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used (shard 1 "
@@ -273,6 +274,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   ASSERT_EQ(answers_.at(1)->restore_step, 100u);
   damaged = PartOf(WorkerPartName(1, 0), 100);
   damaged.error = "missing";
+  damaged.unreadable = true;
   EXPECT_TRUE(WorkerPart(1, damaged).ok());
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_THAT(warnings_.back(), HasSubstr("to its start"));
@@ -428,6 +430,23 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
   EXPECT_TRUE(Leave(0, true).ok());
   EXPECT_TRUE(Leave(1, true).ok());
   EXPECT_NE(LastOf<EndShard>(12), nullptr);
+}
+
+// A rollback may have left parts of later steps, which the job comes to once more: a command to
+// remove them may be overtaken by a part of the new term.
+TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
+  StartJob();
+  Complete(100);
+  CheckpointPart part = PartOf(ShardPartName(0, 0), 200);
+  ShardPart(11, part);
+  PassWithout(1, absl::Seconds(11));
+  AcknowledgeAll();
+  ComeAgain();
+  Request(7);
+  Complete(150);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100, 150}, uint64_t{151}));
+  Complete(200);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{150, 200}, uint64_t{201}));
 }
 
 TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {

@@ -62,7 +62,8 @@ struct SimLink {
 
 struct SimServer {
   uint32_t shard = 0;
-  uint64_t incarnation = 0;
+  uint64_t number = 0;       // Of the process, for made-up measurements.
+  uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
   std::unique_ptr<Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
   uint32_t suspended_term = 0;           // Senders of terms below it are fenced; 0: not suspended.
@@ -74,6 +75,7 @@ struct SimServer {
   std::optional<StartShard> start;                 // Likewise.
   std::vector<uint64_t> members;                   // Likewise: incarnations, by rank.
   std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
+  uint64_t start_told = 0;                         // The coordinator's life then; 0: it was heard.
   Micros last_report = 0;
   Micros last_command = 0;
   Micros tick_at = 0;  // The next that the core asked for; 0: none.
@@ -107,6 +109,9 @@ struct SimRank {
   std::set<BundleKey> answered;  // Got its result.
 };
 
+// One job, to its end or its first violation.
+SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* world);
+
 inline bool Talks(const SimRank& rank) {
   return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
 }
@@ -132,8 +137,12 @@ class SurvivalRun {
  protected:
   // The world.
   void At(Micros delay, ProcessId process, std::function<void()> what);
-  void ArriveAt(ProcessId process, uint64_t life, Micros* last, std::function<void()> what);
-  Micros Delay();
+  void ArriveAt(const Channel& channel, ProcessId process, uint64_t life, Micros* last,
+                std::function<void()> what);
+  Micros Delay(const Channel& channel);
+  Micros Below(const Channel& channel, Micros bound) {
+    return static_cast<Micros>(chance_.Below(channel, static_cast<uint64_t>(bound)));
+  }
   absl::Time Now() const { return absl::UnixEpoch() + absl::Microseconds(now_); }
   void Trace(uint32_t kind, uint32_t a, uint64_t b, uint32_t c);
   void Violate(std::string what) {
@@ -154,11 +163,14 @@ class SurvivalRun {
 
   // Faults: survival_faults.cc.
   void Strike(Fault fault);
-  bool StrikesMessage(Fault fault, double share);
-  uint32_t Some(size_t count) { return static_cast<uint32_t>(random_.Below(count)); }
+  bool StrikesMessage(Fault fault, const Channel& channel, double share);
+  // What a fault strikes, or for how long: by a name that is written into replay scripts.
+  uint32_t Some(const char* name, size_t count) {
+    return static_cast<uint32_t>(chance_.Choose(name, count));
+  }
   // A shard's or a rank's, as it is now.
   ProcessId Present(uint32_t index) const;
-  ProcessId SomeProcess() { return Present(Some(options_.shards + options_.ranks)); }
+  ProcessId SomeProcess() { return Present(Some("process", options_.shards + options_.ranks)); }
   ProcessId SomeOtherServer();
   void CutOff(ProcessId process);
   void StartSecondInstance(uint32_t shard);
@@ -283,7 +295,7 @@ class SurvivalRun {
   QuorumLedger ledger_;
   AnswerForger forger_;
   SimWorld& world_;
-  CounterRandom& random_;             // The world's.
+  SimChance& chance_;                 // The world's.
   const Micros& now_;                 // Likewise.
   SurvivalReport& report_;            // Likewise.
   std::deque<SimProcess> processes_;  // Events point at them.
@@ -298,7 +310,7 @@ class SurvivalRun {
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
   std::unique_ptr<Coordinator> coordinator_;
-  uint64_t last_incarnation_ = 0;
+  uint64_t last_number_ = 0;
   uint64_t last_id_ = 0;                                       // Of tokens and control streams.
   std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
   std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.

@@ -18,10 +18,10 @@ void SurvivalRun::StartServer(ProcessId process) {
   const uint32_t shard = servers_[process].shard;
   SimServer& server = servers_[process] = SimServer();
   server.shard = shard;
-  server.incarnation = ++last_incarnation_;
+  server.number = ++last_number_;
   if (process == 0) StartCoordinator();
   if (process == 0 && coordinator_ == nullptr) return;
-  At(Delay(), process, [this, process] { Dial(process); });
+  At(Delay({"dial", process}), process, [this, process] { Dial(process); });
   At(kHeartbeat, process, [this, process] { Beat(process); });
 }
 
@@ -32,6 +32,9 @@ void SurvivalRun::Dial(ProcessId process) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
+  if (server.incarnation == 0) server.incarnation = coordinator_->NumberShard();
+  if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;
+  server.start_told = 0;
   server.control = ++last_id_;
   controls_[server.control] = {process, processes_[process].life};
   server.last_command = now_;
@@ -62,7 +65,7 @@ void SurvivalRun::Dial(ProcessId process) {
 void SurvivalRun::LoseControl(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
-  At(Delay(), 0, [this, control = server.control] {
+  At(Delay({"detach", process}), 0, [this, control = server.control] {
     if (controls_.erase(control) > 0) coordinator_->ShardDetached(control);
   });
   server.control = 0;
@@ -74,7 +77,7 @@ void SurvivalRun::Tell(ProcessId process,
                        std::function<void(ControlStreamId, Coordinator::Effects*)> what) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
-  ArriveAt(0, processes_[0].life, &server.last_report,
+  ArriveAt({"report", process}, 0, processes_[0].life, &server.last_report,
            [this, stream = server.control, what = std::move(what)] {
              if (!controls_.contains(stream)) return;
              Coordinator::Effects effects;
@@ -155,10 +158,13 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
     CarryOut(process, server.core->End("the job has ended"));
   }
   if (!done) return;
-  Tell(process,
-       [this, sequence = command.sequence](ControlStreamId stream, Coordinator::Effects* effects) {
-         coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
-       });
+  const bool begins = std::holds_alternative<StartShard>(command.command);
+  if (begins) server.start_told = processes_[0].life;
+  Tell(process, [this, process, begins, sequence = command.sequence](
+                    ControlStreamId stream, Coordinator::Effects* effects) {
+    if (begins) servers_[process].start_told = 0;
+    coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
+  });
 }
 
 bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
@@ -178,6 +184,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
     part.step = start.restore_step;
     part.name = ShardPartName(server.shard, start.term);
     part.error = std::string(snapshot.status().message());
+    part.unreadable = true;
     TellPart(process, std::move(part));
     return false;
   }
@@ -414,7 +421,7 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
   if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
     snapshot->plans.resize(1);
   }
-  At(static_cast<Micros>(random_.Below(kWriteMax)), process,
+  At(Below({"write", process}, kWriteMax), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];
        at.part = WritePart(snapshot->term, snapshot->step, ShardPartName(at.shard, snapshot->term),
@@ -435,7 +442,7 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
     if (PlantInLateWork(process, id, exchange)) return;
     if (planned_ != nullptr) {
       server.core->Measured(
-          MadeUpMeasurements(options_, table_, server.core->open_step(), server.incarnation));
+          MadeUpMeasurements(options_, table_, server.core->open_step(), server.number));
     }
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;

@@ -7,6 +7,11 @@
 #include "job/checkpoint/snapshot_format.h"
 
 namespace sluice {
+namespace {
+
+constexpr absl::Duration kAskAgain = absl::Milliseconds(20);  // After the rest of a checkpoint.
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(Options options)
     : options_(std::move(options)),
@@ -15,7 +20,8 @@ CheckpointWriter::CheckpointWriter(Options options)
                     .rank = options_.sender.rank,
                     .backoff_min = options_.backoff_min,
                     .backoff_max = options_.backoff_max,
-                    .clock = options_.clock}),
+                    .clock = options_.clock,
+                    .let_in = true}),
       thread_([this] { Run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
@@ -66,25 +72,29 @@ std::optional<CheckpointWriter::Writing> CheckpointWriter::writing() const {
   return writing_;
 }
 
-std::vector<CheckpointPart> CheckpointWriter::durable_parts() const {
+std::vector<CheckpointPart> CheckpointWriter::newest_parts() const {
   MutexLock lock(&mutex_);
-  return durable_parts_;
+  return newest_parts_;
 }
 
 void CheckpointWriter::Run() {
-  while (true) {
+  for (;;) {
     Work work;
     {
       MutexLock lock(&mutex_);
       working_ = false;
       changed_.SignalAll();
-      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
+      while (!stopping_ && waiting_.empty() && held_.empty()) changed_.Wait(&mutex_);
+      if (!stopping_ && waiting_.empty()) changed_.WaitFor(&mutex_, kAskAgain);
       if (stopping_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
-      working_ = true;
+      if (!waiting_.empty()) {
+        work = std::move(waiting_.front());
+        waiting_.pop_front();
+        working_ = true;
+      }
     }
-    Do(std::move(work));
+    if (work.step > 0) Do(std::move(work));
+    ReportHeld();
   }
 }
 
@@ -115,13 +125,33 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
     writing_.reset();
   }
   if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
-  if (part.ok()) {
-    MutexLock lock(&mutex_);
-    if (!durable_parts_.empty() && durable_parts_.front().step != step) durable_parts_.clear();
-    durable_parts_.push_back(*part);
-  }
-  Tell(part.ok() ? *part : Failed(step, name, part.status().message()));
+  Report(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
+}
+
+void CheckpointWriter::Report(CheckpointPart part) {
+  if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
+  // Nobody waits for an earlier one any more.
+  if (!held_.empty() && held_.front().step != part.step) held_.clear();
+  held_.push_back(std::move(part));
+}
+
+void CheckpointWriter::ReportHeld() {
+  if (held_.empty()) return;
+  const std::optional<absl::Status> rest = options_.rest_of_checkpoint(held_.front().step);
+  if (!rest.has_value()) return;
+  for (const CheckpointPart& part : std::exchange(held_, {})) {
+    ReportNow(rest->ok() ? part : Failed(part.step, part.name, rest->message()));
+  }
+}
+
+void CheckpointWriter::ReportNow(const CheckpointPart& part) {
+  {
+    MutexLock lock(&mutex_);
+    if (!newest_parts_.empty() && newest_parts_.front().step != part.step) newest_parts_.clear();
+    newest_parts_.push_back(part);
+  }
+  Tell(part);
 }
 
 CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
@@ -137,8 +167,9 @@ void CheckpointWriter::Tell(const CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
-  options_.logger.Warning("the checkpoint after step ", part.step,
-                          " will not be complete: ", status.message());
+  // Heartbeats repeat it.
+  options_.logger.Warning("the coordinator was not told of ", part.name,
+                          " of the checkpoint after step ", part.step, ": ", status.message());
 }
 
 }  // namespace sluice

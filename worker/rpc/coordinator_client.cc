@@ -21,7 +21,8 @@ CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
       gate_(options_.clock),
       channel_(options_.transport->Dial(options_.address)),
-      stub_(v1::Coordinator::NewStub(channel_)) {}
+      stub_(v1::Coordinator::NewStub(channel_)),
+      let_in_(options_.let_in) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
                                                       absl::Duration timeout,
@@ -84,15 +85,20 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     if (!gate_.Begin(&context)) return Cancelled(what);
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     const bool cancelled = !gate_.End(&context);
-    if (status.ok()) return reply;
+    if (status.ok()) {
+      let_in_ = true;
+      return reply;
+    }
     if (cancelled) return Cancelled(what);
-    if (!MayPass(status)) {
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+    const absl::Duration left = until - options_.clock->Now();
+    const bool final = refused && left <= absl::ZeroDuration();
+    if (final || !(let_in_ ? MayPassOnceLetIn(status) : MayPass(status))) {
       return ToStatus(status,
                       absl::StrCat("the coordinator at ", options_.address, " did not let rank ",
                                    options_.rank, " ", what),
                       *options_.transport);
     }
-    const absl::Duration left = until - options_.clock->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::UnavailableError(absl::StrCat(
           "the coordinator at ", options_.address, " cannot be reached for ",

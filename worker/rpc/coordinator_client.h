@@ -2,6 +2,7 @@
 // ReportCheckpoint.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -28,6 +29,9 @@ class CoordinatorClient {
     // The coordinator says itself who never came; this is for when it says nothing.
     absl::Duration answer_grace = absl::Seconds(10);
     const Clock* clock = nullptr;
+    // The coordinator has let this process in before: if it refuses its token now, the files are
+    // being changed.
+    bool let_in = false;
     Logger logger{"worker"};
   };
   explicit CoordinatorClient(Options options);
@@ -57,6 +61,7 @@ class CoordinatorClient {
   CallGate gate_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::atomic<bool> let_in_;
 };
 
 }  // namespace sluice

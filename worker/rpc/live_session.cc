@@ -58,6 +58,7 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
                                 .store = store,
                                 .sender = membership.sender,
                                 .report_timeout = options.connect_timeout,
+                                .rest_of_checkpoint = options.rest_of_checkpoint,
                                 .backoff_min = options.backoff_min,
                                 .backoff_max = options.backoff_max,
                                 .clock = options.clock,
@@ -97,6 +98,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
+    newest_shard_ = std::max(newest_shard_, sender.server_incarnation);
   }
   for (ShardLink& link : links_) link.stream->Open(link.server_incarnation);
   strand_ = std::thread([this] { RunStrand(); });
@@ -166,6 +168,7 @@ void LiveSession::Flush(const Pipeline::Effects& effects) {
 void LiveSession::Heard(const v1::HeartbeatReply& reply) {
   MutexLock lock(&mutex_);
   pipeline_.Release(reply.durable_step());
+  for (const v1::ShardAddress& place : reply.shards()) Follow(place);
 }
 
 absl::Status LiveSession::SetPlans(const std::vector<CompressionPlan>& plans) {
@@ -530,10 +533,11 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
-    for (const CheckpointPart& part : writer_->durable_parts()) SetPart(part, request.add_parts());
+    for (const CheckpointPart& part : writer_->newest_parts()) SetPart(part, request.add_parts());
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
+  request.set_newest_shard(newest_shard_);
   const absl::Time now = clock_.Now();
   const bool waits = waiting_ || restoring_step_ > 0;
   request.set_seconds_since_progress(waits ? 0 : absl::ToDoubleSeconds(now - last_progress_));

@@ -3,6 +3,7 @@
 // face.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -89,12 +90,20 @@ class LiveSession final : public ShardStream::Events {
     absl::Time reopen_at = absl::InfiniteFuture();
     absl::Time retry_at = absl::InfiniteFuture();
     uint64_t server_incarnation = 0;  // The highest that answered.
+    uint64_t told_incarnation = 0;    // The highest that the coordinator named.
+    bool outdated = false;            // One below them answered last.
+    bool moves = false;               // The stream is cut for a newer one, which is elsewhere.
+    uint64_t newest() const { return std::max(server_incarnation, told_incarnation); }
   };
 
   void OnStreamUp(uint32_t shard) override;
   void OnReply(uint32_t shard, v1::ExchangeReply* reply) override;
   void OnStreamDown(uint32_t shard, const grpc::Status& status) override;
 
+  void StreamIsUp(uint32_t shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Leaves a process of the shard that another took the place of.
+  void LeaveFor(uint32_t shard, const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Follow(const v1::ShardAddress& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Under the lock, so that order is fixed; Flush afterwards, when it is free.
   void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(const Pipeline::Effects& effects);
@@ -163,9 +172,10 @@ class LiveSession final : public ShardStream::Events {
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, or for the disk at the end.
-  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);      // Of steps with an exchange; not step 0.
+  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);   // A call of the program, or its end.
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;       // For others, or for the disk.
+  uint64_t newest_shard_ ABSL_GUARDED_BY(mutex_) = 0;  // Of processes that it was told of.
+  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);       // Of steps with an exchange; not step 0.
   std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // Of the open step.
   DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: where the last step ended.

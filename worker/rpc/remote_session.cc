@@ -25,6 +25,9 @@ constexpr absl::Duration kReadAgainMax = absl::Seconds(2);
 constexpr int kDamagedTries = 2;
 // So long a worker that gives up tries to say so.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+// A worker that has finished asks at least this often whether the others have: the coordinator goes
+// soon after.
+constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {
   char name[256] = {};
@@ -47,6 +50,7 @@ class RemoteSession final : public Session {
                       .backoff_min = options_.backoff_min,
                       .backoff_max = options_.backoff_max,
                       .clock = options_.clock,
+                      .let_in = options_.rejoining,
                       .logger = options_.logger}) {}
 
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
@@ -294,7 +298,8 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
       {.term = membership.sender.term,
        .step = membership.restore_step,
        .name = WorkerPartName(membership.sender.rank, membership.sender.term),
-       .error = std::string(status.message())},
+       .error = std::string(status.message()),
+       .unreadable = true},
       options_.connect_timeout);
   live_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
   return live_->status();
@@ -404,7 +409,7 @@ absl::Status RemoteSession::Leave() {
     if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
       return absl::OkStatus();
     }
-  } while (coordinator_.SleepFor(heartbeat_));
+  } while (coordinator_.SleepFor(std::min(heartbeat_, kEndPollMax)));
   return absl::CancelledError("this worker gave up while it waited for the others to finish");
 }
 
