@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -52,6 +53,8 @@ class CheckpointBook {
   void Discard(uint64_t step);
   // The job goes on from `step`: complete ones after it are not of its past.
   void DiscardAfter(uint64_t step);
+  // Complete ones that somebody reads now: they stay whatever else is complete.
+  void Hold(std::vector<uint64_t> steps) { held_ = std::move(steps); }
   // Of a rack: that after `step` is complete above. Of some nobody may tell.
   void Release(uint64_t step);
 
@@ -113,7 +116,8 @@ class CheckpointBook {
   // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
   std::vector<uint64_t> released_;  // The newest `keep` of them, ascending.
-  uint64_t asked_minimum_ = 0;      // 0: shard 0 was asked for nothing.
+  std::vector<uint64_t> held_;
+  uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
   bool all_there_ = false;

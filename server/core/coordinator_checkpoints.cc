@@ -147,6 +147,8 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
                                                    " with server ", part.server, " of ",
                                                    seats_.size()));
   }
+  // Who saves a later one has read what it began with.
+  if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
   TakePart(part, Describe(**member), now, out);
   return absl::OkStatus();
 }
@@ -225,6 +227,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
+  book_.Hold(StepsInUse());
   for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
   // Of later steps there may be litter, too. But the job may come to those once more, and the word
   // to a server is not in order with the parts that workers send it: the next one removes it.
@@ -244,6 +247,15 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
   AskForNextCheckpoint(out);
   StartReplays(now, out);
   if (options_.elastic.has_value()) AdmitLearners(now, out);
+}
+
+// Of checkpoints that a member reads, while others may be past the next one.
+std::vector<uint64_t> Coordinator::StepsInUse() const {
+  std::vector<uint64_t> steps;
+  for (const Member& member : members_) {
+    if (member.present && member.restoring_step > 0) steps.push_back(member.restoring_step);
+  }
+  return steps;
 }
 
 // Needs no acknowledgement: it says so again when the shard attaches.

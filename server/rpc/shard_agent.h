@@ -62,6 +62,8 @@ class ShardAgent {
   void ReadCommands(Stream* stream);
   void Talk(Stream* stream);
   void Obey(const v1::ShardCommand& command);
+  // Ends the stream; the coordinator gives the command again on the next one.
+  void AskAgain(const absl::Status& why);
   absl::Status Do(const v1::ShardCommand& command);
   absl::Status ObeyStart(const v1::StartJob& job);
   void Tell(const ShardHost::News& news);
@@ -98,6 +100,9 @@ class ShardAgent {
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the call that is open.
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  // Of a command that may work later.
+  absl::Time ask_again_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // As the log has it.
   End end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
