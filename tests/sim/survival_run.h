@@ -91,6 +91,7 @@ struct SimRank {
   std::unique_ptr<SimEncoder> encoder;
   std::vector<StreamId> links;                 // By shard; 0: down.
   std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
+  std::vector<uint64_t> told;                  // By shard: the highest of which it was told.
   std::vector<std::vector<float>> values;      // Of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
