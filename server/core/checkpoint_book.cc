@@ -51,6 +51,7 @@ void CheckpointBook::Release(uint64_t step) {
 }
 
 bool CheckpointBook::IsKept(uint64_t step) const {
+  if (std::find(held_.begin(), held_.end(), step) != held_.end()) return true;
   if (options_.in_rack) return released_.size() < kept() || step >= released_.front();
   return complete_.size() <= kept() || step >= *(complete_.end() - kept());
 }
@@ -185,10 +186,9 @@ std::vector<uint64_t> CheckpointBook::Written() {
   }
   litter_ = std::move(later);
   complete_.push_back(under_way_);
-  while (!complete_.empty() && !IsKept(complete_.front())) {
-    remove.push_back(complete_.front());
-    complete_.erase(complete_.begin());
-  }
+  std::vector<uint64_t> stay;
+  for (const uint64_t step : complete_) (IsKept(step) ? stay : remove).push_back(step);
+  complete_ = std::move(stay);
   Forget();
   return remove;
 }

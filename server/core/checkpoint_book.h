@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -52,6 +53,8 @@ class CheckpointBook {
   void Discard(uint64_t step);
   // The job goes on from `step`: complete ones after it are not of its past.
   void DiscardAfter(uint64_t step);
+  // Complete checkpoints that a member reads now. They stay, however many newer ones there are.
+  void Hold(std::vector<uint64_t> steps) { held_ = std::move(steps); }
   // Of a rack: that after `step` is complete above. Of some nobody may tell.
   void Release(uint64_t step);
 
@@ -72,8 +75,8 @@ class CheckpointBook {
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
   // One of a later step than that which is being written is kept for TakeEarly.
   Progress Add(const CheckpointPart& part, absl::Time now);
-  // It is of a later step than the one under way, which waits for parts: whoever named the later
-  // one has given that up. Abandon, then Add.
+  // It is of a later step than the one under way, which waits for parts: shard 0 gave that one
+  // up when it named the later one. Abandon, then Add.
   bool Replaces(const CheckpointPart& part) const;
   // What came early, of one step, once what was being written is Written or Abandoned: to be added.
   std::vector<CheckpointPart> TakeEarly();
@@ -113,14 +116,16 @@ class CheckpointBook {
   // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
   std::vector<uint64_t> released_;  // The newest `keep` of them, ascending.
-  uint64_t asked_minimum_ = 0;      // 0: shard 0 was asked for nothing.
+  std::vector<uint64_t> held_;
+  uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
   bool all_there_ = false;
   absl::Time waits_since_ = absl::InfiniteFuture();
   std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
-  std::map<std::string, CheckpointPart> early_;  // Of a later step, while that one is written.
-  std::vector<uint32_t> ranks_;                  // Whose parts it takes.
+  std::map<std::string, CheckpointPart>
+      early_;                    // Parts of a later step, kept while the manifest is written.
+  std::vector<uint32_t> ranks_;  // Whose parts it takes.
 };
 
 }  // namespace sluice

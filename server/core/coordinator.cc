@@ -140,7 +140,7 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
   // The same worker again.
   if (phase_ == JobPhase::kRunning && !repairs_losses()) {
     member.heard = now;
-    out->push_back(AnswerJoin{token, MakeGrant(member)});
+    Grant(token, &member, out);
     return;
   }
   if (member.token != 0) {
@@ -345,8 +345,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     member.heard = now;
     member.beaten = true;
     member.replay_from = restore_step_ + 1;
-    if (member.token != 0) out->push_back(AnswerJoin{member.token, MakeGrant(member)});
-    member.token = 0;
+    if (member.token != 0) Grant(std::exchange(member.token, 0), &member, out);
   }
   out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
                                              " shards are here; the job ", how),
@@ -363,6 +362,13 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     seat.health.results_from = restore_step_ + 1;
   }
   AskForNextCheckpoint(out);
+}
+
+// What it is told to begin with stays until it has read it.
+void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
+  JoinGrant grant = MakeGrant(*member);
+  member->restoring_step = grant.restore_step;
+  out->push_back(AnswerJoin{token, std::move(grant)});
 }
 
 JoinGrant Coordinator::MakeGrant(const Member& member) const {
@@ -418,6 +424,8 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
   absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
   if (!member.ok()) return member.status();
   (*member)->replay_from = heartbeat.replay_from;
+  (*member)->restoring_step = heartbeat.restoring_step;
+  (*member)->disk_wait = heartbeat.disk_wait;
   Hear(heartbeat, *member, now, out);
   for (const CheckpointPart& part : heartbeat.parts) {
     // Of what the worker may not say it hears by ReportCheckpoint.

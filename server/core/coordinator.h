@@ -92,6 +92,13 @@ struct ShardArrival {
   uint64_t nonce = 0;  // Random per process start.
 };
 
+// What a process waits for at a disk, as it said last; empty: nothing.
+struct DiskWait {
+  std::string what{};
+  absl::Duration lasts{};
+  std::string trouble{};  // As LongWait has it.
+};
+
 struct ShardHealthReport {
   uint64_t highest_closed_step = 0;
   uint64_t highest_open_step = 0;
@@ -100,6 +107,7 @@ struct ShardHealthReport {
   uint64_t results_from = 0;             // The oldest step of which it keeps all results; 0: none.
   std::vector<double> waited_seconds{};  // By rank, as RankWaits.
   std::vector<LinkFigures> links{};      // By rank.
+  DiskWait disk_wait{};
 };
 
 struct WorkerHeartbeat {
@@ -112,6 +120,8 @@ struct WorkerHeartbeat {
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
   std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
   uint64_t newest_shard = 0;            // The highest server_incarnation that it was told of.
+  uint64_t restoring_step = 0;          // Of the checkpoint that it still reads; 0: none.
+  DiskWait disk_wait{};
 };
 
 struct WorkerLeave {
@@ -335,6 +345,8 @@ class Coordinator {
     MemberProgress progress;
     MemberTimings timings;
     uint64_t replay_from = kEverything;  // As it said last.
+    uint64_t restoring_step = 0;         // Of the checkpoint that it reads; 0: none.
+    DiskWait disk_wait;
     // Another worker that wants the rank; waits for what becomes of this one.
     JoinToken successor_token = 0;  // 0: there is none.
     WorkerJoin successor;
@@ -369,6 +381,7 @@ class Coordinator {
 
   // At the shards, mean of them.
   double WaitedSeconds(uint32_t rank) const;
+  void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
   LinkFigures SlowestLink(uint32_t rank) const;
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
@@ -406,6 +419,8 @@ class Coordinator {
   void SendStart(ShardSeat* seat, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   JoinGrant MakeGrant(const Member& member) const;
+  void Grant(JoinToken token, Member* member, Effects* out);
+  std::vector<uint64_t> StepsInUse() const;
   std::vector<ShardPlace> Places() const;
   // The highest number of a process that serves a shard.
   uint64_t NewestShard() const;

@@ -202,6 +202,19 @@ LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
   return slowest;
 }
 
+void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
+  const auto add = [out](std::string who, const DiskWait& wait, absl::Duration since_heard) {
+    if (wait.what.empty()) return;
+    out->push_back({std::move(who), wait.what, wait.lasts + since_heard, wait.trouble});
+  };
+  for (const Member& member : members_) {
+    if (member.present) add(Describe(member), member.disk_wait, now - member.heard);
+  }
+  for (const ShardSeat& seat : seats_) {
+    if (seat.known) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
+  }
+}
+
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
@@ -249,6 +262,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                              .elements = seat.health.elements,
                              .highest_closed_step = seat.health.highest_closed_step});
   }
+  if (!ended()) AddWaits(now, &status.waits);
   return status;
 }
 

@@ -144,7 +144,9 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
                          .parameters_sha256 = request.parameters_sha256(),
                          .replay_from = request.replay_from(),
                          .parts = PartsFromProto(request.parts()),
-                         .newest_shard = request.newest_shard()};
+                         .newest_shard = request.newest_shard(),
+                         .restoring_step = request.restoring_step(),
+                         .disk_wait = WaitFromProto(request.disk_wait())};
 }
 
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {

@@ -95,6 +95,7 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   out.set_results_from(health.results_from);
   for (const double seconds : health.waited_seconds) out.add_waited_seconds(seconds);
   for (const LinkFigures& link : health.links) LinkToProto(link, out.add_links());
+  if (!health.disk_wait.what.empty()) WaitToProto(health.disk_wait, out.mutable_disk_wait());
   return out;
 }
 
@@ -103,7 +104,8 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
                         .highest_open_step = health.highest_open_step(),
                         .elements = health.elements(),
                         .in_flight_bytes = health.in_flight_bytes(),
-                        .results_from = health.results_from()};
+                        .results_from = health.results_from(),
+                        .disk_wait = WaitFromProto(health.disk_wait())};
   for (const double seconds : health.waited_seconds()) {
     if (out.waited_seconds.size() == kRanksMax) break;
     out.waited_seconds.push_back(AmountFromProto(seconds));

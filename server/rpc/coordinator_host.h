@@ -1,7 +1,9 @@
 // CoordinatorHost: the coordinator's core behind one lock, with the calls that wait for it, the
 // shards' control streams and the threads that tick and write. What the core wants on disk is
 // written without the lock, and what follows in the order of its effects waits for it: nothing is
-// announced that is not there, and a slow disk holds up no heartbeat. Thread-safe.
+// announced that is not there, and a slow disk holds up no heartbeat. A record of the run that
+// cannot be written is tried again until it is or the job ends; meanwhile the membership stays as
+// it is. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -90,6 +92,13 @@ class CoordinatorHost {
   uint64_t incarnation() const { return incarnation_; }
 
  private:
+  // What the writer's thread does with the disk now.
+  struct OwnWait {
+    std::string what;  // For a person; empty: nothing.
+    absl::Time since;
+    std::string trouble{};  // Why the last try failed.
+  };
+
   void RunTicks();
   void RunWrites();
   // In order, and after all that wait already. When too many wait, so does the caller.
@@ -100,8 +109,17 @@ class CoordinatorHost {
   void CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first that waits, which is for the disk. Lets go of the lock meanwhile.
   void WriteFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Write(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Written(const CoordinatorEffect& effect, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job cannot go on without it on disk.
+  bool MustBeWritten(const CoordinatorEffect& effect) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellUnwritten(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PauseWriting(const CoordinatorEffect& effect, absl::Duration pause)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Persisted(const RunRecord& record, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropUnannounced(absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `state`, or, while what it rests on is not on disk, what was so before.
   absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -121,6 +139,7 @@ class CoordinatorHost {
   std::deque<CoordinatorEffect> waiting_ ABSL_GUARDED_BY(mutex_);
   CondVar waiting_changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
+  OwnWait disk_wait_ ABSL_GUARDED_BY(mutex_);      // For that.
   size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
   JobHistory history_ ABSL_GUARDED_BY(mutex_);
   PlanLog plans_ ABSL_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@ namespace sluice {
 namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+constexpr absl::Duration kAskAgainPause = absl::Seconds(1);
 // After the end, for the acknowledgement to arrive.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 
@@ -160,7 +161,9 @@ void ShardAgent::Run() {
     }
     if (PatienceIsOver(status)) break;
     MutexLock lock(&mutex_);
-    if (!stopping_) changed_.WaitFor(&mutex_, kRetryPause);
+    do {
+      if (!stopping_) changed_.WaitFor(&mutex_, kRetryPause);
+    } while (!stopping_ && clock_->Now() < ask_again_at_);
   }
 }
 
@@ -304,6 +307,7 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
     logger_.Warning("cannot begin: ", done.message());
     return;
   }
+  if (absl::IsUnavailable(done)) return AskAgain(done);
   if (!done.ok()) {
     logger_.Error("the coordinator's command ", command.sequence(), ": ", done.message());
     ReportFailure(std::string(done.message()));
@@ -314,6 +318,16 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
   MutexLock lock(&mutex_);
   outbox_.push_back(std::move(acknowledged));
   changed_.SignalAll();
+}
+
+void ShardAgent::AskAgain(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (why.message() != trouble_) {
+    trouble_ = std::string(why.message());
+    logger_.Warning(trouble_, "; trying again");
+  }
+  ask_again_at_ = clock_->Now() + kAskAgainPause;
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 absl::Status ShardAgent::Do(const v1::ShardCommand& command) {

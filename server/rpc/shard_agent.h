@@ -62,6 +62,8 @@ class ShardAgent {
   void ReadCommands(Stream* stream);
   void Talk(Stream* stream);
   void Obey(const v1::ShardCommand& command);
+  // Ends the stream; the coordinator gives the command again on the next one.
+  void AskAgain(const absl::Status& why);
   absl::Status Do(const v1::ShardCommand& command);
   absl::Status ObeyStart(const v1::StartJob& job);
   void Tell(const ShardHost::News& news);
@@ -96,8 +98,11 @@ class ShardAgent {
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;      // The stream's commands are being read.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the call that is open.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Context of the open call.
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  // When to ask again for a command that may work later, and why it failed.
+  absl::Time ask_again_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // As the log has it.
   End end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

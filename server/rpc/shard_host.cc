@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/process_usage.h"
 #include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -99,8 +98,8 @@ absl::Status ShardHost::Start(const StartShard& start) {
   if (!begun.ok() || is_running) return begun;
   std::shared_ptr<const ShardSnapshot> snapshot;
   if (start.restore_step > 0) {
-    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = ReadOwnSnapshot(start);
-    if (!read.ok()) return ReportUnusable(start, read.status());
+    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = RestoreOwnSnapshot(start);
+    if (!read.ok()) return read.status();
     snapshot = *std::move(read);
   }
   // Without the lock: restoring may take a while, and there is no core that anybody could need.
@@ -228,17 +227,6 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   return absl::OkStatus();
 }
 
-absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
-  // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
-  if (absl::IsFailedPrecondition(why)) return why;
-  Report(CheckpointPart{.term = start.term,
-                        .step = start.restore_step,
-                        .name = ShardPartName(options_.shard, start.term),
-                        .error = std::string(why.message()),
-                        .unreadable = true});
-  return absl::DataLossError(why.message());
-}
-
 absl::Status ShardHost::BeginClaim(const StartShard& start) const {
   if (claim_ == nullptr) return absl::OkStatus();
   const absl::Status claimed = claim_->Take(start.job_uid, start.term);
@@ -252,40 +240,6 @@ absl::Status ShardHost::BeginClaim(const StartShard& start) const {
 
 absl::Status ShardHost::ClaimFolder() const {
   return claim_ == nullptr ? absl::OkStatus() : claim_->TakeAgain();
-}
-
-// The part is of the term in which it was written, which only the manifest knows.
-absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
-  if (options_.job.checkpoint.at_shards()) {
-    if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
-      return start.restore_part;
-    }
-    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
-                                            start.restore_step, " has no state of shard ",
-                                            options_.shard));
-  }
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(folder_, start.restore_step);
-  if (!manifest.ok()) return manifest.status();
-  return FindPart(*manifest, ShardPartName(options_.shard, manifest->term));
-}
-
-absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
-    const StartShard& start) const {
-  if (!options_.job.checkpoint.enabled()) {
-    return absl::FailedPreconditionError(
-        "the coordinator begins with a checkpoint, but this server's job file has no "
-        "checkpoint.dir");
-  }
-  const absl::StatusOr<CheckpointPart> part = FindOwnPart(start);
-  if (!part.ok()) return part.status();
-  const absl::StatusOr<std::string> bytes = ReadPart(folder_, *part);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
-  if (!snapshot.ok()) {
-    return absl::Status(snapshot.status().code(),
-                        absl::StrCat(PartPath(folder_, *part), ": ", snapshot.status().message()));
-  }
-  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
 }
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {

@@ -77,7 +77,8 @@ class ShardHost {
   // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
   // term again is OK: the core stays, and takes the membership and the coordinator, which may have
   // been started again. A higher term of the same run replaces the core. One call at a time.
-  // DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
+  // UNAVAILABLE: this shard's part of the checkpoint cannot be read now; the same again may do.
+  // DATA_LOSS: that part is damaged, or could not be read for server.wait_limit; it was reported.
   // INVALID_ARGUMENT: what cannot be cut or restored; with checkpoints, a shard without a chunk.
   // FAILED_PRECONDITION: of another run, a term that is over, or a coordinator that was replaced.
   absl::Status Start(const StartShard& start);
@@ -139,6 +140,14 @@ class ShardHost {
   TraceFile* trace() const { return options_.trace; }
 
  private:
+  // The checkpoint that is read now, or will be read again.
+  struct Restore {
+    uint64_t step = 0;  // 0: none.
+    uint32_t term = 0;
+    absl::Time since;
+    std::string trouble{};  // Why the last try failed.
+  };
+
   void RunTicks();
   // shard_host_copy.cc.
   void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
@@ -154,10 +163,13 @@ class ShardHost {
   void TellOfPlan(const CompressionPlan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // UNAVAILABLE: its disk is away, and server.wait_limit is not over yet.
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> RestoreOwnSnapshot(const StartShard& start);
+  DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
-  // With store `shards`, so that what lies there is of one run.
+  // With store `shards`: claims the folder, so that all parts in it are of one run.
   absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
@@ -182,6 +194,7 @@ class ShardHost {
   mutable Mutex mutex_;
   // Null before Start, and from Suspend to the next.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
+  Restore restore_ ABSL_GUARDED_BY(mutex_);
   uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the run it works for; 0: none yet.
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest told.
   // Of the coordinator that began the term or took it over: the highest told.

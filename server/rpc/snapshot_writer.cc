@@ -31,6 +31,8 @@ void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
     MutexLock lock(&mutex_);
     if (!busy_) {
       busy_ = true;
+      step_ = snapshot->step;
+      since_ = clock_->Now();
       waiting_ = std::move(snapshot);
       changed_.SignalAll();
       return;
@@ -44,6 +46,13 @@ void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
 SnapshotStats SnapshotWriter::stats() const {
   MutexLock lock(&mutex_);
   return stats_;
+}
+
+DiskWait SnapshotWriter::NowAtDisk() const {
+  MutexLock lock(&mutex_);
+  if (!busy_) return {};
+  return {.what = absl::StrCat("its part of the checkpoint after step ", step_, " to be written"),
+          .lasts = clock_->Now() - since_};
 }
 
 void SnapshotWriter::Run() {

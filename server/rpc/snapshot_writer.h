@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/snapshot.h"
+#include "server/core/coordinator.h"
 #include "server/core/snapshot_stats.h"
 
 namespace sluice {
@@ -34,6 +35,8 @@ class SnapshotWriter {
   void Write(std::shared_ptr<const ShardSnapshot> snapshot);
 
   SnapshotStats stats() const;
+  // Name of the part that is being written; empty: none is.
+  DiskWait NowAtDisk() const;
 
  private:
   void Run();
@@ -51,6 +54,8 @@ class SnapshotWriter {
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SnapshotStats stats_ ABSL_GUARDED_BY(mutex_);
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // While busy_.
+  absl::Time since_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

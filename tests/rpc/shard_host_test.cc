@@ -70,6 +70,18 @@ TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
   EXPECT_NE(RunStep(fresh.get(), 0, 4), fourth);
 }
 
+TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
+  std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  const CheckpointPart third = AwaitPart();
+  EXPECT_EQ(host->Start(StartOf(1, 3)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(untold_parts(), 0u) << "it may be good";
+  EXPECT_THAT(host->Health().disk_wait.what, HasSubstr("the checkpoint after step 3 to be read"));
+  EXPECT_THAT(host->Health().disk_wait.trouble, HasSubstr("manifest.json"));
+  Complete(third);
+  EXPECT_TRUE(host->Start(StartOf(1, 3)).ok());
+  EXPECT_EQ(host->Health().disk_wait.what, "");
+}
+
 // However large the core is: no lease may be lost by it, and no thread of gRPC held.
 TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
   const std::unique_ptr<ShardHost> undisturbed = MakeHost();
@@ -113,6 +125,7 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
 }
 
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
+  job_.server.wait_limit = absl::ZeroDuration();  // What is not there is lost.
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   const CheckpointPart third = AwaitPart();
   Complete(third);

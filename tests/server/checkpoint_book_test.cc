@@ -69,6 +69,19 @@ TEST(CheckpointBook, OldOnesGoWhenANewOneIsOnDisk) {
   EXPECT_THAT(book.Written(), ElementsAre(10));
 }
 
+TEST(CheckpointBook, WhatSomebodyReadsStays) {
+  CheckpointBook book = BookOf({10, 20});
+  book.Hold({10});
+  Complete(30, &book);
+  EXPECT_THAT(book.Written(), IsEmpty());
+  Complete(40, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(20));
+  EXPECT_TRUE(book.IsComplete(10));
+  book.Hold({});
+  Complete(50, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(10, 30));
+}
+
 TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
   CheckpointBook book = BookOf();
   CheckpointPart bad = PartOf(WorkerPartName(0, 0), 10);

@@ -62,7 +62,7 @@ struct SimLink {
 
 struct SimServer {
   uint32_t shard = 0;
-  uint64_t number = 0;       // Of the process, for made-up measurements.
+  uint64_t number = 0;       // Number of the process, for made-up measurements.
   uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
   std::unique_ptr<Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.

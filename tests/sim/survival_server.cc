@@ -34,7 +34,7 @@ void SurvivalRun::Dial(ProcessId process) {
   }
   if (server.incarnation == 0) {
     server.incarnation = coordinator_->NumberShard();
-    // Of two processes of a shard the one that is numbered last serves it, whichever began first.
+    // The process with the higher number serves the shard, whichever process began first.
     serving_[server.shard] = process;
   }
   if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;

@@ -194,7 +194,9 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
 // Going back further would not help, and would lose good checkpoints.
 TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  RemoteSessionOptions options = Options(server);
+  options.wait_limit = absl::Milliseconds(100);
+  const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
   const absl::Status status = session->Join(Table(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(IsRollback(status));
@@ -202,6 +204,33 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   EXPECT_THAT(server.parts(), IsEmpty());
   ASSERT_EQ(server.leaves().size(), 1u);
   EXPECT_FALSE(server.leaves()[0].finished());
+}
+
+TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
+  (void)TrainAndSave();
+  const std::string away = absl::StrCat(dir_, "-away");
+  std::filesystem::remove_all(away);
+  std::filesystem::rename(dir_, away);
+  FakeServer server({.term = 1, .restore_step = 3});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  std::thread mount([&] {
+    const auto fails = [&] {
+      const std::vector<v1::HeartbeatRequest> heartbeats = server.heartbeats();
+      return !heartbeats.empty() && !heartbeats.back().disk_wait().trouble().empty();
+    };
+    while (!fails()) server.AwaitHeartbeat();
+    std::filesystem::rename(away, dir_);
+  });
+  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "");
+  mount.join();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->restored, "state");
+  const v1::HeartbeatRequest waiting = server.heartbeats().front();
+  EXPECT_EQ(waiting.restoring_step(), 3u) << "it is not to be removed";
+  EXPECT_THAT(waiting.disk_wait().what(), HasSubstr("the checkpoint after step 3 to be read"));
+  EXPECT_EQ(waiting.seconds_since_progress(), 0) << "it waits for the disk";
+  while (server.heartbeats().back().restoring_step() != 0) server.AwaitHeartbeat();
+  EXPECT_FALSE(server.heartbeats().back().has_disk_wait());
 }
 
 TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
@@ -247,7 +276,7 @@ TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
   EXPECT_FALSE(last.parts(0).unreadable());
 }
 
-// Of a relay: what its rack has of the checkpoint.
+// A relay's rack may have its checkpoint of the step complete or not.
 class RestOfCheckpointTest : public CheckpointedSessionTest {
  protected:
   // Saves after step 1, and waits until the rest was asked for twice.

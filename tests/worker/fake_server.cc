@@ -48,11 +48,17 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
  public:
   explicit CoordinatorService(FakeServer* owner) : owner_(owner) {}
 
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                     v1::JoinReply* reply) override {
     MutexLock lock(&owner_->mutex_);
     owner_->joins_.push_back(*request);
     const Script& script = owner_->script_;
+    if (static_cast<int>(owner_->joins_.size()) <= script.joins_unanswered) {
+      while (!context->IsCancelled()) {
+        owner_->heard_.WaitFor(&owner_->mutex_, absl::Milliseconds(1));
+      }
+      return grpc::Status::CANCELLED;
+    }
     if (static_cast<int>(owner_->joins_.size()) <= script.joins_unavailable) {
       return {grpc::StatusCode::UNAVAILABLE, "not yet"};
     }
@@ -96,6 +102,13 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
     reply->set_failure(script.failure);
     reply->set_term(script.term_now);
     return script.heartbeat;
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusReply* reply) override {
+    MutexLock lock(&owner_->mutex_);
+    reply->add_warnings()->set_text("the job waits for shard 1 to join");
+    return owner_->script_.status;
   }
 
   grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,

@@ -21,6 +21,8 @@ class FakeServer {
   struct Script {
     grpc::Status join{};        // Not OK: the answer to Join.
     int joins_unavailable = 0;  // So many are answered UNAVAILABLE first.
+    int joins_unanswered = 0;   // So many are not answered before the caller gives up.
+    grpc::Status status{};      // Not OK: the answer to GetStatus.
     grpc::Status heartbeat{};
     int heartbeats_refused = 0;  // So many are answered UNAUTHENTICATED first.
     int streams_refused = 0;     // So many end likewise, at their first message.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 
@@ -55,9 +56,20 @@ void CheckpointWriter::ReportFailure(uint64_t step, absl::string_view why) {
   changed_.SignalAll();
 }
 
-void CheckpointWriter::Finish() {
+bool CheckpointWriter::Finish(absl::Duration limit) {
+  const absl::Time until = options_.clock->Now() + limit;
   MutexLock lock(&mutex_);
-  while (working_ || !waiting_.empty()) changed_.Wait(&mutex_);
+  while (working_ || !waiting_.empty()) {
+    const absl::Duration left = until - options_.clock->Now();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return true;
+}
+
+std::optional<CheckpointWriter::Writing> CheckpointWriter::writing() const {
+  MutexLock lock(&mutex_);
+  return writing_;
 }
 
 std::vector<CheckpointPart> CheckpointWriter::newest_parts() const {
@@ -100,17 +112,26 @@ void CheckpointWriter::Do(Work work) {
 }
 
 bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::string_view bytes) {
+  {
+    MutexLock lock(&mutex_);
+    writing_ = {absl::StrCat(name, " of the checkpoint after step ", step, " to be written"),
+                options_.clock->Now()};
+  }
   absl::StatusOr<CheckpointPart> part =
       options_.store != nullptr ? options_.store->Put(step, name, bytes)
                                 : WritePart(options_.dir, options_.sender.term, step, name, bytes);
-  if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
+  {
+    MutexLock lock(&mutex_);
+    writing_.reset();
+  }
+  if (absl::IsCancelled(part.status())) return false;  // The session has ended.
   Report(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
 }
 
 void CheckpointWriter::Report(CheckpointPart part) {
   if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
-  // Nobody waits for an earlier one any more.
+  // Earlier checkpoints are over.
   if (!held_.empty() && held_.front().step != part.step) held_.clear();
   held_.push_back(std::move(part));
 }

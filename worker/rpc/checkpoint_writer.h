@@ -49,8 +49,14 @@ class CheckpointWriter {
   // Tells the coordinator that this rank has no part of the checkpoint after `step`.
   void ReportFailure(uint64_t step, absl::string_view why);
   // Waits until everything is written, and reported but for what waits for the rest of its
-  // checkpoint.
-  void Finish();
+  // checkpoint. False: it takes longer than `limit`.
+  bool Finish(absl::Duration limit);
+  // What is being written now, and since when; none: nothing.
+  struct Writing {
+    std::string what;  // For a person.
+    absl::Time since;
+  };
+  std::optional<Writing> writing() const;
   // What was reported of the newest checkpoint, failures too: the report may have been lost, or the
   // coordinator that had it may be gone.
   std::vector<CheckpointPart> newest_parts() const;
@@ -81,6 +87,7 @@ class CheckpointWriter {
   std::vector<CheckpointPart> newest_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Writing> writing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<CheckpointPart>
       held_;  // The thread's: durable parts of one checkpoint without its rest.

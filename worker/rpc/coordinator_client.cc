@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "worker/rpc/connection.h"
 #include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {
-
-// The coordinator says itself who never came; this is for when it says nothing.
-constexpr absl::Duration kAnswerGrace = absl::Seconds(10);
 
 absl::Status Cancelled(absl::string_view what) {
   return absl::CancelledError(absl::StrCat("this worker gave up while it tried to ", what));
@@ -29,8 +27,33 @@ CoordinatorClient::CoordinatorClient(Options options)
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
                                                       absl::Duration timeout,
                                                       absl::Duration answer_timeout) {
-  return Call(request, timeout, answer_timeout + kAnswerGrace, "join",
-              &v1::Coordinator::Stub::Join);
+  const absl::Duration patience = answer_timeout + options_.answer_grace;
+  for (;;) {
+    const absl::Time asked = options_.clock->Now();
+    absl::StatusOr<v1::JoinReply> reply =
+        Call(request, timeout, patience, "join", &v1::Coordinator::Stub::Join);
+    // What the coordinator itself says comes sooner.
+    const bool silent =
+        absl::IsDeadlineExceeded(reply.status()) && options_.clock->Now() - asked >= patience;
+    if (!silent) return reply;
+    // It may wait for a disk, however long that takes.
+    const absl::StatusOr<std::string> waits = WhatItWaitsFor(timeout);
+    if (absl::IsCancelled(waits.status())) return waits.status();
+    if (!waits.ok()) return reply;
+    options_.logger.Warning("rank ", options_.rank, " has been waiting to join for ",
+                            absl::FormatDuration(patience), "; the coordinator says: ", *waits);
+  }
+}
+
+absl::StatusOr<std::string> CoordinatorClient::WhatItWaitsFor(absl::Duration timeout) {
+  const absl::StatusOr<v1::GetStatusReply> status =
+      Call(v1::GetStatusRequest(), timeout, options_.answer_grace, "ask how the job stands",
+           &v1::Coordinator::Stub::GetStatus);
+  if (!status.ok()) return status.status();
+  return absl::StrJoin(status->warnings(), "; ",
+                       [](std::string* out, const v1::StatusWarning& warning) {
+                         absl::StrAppend(out, warning.text());
+                       });
 }
 
 absl::StatusOr<v1::LeaveReply> CoordinatorClient::Leave(const v1::LeaveRequest& request,

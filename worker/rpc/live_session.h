@@ -54,8 +54,14 @@ class LiveSession final : public ShardStream::Events {
   }
   // Likewise: those that Join or a checkpoint brings. INVALID_ARGUMENT: as Pipeline::SetPlans.
   absl::Status SetPlans(const std::vector<CompressionPlan>& plans);
-  // Until what SaveCheckpoint took is written and reported.
-  void FinishCheckpoints();
+  // Until what SaveCheckpoint took is written and reported. False: it takes longer than `limit`.
+  bool FinishCheckpoints(absl::Duration limit);
+  // Heartbeats say that it reads the checkpoint that it begins with, and why the last try failed;
+  // until RestoreEnded.
+  void RestoreFails(absl::string_view why);
+  void RestoreEnded();
+  // False: the session ended meanwhile.
+  bool SleepFor(absl::Duration duration);
   // Null unless checkpoints are kept by the servers.
   StoreClient* store() const { return store_.get(); }
   void Report(const Progress& progress);
@@ -116,6 +122,7 @@ class LiveSession final : public ShardStream::Events {
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Heard(const v1::HeartbeatReply& reply);
   v1::HeartbeatRequest ComposeHeartbeat();
+  void AddWait(v1::HeartbeatRequest* request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t DenseBytes(const TrafficCounters& counters) const {
     return counters.steps * sizeof(float) * TrainedElements(table_);
   }
@@ -157,15 +164,19 @@ class LiveSession final : public ShardStream::Events {
   bool strand_asked_ ABSL_GUARDED_BY(mutex_) = false;  // To look for work again.
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t restoring_step_ ABSL_GUARDED_BY(mutex_);  // 0: it has restored.
+  absl::Time restoring_since_ ABSL_GUARDED_BY(mutex_);
+  std::string restore_trouble_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TrafficCounters counters_ ABSL_GUARDED_BY(mutex_);  // Without bytes; the streams count those.
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);   // A call of the program, or its end.
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;       // For others, in Wait.
-  uint64_t newest_shard_ ABSL_GUARDED_BY(mutex_) = 0;  // Of processes that it was told of.
-  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);       // Of steps with an exchange; not step 0.
+  absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, or for the disk.
+  uint64_t newest_shard_ ABSL_GUARDED_BY(mutex_) =
+      0;  // Highest number of a shard's process that it was told.
+  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);  // Of steps with an exchange; not step 0.
   std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // Of the open step.
   DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: where the last step ended.
