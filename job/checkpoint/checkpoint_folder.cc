@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/crc32c.h"
+#include "job/checkpoint/damaged.h"
 #include "job/checkpoint/durable_file.h"
 
 namespace sluice {
@@ -37,10 +38,6 @@ constexpr size_t kMaxFileName = 240;
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 std::string Hex(uint32_t value) { return absl::StrFormat("%08x", value); }
-
-absl::Status Damaged(absl::string_view path, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
-}
 
 bool IsFileName(absl::string_view name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {

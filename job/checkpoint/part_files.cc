@@ -7,16 +7,11 @@
 #include "absl/strings/str_format.h"
 #include "base/crc32c.h"
 #include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/damaged.h"
 #include "job/checkpoint/durable_file.h"
 
 namespace sluice {
 namespace {
-
-std::string Hex(uint32_t value) { return absl::StrFormat("%08x", value); }
-
-absl::Status Damaged(absl::string_view path, absl::string_view what) {
-  return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
-}
 
 absl::Status CheckSize(absl::string_view path, uint64_t found, const CheckpointPart& part) {
   if (found == part.bytes) return absl::OkStatus();
@@ -25,8 +20,8 @@ absl::Status CheckSize(absl::string_view path, uint64_t found, const CheckpointP
 
 absl::Status CheckChecksum(absl::string_view path, uint32_t found, const CheckpointPart& part) {
   if (found == part.checksum) return absl::OkStatus();
-  return Damaged(path, absl::StrCat("its checksum is ", Hex(found), ", the manifest says ",
-                                    Hex(part.checksum)));
+  return Damaged(
+      path, absl::StrFormat("its checksum is %08x, the manifest says %08x", found, part.checksum));
 }
 
 // A part that is listed and not there is lost; no other can be had.

@@ -1,0 +1,15 @@
+// Damaged: the error of a file in a checkpoint folder whose contents are not those that were
+// written.
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice {
+
+inline absl::Status Damaged(absl::string_view path, absl::string_view what) {
+  return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
+}
+
+}  // namespace sluice
