@@ -78,6 +78,8 @@ struct Compressor::State {
                              std::vector<std::byte>* frame);
 
   bool EncodesOnDevice(size_t chunk) const;
+  // Wherever it is kept.
+  bool HasResidual(size_t chunk) const;
   // Whether the chunk is encoded where its gradient lies.
   bool GoesToDevice(size_t chunk, const DeviceGradient& gradient) const;
   absl::Status MoveToDevice(ChunkState* chunk, size_t index);
@@ -182,6 +184,12 @@ absl::Status Compressor::State::EncodeChecked(size_t chunk, uint64_t step,
 
 bool Compressor::State::EncodesOnDevice(size_t chunk) const {
   return encoder != nullptr && encoder->Encodes(chunks[chunk].config.spec);
+}
+
+bool Compressor::State::HasResidual(size_t chunk) const {
+  const ChunkState& state = chunks[chunk];
+  if (state.on_device) return encoder->has_residual(chunk);
+  return !state.compensator->residual().empty();
 }
 
 bool Compressor::State::GoesToDevice(size_t chunk, const DeviceGradient& gradient) const {
@@ -380,10 +388,11 @@ absl::Status Compressor::EncodeEach(absl::Span<const uint32_t> chunks, uint64_t 
   }
   if (state_->refused == chunks.size()) return absl::OkStatus();
   for (size_t i = 0; i < chunks.size(); ++i) {
-    // Codecs that lose nothing keep no residual, and none is made for this.
-    const ChunkState& chunk = state_->chunks[chunks[i]];
-    const bool lossless = state_->groups[chunk.group].codec->lossless();
-    if ((*frames)[i].empty() || (lossless && chunk.compensator->residual().empty())) continue;
+    // Codecs that lose nothing keep no residual, and none is made for this, unless asked for. One
+    // that an earlier codec left has been flushed into the frame.
+    const bool lossless = state_->groups[state_->chunks[chunks[i]].group].codec->lossless();
+    const bool owes = !lossless || state_->options.owes_lossless || state_->HasResidual(chunks[i]);
+    if ((*frames)[i].empty() || !owes) continue;
     const absl::Status taken = TakeBack(chunks[i], (*frames)[i]);
     if (state_->chunks[chunks[i]].on_device && !taken.ok()) return taken;
     sluice::Check(taken.ok(), taken.message());

@@ -47,6 +47,9 @@ class Compressor {
     // Encodes gradients that lie there, with the same bytes; it outlives the compressor. Null: none
     // do.
     EncodingDevice* device = nullptr;
+    // What lossless codecs would have sent of chunks that EncodeEach refuses together stays owed as
+    // well: it makes residuals for it. False: without a residual it is dropped.
+    bool owes_lossless = false;
   };
 
   Compressor(absl::Span<const ChunkConfig> chunks, const Options& options);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
+#include "base/power.h"
 #include "compress/codec_table.h"
 
 namespace sluice {
@@ -152,8 +153,7 @@ double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double bef
   Check(before >= 0 && before < 1 && now >= 0 && now < 1, "a momentum is in [0, 1)");
   if (updates == 0 || before == now) return 1;  // Nothing is in them yet, or nothing changes.
   if (!IsAdam(optimizer)) return (1 - before) / (1 - now);
-  const auto count = static_cast<double>(updates);
-  return (1 - std::pow(now, count)) / (1 - std::pow(before, count));
+  return (1 - PowerOf(now, updates)) / (1 - PowerOf(before, updates));
 }
 
 std::string MomentumNote(const JobSpec& spec) {

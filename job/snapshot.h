@@ -21,8 +21,10 @@ struct CheckpointPart {
   std::string name;  // In the checkpoint's folder.
   uint64_t bytes = 0;
   uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
-  std::string error;      // Not empty: it could not be written, or not be restored.
+  std::string error;      // Not empty: it could not be written, or not be read.
   uint32_t server = 0;    // With store `shards`: the shard whose server has it.
+  // With an error: it was to be restored from and could not be read. Else it could not be written.
+  bool unreadable = false;
 
   friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
 };

@@ -166,6 +166,7 @@ void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Eff
   }
   join.table.clear();
   member.present = true;
+  member.left = false;
   member.token = token;
   member.incarnation = IncarnationOf(join);
   member.join = std::move(join);
@@ -440,18 +441,15 @@ absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time
   if (!found.ok()) return found.status();
   Member& member = **found;
   Hear(leave.last, &member, now, out);
-  if (!member.left && !leave.finished && options_.elastic.has_value() &&
-      phase_ == JobPhase::kRunning && Present() > options_.elastic->least) {
-    Remove({&member},
-           absl::StrCat(Describe(member),
-                        " left: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
-           now, out);
-    return State();
-  }
+  // The first word since a restart may take the job back.
+  if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
   if (!member.left && !leave.finished) {
-    Fail(absl::StrCat(Describe(member),
-                      " gave up: ", leave.reason.empty() ? "it gave no reason" : leave.reason),
-         out);
+    const std::string why = leave.reason.empty() ? "it gave no reason" : leave.reason;
+    if (options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+      GaveUp(&member, why, now, out);
+      return State();
+    }
+    Fail(absl::StrCat(Describe(member), " gave up: ", why), out);
   }
   member.left = true;
   const bool all = std::all_of(members_.begin(), members_.end(),

@@ -309,9 +309,10 @@ class Coordinator {
   // The stream is gone. The shard may attach again; its lease runs.
   void ShardDetached(ControlStreamId stream);
 
-  // A part is durable, or has an error: it could not be written, and the checkpoint is given up; or
-  // it belongs to the checkpoint that the job is to go on from, and the one before is taken.
-  // INVALID_ARGUMENT: a part of somebody else. FAILED_PRECONDITION: as Heartbeat.
+  // A part is durable, or has an error: it could not be written, and the checkpoint is given up if
+  // it is not complete without; or it is unreadable and belongs to the checkpoint that the job is
+  // to go on from, and the one before is taken. INVALID_ARGUMENT: a part of somebody else.
+  // FAILED_PRECONDITION: as Heartbeat.
   absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part, absl::Time now,
                           Effects* out);
   void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);
@@ -364,7 +365,10 @@ class Coordinator {
     bool present = false;
     bool beaten = false;  // This coordinator has heard of it.
     bool lost = false;    // Its lease is over, and it is awaited.
-    WorkerJoin join;      // Without the table.
+    // Elastic: it left with this reason, and too few are left to go on without it; empty: it did
+    // not.
+    std::string gave_up;
+    WorkerJoin join;  // Without the table.
     uint64_t incarnation = 0;
     JoinToken token = 0;  // 0: no call waits.
     bool left = false;
@@ -450,6 +454,7 @@ class Coordinator {
   void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
   bool IsSilent(const Member& member, absl::Time now) const;
+  bool LeaseIsOver(const Member& member, absl::Time now) const;
   void End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code, Effects* out);
   std::string Describe(const Member& member) const { return Describe(member.join); }
   std::string Describe(const WorkerJoin& join) const;
@@ -466,6 +471,8 @@ class Coordinator {
   // coordinator_elastic.cc
   bool IsEnough(absl::Time now) const;
   void RemoveTheLost(absl::Time now, Effects* out);
+  void GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out);
+  void AskForNewcomers(absl::Time now, Effects* out);
   void Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
               Effects* out);
   void AdmitLearners(absl::Time now, Effects* out);
@@ -500,6 +507,8 @@ class Coordinator {
   std::string HowLost(const std::vector<std::string>& silent,
                       const std::vector<std::string>& stalled) const;
   std::string Stalled(const Member& member) const;
+  void AddLost(const Member& member, std::vector<std::string>* silent,
+               std::vector<std::string>* others) const;
   std::string NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const;
   RecoveryClass Recovery(std::string* reason) const;
   void WatchRecovery(Effects* out);
@@ -512,7 +521,7 @@ class Coordinator {
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
-  void AbandonCheckpoint(absl::string_view why, Effects* out);
+  void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
   bool MayNameCheckpoints() const;
@@ -566,10 +575,12 @@ class Coordinator {
   std::string last_rollback_;
   uint32_t repairs_ = 0;
   std::string last_repair_;
-  uint32_t begin_with_ = 0;           // Elastic: so many are waited for.
-  std::vector<uint32_t> began_with_;  // Elastic: the ranks that the term began with.
-  uint64_t lost_workers_ = 0;         // Elastic: removed, with what they owed.
-  double lost_residual_energy_ = 0;   // That.
+  uint32_t begin_with_ = 0;                        // Elastic: so many are waited for.
+  std::vector<uint32_t> began_with_;               // Elastic: the ranks that the term began with.
+  uint64_t lost_workers_ = 0;                      // Elastic: removed, with what they owed.
+  double lost_residual_energy_ = 0;                // That.
+  uint32_t given_up_in_a_row_ = 0;                 // Checkpoints, since the last complete one;
+  absl::Time given_up_at_ = absl::InfinitePast();  // the last of them.
   RecoveryClass told_class_ = RecoveryClass::kNone;
   uint64_t named_step_ = 0;  // Of the checkpoint that shard 0 named last.
   // Since when everybody is past the step of a checkpoint that was named to an earlier coordinator.

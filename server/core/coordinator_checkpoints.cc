@@ -167,10 +167,9 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
 void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
                            Effects* out) {
   if (ended() || !announced_) return;
-  // Of what the term began with, or who was brought back in it.
-  const bool in_use =
-      part.step == restore_step_ || (repairs_losses() && part.step == book_.newest());
-  if (!part.error.empty() && part.step > 0 && in_use) {
+  if (part.unreadable) {
+    // Of one that newer ones have replaced meanwhile: whoever was to begin with it asks again.
+    if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
                           part.error, ")"),
@@ -181,11 +180,11 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
   // gave it up.
   if (repairs_losses() && part.error.empty() && part.term == term_ && book_.under_way() != 0 &&
       part.step > book_.under_way() && !book_.being_written()) {
-    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), out);
+    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
   }
   switch (book_.Add(part, now)) {
     case CheckpointBook::Progress::kFailed:
-      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), out);
+      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), now, out);
       break;
     case CheckpointBook::Progress::kComplete:
       WriteManifest(part.step, out);
@@ -217,7 +216,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
                                     Effects* out) {
   if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
   if (!status.ok()) {
-    AbandonCheckpoint(status.message(), out);
+    AbandonCheckpoint(status.message(), now, out);
     return;
   }
   uint64_t last = step;
@@ -228,6 +227,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   DropAtShards(last + 1, out);
   ForgetManifests();
   newest_since_ = now;
+  given_up_in_a_row_ = 0;
   checkpoint_trouble_.clear();
   out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
                         .fields = {.event = "checkpoint_complete", .step = step}});
@@ -248,9 +248,11 @@ void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
   out->push_back(CommandShard{seat.stream, ++sequence_, ReleaseResults{book_.newest()}});
 }
 
-void Coordinator::AbandonCheckpoint(absl::string_view why, Effects* out) {
+void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out) {
   const uint64_t step = book_.under_way();
   book_.Abandon();
+  ++given_up_in_a_row_;
+  given_up_at_ = now;
   const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
   checkpoint_trouble_ = text;
   out->push_back(Notice{
@@ -362,7 +364,7 @@ void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
   AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
                                  absl::FormatDuration(kForgottenLeases * options_.lease),
                                  ", and the coordinator that asked for it is gone"),
-                    out);
+                    now, out);
 }
 
 void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,

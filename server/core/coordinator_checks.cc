@@ -151,6 +151,9 @@ absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sende
     return absl::FailedPreconditionError(
         absl::StrCat("this worker does not hold rank ", sender.rank));
   }
+  if (!members_[sender.rank].gave_up.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("this worker has left rank ", sender.rank));
+  }
   return &members_[sender.rank];
 }
 

@@ -12,6 +12,9 @@ namespace {
 
 // After a rollback the members of before are waited for so long; then fewer do.
 constexpr int kGatheringLeases = 2;
+// Newcomers wait a lease for another checkpoint where one was given up, then twice as long, up to
+// 16 leases.
+constexpr uint32_t kPauseDoublingsMax = 4;
 
 }  // namespace
 
@@ -30,16 +33,22 @@ void Coordinator::RemoveTheLost(absl::Time now, Effects* out) {
   std::vector<std::string> stalled;
   for (Member& member : members_) {
     if (member.token != 0) member.heard = now;  // Its call waits for our answer.
-    if (!member.present || member.left || now - member.heard < options_.lease) continue;
+    if (!LeaseIsOver(member, now)) continue;
     lost.push_back(&member);
-    if (member.stalled > absl::ZeroDuration()) {
-      stalled.push_back(Stalled(member));
-    } else {
-      silent.push_back(Describe(member));
-    }
+    AddLost(member, &silent, &stalled);
   }
   if (lost.empty() || Present() - lost.size() < options_.elastic->least) return;
   Remove(lost, HowLost(silent, stalled), now, out);
+}
+
+// The others go on without it; where that would be too few, it is awaited as one that is lost,
+// though only a newcomer can come.
+void Coordinator::GaveUp(Member* member, absl::string_view why, absl::Time now, Effects* out) {
+  if (Present() > options_.elastic->least) {
+    Remove({member}, absl::StrCat(Describe(*member), " left: ", why), now, out);
+  } else {
+    member->gave_up = std::string(why);  // The next Tick sees it.
+  }
 }
 
 void Coordinator::Remove(const std::vector<Member*>& members, absl::string_view how, absl::Time now,
@@ -108,18 +117,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   }
   if (due.empty()) return;
   if (!CanTakeLearners()) {
-    // The next checkpoint is what they can begin with. While the job waits for those whom they are
-    // to replace there is none.
-    const bool waits = std::any_of(silent.begin(), silent.end(),
-                                   [](const Member* member) { return member->lost; });
-    if (waits) {
-      const std::string why = WhyNoReexecution();
-      RollBack(absl::StrCat(WhoIsLost(), " is lost, fewer than min_workers are left, and ",
-                            why.empty() ? "there is no checkpoint yet" : why),
-               now, out);
-      return;
-    }
-    if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
+    AskForNewcomers(now, out);
     return;
   }
   if (!silent.empty()) {
@@ -131,7 +129,7 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
   std::vector<std::string> names;
   for (Member* const member : due) {
     // It comes past the step of the checkpoint under way and writes its own part.
-    book_.WithdrawRank(member->join.rank, now);
+    book_.WithdrawRank(member->successor.rank, now);
     SeatSuccessor(member, now);
     member->learner = true;
     names.push_back(Describe(*member));
@@ -141,6 +139,23 @@ void Coordinator::AdmitLearners(absl::Time now, Effects* out) {
                            book_.newest(), "; the job goes on with ", Present(), " workers"),
       .fields = {.event = "members_added", .step = book_.newest()}});
   AnnounceMembers(out);
+}
+
+// The next checkpoint is what they can begin with. While the job waits for the lost there is none.
+void Coordinator::AskForNewcomers(absl::Time now, Effects* out) {
+  if (std::any_of(members_.begin(), members_.end(), [](const Member& m) { return m.lost; })) {
+    const std::string why = WhyNoReexecution();
+    RollBack(absl::StrCat(WhoIsLost(), " is lost, fewer than min_workers are left, and ",
+                          why.empty() ? "there is no checkpoint yet" : why),
+             now, out);
+    return;
+  }
+  if (book_.under_way() != 0 || book_.asked_minimum() == kAtOnce) return;
+  // Each one costs all of them time, and the disk that was full may be full still.
+  const uint32_t doublings = std::min(std::max(given_up_in_a_row_, 1u) - 1, kPauseDoublingsMax);
+  const absl::Duration pause = options_.lease * (1 << doublings);
+  if (given_up_in_a_row_ > 0 && now - given_up_at_ < pause) return;
+  AskForCheckpoint(kAtOnce, out);
 }
 
 // Somebody can begin with the newest checkpoint and go through what came after it.

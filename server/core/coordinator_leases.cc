@@ -64,7 +64,7 @@ void Coordinator::Tick(absl::Time now, Effects* out) {
   if (book_.Overdue(now)) {
     AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
                                    absl::FormatDuration(options_.wait_limit)),
-                      out);
+                      now, out);
   }
   if (!repairs_losses() || phase_ != JobPhase::kRunning) return;
   StartReplays(now, out);
@@ -105,12 +105,8 @@ void Coordinator::CheckLeases(absl::Time now, Effects* out) {
   }
   for (const Member& member : members_) {
     if (phase_ != JobPhase::kRunning) break;  // Workers beat only once they are in.
-    if (!member.present || member.left || now - member.heard < options_.lease) continue;
-    if (member.stalled > absl::ZeroDuration()) {
-      stalled.push_back(Stalled(member));
-    } else {
-      lost.push_back(Describe(member));
-    }
+    if (!LeaseIsOver(member, now)) continue;
+    AddLost(member, &lost, &stalled);
   }
   if (lost.empty() && stalled.empty()) return;
   // The first is enough; the rest may be its doing.
@@ -132,6 +128,18 @@ std::string Coordinator::Stalled(const Member& member) const {
                       " (server.stall_limit)");
 }
 
+// To the names of those who are silent, or to what is to be said of the others.
+void Coordinator::AddLost(const Member& member, std::vector<std::string>* silent,
+                          std::vector<std::string>* others) const {
+  if (!member.gave_up.empty()) {
+    others->push_back(absl::StrCat(Describe(member), " left: ", member.gave_up));
+  } else if (member.stalled > absl::ZeroDuration()) {
+    others->push_back(Stalled(member));
+  } else {
+    silent->push_back(Describe(member));
+  }
+}
+
 std::string Coordinator::HowLost(const std::vector<std::string>& silent,
                                  const std::vector<std::string>& stalled) const {
   std::vector<std::string> parts = stalled;
@@ -143,8 +151,14 @@ std::string Coordinator::HowLost(const std::vector<std::string>& silent,
   return absl::StrJoin(parts, ", and ");
 }
 
+bool Coordinator::LeaseIsOver(const Member& member, absl::Time now) const {
+  if (!member.present || member.left) return false;
+  return !member.gave_up.empty() || now - member.heard >= options_.lease;
+}
+
 // It may be replaced by another that wants its rank.
 bool Coordinator::IsSilent(const Member& member, absl::Time now) const {
+  if (!member.gave_up.empty()) return true;
   // One that has not found this coordinator yet has the time of a lease for it.
   const absl::Duration silence =
       member.beaten ? kSilentHeartbeats * options_.heartbeat : options_.lease;

@@ -38,6 +38,8 @@ void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now,
     return;
   }
   CommandAttached(seat, now, out);
+  // It may have begun without our hearing of it; then no other acknowledgement follows.
+  GrantWhenAcknowledged(now, out);
   AnswerWhenMembersAreKnown(now, out);
 }
 
@@ -216,12 +218,8 @@ void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
     if (!member.present) continue;
     if (member.token != 0) member.heard = now;  // Its call waits for our answer.
     too_long = too_long || (member.lost && now - member.heard >= options_.wait_limit);
-    if (member.lost || member.left || now - member.heard < options_.lease) continue;
-    if (member.stalled > absl::ZeroDuration()) {
-      stalled.push_back(Stalled(member));
-    } else {
-      lost.push_back(Describe(member));
-    }
+    if (member.lost || !LeaseIsOver(member, now)) continue;
+    AddLost(member, &lost, &stalled);
     member.lost = worker_lost = true;
   }
   if (too_long) {
@@ -267,7 +265,10 @@ std::string Coordinator::WhoIsLost() const {
     if (seat.lost) lost.push_back(Describe(seat));
   }
   for (const Member& member : members_) {
-    if (member.lost) lost.push_back(Describe(member));
+    if (!member.lost) continue;
+    lost.push_back(member.gave_up.empty()
+                       ? Describe(member)
+                       : absl::StrCat(Describe(member), ", which left (", member.gave_up, "),"));
   }
   return absl::StrJoin(lost, " and ");
 }

@@ -2,12 +2,14 @@
 // in, effects go out as values; the same events give the same effects. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -95,6 +97,9 @@ struct ShardOptions {
   uint32_t restored_ranks = 0;  // That wrote it; 0: as many as now.
   // Not owned; null: nobody measures. Changes nothing but what it measures.
   StageTimes* stages = nullptr;
+  // Is to run what it is given, which copies the shard for a snapshot and changes nothing. Others
+  // may call const members meanwhile. Null: the copy is made at once.
+  std::function<void(absl::FunctionRef<void()>)> run_copy{};
 };
 
 // The shard's part of all elements; 1 if it has none.

@@ -170,12 +170,19 @@ std::shared_ptr<ShardSnapshot> SaveParts(const ShardOptions& options, const Comp
   snapshot->job_uid = options.job_uid;
   snapshot->term = options.term;
   snapshot->shard = options.shard;
-  snapshot->downlink = downlink.Save();
-  for (const std::unique_ptr<Aggregator>& aggregator : aggregators) {
-    snapshot->aggregators.push_back(SaveFields(aggregator->State()));
-  }
-  if (replica.has_value()) {
-    for (size_t i = 0; i < aggregators.size(); ++i) snapshot->replica.push_back(replica->Save(i));
+  const auto copy = [&] {
+    snapshot->downlink = downlink.Save();
+    for (const std::unique_ptr<Aggregator>& aggregator : aggregators) {
+      snapshot->aggregators.push_back(SaveFields(aggregator->State()));
+    }
+    for (size_t i = 0; replica.has_value() && i < aggregators.size(); ++i) {
+      snapshot->replica.push_back(replica->Save(i));
+    }
+  };
+  if (options.run_copy) {
+    options.run_copy(copy);
+  } else {
+    copy();
   }
   return snapshot;
 }

@@ -55,6 +55,7 @@ absl::Status CheckPayload(const ShardOptions& options, const BundlePlan& plan,
                           const Exchange& exchange, bool repeats);
 
 // The parts of a snapshot that every kind of shard has; step, versions and the rest are its own.
+// They are copied by ShardOptions::run_copy.
 std::shared_ptr<ShardSnapshot> SaveParts(const ShardOptions& options, const Compressor& downlink,
                                          absl::Span<const std::unique_ptr<Aggregator>> aggregators,
                                          const std::optional<Replica>& replica);

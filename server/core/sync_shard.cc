@@ -55,8 +55,9 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
       ranks_(options_.incarnations.size()),
       aggregators_(std::move(plan.aggregators)),
       downlink_base_(std::move(plan.downlink)),
-      downlink_(downlink_base_,
-                {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+      downlink_(downlink_base_, {.seed = options_.compression.seed,
+                                 .sender = Compressor::kShardSender,
+                                 .owes_lossless = true}),
       replica_(std::move(plan.replica)),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
       sums_(plan.elements),
@@ -310,30 +311,42 @@ void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer*
   }
 }
 
-// The mean of a whole bundle comes first: an update is done or not, and half of one cannot be taken
-// back.
+// A chunk whose mean is not finite gets no update. The others of its bundle do: their means have
+// nowhere to wait, and workers do not send them again.
 void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer,
                                 Effects* out) {
   const BundlePlan& plan = bundles_[bundle];
   means_.clear();
-  absl::Status finite;
+  std::vector<bool> updated;
+  absl::Status all_finite;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
     const StageSpan summing(options_.stages, Stage::kSum);
     const absl::Span<const float> mean = open->MeanOf(i);
-    if (finite.ok()) finite = downlink_.Check(plan.locals[i], mean);
+    const absl::Status finite = downlink_.Check(plan.locals[i], mean);
+    updated.push_back(finite.ok());
+    all_finite.Update(finite);
     means_.insert(means_.end(), mean.begin(), mean.end());
   }
-  if (!finite.ok()) {
-    LeaveOut(bundle, finite.message(), answer, out);
+  const auto updates = std::count(updated.begin(), updated.end(), true);
+  if (updates == 0) {
+    LeaveOut(bundle, all_finite.message(), answer, out);
     return;
+  }
+  if (!all_finite.ok()) {
+    const size_t overflowed = updated.size() - static_cast<size_t>(updates);
+    out->push_back(MeanLeftOut(bundle,
+                               absl::StrCat("the means of ", overflowed, " of ", updated.size(),
+                                            " chunks overflowed and were left out"),
+                               all_finite.message()));
   }
   answer->record.rate = open->rate();
   absl::Span<const float> rest = means_;
   const StageSpan encoding(options_.stages, Stage::kEncode);
   const auto owed_of = [&](size_t i) {
     const StageSpan updating(options_.stages, Stage::kSum);
-    replica_->Update(plan.locals[i], answer->record.rate, rest.first(plan.counts[i]));
+    const absl::Span<const float> mean = rest.first(plan.counts[i]);
     rest.remove_prefix(plan.counts[i]);
+    if (updated[i]) replica_->Update(plan.locals[i], answer->record.rate, mean);
     return replica_->Owed(plan.locals[i]);
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, owed_of, &frames_);
@@ -360,15 +373,20 @@ void SyncShard::TakeFrames(uint32_t bundle, ExchangeAnswer* answer) {
   }
 }
 
+Notice SyncShard::MeanLeftOut(uint32_t bundle, absl::string_view what,
+                              absl::string_view why) const {
+  return {
+      .text = absl::StrCat("step ", open_step_, ", bundle ", bundle, ": ", what, " (", why, ")"),
+      .fields = {.event = "mean_left_out", .step = open_step_}};
+}
+
 // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the same.
 void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer,
                          Effects* out) {
   for (Included& included : answer->record.included) included.skipped = true;
   answer->record.n = 0;
   ++stats_.overflowed_bundles;
-  out->push_back(Notice{.text = absl::StrCat("step ", open_step_, ", bundle ", bundle,
-                                             ": the mean overflowed and was left out (", why, ")"),
-                        .fields = {.event = "mean_left_out", .step = open_step_}});
+  out->push_back(MeanLeftOut(bundle, "the mean overflowed and was left out", why));
 }
 
 void SyncShard::AdvanceSteps(Effects* out) {

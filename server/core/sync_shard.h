@@ -142,6 +142,7 @@ class SyncShard final : public Shard {
   void CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
   void CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
   void TakeFrames(uint32_t bundle, ExchangeAnswer* answer);
+  Notice MeanLeftOut(uint32_t bundle, absl::string_view what, absl::string_view why) const;
   void LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer, Effects* out);
   void AdvanceSteps(Effects* out);
   void ForgetResults();

@@ -121,6 +121,7 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_checksum(part.checksum);
   out->set_error(part.error);
   out->set_server(part.server);
+  out->set_unreadable(part.unreadable);
 }
 
 CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
@@ -130,7 +131,8 @@ CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
                      .bytes = part.bytes(),
                      .checksum = part.checksum(),
                      .error = Shortened(part.error()),
-                     .server = part.server()};
+                     .server = part.server(),
+                     .unreadable = part.unreadable()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {

@@ -55,6 +55,7 @@ ShardHost::~ShardHost() {
   }
   // All streams are gone; gRPC's own locks, which said so, are hidden from the thread sanitizer.
   MutexLock lock(&mutex_);
+  AwaitCopied();
   shard_.reset();
   outputs_.clear();
   last_answer_.reset();
@@ -103,6 +104,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
       Shard::Create(OptionsOf(start, *std::move(layout), std::move(snapshot)));
   if (!shard.ok()) return shard.status();
   MutexLock lock(&mutex_);
+  AwaitCopied();
   shard_ = *std::move(shard);
   waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
   links_.Rewind();
@@ -149,7 +151,8 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .unanswered_bytes = start.window_bytes / 4,
           .restore = std::move(snapshot),
           .restored_ranks = start.restore_world_size,
-          .stages = &stages_};
+          .stages = &stages_,
+          .run_copy = [this](absl::FunctionRef<void()> copy) { RunCopy(copy); }};
 }
 
 void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
@@ -188,6 +191,7 @@ void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
 // Makes room for the core of start.term, or refuses it.
 absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (job_uid_ != 0 && job_uid_ != start.job_uid) {
     return absl::FailedPreconditionError("this server already works for another run");
   }
@@ -208,6 +212,7 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
     const absl::Status set = shard_->SetMembership(start.generation, start.incarnations);
     if (set.ok()) links_.SetPresent(start.incarnations);
     Deliver(shard_->Tick(clock_->Now()));
+    DoPutOff();
     return set;
   }
   if (shard_ != nullptr) {
@@ -225,7 +230,8 @@ absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Stat
   Report(CheckpointPart{.term = start.term,
                         .step = start.restore_step,
                         .name = ShardPartName(options_.shard, start.term),
-                        .error = std::string(why.message())});
+                        .error = std::string(why.message()),
+                        .unreadable = true});
   return absl::DataLossError(why.message());
 }
 
@@ -284,6 +290,7 @@ absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   // Told again, after its Start: that core has the right term.
   if (term < term_ || (shard_ != nullptr && shard_->options().term >= term)) return;
   term_ = term;
@@ -300,6 +307,7 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
   }
   if (options_.shard != 0) return absl::InvalidArgumentError("only shard 0 names checkpoints");
   MutexLock lock(&mutex_);
+  AwaitCopied();
   // No core: its part of a checkpoint turned out damaged, and the job is about to go further back.
   if (shard_ != nullptr) shard_->NameCheckpoint(minimum_step);
   return absl::OkStatus();
@@ -321,35 +329,44 @@ absl::Status ShardHost::CheckSender(const Sender& sender) const {
 absl::Status ShardHost::SetMembership(uint32_t generation,
                                       const std::vector<uint64_t>& incarnations) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (shard_ == nullptr) return absl::OkStatus();
   const absl::Status set = shard_->SetMembership(generation, incarnations);
   if (set.ok()) links_.SetPresent(incarnations);
   Deliver(shard_->Tick(clock_->Now()));  // What waited for those who are gone.
+  DoPutOff();
   return set;
 }
 
 void ShardHost::ReleaseResults(uint64_t durable_step) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   if (shard_ != nullptr) shard_->ReleaseResults(durable_step);
 }
 
 void ShardHost::Publish(uint32_t term, const std::vector<Publication>& publications) {
   MutexLock lock(&mutex_);
   for (const Publication& publication : publications) {
+    AwaitCopied();
     if (shard_ == nullptr || shard_->options().term != term) return;
     Deliver(shard_->Publish(publication));
+    DoPutOff();
   }
 }
 
 void ShardHost::End(absl::string_view reason) {
   MutexLock lock(&mutex_);
+  AwaitCopied();
   ended_ = std::string(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
 }
 
+// Heartbeats call it, and must not wait for a copy; the next one ticks again.
 void ShardHost::Tick() {
   MutexLock lock(&mutex_);
-  if (shard_ != nullptr) Deliver(shard_->Tick(clock_->Now()));
+  if (shard_ == nullptr || copying_) return;
+  Deliver(shard_->Tick(clock_->Now()));
+  DoPutOff();
 }
 
 // Ticks when the core asks for it: the time of others' heartbeats is too long for a grace.
@@ -357,9 +374,10 @@ void ShardHost::RunTicks() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     const absl::Time now = clock_->Now();
-    next_tick_ = shard_ == nullptr ? absl::InfiniteFuture() : shard_->tick_due();
+    next_tick_ = shard_ == nullptr || copying_ ? absl::InfiniteFuture() : shard_->tick_due();
     if (next_tick_ <= now) {
       Deliver(shard_->Tick(now));
+      DoPutOff();
     } else {
       tick_sooner_.WaitFor(&mutex_, std::min(next_tick_ - now, kIdle));
     }
@@ -375,12 +393,30 @@ StreamId ShardHost::Open(ExchangeOutput* output) {
 void ShardHost::Closed(StreamId stream) {
   MutexLock lock(&mutex_);
   outputs_.erase(stream);
-  ranks_.erase(stream);
-  if (shard_ != nullptr) shard_->StreamClosed(stream);
+  std::function<void()> forget = [this, stream]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    ranks_.erase(stream);
+    if (shard_ != nullptr) shard_->StreamClosed(stream);
+  };
+  if (!PutOff(0, &forget)) forget();
 }
 
 void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
+  const uint64_t bytes = TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
+  if (copying_) {
+    std::function<void()> handle = [this, stream, exchange = std::move(exchange),
+                                    arrival]() mutable ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      HandleLocked(stream, std::move(exchange), arrival);
+    };
+    if (PutOff(bytes, &handle)) return;
+    handle();
+  } else {
+    HandleLocked(stream, std::move(exchange), arrival);
+  }
+  DoPutOff();
+}
+
+void ShardHost::HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
     const uint32_t rank = exchange.sender.rank;
@@ -507,48 +543,6 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);
-}
-
-bool ShardHost::started() const {
-  MutexLock lock(&mutex_);
-  return shard_ != nullptr;
-}
-
-ShardHost::Work ShardHost::work() const {
-  MutexLock lock(&mutex_);
-  return {.job_uid = job_uid_, .term = term_, .running = shard_ != nullptr && ended_.empty()};
-}
-
-ShardStats ShardHost::Stats() const {
-  MutexLock lock(&mutex_);
-  return shard_ == nullptr ? ShardStats() : shard_->Stats();
-}
-
-double ShardHost::ResidualEnergy() const {
-  MutexLock lock(&mutex_);
-  return shard_ == nullptr ? 0 : shard_->ResidualEnergy();
-}
-
-std::optional<SnapshotStats> ShardHost::Snapshots() const {
-  if (writer_ == nullptr) return std::nullopt;
-  return writer_->stats();
-}
-
-ShardHealthReport ShardHost::Health() const {
-  const ShardStats stats = Stats();
-  MutexLock lock(&mutex_);
-  return {.highest_closed_step = stats.highest_closed_step,
-          .highest_open_step = stats.open_step,
-          .elements = stats.elements,
-          .in_flight_bytes = stats.held_bytes,
-          .results_from = stats.results_from,
-          .waited_seconds = waits_.seconds(),
-          .links = links_.Stats().ranks};
-}
-
-LinkStats ShardHost::Links() const {
-  MutexLock lock(&mutex_);
-  return links_.Stats();
 }
 
 }  // namespace sluice

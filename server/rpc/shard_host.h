@@ -1,10 +1,13 @@
 // ShardHost: a shard's core behind one lock, with the streams that its effects go to, and its part
-// of job checkpoints. A rollback replaces the core by one that is restored. Thread-safe.
+// of job checkpoints. A rollback replaces the core by one that is restored. The lock is free while
+// the core is copied for a snapshot: figures are told, so that a large copy costs no lease, and
+// changes of the core wait. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -51,6 +54,8 @@ class ShardHost {
     TraceFile* trace = nullptr;  // Null: none is written.
     // Of a rack's job: what is handed on. Called likewise.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
+    // For tests: called without the lock before the core is copied for a snapshot.
+    std::function<void()> before_copy{};
   };
 
   ShardHost(Options options, const Clock* clock, Logger logger);
@@ -124,6 +129,13 @@ class ShardHost {
 
  private:
   void RunTicks();
+  // shard_host_copy.cc.
+  void RunCopy(absl::FunctionRef<void()> copy);
+  void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
   ShardOptions OptionsOf(const StartShard& start, Layout layout,
                          std::shared_ptr<const ShardSnapshot> snapshot);
@@ -175,6 +187,13 @@ class ShardHost {
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
   std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
+
+  // The core is copied, and must not change.
+  bool copying_ ABSL_GUARDED_BY(mutex_) = false;
+  mutable CondVar copied_;
+  // Changes that came meanwhile, in order; the thread that copies does them, with the lock.
+  std::deque<std::function<void()>> put_off_ ABSL_GUARDED_BY(mutex_);
+  uint64_t put_off_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 
   CondVar tick_sooner_;
   absl::Time next_tick_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // The ticker's.

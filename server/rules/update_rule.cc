@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/power.h"
 #include "job/momentum.h"
 #include "server/rules/rule_kernels.h"
 
@@ -71,9 +72,8 @@ void UpdateRule::Apply(uint64_t number, double rate, float momentum,
     case Kind::kAdam:
     case Kind::kAdamw: {
       const bool apart = kind_ == Kind::kAdamw;
-      const auto updates = static_cast<double>(number);
-      const double correction1 = 1 - std::pow(beta1, updates);
-      const double correction2 = 1 - std::pow(spec_.beta2, updates);
+      const double correction1 = 1 - PowerOf(beta1, number);
+      const double correction2 = 1 - PowerOf(spec_.beta2, number);
       ApplyAdam({.rate = static_cast<float>(rate / correction1),
                  .decay = apart ? 0 : decay,
                  .keep = static_cast<float>(apart ? 1 - rate * spec_.weight_decay : 1),

@@ -12,6 +12,7 @@
 namespace sluice {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
@@ -273,6 +274,24 @@ TEST(Compressor, WhatIsFiniteBesideWhatIsNotStaysOwed) {
   ASSERT_TRUE(compressor.EncodeAll(ids, 3, all(), &frames).ok());
   ASSERT_TRUE(twin.EncodeAll(ids, 3, all(), &twin_frames).ok());
   EXPECT_EQ(frames, twin_frames);
+}
+
+TEST(Compressor, LosslessCodecsOweWhatIsRefusedOnlyIfAskedTo) {
+  const std::vector<float> bad = {1, INFINITY, 1};
+  const std::vector<float> good = {0.5f, -2};
+  for (const bool owes : {false, true}) {
+    Compressor compressor(Chunks("none", {3, 2}), {.owes_lossless = owes});
+    std::vector<std::vector<std::byte>> frames;
+    ASSERT_FALSE(compressor.EncodeAll({0, 1}, 1, {bad, good}, &frames).ok());
+    EXPECT_TRUE(compressor.residual(0).empty());
+    EXPECT_EQ(compressor.residual(1), owes ? absl::MakeConstSpan(good) : absl::Span<const float>());
+    // Owed once: the next frame brings it, and nothing is left.
+    ASSERT_TRUE(compressor.EncodeAll({1}, 2, {good}, &frames).ok());
+    std::vector<float> decoded(2);
+    ASSERT_TRUE(DecodeAddFrame(frames[0], absl::MakeSpan(decoded)).ok());
+    EXPECT_THAT(decoded, ElementsAre(owes ? 1 : 0.5f, owes ? -4 : -2));
+    EXPECT_EQ(compressor.ResidualEnergy(), 0);
+  }
 }
 
 TEST(Compressor, EncodeErrorNamesTheChunkAndChangesNothing) {

@@ -20,7 +20,8 @@ TEST(ConvertTest, PartsTravel) {
                       .name = "shard-1-term-3.state",
                       .bytes = uint64_t{5} << 32,
                       .checksum = 0xDEADBEEF,
-                      .error = "the disk is full"};
+                      .error = "the disk is full",
+                      .unreadable = true};
   v1::CheckpointPart message;
   PartToProto(part, &message);
   EXPECT_EQ(PartFromProto(message), part);

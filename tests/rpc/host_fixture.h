@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -42,7 +43,8 @@ class HostFixture : public ::testing::Test {
         ShardHost::Options{.shard = 0,
                            .job = job_,
                            .server_incarnation = server_incarnation_,
-                           .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
+                           .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; },
+                           .before_copy = before_copy_},
         &clock_, Logger("test"));
     host->ReportTo([this](const ShardHost::News& news) {
       MutexLock lock(&mutex_);
@@ -70,8 +72,8 @@ class HostFixture : public ::testing::Test {
   static Sender SenderOf(uint32_t term) {
     return {.job_uid = kHostJob, .term = term, .incarnation = 100, .generation = 1};
   }
-  // What a step gives, of gradients that only its number decides.
-  static std::string RunStep(ShardHost* host, uint32_t term, uint64_t step) {
+  // What the rank sends in a step: gradients that only its number decides.
+  static Exchange WorkOf(uint32_t term, uint64_t step) {
     Exchange exchange;
     exchange.sender = SenderOf(term);
     exchange.step = step;
@@ -79,7 +81,11 @@ class HostFixture : public ::testing::Test {
     std::vector<float> values;
     for (int i = 0; i < 8; ++i) values.push_back(static_cast<float>((step * 7 + i * 5) % 11));
     exchange.frames = {NoneFrame(values)};
-    host->Handle(/*stream=*/1, std::move(exchange));
+    return exchange;
+  }
+  // What a step gives.
+  static std::string RunStep(ShardHost* host, uint32_t term, uint64_t step) {
+    host->Handle(/*stream=*/1, WorkOf(term, step));
     const auto results = host->Pull(SenderOf(term), step - 1, {});
     Check(results.ok() && results->size() == 1, "a step gives one result");
     return results->at(0)->results.at(0);
@@ -130,7 +136,8 @@ class HostFixture : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  uint64_t server_incarnation_ = 5;  // Of the next host.
+  uint64_t server_incarnation_ = 5;      // Of the next host.
+  std::function<void()> before_copy_{};  // Likewise.
   std::string folder_;
   JobSpec job_;
   Mutex mutex_;

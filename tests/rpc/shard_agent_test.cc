@@ -2,12 +2,15 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <functional>
+#include <thread>
 
 #include "server/rpc/convert.h"
 #include "server/rpc/parameter_service.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/host_fixture.h"
+#include "tests/rpc/slow_copy.h"
 
 namespace sluice {
 namespace {
@@ -56,6 +59,17 @@ class FakeControl final : public v1::ShardControl::Service {
       reports_.erase(reports_.begin());
       if (report.report_case() == kind) return report;
     }
+  }
+  // Whether so many of this kind have come, of those that no Await has dropped.
+  bool Has(size_t count, ReportCase kind) {
+    MutexLock lock(&mutex_);
+    return std::count_if(reports_.begin(), reports_.end(), [kind](const v1::ShardReport& report) {
+             return report.report_case() == kind;
+           }) >= static_cast<std::ptrdiff_t>(count);
+  }
+  void Forget() {
+    MutexLock lock(&mutex_);
+    reports_.clear();
   }
   // Until it acknowledges this one.
   void AwaitAcknowledged(uint64_t sequence) {
@@ -168,6 +182,27 @@ TEST_F(ShardAgentTest, TellsOfCheckpointsAndTellsItAgainOnANewStream) {
   control_.Await(ReportCase::kHello);
   EXPECT_EQ(control_.Await(ReportCase::kCheckpointNamed).checkpoint_named(), 3u);
   EXPECT_EQ(control_.Await(ReportCase::kPart).SerializeAsString(), part.SerializeAsString());
+}
+
+TEST_F(ShardAgentTest, KeepsItsLeaseWhileASnapshotIsCopied) {
+  SlowCopy copy;
+  before_copy_ = copy.hook();
+  Serve(absl::Seconds(100));
+  std::thread training([&] { StartAndSave(); });
+  EXPECT_TRUE(copy.AwaitBegin()) << "no snapshot was taken after step 3";
+  // Several leases long. One report may have been under way before.
+  control_.Forget();
+  const absl::Time begin = clock_.Now();
+  constexpr size_t kHeartbeats = 50;
+  while (!control_.Has(kHeartbeats, ReportCase::kHealth) &&
+         clock_.Now() - begin < absl::Seconds(30)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(control_.Has(kHeartbeats, ReportCase::kHealth)) << "its heartbeats wait for the copy";
+  copy.LetEnd();
+  training.join();
+  EXPECT_EQ(control_.Await(ReportCase::kPart).part().error(), "");
+  EXPECT_FALSE(agent_->end().ended);
 }
 
 TEST_F(ShardAgentTest, HelloSaysWhatTheShardWorksForAlready) {

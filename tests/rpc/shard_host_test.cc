@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+#include <thread>
+
 #include "tests/rpc/host_fixture.h"
+#include "tests/rpc/slow_copy.h"
 
 namespace sluice {
 namespace {
@@ -64,6 +68,48 @@ TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
   start.first_step = 4;
   ASSERT_TRUE(fresh->Start(start).ok());
   EXPECT_NE(RunStep(fresh.get(), 0, 4), fourth);
+}
+
+// However large the core is: no lease may be lost by it, and no thread of gRPC held.
+TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
+  const std::unique_ptr<ShardHost> undisturbed = MakeHost();
+  ASSERT_TRUE(undisturbed->Start(StartOf(0, 0)).ok());
+  std::string expected;
+  for (uint64_t step = 1; step <= 4; ++step) expected = RunStep(undisturbed.get(), 0, step);
+
+  SlowCopy copy;
+  before_copy_ = copy.hook();
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(2);
+  std::thread third([&] { host->Handle(/*stream=*/1, WorkOf(0, 3)); });
+  EXPECT_TRUE(copy.AwaitBegin()) << "no snapshot was taken after step 3";
+  std::future<ShardHealthReport> others = std::async(std::launch::async, [&] {
+    host->Tick();
+    host->Handle(/*stream=*/1, WorkOf(0, 4));
+    host->Closed(/*stream=*/1);
+    EXPECT_TRUE(host->started());
+    EXPECT_TRUE(host->work().running);
+    EXPECT_TRUE(host->CheckSender(SenderOf(0)).ok());
+    return host->Health();
+  });
+  EXPECT_EQ(others.wait_for(kCopyPatience), std::future_status::ready)
+      << "a call waits for the copy";
+  // What changes the core and is told how that went waits.
+  std::future<absl::Status> members =
+      std::async(std::launch::async, [&] { return host->SetMembership(2, {100}); });
+  copy.LetEnd();
+  third.join();
+  EXPECT_EQ(others.get().highest_closed_step, 3u)
+      << "step 4 does not close before the copy is made";
+  EXPECT_TRUE(members.get().ok());
+  EXPECT_EQ(host->Health().highest_closed_step, 4u);
+  const auto fourth = host->Pull(SenderOf(0), 3, {});
+  ASSERT_TRUE(fourth.ok() && fourth->size() == 1) << fourth.status();
+  EXPECT_EQ(fourth->at(0)->results.at(0), expected);
+
+  // Nothing of step 4 is in it.
+  Complete(AwaitPart());
+  ASSERT_TRUE(host->Start(StartOf(1, 3)).ok());
+  EXPECT_EQ(RunStep(host.get(), 1, 4), expected);
 }
 
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {

@@ -24,7 +24,8 @@ CoordinatorOptions WithElastic(CoordinatorOptions options) {
 // Two of at most four ranks begin (tokens 1 and 2); the least is one.
 class ElasticTest : public RepairTest {
  protected:
-  ElasticTest() : RepairTest(WithElastic(ExampleOptions())) {}
+  ElasticTest() : ElasticTest(WithElastic(ExampleOptions())) {}
+  explicit ElasticTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
 
   void AcknowledgeMembersEverywhere() {
     AcknowledgeMembers(11);
@@ -188,12 +189,18 @@ TEST_F(ElasticTest, WhoGivesUpIsMissedByNobody) {
   EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
 }
 
-TEST_F(ElasticTest, TheLastOneThatGivesUpEndsTheJob) {
+TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
   StartJob();
+  CompleteCheckpoint(100);
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   EXPECT_TRUE(Leave(0, /*finished=*/false, "out of disk").ok());
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
-  EXPECT_THAT(coordinator_.failure(), HasSubstr("out of disk"));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Tick(absl::Milliseconds(500));
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 0 (host a, pid 120) left: out of disk"),
+                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+  Join(7, JoinOf(3));
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(answers_.at(7)->learner);
 }
 
 TEST_F(ElasticTest, ACheckpointIsCompleteWithoutWhoIsGone) {
@@ -280,6 +287,187 @@ TEST_F(ElasticTest, AfterAWhileFewerDo) {
   ASSERT_NE(StartOf(13), nullptr);
   EXPECT_EQ(StartOf(13)->incarnations[0] != 0, true);
   EXPECT_EQ(StartOf(13)->incarnations[1], 0u);
+}
+
+// Both of the two that begin are needed; there may be four.
+class ElasticAtTheLeastTest : public ElasticTest {
+ protected:
+  ElasticAtTheLeastTest() : ElasticTest(AtTheLeast()) {}
+
+  static CoordinatorOptions AtTheLeast() {
+    CoordinatorOptions options = WithElastic(ExampleOptions());
+    options.elastic = {.start = 2, .least = 2};
+    return options;
+  }
+};
+
+TEST_F(ElasticAtTheLeastTest, WhoGivesUpIsAwaitedLikeOneThatIsLost) {
+  StartJob();
+  CompleteCheckpoint(100);
+  const WorkerHeartbeat late = BeatOfHolder(2, 110);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(MembersOf(11), nullptr) << "nobody is removed";
+  EXPECT_TRUE(Now().members[1].lost);
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
+                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+  const absl::Status refused = Beat(late).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << "a late heartbeat of it: " << refused;
+  EXPECT_TRUE(Now().members[1].lost);
+}
+
+TEST_F(ElasticAtTheLeastTest, ANewcomerTakesAtOnceTheRankOfWhoGaveUp) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  Join(7, JoinOf(1, /*nonce=*/77));
+  Tick(absl::Milliseconds(500));
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(7)) << "it is certain that the one before is gone";
+  EXPECT_TRUE(answers_.at(7)->learner);
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), Incarnation(7), 0u, 0u));
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_EQ(Now().lost_workers, 1u);
+}
+
+TEST_F(ElasticAtTheLeastTest, ANewcomerOfAnotherRankLetsWhoGaveUpGo) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Join(7, JoinOf(2));
+  Tick(absl::Milliseconds(500));
+  AcknowledgeMembersEverywhere();
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, Incarnation(7), 0u));
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
+                                        HasSubstr("goes on with 2 workers"))));
+  EXPECT_EQ(coordinator_.term(), 0u);
+}
+
+TEST_F(ElasticAtTheLeastTest, BeforeTheFirstCheckpointANewcomerOfAnyRankBeginsAnew) {
+  StartJob();
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 0u) << "it may have a successor yet";
+  Join(7, JoinOf(2));
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 1u) << "nobody can write what it could begin with";
+  EXPECT_THAT(warnings_.back(), HasSubstr("fewer than min_workers are left"));
+}
+
+TEST_F(ElasticAtTheLeastTest, WhereNobodyComesTheEndSaysWhyTheOneLeft) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  PassWith({1}, {11, 12}, absl::Seconds(590), 110);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  PassWith({1}, {11, 12}, absl::Seconds(20), 110);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_THAT(coordinator_.failure(),
+              AllOf(HasSubstr("waited 10m: rank 1 (host a, pid 121), which left (got SIGTERM)"),
+                    HasSubstr("server.wait_limit")));
+}
+
+TEST_F(ElasticTest, ANewcomerLeavesThePartsOfOthersInPlace) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_EQ(manifests_.back().step, 100u) << "rank 0 gave its part before";
+}
+
+TEST_F(ElasticTest, APartThatANewcomerCannotWriteCostsNoCompleteCheckpoint) {
+  StartJob();
+  CompleteCheckpoint(50);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CompleteCheckpoint(100);
+  CheckpointPart failed = PartOf(WorkerPartName(2, 0), 100);
+  failed.error = "no space left on device";
+  EXPECT_TRUE(WorkerPart(2, failed).ok());
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_TRUE(coordinator_.HasCheckpoint(100));
+}
+
+TEST_F(ElasticTest, APartThatANewcomerCannotReadTakesTheCheckpointBefore) {
+  StartJob();
+  CompleteCheckpoint(50);
+  CompleteCheckpoint(100);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CheckpointPart damaged = PartOf(WorkerPartName(2, 0), 100);
+  damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, damaged).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_FALSE(coordinator_.HasCheckpoint(100));
+  EXPECT_TRUE(coordinator_.HasCheckpoint(50));
+}
+
+// It was told to begin with one that newer ones have replaced meanwhile: it may ask again.
+TEST_F(ElasticTest, ACheckpointThatIsNoLongerKeptIsNoReasonToGoBack) {
+  StartJob();
+  CompleteCheckpoint(100);
+  Attach(13, ArrivalOf(1, 60));  // So that the term begins with that checkpoint.
+  answers_.clear();
+  Join(1, JoinOf(0, /*nonce=*/500));
+  Join(2, JoinOf(1, /*nonce=*/501));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Join(3, JoinOf(2));
+  AcknowledgeMembers(11);
+  AcknowledgeMembers(13);
+  ASSERT_EQ(answers_.at(3)->restore_step, 100u);
+  for (const uint64_t step : {200, 300}) {
+    for (const uint32_t rank : {0u, 1u}) {
+      EXPECT_TRUE(WorkerPart(rank, PartOf(WorkerPartName(rank, 1), step)).ok());
+    }
+    ShardPart(11, PartOf(ShardPartName(0, 1), step));
+    ShardPart(13, PartOf(ShardPartName(1, 1), step));
+    if (manifests_.back().step != step) {
+      EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 1), step)).ok());
+    }
+    Written(step);
+  }
+  ASSERT_FALSE(coordinator_.HasCheckpoint(100));
+  CheckpointPart gone = PartOf(WorkerPartName(2, 1), 100);
+  gone.error = "shard-0 has it no longer";
+  gone.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, gone).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+}
+
+TEST_F(ElasticTest, WhereCheckpointsFailANewcomerAsksForOneLessAndLessOften) {
+  StartJob();
+  Join(3, JoinOf(2));
+  ASSERT_NE(NameOf(11), nullptr);
+  uint64_t step = 0;
+  const auto seconds_until_asked = [&](int limit) {
+    CheckpointPart failed = PartOf(WorkerPartName(0, 0), ++step);
+    failed.error = "no space left on device";
+    EXPECT_TRUE(WorkerPart(0, failed).ok());
+    ForgetCommands();
+    for (int second = 0; second < limit; ++second) {
+      PassWith({1, 2}, {11, 12}, absl::Seconds(1), step);
+      if (NameOf(11) != nullptr && NameOf(11)->minimum_step == 1) return second;
+    }
+    return limit;
+  };
+  const int first = seconds_until_asked(1000);
+  EXPECT_GE(first, 9) << "not before a lease is over";
+  EXPECT_LE(first, 11);
+  EXPECT_GE(seconds_until_asked(1000), first + 9);
+  for (int times = 0; times < 10; ++times) seconds_until_asked(1000);
+  EXPECT_LE(seconds_until_asked(1000), 165) << "the disk may be mended";
+  CompleteCheckpoint(100);
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(answers_.contains(3));
 }
 
 TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {

@@ -201,6 +201,41 @@ TEST_F(RepairTest, AWorkerThatWasSilentIsSimplyBack) {
   EXPECT_EQ(Now().repairs, 0u);
 }
 
+TEST_F(RepairTest, TheJobBeginsThoughTheWordThatAShardHasBegunIsLost) {
+  Join(1, JoinOf(0));
+  Join(2, JoinOf(1));
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  Acknowledge(11, commands_.at(11).sequence);
+  coordinator_.ShardDetached(12);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kWaiting);
+  AttachRunning(13, 1, 0);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(NewestOf<StartShard>(13), nullptr) << "it runs";
+  ASSERT_TRUE(answers_.contains(1) && answers_.contains(2));
+  EXPECT_EQ(answers_.at(2)->first_step, 1u);
+  EXPECT_NE(NameOf(11), nullptr) << "checkpoints are asked for";
+}
+
+TEST_F(RepairTest, ATermBeginsThoughTheWordThatAShardHasBegunIsLost) {
+  StartJob();
+  CompleteCheckpoint(100);
+  Attach(13, ArrivalOf(1, 60));
+  ASSERT_NE(StartOf(13), nullptr);
+  coordinator_.ShardNotReproducible(13, 0, "rank 0 sent something else", now_, &effects_);
+  Collect();
+  ASSERT_EQ(coordinator_.term(), 1u);
+  answers_.clear();
+  Join(1, JoinOf(0, 500));
+  Join(2, JoinOf(1, 501));
+  AcknowledgeStart(11);
+  coordinator_.ShardDetached(13);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  AttachRunning(14, 1, 1, 60);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(answers_.at(1)->restore_step, 100u);
+}
+
 TEST_F(RepairTest, ALossThatCannotBeRepairedIsNotAwaited) {
   StartJob();
   CompleteCheckpoint(100);
@@ -370,6 +405,7 @@ TEST_F(RepairTest, ADamagedCheckpointThatARepairNeedsMakesWayForTheOneBefore) {
   Attach(13, ArrivalOf(1, 60));
   CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
   ShardPart(13, damaged);
   EXPECT_EQ(coordinator_.term(), 1u);
   EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used"));

@@ -38,7 +38,8 @@ CoordinatorOptions AfterARestart() {
 
 class RestartInTermTest : public RepairTest {
  protected:
-  RestartInTermTest() : RepairTest(AfterARestart()) {}
+  RestartInTermTest() : RestartInTermTest(AfterARestart()) {}
+  explicit RestartInTermTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
 
   // Of the members as the record has them.
   WorkerHeartbeat OldBeat(uint32_t rank, uint64_t step = 240) {
@@ -347,6 +348,44 @@ TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedB
   options = AfterARestart();
   options.replay_limit = 0;
   EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
+}
+
+// There is no checkpoint, and the shards had their parameters from rank 0: a shard that is started
+// again takes the job to its start, as soon as a worker is heard of.
+class RestartAtTheStartTest : public RestartInTermTest {
+ protected:
+  RestartAtTheStartTest() : RestartInTermTest(AtTheStart()) {}
+
+  static CoordinatorOptions AtTheStart() {
+    CoordinatorOptions options = AfterARestart();
+    options.shards_update = true;
+    options.checkpoints = {};
+    options.run->restore_step = 0;
+    options.run->parameters_agree = false;
+    return options;
+  }
+  absl::StatusOr<JobState> LeaveFinished(const WorkerHeartbeat& last) {
+    absl::StatusOr<JobState> state =
+        coordinator_.Leave({last, /*finished=*/true, ""}, now_, &effects_);
+    Collect();
+    return state;
+  }
+};
+
+TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  const absl::StatusOr<JobState> state = LeaveFinished(OldBeat(0));
+  ASSERT_EQ(coordinator_.term(), 4u);
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->term, 4u);
+  EXPECT_FALSE(Now().members[0].left);
+  ComeAgain();
+  EXPECT_FALSE(Now().members[0].left) << "rank 0 goes through the job again";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(2, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "rank 0 has not finished";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(1, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
 }
 
 }  // namespace

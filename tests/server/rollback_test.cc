@@ -262,6 +262,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   ASSERT_EQ(LastOf<StartShard>(12)->restore_step, 200u);
   CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
   ShardPart(12, damaged);
   EXPECT_EQ(coordinator_.term(), 2u);
   EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 200 cannot be used (shard 1 "
@@ -273,6 +274,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   ASSERT_EQ(answers_.at(1)->restore_step, 100u);
   damaged = PartOf(WorkerPartName(1, 0), 100);
   damaged.error = "missing";
+  damaged.unreadable = true;
   EXPECT_TRUE(WorkerPart(1, damaged).ok());
   EXPECT_EQ(coordinator_.term(), 3u);
   EXPECT_THAT(warnings_.back(), HasSubstr("to its start"));

@@ -261,6 +261,69 @@ TEST(Shard, AMeanThatOverflowsIsLeftOutForAll) {
   EXPECT_EQ(shard->Stats().overflowed_bundles, 1u);
 }
 
+// One of bundle 1, whose two chunks have different values.
+Exchange TwoChunks(uint32_t rank, uint64_t step, float first, float second) {
+  Exchange exchange = Contribution(rank, step, 1, first);
+  exchange.frames[1] = EncodedFrame({second});
+  return exchange;
+}
+
+TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
+  ShardUnderTest shard(SmallShard(2));
+  shard.Send(TwoChunks(0, 1, 2, 3e38f));
+  const auto effects = shard.Send(TwoChunks(1, 1, 4, 3e38f));
+  EXPECT_EQ(std::get<Reply>(effects.back()).answer->record.n, 0u);
+  EXPECT_THAT(shard->DownlinkResidual(1, 0), ElementsAre(3, 3, 3));
+  EXPECT_THAT(shard->DownlinkResidual(1, 1), IsEmpty());
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 1, 0));
+
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
+  shard.Send(TwoChunks(0, 2, 1, 5));
+  const ExchangeAnswer result = shard.Ask(TwoChunks(1, 2, 1, 7));
+  EXPECT_THAT(DecodedFrame(result.results.at(0), 3), ElementsAre(4, 4, 4));
+  EXPECT_THAT(DecodedFrame(result.results.at(1), 1), ElementsAre(6));
+  EXPECT_EQ(shard->ResidualEnergy(), 0);
+}
+
+TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
+  ShardOptions options = SmallShard(2);
+  options.rule = OptimizerSpec{.name = "sgd", .momentum = 0.5, .on = "shards"};
+  options.parameters_agree = false;
+  ShardUnderTest shard(options);
+  const auto at_rate = [](Exchange exchange) {
+    exchange.rate = 0.5f;
+    return exchange;
+  };
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    shard.Send(Contribution(0, 0, bundle, 10));
+    shard.Send(SkipOf(1, 0, bundle));
+  }
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 1, 0));
+  shard.Send(at_rate(TwoChunks(0, 1, 2, 3e38f)));
+  const auto effects = shard.Send(at_rate(TwoChunks(1, 1, 4, 3e38f)));
+  const auto* notice = std::get_if<Notice>(&effects.front());
+  ASSERT_NE(notice, nullptr);
+  EXPECT_THAT(notice->text, HasSubstr("the means of 1 of 2 chunks overflowed"));
+  const ExchangeAnswer first = *std::get<Reply>(effects.back()).answer;
+  EXPECT_EQ(first.record.n, 2u);
+  EXPECT_EQ(first.record.rate, 0.5f);
+  EXPECT_THAT(DecodedFrame(first.results.at(0), 3), ElementsAre(-1.5f, -1.5f, -1.5f));
+  EXPECT_THAT(DecodedFrame(first.results.at(1), 1), ElementsAre(0));
+
+  // Its momentum did not see that step either.
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
+  shard.Send(at_rate(TwoChunks(0, 2, 2, 2)));
+  const ExchangeAnswer second = shard.Ask(at_rate(TwoChunks(1, 2, 2, 2)));
+  EXPECT_THAT(DecodedFrame(second.results.at(0), 3), ElementsAre(-1.75f, -1.75f, -1.75f));
+  EXPECT_THAT(DecodedFrame(second.results.at(1), 1), ElementsAre(-1));
+
+  // Where no mean of the bundle is finite, nothing of it is updated.
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 3, 0));
+  shard.Send(at_rate(TwoChunks(0, 3, 3e38f, 3e38f)));
+  const auto empty = shard.Send(at_rate(TwoChunks(1, 3, 3e38f, 3e38f)));
+  EXPECT_EQ(std::get<Reply>(empty.back()).answer->record.n, 0u);
+}
+
 TEST(Shard, DownlinkKeepsWhatItsCodecLeavesOut) {
   ShardUnderTest shard(SmallShard(1, "topk:50%"));
   // Means over steps = published + residual, per element.

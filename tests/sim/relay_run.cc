@@ -71,11 +71,11 @@ void RackRun::PauseRelay(Micros until) {
 }
 
 void RackRun::PauseWorker(Micros until) {
-  processes_[WorkerProcess(Some(options_.ranks))].stands_still_until = until;
+  processes_[WorkerProcess(Some("rank", options_.ranks))].stands_still_until = until;
 }
 
 void RackRun::CutOffWorkers() {
-  const uint32_t rank = Some(options_.ranks);
+  const uint32_t rank = Some("rank", options_.ranks);
   CutOff(WorkerProcess(rank));
 }
 
@@ -100,7 +100,7 @@ void RackRun::Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) {
 // From the servers' threads to the one between the two sides.
 void AboveRun::Queue(uint32_t index, std::function<void()> what) {
   const ProcessId process = WorkerProcess(index);
-  ArriveAt(process, processes_[process].life, &relays_[index].last,
+  ArriveAt({"relay", index}, process, processes_[process].life, &relays_[index].last,
            [this, index, what = std::move(what)] {
              relays_[index].from_below.push_back(what);
              DoQueued(index);
@@ -267,7 +267,7 @@ void AboveRun::SessionEnded(uint32_t index) {
   if (relay.joining) return SurvivalRun::SessionEnded(index);
   relay.lost = true;
   if (relay.busy) return LoseSession(index);
-  InSession(index, static_cast<Micros>(random_.Below(kHeartbeat)), [this, index] {
+  InSession(index, Below({"hand_up", index}, kHeartbeat), [this, index] {
     if (relays_[index].lost) LoseSession(index);
   });
 }
@@ -303,7 +303,7 @@ void AboveRun::KillAndRestartRelay(uint32_t index) {
   relay.begun = relay.joining = relay.busy = relay.lost = false;
   relay.from_below.clear();
   racks_[index]->KillServers();
-  At(2'000 + static_cast<Micros>(random_.Below(40'000)), kNobody, [this, index, process] {
+  At(2'000 + Below({"restart", process}, 40'000), kNobody, [this, index, process] {
     Start(process);
     racks_[index]->StartServers();
   });
@@ -333,7 +333,7 @@ void AboveRun::PauseRelay(uint32_t index, Micros until) {
 }
 
 void AboveRun::PauseShard(Micros until) {
-  processes_[serving_[Some(options_.shards)]].stands_still_until = until;
+  processes_[serving_[Some("shard", options_.shards)]].stands_still_until = until;
 }
 
 void AboveRun::LoseRelaysDisk(uint32_t index) {

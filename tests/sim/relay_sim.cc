@@ -102,14 +102,16 @@ class RelaySim {
     for (const auto& rack : racks_) absl::StrAppend(&where, "; rack: ", rack->WhereRanksAre());
     return where;
   }
-  uint32_t Some(size_t count) { return static_cast<uint32_t>(world_.random.Below(count)); }
+  uint32_t Some(size_t count) {
+    return static_cast<uint32_t>(world_.chance.Choose("choice", count));
+  }
   RackRun& SomeRack() { return *racks_[Some(racks_.size())]; }
-  Micros Soon(uint64_t most) { return world_.now + static_cast<Micros>(world_.random.Below(most)); }
+  Micros Soon(uint64_t most) { return world_.now + Some(most); }
 
   void ScheduleFaults() {
     Micros at = 0;
     for (const RelayFault fault : options_.faults) {
-      at += 500 + static_cast<Micros>(world_.random.Below(kFaultSpread));
+      at += 500 + Some(kFaultSpread);
       world_.At(at, nullptr, [this, fault] { Strike(fault); });
     }
     world_.faults_until = std::max(at, kMessagesUntil);

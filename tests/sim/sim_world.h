@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/random.h"
+#include "tests/sim/sim_chance.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {
@@ -35,7 +35,7 @@ struct SimEvent {
 };
 
 struct SimWorld {
-  explicit SimWorld(uint64_t fault_seed) : random(fault_seed, 21) {}
+  explicit SimWorld(uint64_t fault_seed) : chance(fault_seed) {}
 
   void At(Micros delay, const SimProcess* process, std::function<void()> what) {
     events.push({now + delay, ++sequence, process, process == nullptr ? 0 : process->life,
@@ -58,7 +58,7 @@ struct SimWorld {
     event.what();
   }
 
-  CounterRandom random;
+  SimChance chance;
   Micros now = 0;
   uint64_t sequence = 0;
   uint64_t handled = 0;

@@ -1,12 +1,14 @@
 #include "tests/sim/survival.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/crc32c.h"
+#include "tests/sim/replay_script.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 
@@ -37,7 +39,7 @@ SurvivalRun::SurvivalRun(const SurvivalOptions& options, SimWorld* world,
       ledger_(options_, table_, layout_),
       forger_(options_, layout_),
       world_(*world),
-      random_(world->random),
+      chance_(world->chance),
       now_(world->now),
       report_(world->report),
       processes_(options.shards + options.ranks),
@@ -56,7 +58,7 @@ void SurvivalRun::StartAll() {
     if (!later) {
       Start(process);
     } else {
-      At(static_cast<Micros>(random_.Below(kNewcomersUntil)), kNobody,
+      At(Below({"arrival", process}, kNewcomersUntil), kNobody,
          [this, process] { Start(process); });
     }
   }
@@ -101,9 +103,9 @@ void SurvivalRun::At(Micros delay, ProcessId process, std::function<void()> what
 }
 
 // A message in order after those before it; lost if the process has another life by then.
-void SurvivalRun::ArriveAt(ProcessId process, uint64_t life, Micros* last,
+void SurvivalRun::ArriveAt(const Channel& channel, ProcessId process, uint64_t life, Micros* last,
                            std::function<void()> what) {
-  *last = std::max(*last + 1, now_ + Delay());
+  *last = std::max(*last + 1, now_ + Delay(channel));
   world_.events.push(
       {*last, ++world_.sequence, &processes_[process], life, [this, what = std::move(what)] {
          ++report_.delivered;
@@ -111,9 +113,9 @@ void SurvivalRun::ArriveAt(ProcessId process, uint64_t life, Micros* last,
        }});
 }
 
-Micros SurvivalRun::Delay() {
-  const Micros delay = 20 + static_cast<Micros>(random_.Below(200));
-  return StrikesMessage(Fault::kDelayed, options_.delay_share) ? kSlow * delay : delay;
+Micros SurvivalRun::Delay(const Channel& channel) {
+  const Micros delay = 20 + Below(channel, 200);
+  return StrikesMessage(Fault::kDelayed, channel, options_.delay_share) ? kSlow * delay : delay;
 }
 
 void SurvivalRun::Trace(uint32_t kind, uint32_t a, uint64_t b, uint32_t c) {
@@ -177,7 +179,7 @@ void SurvivalRun::KillWorker(uint32_t index) {
 
 void SurvivalRun::KillAndRestart(ProcessId process) {
   Kill(process);
-  At(kRestartMin + static_cast<Micros>(random_.Below(kRestartSpread)), kNobody, [this, process] {
+  At(kRestartMin + Below({"restart", process}, kRestartSpread), kNobody, [this, process] {
     // Unless another instance was started meanwhile.
     if (IsWorker(process) || serving_[servers_[process].shard] == process) Start(process);
   });
@@ -185,7 +187,7 @@ void SurvivalRun::KillAndRestart(ProcessId process) {
 
 void SurvivalRun::KillAndRestartLater(ProcessId process) {
   Kill(process);
-  At(kAwayMin + static_cast<Micros>(random_.Below(kAwaySpread)), kNobody,
+  At(kAwayMin + Below({"away", process}, kAwaySpread), kNobody,
      [this, process] { Start(process); });
 }
 
@@ -196,6 +198,7 @@ CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::s
   part.step = step;
   part.name = name;
   if (disk_full()) {
+    if (disk_.manifests.contains(step)) ++report_.late_failed_writes;
     part.error = "no space is left";
     return part;
   }
@@ -236,8 +239,8 @@ std::vector<CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
   return usable;
 }
 
-SurvivalReport RunSurvival(const SurvivalOptions& options) {
-  SimWorld world(options.fault_seed);
+SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
+  SimWorld& world = *job_world;
   const TensorTable table = SimTable();
   const Layout layout = SimLayout(options, table);
   const Reference reference(options, table, layout);
@@ -264,6 +267,13 @@ SurvivalReport RunSurvival(const SurvivalOptions& options) {
     world.report.violations = planned.violations();
   }
   return world.report;
+}
+
+SurvivalReport RunSurvival(const SurvivalOptions& options) {
+  static const char* const folder = std::getenv("SLUICE_SIM_EXPORT");
+  if (folder != nullptr) return RunAndExport(options, folder);
+  SimWorld world(options.fault_seed);
+  return RunJob(options, &world);
 }
 
 }  // namespace sluice

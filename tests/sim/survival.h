@@ -180,13 +180,15 @@ struct SurvivalReport {
   uint64_t plans = 0;    // That shard 0 made, again after losses.
   uint64_t repeats = 0;  // Contributions that a shard knew already.
   uint64_t busy = 0;
-  uint64_t not_finite = 0;        // Bundles skipped for a gradient that was not finite.
-  uint64_t not_reproducible = 0;  // Successors that were found to compute something else.
-  uint64_t left_out = 0;          // Bundles that closed without some rank.
-  uint64_t late = 0;              // Work that a later step included.
-  uint64_t learners = 0;          // Who joined others that were further,
-  uint64_t members = 0;           // and of these, were waited for in the end.
-  bool ended_by_alarm = false;    // As a job may when kOtherBytes strikes.
+  uint64_t not_finite = 0;          // Bundles skipped for a gradient that was not finite.
+  uint64_t not_reproducible = 0;    // Successors that were found to compute something else.
+  uint64_t left_out = 0;            // Bundles that closed without some rank.
+  uint64_t late = 0;                // Work that a later step included.
+  uint64_t learners = 0;            // Who joined others that were further,
+  uint64_t members = 0;             // and of these, were waited for in the end.
+  uint64_t starts_unheard = 0;      // Shards that began, whose word of it was lost.
+  uint64_t late_failed_writes = 0;  // Parts that could not be written of complete checkpoints.
+  bool ended_by_alarm = false;      // As a job may when kOtherBytes strikes.
 };
 
 SurvivalReport RunSurvival(const SurvivalOptions& options);

@@ -96,9 +96,10 @@ void SurvivalRun::CarryOut(const AnswerJoin& join) {
   const auto [rank, session] = token->second;
   tokens_.erase(token);
   if (join.grant.ok()) CheckGrant(*join.grant);
-  At(Delay(), WorkerProcess(rank), [this, rank = rank, session = session, grant = join.grant] {
-    if (ranks_[rank].session == session) Joined(rank, grant);
-  });
+  At(Delay({"grant", rank}), WorkerProcess(rank),
+     [this, rank = rank, session = session, grant = join.grant] {
+       if (ranks_[rank].session == session) Joined(rank, grant);
+     });
 }
 
 // Both ends see that the stream is closed; a shard that was replaced ends.
@@ -120,7 +121,7 @@ void SurvivalRun::CarryOut(const RefuseShard& refusal) {
   if (may_come_again || HasBug(SurvivalBug::kTwoShardsServe)) {
     At(kRedial, process, [this, process = process] { Dial(process); });
   } else {
-    At(Delay(), process, [this, process = process] { Kill(process); });
+    At(Delay({"refusal", process}), process, [this, process = process] { Kill(process); });
   }
 }
 
@@ -168,9 +169,10 @@ void SurvivalRun::Command(const CommandShard& command) {
     CheckMembers(members->generation, members->incarnations);
     ledger_.Members(disk_.record->term, members->incarnations);
   }
-  ArriveAt(process, life, &servers_[process].last_command, [this, process = process, command] {
-    if (servers_[process].control == command.stream) Obey(process, command);
-  });
+  ArriveAt({"command", process}, process, life, &servers_[process].last_command,
+           [this, process = process, command] {
+             if (servers_[process].control == command.stream) Obey(process, command);
+           });
 }
 
 }  // namespace sluice

@@ -15,15 +15,21 @@ constexpr Micros kMessagesUntil = 60'000;  // So long single messages are struck
 
 void SurvivalRun::ScheduleFaults() {
   Micros at = 0;
-  for (const Fault fault : options_.faults) {
-    at += 500 + static_cast<Micros>(random_.Below(kFaultSpread));
-    At(at, kNobody, [this, fault] { Strike(fault); });
+  Micros last = kMessagesUntil;
+  for (size_t i = 0; i < options_.faults.size(); ++i) {
+    const Fault fault = options_.faults[i];
+    at = chance_.FaultAt(i, fault, at + 500, kFaultSpread);
+    last = std::max(last, at);
+    At(at, kNobody, [this, fault, i] {
+      chance_.BeginFault(i);
+      Strike(fault);
+    });
   }
-  world_.faults_until = std::max(at, kMessagesUntil);
+  world_.faults_until = last;
 }
 
-bool SurvivalRun::StrikesMessage(Fault fault, double share) {
-  if (now_ >= world_.faults_until || random_.Uniform() >= share) return false;
+bool SurvivalRun::StrikesMessage(Fault fault, const Channel& channel, double share) {
+  if (!chance_.Strikes(fault, channel, share, now_ < world_.faults_until)) return false;
   ++report_.faults[fault];
   return true;
 }
@@ -31,7 +37,7 @@ bool SurvivalRun::StrikesMessage(Fault fault, double share) {
 void SurvivalRun::Strike(Fault fault) {
   Trace(3, static_cast<uint32_t>(fault), 0, 0);
   ++report_.faults[fault];
-  const uint32_t rank = Some(options_.ranks);
+  const uint32_t rank = Some("rank", options_.ranks);
   switch (fault) {
     case Fault::kKillWorker:
       return KillAndRestart(WorkerProcess(rank));
@@ -41,9 +47,9 @@ void SurvivalRun::Strike(Fault fault) {
       return KillAndRestart(0);
     case Fault::kKillTwo: {
       const uint32_t all = options_.shards + options_.ranks;
-      const uint32_t first = Some(all);
+      const uint32_t first = Some("first", all);
       KillAndRestart(Present(first));
-      return KillAndRestart(Present((first + 1 + Some(all - 1)) % all));
+      return KillAndRestart(Present((first + 1 + Some("second", all - 1)) % all));
     }
     case Fault::kKillWorkerAndShard:
       KillAndRestart(WorkerProcess(rank));
@@ -53,26 +59,25 @@ void SurvivalRun::Strike(Fault fault) {
       for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
       return;
     case Fault::kPause:
-      processes_[SomeProcess()].stands_still_until =
-          now_ + static_cast<Micros>(random_.Below(300'000));
+      processes_[SomeProcess()].stands_still_until = now_ + Some("for", 300'000);
       return;
     case Fault::kClockGap:
-      processes_[0].stands_still_until = now_ + 20'000 + Some(80'000);
+      processes_[0].stands_still_until = now_ + 20'000 + Some("for", 80'000);
       return;
     case Fault::kBreak: {
-      const uint32_t shard = Some(options_.shards);
+      const uint32_t shard = Some("shard", options_.shards);
       if (shard < ranks_[rank].links.size()) BreakLink(rank, shard);
       return;
     }
     case Fault::kBreakControl:
-      return LoseControl(serving_[Some(options_.shards)]);
+      return LoseControl(serving_[Some("shard", options_.shards)]);
     case Fault::kMute:
-      ranks_[rank].muted_until = now_ + static_cast<Micros>(random_.Below(200'000));
+      ranks_[rank].muted_until = now_ + Some("for", 200'000);
       return;
     case Fault::kPartition:
       return CutOff(SomeProcess());
     case Fault::kTwoInstances:
-      if (options_.shards > 1) return StartSecondInstance(1 + Some(options_.shards - 1));
+      if (options_.shards > 1) return StartSecondInstance(1 + Some("shard", options_.shards - 1));
       --report_.faults[fault];
       return;
     case Fault::kOtherBytes:
@@ -83,7 +88,7 @@ void SurvivalRun::Strike(Fault fault) {
     case Fault::kLoseDisk:
       return LoseDisk(SomeProcess());
     case Fault::kDiskFull:
-      world_.disk_full_until = now_ + static_cast<Micros>(random_.Below(100'000));
+      world_.disk_full_until = now_ + Some("for", 100'000);
       return;
     case Fault::kAway:
       return KillAndRestartLater(WorkerProcess(rank));
@@ -98,11 +103,8 @@ void SurvivalRun::Strike(Fault fault) {
 void SurvivalRun::GiveUp(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const bool talks = rank.state == SimRank::State::kTraining && Reaches(WorkerProcess(index), 0);
-  uint32_t others = 0;
-  for (const SimRank& other : ranks_) others += other.state == SimRank::State::kTraining ? 1 : 0;
-  // The last of a job that gives up ends it, as it should.
-  if (talks && others > options_.least + 1) {
-    At(Delay(), 0, [this, last = Compose(index)] {
+  if (talks) {
+    At(Delay({"leave", index}), 0, [this, last = Compose(index)] {
       Coordinator::Effects effects;
       WorkerLeave leave;
       leave.last = last;
@@ -119,7 +121,7 @@ ProcessId SurvivalRun::Present(uint32_t index) const {
 }
 
 ProcessId SurvivalRun::SomeOtherServer() {
-  return options_.shards > 1 ? serving_[1 + Some(options_.shards - 1)] : 0;
+  return options_.shards > 1 ? serving_[1 + Some("shard", options_.shards - 1)] : 0;
 }
 
 bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
@@ -129,7 +131,7 @@ bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
 }
 
 void SurvivalRun::CutOff(ProcessId process) {
-  processes_[process].cut_off_until = now_ + static_cast<Micros>(random_.Below(200'000));
+  processes_[process].cut_off_until = now_ + Some("for", 200'000);
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     for (uint32_t shard = 0; shard < ranks_[rank].links.size(); ++shard) {
       if (process == serving_[shard] || process == WorkerProcess(rank)) BreakLink(rank, shard);
@@ -168,10 +170,10 @@ void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
 bool SurvivalRun::DamageNewest() {
   if (disk_.manifests.empty()) return false;
   const auto& [step, manifest] = *disk_.manifests.rbegin();
-  const CheckpointPart& part = manifest.parts[Some(manifest.parts.size())];
+  const CheckpointPart& part = manifest.parts[Some("part", manifest.parts.size())];
   std::string& bytes = disk_.parts[step][part.name];
   if (bytes.empty()) return false;
-  bytes[Some(bytes.size())] ^= 1;
+  bytes[Some("byte", bytes.size())] ^= 1;
   damaged_.insert({step, part.name});
   return true;
 }

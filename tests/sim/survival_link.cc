@@ -36,13 +36,16 @@ void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
   rank.links[shard] = 0;
   const SimLink& link = links_[id - 1];
   if (processes_[link.server].life == link.server_life) {
-    At(Delay() + Some(kNoticedLate), link.server, [this, id, server = link.server] {
-      links_[id - 1].closed = true;
-      if (servers_[server].core != nullptr) servers_[server].core->StreamClosed(id);
-    });
+    At(Delay({"close", index, shard}) + Below({"notice", index, shard}, kNoticedLate), link.server,
+       [this, id, server = link.server] {
+         links_[id - 1].closed = true;
+         if (servers_[server].core != nullptr) servers_[server].core->StreamClosed(id);
+       });
   }
   if (!Talks(rank)) return;
-  const Micros pause = Some(2) == 0 ? Delay() : static_cast<Micros>(random_.Below(kRetry));
+  const Micros pause = Below({"soon", index, shard}, 2) == 0
+                           ? Delay({"redial", index, shard})
+                           : Below({"redial", index, shard}, kRetry);
   InSession(index, pause, [this, index, shard] { Redial(index, shard); });
 }
 
@@ -63,13 +66,15 @@ void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exc
   CheckSent(index, shard, *exchange);
   const StreamId id = ranks_[index].links[shard];
   if (id == 0) return;  // It is repeated when the link is open again.
-  if (StrikesMessage(Fault::kLostRequest, options_.lost_share)) return BreakLink(index, shard);
+  if (StrikesMessage(Fault::kLostRequest, {"up", index, shard}, options_.lost_share))
+    return BreakLink(index, shard);
   SimLink& link = links_[id - 1];
-  const bool reply_is_lost = StrikesMessage(Fault::kLostReply, options_.lost_share);
-  ArriveAt(link.server, link.server_life, &link.last_up,
+  const bool reply_is_lost =
+      StrikesMessage(Fault::kLostReply, {"up", index, shard}, options_.lost_share);
+  ArriveAt({"up", index, shard}, link.server, link.server_life, &link.last_up,
            [this, id, exchange, reply_is_lost] { Deliver(id, exchange, reply_is_lost); });
-  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
-  At(link.last_up - now_ + Delay(), link.server,
+  if (!StrikesMessage(Fault::kRepeated, {"up", index, shard}, options_.repeat_share)) return;
+  At(link.last_up - now_ + Delay({"up_again", index, shard}), link.server,
      [this, id, exchange] { Deliver(id, exchange, /*reply_is_lost=*/false); });
 }
 
@@ -92,10 +97,14 @@ void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answ
   if (answer->outcome == Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;
   const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
-  ArriveAt(WorkerProcess(link.rank), link.worker_life, &link.last_down, arrives);
-  if (!StrikesMessage(Fault::kRepeated, options_.repeat_share)) return;
+  ArriveAt({"down", link.rank, link.shard}, WorkerProcess(link.rank), link.worker_life,
+           &link.last_down, arrives);
+  if (!StrikesMessage(Fault::kRepeated, {"down", link.rank, link.shard}, options_.repeat_share)) {
+    return;
+  }
   if (processes_[WorkerProcess(link.rank)].life != link.worker_life) return;
-  At(link.last_down - now_ + Delay(), WorkerProcess(link.rank), arrives);
+  At(link.last_down - now_ + Delay({"down_again", link.rank, link.shard}), WorkerProcess(link.rank),
+     arrives);
 }
 
 void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation) {

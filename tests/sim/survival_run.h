@@ -74,6 +74,7 @@ struct SimServer {
   std::optional<StartShard> start;                 // Likewise.
   std::vector<uint64_t> members;                   // Likewise: incarnations, by rank.
   std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
+  uint64_t start_told = 0;                         // The coordinator's life then; 0: it was heard.
   Micros last_report = 0;
   Micros last_command = 0;
   Micros tick_at = 0;  // The next that the core asked for; 0: none.
@@ -107,6 +108,9 @@ struct SimRank {
   std::set<BundleKey> answered;  // Got its result.
 };
 
+// One job, to its end or its first violation.
+SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* world);
+
 inline bool Talks(const SimRank& rank) {
   return rank.state == SimRank::State::kTraining || rank.state == SimRank::State::kLeaving;
 }
@@ -132,8 +136,12 @@ class SurvivalRun {
  protected:
   // The world.
   void At(Micros delay, ProcessId process, std::function<void()> what);
-  void ArriveAt(ProcessId process, uint64_t life, Micros* last, std::function<void()> what);
-  Micros Delay();
+  void ArriveAt(const Channel& channel, ProcessId process, uint64_t life, Micros* last,
+                std::function<void()> what);
+  Micros Delay(const Channel& channel);
+  Micros Below(const Channel& channel, Micros bound) {
+    return static_cast<Micros>(chance_.Below(channel, static_cast<uint64_t>(bound)));
+  }
   absl::Time Now() const { return absl::UnixEpoch() + absl::Microseconds(now_); }
   void Trace(uint32_t kind, uint32_t a, uint64_t b, uint32_t c);
   void Violate(std::string what) {
@@ -154,11 +162,14 @@ class SurvivalRun {
 
   // Faults: survival_faults.cc.
   void Strike(Fault fault);
-  bool StrikesMessage(Fault fault, double share);
-  uint32_t Some(size_t count) { return static_cast<uint32_t>(random_.Below(count)); }
+  bool StrikesMessage(Fault fault, const Channel& channel, double share);
+  // What a fault strikes, or for how long: by a name that is written into replay scripts.
+  uint32_t Some(const char* name, size_t count) {
+    return static_cast<uint32_t>(chance_.Choose(name, count));
+  }
   // A shard's or a rank's, as it is now.
   ProcessId Present(uint32_t index) const;
-  ProcessId SomeProcess() { return Present(Some(options_.shards + options_.ranks)); }
+  ProcessId SomeProcess() { return Present(Some("process", options_.shards + options_.ranks)); }
   ProcessId SomeOtherServer();
   void CutOff(ProcessId process);
   void StartSecondInstance(uint32_t shard);
@@ -283,7 +294,7 @@ class SurvivalRun {
   QuorumLedger ledger_;
   AnswerForger forger_;
   SimWorld& world_;
-  CounterRandom& random_;             // The world's.
+  SimChance& chance_;                 // The world's.
   const Micros& now_;                 // Likewise.
   SurvivalReport& report_;            // Likewise.
   std::deque<SimProcess> processes_;  // Events point at them.

@@ -21,7 +21,7 @@ void SurvivalRun::StartServer(ProcessId process) {
   server.incarnation = ++last_incarnation_;
   if (process == 0) StartCoordinator();
   if (process == 0 && coordinator_ == nullptr) return;
-  At(Delay(), process, [this, process] { Dial(process); });
+  At(Delay({"dial", process}), process, [this, process] { Dial(process); });
   At(kHeartbeat, process, [this, process] { Beat(process); });
 }
 
@@ -32,6 +32,8 @@ void SurvivalRun::Dial(ProcessId process) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
+  if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;
+  server.start_told = 0;
   server.control = ++last_id_;
   controls_[server.control] = {process, processes_[process].life};
   server.last_command = now_;
@@ -62,7 +64,7 @@ void SurvivalRun::Dial(ProcessId process) {
 void SurvivalRun::LoseControl(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
-  At(Delay(), 0, [this, control = server.control] {
+  At(Delay({"detach", process}), 0, [this, control = server.control] {
     if (controls_.erase(control) > 0) coordinator_->ShardDetached(control);
   });
   server.control = 0;
@@ -74,7 +76,7 @@ void SurvivalRun::Tell(ProcessId process,
                        std::function<void(ControlStreamId, Coordinator::Effects*)> what) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
-  ArriveAt(0, processes_[0].life, &server.last_report,
+  ArriveAt({"report", process}, 0, processes_[0].life, &server.last_report,
            [this, stream = server.control, what = std::move(what)] {
              if (!controls_.contains(stream)) return;
              Coordinator::Effects effects;
@@ -155,10 +157,13 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
     CarryOut(process, server.core->End("the job has ended"));
   }
   if (!done) return;
-  Tell(process,
-       [this, sequence = command.sequence](ControlStreamId stream, Coordinator::Effects* effects) {
-         coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
-       });
+  const bool begins = std::holds_alternative<StartShard>(command.command);
+  if (begins) server.start_told = processes_[0].life;
+  Tell(process, [this, process, begins, sequence = command.sequence](
+                    ControlStreamId stream, Coordinator::Effects* effects) {
+    if (begins) servers_[process].start_told = 0;
+    coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
+  });
 }
 
 bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
@@ -178,6 +183,7 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
     part.step = start.restore_step;
     part.name = ShardPartName(server.shard, start.term);
     part.error = std::string(snapshot.status().message());
+    part.unreadable = true;
     TellPart(process, std::move(part));
     return false;
   }
@@ -414,7 +420,7 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
   if (HasBug(SurvivalBug::kAnnouncedPlanNotKept) && !snapshot->plans.empty()) {
     snapshot->plans.resize(1);
   }
-  At(static_cast<Micros>(random_.Below(kWriteMax)), process,
+  At(Below({"write", process}, kWriteMax), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];
        at.part = WritePart(snapshot->term, snapshot->step, ShardPartName(at.shard, snapshot->term),

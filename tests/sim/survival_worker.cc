@@ -59,7 +59,7 @@ void SurvivalRun::BeginSession(uint32_t index) {
     rank.momentum.emplace_back(tensor.size());
   }
   rank.join = {.job_name = "sim",
-               .nonce = random_.Next() | 1,
+               .nonce = chance_.Next({"nonce", index}) | 1,
                .rank = index,
                .table = table_,
                .parameters_sha256 = absl::StrCat(options_.parameters_agree ? 0 : index),
@@ -85,7 +85,7 @@ void SurvivalRun::SendJoin(uint32_t index) {
     return InSession(index, kRetry, [this, index] { SendJoin(index); });
   }
   const JoinToken token = ++last_id_;
-  At(Delay(), 0, [this, index, token, session = rank.session] {
+  At(Delay({"join", index}), 0, [this, index, token, session = rank.session] {
     const SimRank& caller = ranks_[index];
     if (caller.session != session || caller.state != SimRank::State::kJoining) return;
     tokens_[token] = {index, session};
@@ -104,7 +104,7 @@ void SurvivalRun::WatchJoin(uint32_t index, JoinToken token, uint64_t server_lif
       return WatchJoin(index, token, server_life);
     }
     if (processes_[0].life == server_life) {
-      At(Delay(), 0, [this, token] {
+      At(Delay({"cancel", index}), 0, [this, token] {
         if (tokens_.erase(token) > 0) coordinator_->JoinCancelled(token);
       });
     }
@@ -135,6 +135,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
     part.step = grant->restore_step;
     part.name = WorkerPartName(index, grant->term);
     part.error = std::string(restored.message());
+    part.unreadable = true;
     TellWorkerPart(index, rank.sender, std::move(part));
     return EndSession(index);
   }
@@ -156,7 +157,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
 }
 
 void SurvivalRun::BeginWork(uint32_t index, const JoinGrant& /*grant*/) {
-  InSession(index, Delay(), [this, index] { BeginStep(index); });
+  InSession(index, Delay({"begin", index}), [this, index] { BeginStep(index); });
 }
 
 absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
@@ -278,7 +279,7 @@ void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
     } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
       return PipelineEnded(index, failed->status);
     } else if (std::holds_alternative<StepDone>(effect)) {
-      InSession(index, Delay(), [this, index] { FinishStep(index); });
+      InSession(index, Delay({"finish", index}), [this, index] { FinishStep(index); });
     }
   }
 }
@@ -334,7 +335,7 @@ void SurvivalRun::BeginStep(uint32_t index) {
   }
   const Micros late = index == options_.late_rank ? kLateBy : 0;
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-    InSession(index, late + Delay(), [this, index, tensor] {
+    InSession(index, late + Delay({"ready", index, tensor}), [this, index, tensor] {
       SimRank& at = ranks_[index];
       if (at.pipeline->TensorReady(tensor, at.values[tensor]).ok()) EncodeNext(index);
     });
@@ -355,7 +356,7 @@ void SurvivalRun::EncodeNext(uint32_t index) {
   }
   EncodedBundle encoded = rank.encoder->Encode(*task);
   if (encoded.skipped) ++report_.not_finite;
-  InSession(index, Delay() / 4, [this, index, encoded = std::move(encoded)] {
+  InSession(index, Delay({"encode", index}) / 4, [this, index, encoded = std::move(encoded)] {
     Pipeline::Effects effects;
     ranks_[index].pipeline->Encoded(encoded, &effects);
     const uint64_t session = ranks_[index].session;
@@ -387,7 +388,7 @@ void SurvivalRun::FinishStep(uint32_t index) {
   if (rank.pipeline->Result().checkpoint_due) {
     SaveCheckpoint(index, HasBug(SurvivalBug::kSavedBeforeApplied) ? before : TrainerState(rank));
   }
-  InSession(index, Delay(), [this, index] { BeginStep(index); });
+  InSession(index, Delay({"begin", index}), [this, index] { BeginStep(index); });
 }
 
 void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
@@ -429,7 +430,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
     TellWorkerPart(index, rank.sender, std::move(part));
   }
   // The writer outlives a session, as a thread of the process does.
-  At(static_cast<Micros>(random_.Below(kWriteMax)), WorkerProcess(index),
+  At(Below({"write", WorkerProcess(index)}, kWriteMax), WorkerProcess(index),
      [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
        CheckpointPart part =
            WritePart(snapshot.term, snapshot.step, WorkerPartName(index, snapshot.term),
@@ -442,7 +443,7 @@ void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
 
 void SurvivalRun::TellWorkerPart(uint32_t index, const Sender& sender, CheckpointPart part) {
   if (!Reaches(WorkerProcess(index), 0)) return;
-  At(Delay(), 0, [this, sender, part = std::move(part)] {
+  At(Delay({"part", index}), 0, [this, sender, part = std::move(part)] {
     Coordinator::Effects effects;
     (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
     CarryOut(effects);
@@ -466,19 +467,21 @@ WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
 void SurvivalRun::Heartbeat(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
-  const bool lost = StrikesMessage(Fault::kLostHeartbeat, options_.lost_heartbeat_share);
+  const bool lost =
+      StrikesMessage(Fault::kLostHeartbeat, {"heartbeat", index}, options_.lost_heartbeat_share);
   CheckCaps(rank);
   if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
-    At(Delay(), 0, [this, index, heartbeat = Compose(index), session = rank.session] {
-      Coordinator::Effects effects;
-      const absl::StatusOr<JobState> state =
-          Heard(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
-      CarryOut(effects);
-      At(Delay(), WorkerProcess(index),
-         [this, index, session, state, step = heartbeat.parameters_hash_step] {
-           if (ranks_[index].session == session) HearState(index, state, step);
-         });
-    });
+    At(Delay({"heartbeat", index}), 0,
+       [this, index, heartbeat = Compose(index), session = rank.session] {
+         Coordinator::Effects effects;
+         const absl::StatusOr<JobState> state =
+             Heard(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
+         CarryOut(effects);
+         At(Delay({"state", index}), WorkerProcess(index),
+            [this, index, session, state, step = heartbeat.parameters_hash_step] {
+              if (ranks_[index].session == session) HearState(index, state, step);
+            });
+       });
   }
   InSession(index, kHeartbeat, [this, index] { Heartbeat(index); });
 }
@@ -487,7 +490,7 @@ void SurvivalRun::Leave(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kLeaving) return;
   if (Reaches(WorkerProcess(index), 0)) {
-    At(Delay(), 0, [this, index, last = Compose(index), session = rank.session] {
+    At(Delay({"leave", index}), 0, [this, index, last = Compose(index), session = rank.session] {
       Coordinator::Effects effects;
       WorkerLeave leave;
       leave.last = last;
@@ -495,7 +498,7 @@ void SurvivalRun::Leave(uint32_t index) {
       const absl::StatusOr<JobState> state =
           Heard(coordinator_->Leave(leave, Now(), &effects), last.sender);
       CarryOut(effects);
-      At(Delay(), WorkerProcess(index), [this, index, session, state] {
+      At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
         if (ranks_[index].session == session) HearState(index, state, /*hash_step=*/0);
       });
     });

@@ -71,6 +71,7 @@ void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
   message->set_checksum(part.checksum);
   message->set_error(part.error);
   message->set_server(part.server);
+  message->set_unreadable(part.unreadable);
 }
 
 CheckpointPart TakePart(const v1::CheckpointPart& message) {
@@ -80,7 +81,8 @@ CheckpointPart TakePart(const v1::CheckpointPart& message) {
           .bytes = message.bytes(),
           .checksum = message.checksum(),
           .error = message.error(),
-          .server = message.server()};
+          .server = message.server(),
+          .unreadable = message.unreadable()};
 }
 
 grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange, const Sender* sender,

@@ -257,7 +257,8 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
       {.term = membership.sender.term,
        .step = membership.restore_step,
        .name = WorkerPartName(membership.sender.rank, membership.sender.term),
-       .error = std::string(status.message())},
+       .error = std::string(status.message()),
+       .unreadable = true},
       options_.connect_timeout);
   live_->Fail(told.ok() || absl::IsUnavailable(told) ? RollbackError(message) : told);
   return live_->status();

@@ -281,6 +281,23 @@ TEST_F(GpuEncoder, IsRecodedBetweenSteps) {
   }
 }
 
+TEST_F(GpuEncoder, WhatAPlanToNoneFlushesStaysOwedWhereItsBundleIsRefused) {
+  TwoSenders senders({"topk:1%"});
+  for (uint64_t step = 1; step <= 3; ++step) ASSERT_NO_FATAL_FAILURE(senders.Step(step));
+  const std::vector<CodecSpec> none(senders.chunks().size(), *ParseCodecSpec("none"));
+  ASSERT_TRUE(senders.plain().Recode(none).ok());
+  ASSERT_TRUE(senders.there().Recode(none).ok());
+  ASSERT_NO_FATAL_FAILURE(senders.Step(4, ElementType::kFloat32, 1, 2));
+  for (const size_t even : {0u, 4u, 6u}) {
+    EXPECT_FALSE(senders.plain().residual(even).empty()) << "chunk " << even;
+  }
+  senders.ExpectSameMemory();
+  // What was owed is flushed by the next step, and nothing is left then.
+  ASSERT_NO_FATAL_FAILURE(senders.Step(5));
+  senders.ExpectSameMemory();
+  EXPECT_EQ(senders.there().ResidualEnergy(), 0);
+}
+
 TEST_F(GpuEncoder, ADeviceWithoutRoomIsSaidToHaveNone) {
   if (!HasLimitedRoom()) GTEST_SKIP() << "it has as much as it has";
   const auto small = MakeEncodingDevice(MakeDeviceUnderTest(100000));

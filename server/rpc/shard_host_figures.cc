@@ -1,0 +1,48 @@
+// What ShardHost says of itself. None of it waits for a copy of the core.
+#include "server/rpc/shard_host.h"
+
+namespace sluice {
+
+bool ShardHost::started() const {
+  MutexLock lock(&mutex_);
+  return shard_ != nullptr;
+}
+
+ShardHost::Work ShardHost::work() const {
+  MutexLock lock(&mutex_);
+  return {.job_uid = job_uid_, .term = term_, .running = shard_ != nullptr && ended_.empty()};
+}
+
+ShardStats ShardHost::Stats() const {
+  MutexLock lock(&mutex_);
+  return shard_ == nullptr ? ShardStats() : shard_->Stats();
+}
+
+double ShardHost::ResidualEnergy() const {
+  MutexLock lock(&mutex_);
+  return shard_ == nullptr ? 0 : shard_->ResidualEnergy();
+}
+
+std::optional<SnapshotStats> ShardHost::Snapshots() const {
+  if (writer_ == nullptr) return std::nullopt;
+  return writer_->stats();
+}
+
+ShardHealthReport ShardHost::Health() const {
+  const ShardStats stats = Stats();
+  MutexLock lock(&mutex_);
+  return {.highest_closed_step = stats.highest_closed_step,
+          .highest_open_step = stats.open_step,
+          .elements = stats.elements,
+          .in_flight_bytes = stats.held_bytes,
+          .results_from = stats.results_from,
+          .waited_seconds = waits_.seconds(),
+          .links = links_.Stats().ranks};
+}
+
+LinkStats ShardHost::Links() const {
+  MutexLock lock(&mutex_);
+  return links_.Stats();
+}
+
+}  // namespace sluice

@@ -1,0 +1,65 @@
+// Jobs that many more faults strike than those of the usual seeds: one after the other, all the way
+// through, so that what one of them left behind meets the next.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/random.h"
+#include "tests/sim/seeds.h"
+#include "tests/sim/sim_failure.h"
+#include "tests/sim/survival.h"
+
+namespace sluice {
+namespace {
+
+#ifdef SLUICE_SANITIZED
+constexpr uint64_t kSeeds = 20;
+#else
+constexpr uint64_t kSeeds = 150;
+#endif
+constexpr size_t kFaults = 24;
+
+// A successor that computes otherwise may end the job early: nothing would be left to strike.
+Fault SomeFault(CounterRandom* random, bool elastic) {
+  if (elastic && random->Below(4) == 0) {
+    return random->Below(2) == 0 ? Fault::kAway : Fault::kGivesUp;
+  }
+  Fault fault = Fault::kOtherBytes;
+  while (fault == Fault::kOtherBytes) {
+    fault = kScheduledFaults[random->Below(std::size(kScheduledFaults))];
+  }
+  return fault;
+}
+
+void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
+  const uint64_t seeds = SeedCount(kSeeds);
+  uint64_t struck = 0;
+  for (uint64_t seed = FirstSeed(); seed < FirstSeed() + seeds; ++seed) {
+    SurvivalOptions options = job(seed);
+    CounterRandom random(seed, 28);
+    options.checkpoint_every = std::max<uint64_t>(options.checkpoint_every, 1 + random.Below(6));
+    options.steps = 60 + random.Below(80);
+    options.faults.clear();
+    while (options.faults.size() < kFaults) {
+      options.faults.push_back(SomeFault(&random, options.elastic));
+    }
+    const SurvivalReport report = RunSurvival(options);
+    ASSERT_TRUE(report.violations.empty()) << Failure(options, report);
+    for (const Fault fault : kScheduledFaults) {
+      const auto count = report.faults.find(fault);
+      if (count != report.faults.end()) struck += count->second;
+    }
+  }
+  GTEST_LOG_(INFO) << "faults that struck, per job: " << static_cast<double>(struck) / seeds;
+  if (seeds >= 20) EXPECT_GT(struck, 10 * seeds);
+}
+
+TEST(MoreFaultsTest, Fixed) { ExpectSurvives(RandomSurvivalOptions); }
+TEST(MoreFaultsTest, Quorum) { ExpectSurvives(RandomQuorumOptions); }
+TEST(MoreFaultsTest, Elastic) { ExpectSurvives(RandomElasticOptions); }
+TEST(MoreFaultsTest, Planned) { ExpectSurvives(RandomPlanOptions); }
+TEST(MoreFaultsTest, Measured) { ExpectSurvives(RandomMeasuredOptions); }
+
+}  // namespace
+}  // namespace sluice
