@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/cores.h"
@@ -286,7 +287,11 @@ absl::StatusOr<Place> FindPlace(const Flags& flags) {
 int Run(const Flags& flags) {
   const absl::StatusOr<Place> place = FindPlace(flags);
   if (!place.ok()) {
-    Logger("worker", flags.log.OptionsFor("")).Error(place.status().message());
+    const Logger logger("worker", flags.log.OptionsFor(""));
+    // A job file may have several problems.
+    for (const absl::string_view problem : absl::StrSplit(place.status().message(), '\n')) {
+      logger.Error(problem);
+    }
     return kExitUsage;
   }
   const JobSpec& spec = place->spec;
