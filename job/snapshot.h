@@ -18,13 +18,15 @@ namespace sluice {
 struct CheckpointPart {
   uint32_t term = 0;
   uint64_t step = 0;
-  std::string name;  // In the checkpoint's folder.
+  std::string name;  // Which part it is; also of its file, unless `file` says otherwise.
   uint64_t bytes = 0;
   uint32_t checksum = 0;  // CRC-32C of the whole file, as read back.
   std::string error;      // Not empty: it could not be written, or not be read.
   uint32_t server = 0;    // With store `shards`: the shard whose server has it.
   // With an error: it was to be restored from and could not be read. Else it could not be written.
   bool unreadable = false;
+  // Not empty: its file in the checkpoint's folder, where that of its name is another writer's.
+  std::string file{};
 
   friend bool operator==(const CheckpointPart&, const CheckpointPart&) = default;
 };
@@ -97,6 +99,8 @@ struct RunRecord {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool finished = false;
+  // Coordinators of the run so far, which is the number of the last one; 0: one that did not count.
+  uint64_t coordinator_incarnation = 0;
   // The term as it was announced; generation 0: it was not yet.
   uint32_t generation = 0;
   uint64_t restore_step = 0;  // What the term began with.

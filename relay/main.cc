@@ -102,8 +102,7 @@ int Run(Flags flags) {
                              .supervised = flags.supervised,
                              .log = log,
                              .software_version = SLUICE_VERSION,
-                             .job_uid = RandomBits(),
-                             .server_incarnation = IncarnationNow()};
+                             .job_uid = RandomBits()};
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
   if (!relay.ok()) return FailedToStart(relay.status(), logger);
   const JobSpec rack = RackAsShown(*job, flags.relay);

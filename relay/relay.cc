@@ -69,6 +69,7 @@ class RunningRelay final : public Relay, public UpperSide {
   absl::Status HandUp(const SumOfShard& from);
   absl::Status FinishStep();
   absl::Status AgreeOnParameters();
+  std::optional<absl::Status> RackCheckpoint(uint64_t step);
   void PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
                    uint64_t checkpoint_step);
   void LeaveTheJob(const LeaveAbove& leave);
@@ -91,6 +92,8 @@ class RunningRelay final : public Relay, public UpperSide {
   bool over_above_ ABSL_GUARDED_BY(mutex_) = false;  // It has ended, and said why.
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+  uint64_t named_below_ ABSL_GUARDED_BY(mutex_) =
+      0;  // Step of the last checkpoint that the rack was told.
 
   // The thread's alone.
   uint32_t term_ = 0;  // Of the rack.
@@ -145,8 +148,7 @@ absl::Status RunningRelay::StartServers() {
          .software_version = options_.software_version,
          .upper = this,
          .log_name = absl::StrCat("relay-", options_.relay, first ? "" : absl::StrCat("/", shard)),
-         .job_uid = options_.job_uid,
-         .server_incarnation = options_.server_incarnation},
+         .job_uid = options_.job_uid},
         clock_);
     if (!server.ok()) return server.status();
     servers_.push_back(*std::move(server));
@@ -213,6 +215,10 @@ void RunningRelay::JoinAbove(const AskAbove& ask) {
   SetSession(nullptr);
   EndStep();
   term_ = ask.term;
+  {
+    MutexLock lock(&mutex_);
+    named_below_ = 0;
+  }
   absl::StatusOr<Layout> layout = BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
                                               WholeRows(rack_.compression, ask.table));
   if (!layout.ok()) {
@@ -232,6 +238,7 @@ void RunningRelay::JoinAbove(const AskAbove& ask) {
       return absl::DataLossError(absl::StrCat("the rack of relay ", options_.relay, " has none in ",
                                               rack_.checkpoint.dir));
     };
+    options.rest_of_checkpoint = [this](uint64_t step) { return RackCheckpoint(step); };
     options.on_end = [this, session = ++sessions_](const absl::Status& why) {
       Push(SessionOver{session, why});
     };
@@ -304,12 +311,28 @@ absl::Status RunningRelay::AgreeOnParameters() {
   return absl::OkStatus();
 }
 
+// Above, a checkpoint counts as complete here only if the rack could go back to it.
+std::optional<absl::Status> RunningRelay::RackCheckpoint(uint64_t step) {
+  {
+    MutexLock lock(&mutex_);
+    if (named_below_ < step) {
+      return absl::UnavailableError(absl::StrCat("the rack of relay ", options_.relay,
+                                                 " did not hear of it before it was due"));
+    }
+  }
+  return servers_[0]->CheckpointOutcome(step);
+}
+
 void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
                                uint64_t checkpoint_step) {
   std::vector<std::vector<Publication>> publications;
   for (uint32_t shard = 0; shard < servers_.size(); ++shard) {
     publications.push_back(step_->Publications(
         shard, [&](uint32_t bundle) { return contributions(shard, bundle); }, checkpoint_step));
+  }
+  if (const uint64_t named = publications[0][0].checkpoint_step; named > 0) {
+    MutexLock lock(&mutex_);
+    named_below_ = named;
   }
   step_->Next();
   step_begun_ = false;

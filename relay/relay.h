@@ -31,8 +31,7 @@ struct RelayOptions {
   bool supervised = false;  // As ServerOptions has it.
   LogOptions log{};
   std::string software_version{};
-  uint64_t job_uid = 0;             // Random; of the rack's run.
-  uint64_t server_incarnation = 0;  // Higher at each start.
+  uint64_t job_uid = 0;  // Random; of the rack's run.
 };
 
 class Relay {

@@ -132,7 +132,6 @@ int Run(Flags flags) {
                               .log = log,
                               .software_version = SLUICE_VERSION,
                               .job_uid = RandomBits(),
-                              .server_incarnation = IncarnationNow(),
                               .trace = trace->get()};
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options, &clock);
   if (!server.ok()) return FailedToStart(server.status(), logger);

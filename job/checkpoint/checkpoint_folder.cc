@@ -28,10 +28,12 @@ constexpr absl::string_view kManifestName = "manifest.json";
 constexpr absl::string_view kRunRecordName = "run.json";
 constexpr absl::string_view kManifestFormat = "sluice checkpoint";
 constexpr absl::string_view kRunFormat = "sluice run";
-constexpr uint32_t kJsonVersion = 1;
+constexpr uint32_t kManifestVersion = 2;  // 1: without `file`; written where no part has one.
+constexpr uint32_t kRunVersion = 2;       // 1: without `coordinator`.
 constexpr uint64_t kMaxRecordSize = 16 << 20;
 constexpr int kMaxJsonDepth = 8;
 constexpr size_t kMaxPartName = 200;
+constexpr size_t kMaxFileName = 240;
 
 std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
 std::string Hex(uint32_t value) { return absl::StrFormat("%08x", value); }
@@ -40,12 +42,18 @@ absl::Status Damaged(absl::string_view path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
 }
 
-bool IsPartName(absl::string_view name) {
+bool IsFileName(absl::string_view name) {
   const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.';
   });
-  return plain && !name.empty() && name.front() != '.' && name.size() <= kMaxPartName &&
+  return plain && !name.empty() && name.front() != '.' && name.size() <= kMaxFileName &&
          name != kManifestName && !absl::EndsWith(name, kUnfinishedSuffix);
+}
+
+bool IsPartName(absl::string_view name) { return IsFileName(name) && name.size() <= kMaxPartName; }
+
+const std::string& FileOf(const CheckpointPart& part) {
+  return part.file.empty() ? part.name : part.file;
 }
 
 std::string PathOf(absl::string_view dir, uint64_t step, absl::string_view name) {
@@ -131,8 +139,9 @@ class RecordReader {
   std::string problem_;
 };
 
-// Reads a record of ours: its checksum is right and its version ours.
-absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format) {
+// Reads a record of ours: its checksum is right and its version one of ours.
+absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view format,
+                                uint32_t newest_version) {
   absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxRecordSize);
   if (!text.ok()) return text.status();
   bool too_deep = false;
@@ -153,22 +162,23 @@ absl::StatusOr<Json> ReadRecord(const std::string& path, absl::string_view forma
   }
   const auto version = reader.Number<uint32_t>("version");
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
-  if (version != kJsonVersion) {
+  if (version == 0 || version > newest_version) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of version ", version, ", this program reads version ",
-                     kJsonVersion, "; go on with a program as new as the one that wrote it"));
+                     newest_version, "; go on with a program as new as the one that wrote it"));
   }
   return record;
 }
 
 absl::Status CheckManifest(const CheckpointManifest& manifest) {
   std::set<std::string> names;
+  std::set<std::string> files;
   for (const CheckpointPart& part : manifest.parts) {
-    absl::Status fits = CheckPartName(part.name);
+    absl::Status fits = CheckPartNames(part);
     if (!fits.ok()) return fits;
-    if (!names.insert(part.name).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the manifest of step ", manifest.step, " lists ", part.name, " twice"));
+    if (!names.insert(part.name).second || !files.insert(FileOf(part)).second) {
+      return absl::InvalidArgumentError(absl::StrCat("the manifest of step ", manifest.step,
+                                                     " lists ", part.name, " or its file twice"));
     }
     if (!part.error.empty() || part.step != manifest.step || part.term != manifest.term) {
       return absl::InvalidArgumentError(
@@ -181,9 +191,11 @@ absl::Status CheckManifest(const CheckpointManifest& manifest) {
 }
 
 nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
+  const bool has_files = std::any_of(manifest.parts.begin(), manifest.parts.end(),
+                                     [](const CheckpointPart& part) { return !part.file.empty(); });
   nlohmann::ordered_json record = {
       {"format", kManifestFormat},
-      {"version", kJsonVersion},
+      {"version", has_files ? kManifestVersion : 1},
       {"job_name", manifest.job_name},
       {"job_hash", Hex(manifest.job_hash)},
       {"job_uid", Hex(manifest.job_uid)},
@@ -202,6 +214,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
     nlohmann::ordered_json entry = {
         {"name", part.name}, {"bytes", part.bytes}, {"checksum", Hex(part.checksum)}};
     if (manifest.at_shards) entry["server"] = part.server;
+    if (!part.file.empty()) entry["file"] = part.file;
     record["parts"].push_back(std::move(entry));
   }
   return record;
@@ -210,6 +223,7 @@ nlohmann::ordered_json ManifestRecord(const CheckpointManifest& manifest) {
 // The text of why not, or empty.
 std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
   std::set<std::string> names;
+  std::set<std::string> files;
   for (const Json& entry : list) {
     RecordReader reader(&entry);
     CheckpointPart& part = manifest->parts.emplace_back();
@@ -219,9 +233,12 @@ std::string ReadParts(const Json& list, CheckpointManifest* manifest) {
     part.bytes = reader.Number<uint64_t>("bytes");
     part.checksum = reader.HexNumber<uint32_t>("checksum");
     if (manifest->at_shards) part.server = reader.Number<uint32_t>("server");
+    if (entry.contains("file")) part.file = reader.Text("file");
     if (!reader.problem().empty()) return absl::StrCat("of a part: ", reader.problem());
-    if (!IsPartName(part.name) || !names.insert(part.name).second) {
-      return absl::StrCat("it lists a part \"", absl::CHexEscape(part.name), "\"");
+    if (!IsPartName(part.name) || !names.insert(part.name).second || !IsFileName(FileOf(part)) ||
+        !files.insert(FileOf(part)).second) {
+      return absl::StrCat("it lists a part \"", absl::CHexEscape(part.name), "\" in a file \"",
+                          absl::CHexEscape(FileOf(part)), "\"");
     }
     if (manifest->at_shards && part.server >= manifest->shards) {
       return absl::StrCat("it lists ", part.name, " with server ", part.server, " of ",
@@ -299,26 +316,10 @@ void ReadAnnouncement(RecordReader* reader, RunRecord* record) {
   }
 }
 
-absl::Status CheckSize(absl::string_view path, uint64_t found, const CheckpointPart& part) {
-  if (found == part.bytes) return absl::OkStatus();
-  return Damaged(path, absl::StrCat("it has ", found, " bytes, the manifest says ", part.bytes));
-}
-
-absl::Status CheckChecksum(absl::string_view path, uint32_t found, const CheckpointPart& part) {
-  if (found == part.checksum) return absl::OkStatus();
-  return Damaged(path, absl::StrCat("its checksum is ", Hex(found), ", the manifest says ",
-                                    Hex(part.checksum)));
-}
-
 // Where the parts of a checkpoint are whose manifest is in `dir`.
 std::string FolderOf(absl::string_view dir, const CheckpointManifest& manifest,
                      const CheckpointPart& part) {
   return manifest.at_shards ? PartsFolder(dir, part.server) : std::string(dir);
-}
-
-// A part that is listed and not there is lost; there is nobody to ask for another.
-absl::Status PartStatus(const absl::Status& status) {
-  return absl::IsNotFound(status) ? absl::DataLossError(status.message()) : status;
 }
 
 absl::Status RemoveWhere(absl::string_view dir, uint64_t before,
@@ -356,25 +357,16 @@ absl::Status CheckPartName(absl::string_view name) {
       " and not ending in ", kUnfinishedSuffix));
 }
 
-std::string PartPath(absl::string_view dir, const CheckpointPart& part) {
-  return PathOf(dir, part.step, part.name);
+absl::Status CheckPartNames(const CheckpointPart& part) {
+  absl::Status fits = CheckPartName(part.name);
+  if (!fits.ok() || IsFileName(FileOf(part))) return fits;
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", absl::CHexEscape(part.file), "\" is no name for the file of ", part.name,
+                   ": at most ", kMaxFileName, " characters, else as names of parts"));
 }
 
-absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, uint64_t step,
-                                         absl::string_view name, absl::string_view bytes) {
-  absl::Status fits = CheckPartName(name);
-  if (!fits.ok()) return fits;
-  fits = MakeFolder(StepFolder(dir, step));
-  if (!fits.ok()) return fits;
-  const absl::StatusOr<uint32_t> checksum = WriteDurably(PathOf(dir, step, name), bytes);
-  if (!checksum.ok()) return checksum.status();
-  CheckpointPart part;
-  part.term = term;
-  part.step = step;
-  part.name = std::string(name);
-  part.bytes = bytes.size();
-  part.checksum = *checksum;
-  return part;
+std::string PartPath(absl::string_view dir, const CheckpointPart& part) {
+  return PathOf(dir, part.step, FileOf(part));
 }
 
 absl::StatusOr<CheckpointPart> FindPart(const CheckpointManifest& manifest,
@@ -393,50 +385,20 @@ absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointMani
   return ReadPart(FolderOf(dir, manifest, *part), *part);
 }
 
-absl::StatusOr<std::string> ReadPart(absl::string_view dir, const CheckpointPart& part) {
-  const std::string path = PartPath(dir, part);
-  const absl::StatusOr<FileFacts> size = StatFile(path);
-  if (!size.ok()) return PartStatus(size.status());
-  // Before a buffer of that size is made.
-  absl::Status fits = CheckSize(path, size->bytes, part);
-  if (!fits.ok()) return fits;
-  absl::StatusOr<std::string> bytes = ReadWholeFile(path, part.bytes);
-  if (!bytes.ok()) return PartStatus(bytes.status());
-  fits = CheckPartFacts(path, bytes->size(), Crc32c(*bytes), part);
-  if (!fits.ok()) return fits;
-  return bytes;
-}
-
-absl::Status CheckPartFacts(absl::string_view where, uint64_t bytes, uint32_t checksum,
-                            const CheckpointPart& part) {
-  const absl::Status fits = CheckSize(where, bytes, part);
-  return fits.ok() ? CheckChecksum(where, checksum, part) : fits;
-}
-
-absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part) {
-  const std::string path = PartPath(dir, part);
-  const absl::StatusOr<FileFacts> size = StatFile(path);
-  if (!size.ok()) return PartStatus(size.status());
-  absl::Status fits = CheckSize(path, size->bytes, part);  // Before it is read through.
-  if (!fits.ok()) return fits;
-  const absl::StatusOr<FileFacts> found = ChecksumFile(path);
-  if (!found.ok()) return PartStatus(found.status());
-  return CheckPartFacts(path, found->bytes, found->checksum, part);
-}
-
-absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest) {
+absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest,
+                           const MayReplace& may_replace) {
   absl::Status fits = CheckManifest(manifest);
   if (!fits.ok()) return fits;
   fits = MakeFolder(StepFolder(dir, manifest.step));
   if (!fits.ok()) return fits;
   const std::string path = PathOf(dir, manifest.step, kManifestName);
   RemoveUnfinished(path);  // One process at a time writes this file.
-  return WriteDurably(path, RecordText(ManifestRecord(manifest))).status();
+  return WriteDurably(path, RecordText(ManifestRecord(manifest)), may_replace).status();
 }
 
 absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step) {
   const std::string path = PathOf(dir, step, kManifestName);
-  const absl::StatusOr<Json> record = ReadRecord(path, kManifestFormat);
+  const absl::StatusOr<Json> record = ReadRecord(path, kManifestFormat, kManifestVersion);
   if (!record.ok()) return record.status();
   RecordReader reader(&*record);
   CheckpointManifest manifest;
@@ -514,12 +476,17 @@ absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before) {
   });
 }
 
-absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
+absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record,
+                            const MayReplace& may_replace) {
   absl::Status made = MakeFolder(std::string(dir));
   if (!made.ok()) return made;
-  nlohmann::ordered_json json = {{"format", kRunFormat},        {"version", kJsonVersion},
-                                 {"job_name", record.job_name}, {"job_uid", Hex(record.job_uid)},
-                                 {"term", record.term},         {"finished", record.finished}};
+  nlohmann::ordered_json json = {{"format", kRunFormat},
+                                 {"version", kRunVersion},
+                                 {"job_name", record.job_name},
+                                 {"job_uid", Hex(record.job_uid)},
+                                 {"term", record.term},
+                                 {"finished", record.finished},
+                                 {"coordinator", record.coordinator_incarnation}};
   const nlohmann::ordered_json plain = json;
   if (record.generation > 0) AddAnnouncement(record, &json);
   std::string text = RecordText(std::move(json));
@@ -528,12 +495,12 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record) {
   if (text.size() > kMaxRecordSize) text = RecordText(plain);
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
   RemoveUnfinished(path);  // One process at a time writes this file.
-  return WriteDurably(path, text).status();
+  return WriteDurably(path, text, may_replace).status();
 }
 
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   const std::string path = absl::StrCat(dir, "/", kRunRecordName);
-  const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat);
+  const absl::StatusOr<Json> read = ReadRecord(path, kRunFormat, kRunVersion);
   if (absl::IsDataLoss(read.status())) {
     return absl::DataLossError(
         absl::StrCat(read.status().message(),
@@ -546,6 +513,9 @@ absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   record.job_uid = reader.HexNumber<uint64_t>("job_uid");
   record.term = reader.Number<uint32_t>("term");
   record.finished = reader.Bool("finished");
+  if (read->contains("coordinator")) {
+    record.coordinator_incarnation = reader.Number<uint64_t>("coordinator");
+  }
   if (read->contains("generation")) ReadAnnouncement(&reader, &record);
   if (!reader.problem().empty()) return Damaged(path, reader.problem());
   return record;

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "job/checkpoint/durable_file.h"
 #include "job/job_spec.h"
 #include "job/snapshot.h"
 
@@ -30,12 +31,16 @@ std::string PartsFolder(absl::string_view dir, uint32_t shard);  // With store `
 
 // INVALID_ARGUMENT if no part of a checkpoint may be called so.
 absl::Status CheckPartName(absl::string_view name);
+absl::Status CheckPartNames(const CheckpointPart& part);  // Likewise, of its file too.
 std::string PartPath(absl::string_view dir, const CheckpointPart& part);
 
-// Writes a file of the checkpoint after `step`, makes it durable (file, rename, folder), reads it
+// Finishes the file of a part, and sets part->file where another writer's has the part's name: what
+// is there may belong to a complete checkpoint. Which file counts, only the manifest says.
+absl::Status Publish(DurableFile file, CheckpointPart* part);
+// Writes a file of the checkpoint after `step`, makes it durable (file, name, folder), reads it
 // back and compares. Errors name the file: RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for
-// other trouble with it, DATA_LOSS if what was read back differs. Nothing half-written keeps the
-// part's name.
+// other trouble with it, DATA_LOSS if what was read back differs. Nothing half-written gets a name,
+// and nothing that has one is written over.
 absl::StatusOr<CheckpointPart> WritePart(absl::string_view dir, uint32_t term, uint64_t step,
                                          absl::string_view name, absl::string_view bytes);
 // The bytes of a part that `manifest` lists. DATA_LOSS: missing, of another size or checksum.
@@ -51,8 +56,9 @@ absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part);
 absl::Status CheckPartFacts(absl::string_view where, uint64_t bytes, uint32_t checksum,
                             const CheckpointPart& part);
 
-// Durable as parts are. Makes the checkpoint complete.
-absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest);
+// Durable as parts are; takes the place of one before. Makes the checkpoint complete.
+absl::Status WriteManifest(absl::string_view dir, const CheckpointManifest& manifest,
+                           const MayReplace& may_replace = nullptr);
 // NOT_FOUND: there is none. DATA_LOSS: damaged; FAILED_PRECONDITION: of a newer version.
 absl::StatusOr<CheckpointManifest> ReadManifest(absl::string_view dir, uint64_t step);
 // DATA_LOSS, naming the first bad file, unless every part is there as the manifest says; with store
@@ -72,7 +78,8 @@ absl::Status RemoveOthers(absl::string_view dir, const std::vector<uint64_t>& st
 // up.
 absl::Status RemoveIncomplete(absl::string_view dir, uint64_t before);
 
-absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record);
+absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record,
+                            const MayReplace& may_replace = nullptr);
 // NOT_FOUND: no run was here. DATA_LOSS: damaged.
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir);
 

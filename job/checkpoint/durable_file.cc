@@ -101,14 +101,23 @@ absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path
   return absl::OkStatus();
 }
 
+// True if an error of link() says that the file system has no hard links.
+bool HasNoSecondNames(int error) {
+  return error == EPERM || error == ENOTSUP || error == ENOSYS || error == EMLINK;
+}
+
+// Other with each call, in this process.
+std::string UnfinishedName(const std::string& path) {
+  static std::atomic<uint64_t> counter{0};
+  return absl::StrCat(path, ".", ::getpid(), "-", counter.fetch_add(1), kUnfinishedSuffix);
+}
+
 // A file of its own beside `path`: writers of the same path, also on other machines, never share
 // one.
 absl::StatusOr<std::string> CreateBeside(const std::string& path, int* descriptor) {
-  static std::atomic<uint64_t> counter{0};
   constexpr int kAttempts = 1000;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    std::string name =
-        absl::StrCat(path, ".", ::getpid(), "-", counter.fetch_add(1), kUnfinishedSuffix);
+    std::string name = UnfinishedName(path);
     *descriptor = OpenRetrying(name, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (*descriptor >= 0) return name;
     if (errno != EEXIST) return WriteError(errno, "create", name);
@@ -188,34 +197,84 @@ absl::Status DurableFile::Sync() {
   return error == 0 ? absl::OkStatus() : WriteError(error, "close", unfinished_);
 }
 
-absl::StatusOr<uint32_t> DurableFile::Finish() {
+absl::StatusOr<uint32_t> DurableFile::Finish(const MayReplace& may_replace) {
   absl::Status done = Sync();
+  if (done.ok()) done = ReadBack();
+  if (done.ok() && may_replace) done = may_replace();
+  if (done.ok()) done = Rename(path_);
   if (!done.ok()) return done;
-  if (::rename(unfinished_.c_str(), path_.c_str()) != 0) {
+  return checksum_;
+}
+
+absl::StatusOr<std::string> DurableFile::FinishBeside() {
+  absl::Status done = Sync();
+  if (done.ok()) done = ReadBack();
+  if (!done.ok()) return done;
+  std::string path = path_;
+  if (::link(unfinished_.c_str(), path_.c_str()) == 0) {
+    static_cast<void>(::unlink(std::exchange(unfinished_, "").c_str()));
+    done = SyncFolder(FolderOf(path_));
+  } else if (const int error = errno; error == EEXIST && HasTheSame(path_)) {
+    // Written twice, or the answer to the call that made the name was lost on a network.
+    done = SyncFolder(FolderOf(path_));
+  } else if (error == EEXIST || HasNoSecondNames(error)) {
+    path = OwnPath(path_, bytes_, checksum_);
+    done = Rename(path);
+  } else {
+    done = WriteError(error, "link to its name", unfinished_);
+  }
+  if (!done.ok()) return done;
+  return path;
+}
+
+absl::Status DurableFile::Rename(const std::string& path) {
+  if (::rename(unfinished_.c_str(), path.c_str()) != 0) {
     return WriteError(errno, "rename to its name", unfinished_);
   }
   unfinished_.clear();
-  done = SyncFolder(FolderOf(path_));
-  if (!done.ok()) return done;
-  return ReadBack();
+  return SyncFolder(FolderOf(path));
 }
 
-absl::StatusOr<uint32_t> DurableFile::ReadBack() {
-  const absl::StatusOr<FileFacts> found = ChecksumFile(path_);
-  if (found.ok() && found->bytes == bytes_ && found->checksum == checksum_) return checksum_;
-  static_cast<void>(::unlink(path_.c_str()));
-  if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", path_);
+bool DurableFile::HasTheSame(const std::string& path) const {
+  const absl::StatusOr<FileFacts> found = ChecksumFile(path);
+  return found.ok() && found->bytes == bytes_ && found->checksum == checksum_;
+}
+
+// While it has another name: a complete file of its own name is not touched before this one is
+// known to be as good.
+absl::Status DurableFile::ReadBack() const {
+  const absl::StatusOr<FileFacts> found = ChecksumFile(unfinished_);
+  if (absl::IsNotFound(found.status())) return WriteError(ENOENT, "read back", unfinished_);
   if (!found.ok()) return found.status();
+  if (found->bytes == bytes_ && found->checksum == checksum_) return absl::OkStatus();
   return absl::DataLossError(
-      absl::StrCat("what was written to ", path_, " reads back different; is its disk sound?"));
+      absl::StrCat("what was written for ", path_, " reads back different; is its disk sound?"));
 }
 
-absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes) {
+std::string OwnPath(const std::string& path, uint64_t bytes, uint32_t checksum) {
+  const std::string extension = std::filesystem::path(path).extension().string();
+  return absl::StrCat(path.substr(0, path.size() - extension.size()), ".", bytes, "-",
+                      absl::Hex(checksum, absl::kZeroPad8), extension);
+}
+
+absl::Status NameToo(const std::string& existing, const std::string& path) {
+  const std::string aside = UnfinishedName(path);
+  const std::string target = std::filesystem::path(existing).filename().string();
+  int made = ::link(existing.c_str(), aside.c_str());
+  if (made != 0 && HasNoSecondNames(errno)) made = ::symlink(target.c_str(), aside.c_str());
+  if (made != 0) return WriteError(errno, "give a second name to", existing);
+  const int error = ::rename(aside.c_str(), path.c_str()) == 0 ? 0 : errno;
+  static_cast<void>(::unlink(aside.c_str()));  // It stays where both were one file already, too.
+  return error == 0 ? SyncFolder(FolderOf(path)) : WriteError(error, "rename to its name", aside);
+}
+
+absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes,
+                                      const MayReplace& may_replace) {
   absl::StatusOr<DurableFile> file = DurableFile::Create(path);
   if (!file.ok()) return file.status();
   absl::Status written = file->Append(bytes);
   if (!written.ok()) return written;
-  return file->Finish();
+  return file->Finish(may_replace);
 }
 
 absl::StatusOr<FileFacts> StatFile(const std::string& path) {

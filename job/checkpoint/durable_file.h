@@ -24,7 +24,10 @@ inline constexpr absl::string_view kUnfinishedSuffix = ".unfinished";
 // With all folders above it, each durable.
 absl::Status MakeFolder(const std::string& path);
 
-// A file that is written piece by piece, under another name until Finish. Not thread-safe.
+// Asked when all is ready for a file's name to be taken; an error leaves what is there as it is.
+using MayReplace = std::function<absl::Status()>;
+
+// A file that is written piece by piece, under another name until it is finished. Not thread-safe.
 class DurableFile {
  public:
   // `path`: what it is to be called.
@@ -36,15 +39,20 @@ class DurableFile {
 
   absl::Status Append(absl::string_view bytes);
   uint32_t checksum() const { return checksum_; }  // Of what was appended.
-  // As WriteDurably. Last; once.
-  absl::StatusOr<uint32_t> Finish();
+  // As WriteDurably. This or FinishBeside comes last; once.
+  absl::StatusOr<uint32_t> Finish(const MayReplace& may_replace = nullptr);
+  // Never changes the bytes under a name: where its own has other bytes, or the file system cannot
+  // tell, it is called by its size and checksum too (OwnPath). Gives the path that has the bytes.
+  absl::StatusOr<std::string> FinishBeside();
 
  private:
   DurableFile(std::string path, std::string unfinished, int descriptor)
       : path_(std::move(path)), unfinished_(std::move(unfinished)), descriptor_(descriptor) {}
 
   absl::Status Sync();
-  absl::StatusOr<uint32_t> ReadBack();
+  absl::Status ReadBack() const;
+  bool HasTheSame(const std::string& path) const;
+  absl::Status Rename(const std::string& path);
 
   std::string path_;
   std::string unfinished_;  // Empty: it has its name, or was moved from.
@@ -53,9 +61,19 @@ class DurableFile {
   uint32_t checksum_ = 0;
 };
 
-// Writes aside, makes the file durable, renames it to `path`, makes the folder durable, reads the
-// file back. DATA_LOSS: it came back different and is removed. Gives its CRC-32C.
-absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes);
+// Writes aside, makes the file durable, reads it back, renames it to `path`, makes the folder
+// durable. DATA_LOSS: it came back different. Until it is renamed, what was at `path` stays. Gives
+// its CRC-32C.
+absl::StatusOr<uint32_t> WriteDurably(const std::string& path, absl::string_view bytes,
+                                      const MayReplace& may_replace = nullptr);
+
+// `path` with a size and a checksum before its extension: two files that are called so are the same
+// to everybody who compares these.
+std::string OwnPath(const std::string& path, uint64_t bytes, uint32_t checksum);
+
+// `path` becomes another name of the file `existing`, in the same folder, whatever it was before;
+// where the file system has no second names, a link that leads there.
+absl::Status NameToo(const std::string& existing, const std::string& path);
 
 struct FileFacts {
   uint64_t bytes = 0;

@@ -29,6 +29,7 @@ CheckpointBook::CheckpointBook(const CheckpointBookOptions& options, std::vector
 void CheckpointBook::BeginTerm(uint32_t term) {
   if (under_way_ != 0) Abandon();
   Forget();
+  ForgetEarly();
   term_ = term;
   over_ = newest();
 }
@@ -50,6 +51,7 @@ void CheckpointBook::Release(uint64_t step) {
 }
 
 bool CheckpointBook::IsKept(uint64_t step) const {
+  if (std::find(held_.begin(), held_.end(), step) != held_.end()) return true;
   if (options_.in_rack) return released_.size() < kept() || step >= released_.front();
   return complete_.size() <= kept() || step >= *(complete_.end() - kept());
 }
@@ -78,16 +80,54 @@ void CheckpointBook::Named(uint64_t step) {
 }
 
 CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::Time now) {
+  if (part.term != term_) return Progress::kIgnored;
   // A part may be here before shard 0's word that the checkpoint was named.
-  if (under_way_ == 0 && part.step > over_ && part.term == term_) under_way_ = part.step;
-  if (part.step != under_way_ || under_way_ == 0 || part.term != term_ || all_there_) {
-    return Progress::kIgnored;
-  }
-  if (!part.error.empty()) return Progress::kFailed;
-  if (parts_.empty()) first_part_ = now;
+  if (under_way_ == 0 && part.step > over_) under_way_ = part.step;
+  if (all_there_ && part.step > under_way_) KeepEarly(part);
+  if (part.step != under_way_ || under_way_ == 0 || all_there_) return Progress::kIgnored;
+  if (!part.error.empty()) return IsNeeded(part) ? Progress::kFailed : Progress::kIgnored;
   if (parts_.size() < kPartsMax) parts_.insert_or_assign(part.name, part);
+  const bool waits = options_.in_lockstep || AllShardsGave();
+  if (waits && waits_since_ == absl::InfiniteFuture()) waits_since_ = now;
   all_there_ = MissingParts().empty();
   return all_there_ ? Progress::kComplete : Progress::kTaken;
+}
+
+bool CheckpointBook::AllShardsGave() const {
+  for (uint32_t shard = 0; shard < options_.shards; ++shard) {
+    if (!parts_.contains(ShardPartName(shard, term_))) return false;
+  }
+  return true;
+}
+
+// It is complete without the state of a rank that joined when it was under way.
+bool CheckpointBook::IsNeeded(const CheckpointPart& part) const {
+  return !part.name.starts_with("worker-") ||
+         std::any_of(ranks_.begin(), ranks_.end(),
+                     [&](uint32_t rank) { return part.name == WorkerPartName(rank, term_); });
+}
+
+bool CheckpointBook::Replaces(const CheckpointPart& part) const {
+  return under_way_ != 0 && !all_there_ && part.term == term_ && part.step > under_way_;
+}
+
+// Its sender tells it once. Of two later steps the last one counts: the other was given up.
+void CheckpointBook::KeepEarly(const CheckpointPart& part) {
+  const uint64_t kept = early_.empty() ? 0 : early_.begin()->second.step;
+  if (part.step < kept) return;
+  if (part.step > kept) ForgetEarly();
+  if (early_.size() < kPartsMax) early_.insert_or_assign(part.name, part);
+}
+
+void CheckpointBook::ForgetEarly() {
+  if (!early_.empty()) AddLitter(early_.begin()->second.step);
+  early_.clear();
+}
+
+std::vector<CheckpointPart> CheckpointBook::TakeEarly() {
+  std::vector<CheckpointPart> parts;
+  for (auto& [name, part] : std::exchange(early_, {})) parts.push_back(part);
+  return parts;
 }
 
 bool CheckpointBook::Expect(std::vector<uint32_t> ranks) {
@@ -98,16 +138,19 @@ bool CheckpointBook::Expect(std::vector<uint32_t> ranks) {
 }
 
 void CheckpointBook::Withdraw(const std::string& name, absl::Time now) {
+  early_.erase(name);
   if (all_there_ || parts_.erase(name) == 0) return;
-  first_part_ = now;  // The patience is for the new one.
+  waits_since_ = now;  // The patience is for the new one.
 }
 
 void CheckpointBook::WithdrawRank(uint32_t rank, absl::Time now) {
   Withdraw(WorkerPartName(rank, term_), now);
-  if (all_there_ || rank != 0) return;
-  std::erase_if(parts_, [](const auto& part) {
+  if (rank != 0) return;
+  const auto is_for_people = [](const auto& part) {
     return !part.first.starts_with("worker-") && !part.first.starts_with("shard-");
-  });
+  };
+  std::erase_if(early_, is_for_people);
+  if (!all_there_) std::erase_if(parts_, is_for_people);
 }
 
 std::vector<CheckpointPart> CheckpointBook::parts() const {
@@ -130,25 +173,34 @@ std::string CheckpointBook::MissingParts() const {
 }
 
 bool CheckpointBook::Overdue(absl::Time now) const {
-  return !all_there_ && now - first_part_ > options_.patience;
+  return !all_there_ && now - waits_since_ > options_.patience;
 }
 
 std::vector<uint64_t> CheckpointBook::Written() {
   std::erase(litter_, under_way_);
-  std::vector<uint64_t> remove = std::exchange(litter_, {});
-  complete_.push_back(under_way_);
-  while (!complete_.empty() && !IsKept(complete_.front())) {
-    remove.push_back(complete_.front());
-    complete_.erase(complete_.begin());
+  // In a rack parts of a later step may be here already: the job above names checkpoints.
+  std::vector<uint64_t> remove;
+  std::vector<uint64_t> later;
+  for (const uint64_t step : litter_) {
+    (options_.in_rack && step > under_way_ ? later : remove).push_back(step);
   }
+  litter_ = std::move(later);
+  complete_.push_back(under_way_);
+  std::vector<uint64_t> stay;
+  for (const uint64_t step : complete_) (IsKept(step) ? stay : remove).push_back(step);
+  complete_ = std::move(stay);
   Forget();
   return remove;
 }
 
 void CheckpointBook::Abandon() {
-  if (litter_.size() >= kLitterMax) litter_.erase(litter_.begin());
-  litter_.push_back(under_way_);
+  AddLitter(under_way_);
   Forget();
+}
+
+void CheckpointBook::AddLitter(uint64_t step) {
+  if (litter_.size() >= kLitterMax) litter_.erase(litter_.begin());
+  litter_.push_back(step);
 }
 
 void CheckpointBook::Forget() {
@@ -156,7 +208,7 @@ void CheckpointBook::Forget() {
   asked_minimum_ = 0;
   under_way_ = 0;
   all_there_ = false;
-  first_part_ = absl::InfiniteFuture();
+  waits_since_ = absl::InfiniteFuture();
   parts_.clear();
 }
 

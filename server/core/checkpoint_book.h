@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -19,6 +20,9 @@ struct CheckpointBookOptions {
   uint32_t world_size = 1;
   uint32_t shards = 1;
   absl::Duration patience = absl::Minutes(10);  // From the first part of a checkpoint to the last.
+  // False: ranks come to its step at any time apart, and a shard gives its part when the last one
+  // has. So the patience begins with the last shard's.
+  bool in_lockstep = true;
   // A job above decides which are good enough: what is kept is all from the oldest of the newest
   // `keep` that Release told of on, whatever else is complete here.
   bool in_rack = false;
@@ -40,6 +44,8 @@ class CheckpointBook {
   // until the next is complete. Not what is under way, nor `given_up`.
   std::vector<uint64_t> ToStay(uint64_t given_up = 0) const;
   bool IsComplete(uint64_t step) const;
+  // It is complete, or never will be in this term.
+  bool IsOver(uint64_t step) const { return step <= over_; }
 
   // What is under way is given up; parts are of `term` from here on.
   void BeginTerm(uint32_t term);
@@ -47,6 +53,8 @@ class CheckpointBook {
   void Discard(uint64_t step);
   // The job goes on from `step`: complete ones after it are not of its past.
   void DiscardAfter(uint64_t step);
+  // Complete checkpoints that a member reads now. They stay, however many newer ones there are.
+  void Hold(std::vector<uint64_t> steps) { held_ = std::move(steps); }
   // Of a rack: that after `step` is complete above. Of some nobody may tell.
   void Release(uint64_t step);
 
@@ -65,7 +73,13 @@ class CheckpointBook {
   uint64_t under_way() const { return under_way_; }
 
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
+  // One of a later step than that which is being written is kept for TakeEarly.
   Progress Add(const CheckpointPart& part, absl::Time now);
+  // It is of a later step than the one under way, which waits for parts: shard 0 gave that one
+  // up when it named the later one. Abandon, then Add.
+  bool Replaces(const CheckpointPart& part) const;
+  // What came early, of one step, once what was being written is Written or Abandoned: to be added.
+  std::vector<CheckpointPart> TakeEarly();
   // Who gave this part was lost, and will give it again: until then the checkpoint is not complete.
   // Not once it is being written.
   void Withdraw(const std::string& name, absl::Time now);
@@ -75,10 +89,10 @@ class CheckpointBook {
   bool being_written() const { return all_there_; }
   std::vector<CheckpointPart> parts() const;  // By name.
   std::string MissingParts() const;
-  // Waits for its last parts for longer than the patience.
+  // Waits for its last parts for longer than the patience allows.
   bool Overdue(absl::Time now) const;
   // The clock stood still for us.
-  void Shift(absl::Duration gap) { first_part_ += gap; }
+  void Shift(absl::Duration gap) { waits_since_ += gap; }
 
   // The one under way is complete on disk. Returns the steps of what is to be removed now.
   std::vector<uint64_t> Written();
@@ -88,6 +102,11 @@ class CheckpointBook {
 
  private:
   void Forget();
+  bool AllShardsGave() const;
+  bool IsNeeded(const CheckpointPart& part) const;
+  void KeepEarly(const CheckpointPart& part);
+  void ForgetEarly();
+  void AddLitter(uint64_t step);
   uint32_t kept() const { return std::max(options_.keep, 1u); }
   bool IsKept(uint64_t step) const;
 
@@ -97,13 +116,16 @@ class CheckpointBook {
   // Of which something may lie on disk that belongs to no complete checkpoint.
   std::vector<uint64_t> litter_;
   std::vector<uint64_t> released_;  // The newest `keep` of them, ascending.
-  uint64_t asked_minimum_ = 0;      // 0: shard 0 was asked for nothing.
+  std::vector<uint64_t> held_;
+  uint64_t asked_minimum_ = 0;  // 0: shard 0 was asked for nothing.
   uint64_t under_way_ = 0;
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
   bool all_there_ = false;
-  absl::Time first_part_ = absl::InfiniteFuture();
+  absl::Time waits_since_ = absl::InfiniteFuture();
   std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
-  std::vector<uint32_t> ranks_;                  // Whose parts it takes.
+  std::map<std::string, CheckpointPart>
+      early_;                    // Parts of a later step, kept while the manifest is written.
+  std::vector<uint32_t> ranks_;  // Whose parts it takes.
 };
 
 }  // namespace sluice

@@ -14,14 +14,8 @@ namespace {
 
 constexpr uint32_t kFirstGeneration = 1;
 constexpr size_t kHashSteps = 64;
-constexpr int kTermShift = 32;  // Room for the sequence numbers of a term,
-constexpr int kIncarnationShift =
-    12;  // and of a coordinator, whose incarnation counts microseconds.
-
-// Above those of earlier terms and earlier coordinators, so that no acknowledgement of one of their
-// commands is taken for one of ours.
-uint64_t FirstSequence(uint32_t term, uint64_t server_incarnation) {
-  return std::max(uint64_t{term} << kTermShift, server_incarnation << kIncarnationShift);
+uint64_t NextIncarnation(const CoordinatorOptions& options) {
+  return options.run.has_value() ? options.run->coordinator_incarnation + 1 : 1;
 }
 
 CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
@@ -34,7 +28,8 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
           .keep = options.checkpoint_keep,
           .world_size = options.world_size,
           .shards = options.shards,
-          .patience = options.in_lockstep ? options.wait_limit : absl::InfiniteDuration(),
+          .patience = options.wait_limit,
+          .in_lockstep = options.in_lockstep,
           .in_rack = options.in_rack};
 }
 
@@ -49,6 +44,7 @@ std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) 
 
 Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
     : options_(WithUidOfRun(std::move(options))),
+      incarnation_(NextIncarnation(options_)),
       created_(now),
       waiting_since_(now),
       last_tick_(now),
@@ -68,7 +64,7 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
     phase_ = JobPhase::kRecovering;
     term_ = options_.run->term + 1;
     restore_step_ = book_.newest();
-    sequence_ = FirstSequence(term_, options_.server_incarnation);
+    sequence_ = FirstNumber();
     suspend_sequence_ = ++sequence_;
   }
   book_.BeginTerm(term_);
@@ -86,7 +82,7 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
   parameters_agree_ = record.parameters_agree;
   table_ = record.table;
   told_class_ = RecoveryClass::kReplay;
-  sequence_ = FirstSequence(term_, options_.server_incarnation);
+  sequence_ = FirstNumber();
   start_sequence_ = ++sequence_;
   members_sequence_ = ++sequence_;  // It may have died before it told all shards.
   book_.BeginTerm(term_);
@@ -144,7 +140,7 @@ void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects
   // The same worker again.
   if (phase_ == JobPhase::kRunning && !repairs_losses()) {
     member.heard = now;
-    out->push_back(AnswerJoin{token, MakeGrant(member)});
+    Grant(token, &member, out);
     return;
   }
   if (member.token != 0) {
@@ -232,7 +228,7 @@ void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arriva
     return;
   }
   ShardSeat& seat = seats_[arrival.shard];
-  const bool another = seat.known && arrival.server_incarnation != seat.arrival.server_incarnation;
+  const bool another = seat.known && !IsHolder(seat, arrival);
   if (announced_ && another && !has_checkpoints()) {
     const std::string reason =
         absl::StrCat("shard ", arrival.shard, " (", arrival.address,
@@ -349,8 +345,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     member.heard = now;
     member.beaten = true;
     member.replay_from = restore_step_ + 1;
-    if (member.token != 0) out->push_back(AnswerJoin{member.token, MakeGrant(member)});
-    member.token = 0;
+    if (member.token != 0) Grant(std::exchange(member.token, 0), &member, out);
   }
   out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
                                              " shards are here; the job ", how),
@@ -367,6 +362,13 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
     seat.health.results_from = restore_step_ + 1;
   }
   AskForNextCheckpoint(out);
+}
+
+// What it is told to begin with stays until it has read it.
+void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
+  JoinGrant grant = MakeGrant(*member);
+  member->restoring_step = grant.restore_step;
+  out->push_back(AnswerJoin{token, std::move(grant)});
 }
 
 JoinGrant Coordinator::MakeGrant(const Member& member) const {
@@ -386,14 +388,10 @@ JoinGrant Coordinator::MakeGrant(const Member& member) const {
                   .restore_step = restore_step,
                   .lease = options_.lease,
                   .heartbeat = options_.heartbeat,
-                  .server_incarnation = options_.server_incarnation,
+                  .server_incarnation = incarnation_,
                   .learner = member.learner};
   if (restore_step == restore_step_) grant.members = began_with_;
-  for (const ShardSeat& seat : seats_) {
-    grant.shards.push_back({.shard = seat.arrival.shard,
-                            .address = seat.arrival.address,
-                            .server_incarnation = seat.arrival.server_incarnation});
-  }
+  grant.shards = Places();
   AddRestoreParts(&grant);
   if (restore_step > 0) return grant;  // Its plans are in the checkpoint.
   const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
@@ -411,7 +409,7 @@ StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
                    .layout = options_.layout,
                    .generation = generation_,
                    .window_bytes = options_.window_bytes,
-                   .coordinator_incarnation = options_.server_incarnation,
+                   .coordinator_incarnation = incarnation_,
                    .parameters_agree = parameters_agree_ || restore_step > 0,
                    .restore_step = restore_step,
                    .replay = seat.replays};
@@ -426,12 +424,16 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
   absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
   if (!member.ok()) return member.status();
   (*member)->replay_from = heartbeat.replay_from;
+  (*member)->restoring_step = heartbeat.restoring_step;
+  (*member)->disk_wait = heartbeat.disk_wait;
   Hear(heartbeat, *member, now, out);
   for (const CheckpointPart& part : heartbeat.parts) {
     // Of what the worker may not say it hears by ReportCheckpoint.
     (void)WorkerPart(heartbeat.sender, part, now, out);
   }
-  return StateFor(*member);
+  JobState state = StateFor(*member);
+  if (heartbeat.newest_shard < NewestShard()) state.shards = Places();
+  return state;
 }
 
 absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time now,

@@ -25,6 +25,7 @@
 #include "job/snapshot.h"
 #include "job/tensor_table.h"
 #include "server/core/checkpoint_book.h"
+#include "server/core/coordinator_options.h"
 #include "server/core/job_status.h"
 #include "server/core/notice.h"
 
@@ -33,63 +34,6 @@ namespace sluice {
 using JoinToken = uint64_t;        // Names one Join call that waits for its answer; never 0.
 using ControlStreamId = uint64_t;  // Names one Attach stream of a shard; never 0.
 using CheckpointToken = uint64_t;  // Names one RequestCheckpoint call that waits; never 0.
-
-// Workers come and go while the job runs. Needs checkpoints and a replay_limit, for newcomers.
-struct ElasticMembership {
-  uint32_t start = 1;  // So many begin.
-  uint32_t least = 1;  // With fewer left the job waits for newcomers.
-};
-
-struct CoordinatorOptions {
-  std::string job_name;
-  uint64_t job_hash = 0;
-  std::string software_version;
-  uint32_t world_size = 1;  // Ranks; elastic: the most that there may be at a time.
-  std::optional<ElasticMembership> elastic{};  // None: all ranks, always.
-  uint32_t shards = 1;
-  LayoutParameters layout;
-  bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
-  // Its workers are relays: named so, and step 0 always brings the parameters, since a relay cannot
-  // tell whether those of its rack are as others are.
-  bool relays = false;
-  // A relay's own, for its rack: a job above, in which the relay is a worker, says with which step
-  // a term begins, names the checkpoints, and says when all is over. AskAbove and LeaveAbove ask
-  // it, BeginTerm, AboveLost and FinishAbove say what became of it. No loss is repaired in place.
-  bool in_rack = false;
-  // What workers tell of their progress counts their own steps, of which an exchange has so many.
-  uint64_t steps_per_exchange = 1;
-  uint64_t window_bytes = 16 << 20;
-  absl::Duration lease = absl::Seconds(10);
-  absl::Duration heartbeat = absl::Seconds(1);
-  // Heartbeats of a worker that has done nothing for so long do not renew its lease; 0: they do.
-  absl::Duration stall_limit{};
-  absl::Duration join_timeout = absl::Seconds(60);
-  uint64_t job_uid = 0;  // Random per run.
-  uint64_t server_incarnation = 0;
-  // Steps from one job checkpoint to the next. 0: the job has none and ends when somebody is lost.
-  uint64_t checkpoint_every = 0;
-  uint32_t checkpoint_keep = 2;
-  bool checkpoints_at_shards = false;             // Store `shards`.
-  absl::Duration wait_limit = absl::Minutes(10);  // With checkpoints: for the lost to come back.
-  uint64_t replay_limit = 0;    // Of the job's checkpoints; 0: every loss is a rollback.
-  std::string why_no_replay{};  // Where that is not for the limit's sake; for people.
-  // False: ranks come to the step of a checkpoint at any time apart.
-  bool in_lockstep = true;
-  // What plans of compression are made by, for Join to bring the first.
-  ControlSpec control{};
-  MomentumRange momentum{};     // For plans.
-  std::string momentum_note{};  // For people.
-  CompressionSpec compression{};
-  // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
-  // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
-  // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
-  // it, are told. Absent: a new run.
-  std::optional<RunRecord> run{};
-  // Complete checkpoints of that run, the newest verified; by step, ascending.
-  std::vector<CheckpointManifest> checkpoints{};
-  // Steps of those that cannot be used; removed after the next complete one.
-  std::vector<uint64_t> damaged_checkpoints{};
-};
 
 struct WorkerJoin {
   std::string job_name;
@@ -145,6 +89,14 @@ struct ShardArrival {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   bool running = false;
+  uint64_t nonce = 0;  // Random per process start.
+};
+
+// What a process waits for at a disk, as it said last; empty: nothing.
+struct DiskWait {
+  std::string what{};
+  absl::Duration lasts{};
+  std::string trouble{};  // As LongWait has it.
 };
 
 struct ShardHealthReport {
@@ -155,6 +107,7 @@ struct ShardHealthReport {
   uint64_t results_from = 0;             // The oldest step of which it keeps all results; 0: none.
   std::vector<double> waited_seconds{};  // By rank, as RankWaits.
   std::vector<LinkFigures> links{};      // By rank.
+  DiskWait disk_wait{};
 };
 
 struct WorkerHeartbeat {
@@ -165,7 +118,10 @@ struct WorkerHeartbeat {
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
-  std::vector<CheckpointPart> parts{};  // Its newest durable ones.
+  std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
+  uint64_t newest_shard = 0;            // The highest server_incarnation that it was told of.
+  uint64_t restoring_step = 0;          // Of the checkpoint that it still reads; 0: none.
+  DiskWait disk_wait{};
 };
 
 struct WorkerLeave {
@@ -276,6 +232,9 @@ struct JobState {
   uint32_t term =
       0;  // Above the worker's: the job was rolled back, and the worker is to join again.
   uint64_t durable_step = 0;  // Of the newest complete checkpoint; 0: none.
+  // In answers to heartbeats: of all shards, if one is served by a process that the worker was not
+  // told of; else none.
+  std::vector<ShardPlace> shards{};
 };
 
 class Coordinator {
@@ -301,6 +260,9 @@ class Coordinator {
                                      Effects* out);
   absl::StatusOr<JobState> Leave(const WorkerLeave& leave, absl::Time now, Effects* out);
 
+  // The number of a process that is to attach: above all that were given before, to whichever
+  // shard, also by earlier coordinators. Not before what Begin persists is durable.
+  uint64_t NumberShard();
   void AttachShard(ControlStreamId stream, const ShardArrival& arrival, absl::Time now,
                    Effects* out);
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health, absl::Time now);
@@ -344,6 +306,8 @@ class Coordinator {
   // newest checkpoint_keep that are complete above, and all in between and after.
   void ReleaseCheckpoints(uint64_t durable_step) { book_.Release(durable_step); }
   bool HasCheckpoint(uint64_t step) const { return book_.IsComplete(step); }
+  // OK: that after `step` is complete here. An error: it never will be. None: not known yet.
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
   // Ends the job with `reason`; nothing if it has ended.
   void Fail(absl::string_view reason, Effects* out);
 
@@ -351,6 +315,8 @@ class Coordinator {
   JobState State() const;
   // The answer to this sender's last call did not say that the job has ended after all.
   void EndNotTold(const Sender& sender);
+  // Counted from 1: how many coordinators the run had, with this one.
+  uint64_t incarnation() const { return incarnation_; }
   JobPhase phase() const { return phase_; }
   const std::string& failure() const { return failure_; }
   uint32_t term() const { return term_; }
@@ -379,6 +345,8 @@ class Coordinator {
     MemberProgress progress;
     MemberTimings timings;
     uint64_t replay_from = kEverything;  // As it said last.
+    uint64_t restoring_step = 0;         // Of the checkpoint that it reads; 0: none.
+    DiskWait disk_wait;
     // Another worker that wants the rank; waits for what becomes of this one.
     JoinToken successor_token = 0;  // 0: there is none.
     WorkerJoin successor;
@@ -413,6 +381,7 @@ class Coordinator {
 
   // At the shards, mean of them.
   double WaitedSeconds(uint32_t rank) const;
+  void AddWaits(absl::Time now, std::vector<LongWait>* out) const;
   LinkFigures SlowestLink(uint32_t rank) const;
   bool has_checkpoints() const { return book_.enabled(); }
   bool repairs_losses() const { return has_checkpoints() && options_.replay_limit > 0; }
@@ -427,6 +396,9 @@ class Coordinator {
   absl::Status HeldByAnother(const WorkerJoin& holder) const;
   absl::Status CheckArrival(const ShardArrival& arrival) const;
   absl::Status CheckSeatIsFree(const ShardArrival& arrival) const;
+  uint64_t FirstNumber() const;
+  // The process that holds the seat, with a new connection.
+  static bool IsHolder(const ShardSeat& seat, const ShardArrival& arrival);
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
   absl::StatusOr<Member*> FindMember(const Sender& sender);
@@ -447,6 +419,11 @@ class Coordinator {
   void SendStart(ShardSeat* seat, Effects* out);
   void GrantWhenAcknowledged(absl::Time now, Effects* out);
   JoinGrant MakeGrant(const Member& member) const;
+  void Grant(JoinToken token, Member* member, Effects* out);
+  std::vector<uint64_t> StepsInUse() const;
+  std::vector<ShardPlace> Places() const;
+  // The highest number of a process that serves a shard.
+  uint64_t NewestShard() const;
   StartShard MakeStart(const ShardSeat& seat) const;
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
   void CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out);
@@ -521,6 +498,7 @@ class Coordinator {
   RunRecord Record(bool finished) const;
   void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
+  void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
   void AskForCheckpoint(uint64_t minimum_step, Effects* out);
   void AskForNextCheckpoint(Effects* out);
@@ -537,6 +515,8 @@ class Coordinator {
   void NoteOtherWorldSize(Effects* out) const;
 
   const CoordinatorOptions options_;
+  const uint64_t incarnation_;
+  uint64_t numbered_ = 0;  // Processes, by this coordinator.
   const absl::Time created_;
   absl::Time waiting_since_;
   absl::Time last_tick_;

@@ -22,7 +22,8 @@ RunRecord Coordinator::Record(bool finished) const {
   RunRecord record{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
                    .term = term_,
-                   .finished = finished};
+                   .finished = finished,
+                   .coordinator_incarnation = incarnation_};
   // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
@@ -42,13 +43,15 @@ RunRecord Coordinator::Record(bool finished) const {
 
 void Coordinator::Begin(Effects* out) {
   if (!has_checkpoints()) return;
+  // Also where nothing else is new: no later coordinator may have this one's number.
+  out->push_back(PersistRun{Record(phase_ == JobPhase::kFinished)});
   if (phase_ == JobPhase::kFinished) {
     out->push_back(
         Notice{.text = "the run has finished; workers that have not heard of it are told",
                .fields = {.event = "job_finished"}});
     return;
   }
-  if (phase_ == JobPhase::kRunning) {  // What is on disk is what is.
+  if (phase_ == JobPhase::kRunning) {
     out->push_back(
         Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
                                     " goes on where it was, with the newest checkpoint at ",
@@ -56,7 +59,6 @@ void Coordinator::Begin(Effects* out) {
                .fields = {.event = "coordinator_restarted"}});
     return;
   }
-  out->push_back(PersistRun{Record(/*finished=*/false)});
   if (phase_ != JobPhase::kRecovering) return;
   last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
                                 PlaceOf(restore_step_));
@@ -145,6 +147,8 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
                                                    " with server ", part.server, " of ",
                                                    seats_.size()));
   }
+  // Who saves a later one has read what it began with.
+  if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
   TakePart(part, Describe(**member), now, out);
   return absl::OkStatus();
 }
@@ -168,7 +172,8 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
                            Effects* out) {
   if (ended() || !announced_) return;
   if (part.unreadable) {
-    // Of one that newer ones have replaced meanwhile: whoever was to begin with it asks again.
+    // Newer checkpoints have replaced it meanwhile: the process that was to begin with it asks
+    // again.
     if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
@@ -176,10 +181,9 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
              now, out);
     return;
   }
-  // Nobody names a checkpoint while the one before is under way: the coordinator that asked for it
-  // gave it up.
-  if (repairs_losses() && part.error.empty() && part.term == term_ && book_.under_way() != 0 &&
-      part.step > book_.under_way() && !book_.being_written()) {
+  // Nobody names a checkpoint while the one before is under way: the one who asked has given it up,
+  // an earlier coordinator or the job above.
+  if (book_.Replaces(part)) {
     AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
   }
   switch (book_.Add(part, now)) {
@@ -215,16 +219,20 @@ void Coordinator::WriteManifest(uint64_t step, Effects* out) {
 void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
                                     Effects* out) {
   if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
-  if (!status.ok()) {
+  if (status.ok()) {
+    CompleteCheckpoint(step, now, out);
+  } else {
     AbandonCheckpoint(status.message(), now, out);
-    return;
   }
-  uint64_t last = step;
-  for (const uint64_t old : book_.Written()) {
-    last = std::max(last, old);
-    out->push_back(DropCheckpoint{old});
-  }
-  DropAtShards(last + 1, out);
+  for (const CheckpointPart& part : book_.TakeEarly()) TakePart(part, part.name, now, out);
+}
+
+void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
+  book_.Hold(StepsInUse());
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Later steps may have litter, too. But the job may come to those steps again, and the command
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
   ForgetManifests();
   newest_since_ = now;
   given_up_in_a_row_ = 0;
@@ -240,6 +248,15 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   AskForNextCheckpoint(out);
   StartReplays(now, out);
   if (options_.elastic.has_value()) AdmitLearners(now, out);
+}
+
+// Steps of the checkpoints that members still read, while others may be past the next one.
+std::vector<uint64_t> Coordinator::StepsInUse() const {
+  std::vector<uint64_t> steps;
+  for (const Member& member : members_) {
+    if (member.present && member.restoring_step > 0) steps.push_back(member.restoring_step);
+  }
+  return steps;
 }
 
 // Needs no acknowledgement: it says so again when the shard attaches.

@@ -112,32 +112,13 @@ absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
         who, " is out of range: the job has ", seats_.size(), " shards, 0 to ", seats_.size() - 1));
   }
   const ShardSeat& seat = seats_[arrival.shard];
-  const bool same_process =
-      seat.known && seat.arrival.server_incarnation == arrival.server_incarnation;
-  if (same_process) return absl::OkStatus();  // It is told the end, too.
+  if (seat.known && IsHolder(seat, arrival)) return absl::OkStatus();  // It is told the end, too.
   // And so is one that lost the coordinator before, or was started again after the end.
   if (phase_ == JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
   const absl::Status same =
       CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
   if (!same.ok()) return same;
   return CheckSeatIsFree(arrival);
-}
-
-absl::Status Coordinator::CheckSeatIsFree(const ShardArrival& arrival) const {
-  const ShardSeat& seat = seats_[arrival.shard];
-  if (!has_checkpoints()) {
-    if (seat.stream == 0) return absl::OkStatus();
-    return absl::AlreadyExistsError(absl::StrCat("shard ", arrival.shard, " is served by ",
-                                                 seat.arrival.address,
-                                                 " already; give this server another --shard"));
-  }
-  // The process that was started last serves the shard, whatever is left of the one before.
-  if (!seat.known || arrival.server_incarnation > seat.arrival.server_incarnation) {
-    return absl::OkStatus();
-  }
-  return absl::FailedPreconditionError(
-      absl::StrCat("shard ", arrival.shard, " is served by ", seat.arrival.address,
-                   ", which was started later; this server is to end"));
 }
 
 absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sender) {
@@ -221,6 +202,19 @@ LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
   return slowest;
 }
 
+void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
+  const auto add = [out](std::string who, const DiskWait& wait, absl::Duration since_heard) {
+    if (wait.what.empty()) return;
+    out->push_back({std::move(who), wait.what, wait.lasts + since_heard, wait.trouble});
+  };
+  for (const Member& member : members_) {
+    if (member.present) add(Describe(member), member.disk_wait, now - member.heard);
+  }
+  for (const ShardSeat& seat : seats_) {
+    if (seat.known) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
+  }
+}
+
 JobStatus Coordinator::Status(absl::Time now) const {
   JobStatus status{.job_name = options_.job_name,
                    .job_uid = options_.job_uid,
@@ -268,6 +262,7 @@ JobStatus Coordinator::Status(absl::Time now) const {
                              .elements = seat.health.elements,
                              .highest_closed_step = seat.health.highest_closed_step});
   }
+  if (!ended()) AddWaits(now, &status.waits);
   return status;
 }
 

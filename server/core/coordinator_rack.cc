@@ -37,6 +37,14 @@ void Coordinator::AboveLost(uint32_t term, absl::string_view cause, absl::Time n
   RollBack(cause, now, out);
 }
 
+std::optional<absl::Status> Coordinator::CheckpointOutcome(uint64_t step) const {
+  if (book_.IsComplete(step)) return absl::OkStatus();
+  if (!book_.IsOver(step)) return std::nullopt;
+  return absl::UnavailableError(absl::StrCat("the rack has no checkpoint after step ", step,
+                                             checkpoint_trouble_.empty() ? "" : ": ",
+                                             checkpoint_trouble_));
+}
+
 void Coordinator::Finish(Effects* out) {
   if (!options_.in_rack) {
     End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);

@@ -192,7 +192,7 @@ void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
   for (Member& member : members_) {
     if (member.token == 0) continue;
     member.heard = now;
-    out->push_back(AnswerJoin{std::exchange(member.token, 0), MakeGrant(member)});
+    Grant(std::exchange(member.token, 0), &member, out);
   }
 }
 

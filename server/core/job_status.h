@@ -77,6 +77,14 @@ struct ShardStatus {
   uint64_t highest_closed_step = 0;
 };
 
+// What a process waits for that is not another process: a disk, or a file that is not there yet.
+struct LongWait {
+  std::string who;   // "worker 1 (host)"
+  std::string what;  // "its part of the checkpoint after step 40"
+  absl::Duration lasts{};
+  std::string trouble{};  // Why the last try failed; empty: it has not ended.
+};
+
 struct JobStatus {
   std::string job_name;
   uint64_t job_uid = 0;
@@ -105,6 +113,8 @@ struct JobStatus {
   uint64_t lost_workers = 0;  // Elastic: removed since this coordinator started.
   double lost_residual_energy = 0;  // Squares of what they owed, as they had told last.
   JobCodecs codecs{};
+  std::vector<LongWait> waits{};
+  bool record_unwritten = false;  // The run's record cannot be written, and the job waits for that.
 };
 
 }  // namespace sluice

@@ -15,6 +15,7 @@ constexpr double kTransferMuch = 0.5;
 constexpr double kEncodeMuch = 0.3;
 constexpr double kWaitMuch = 0.3;
 constexpr absl::Duration kStandstill = absl::Seconds(30);
+constexpr absl::Duration kLongWait = absl::Seconds(5);
 constexpr size_t kNamedMax = 4;  // Of workers in one sentence.
 
 using Kind = JobWarning::Kind;
@@ -72,6 +73,17 @@ void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobW
     if (shard.address.empty()) continue;
     add(absl::StrCat("shard ", shard.shard, " (", shard.address, ")"), shard.lost,
         shard.since_report);
+  }
+}
+
+// Those that fail are told at once, others when they are long.
+void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
+  for (const LongWait& wait : status.waits) {
+    if (wait.trouble.empty() && wait.lasts < kLongWait) continue;
+    std::string text =
+        absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
+    if (!wait.trouble.empty()) absl::StrAppend(&text, ", and tries again: ", wait.trouble);
+    out->push_back({Kind::kProblem, std::move(text)});
   }
 }
 
@@ -209,6 +221,7 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   }
   if (status.phase == JobPhase::kFailed || status.phase == JobPhase::kFinished) return out;
   AddSilent(status, silence, &out);
+  AddWaits(status, &out);
   if (status.phase != JobPhase::kRunning) AddAwaited(status, &out);
   AddLoss(status, &out);
   if (!status.checkpoint_trouble.empty()) {

@@ -181,6 +181,9 @@ void AddSurvival(const JobStatus& job, MetricFamilies* out) {
   out->Gauge("sluice_checkpoint_given_up",
              "1 while the newest attempt at a job checkpoint was given up.",
              job.checkpoint_trouble.empty() ? 0 : 1);
+  out->Gauge("sluice_run_record_unwritten",
+             "1 while run.json cannot be written, and the membership stays as it is.",
+             job.record_unwritten ? 1 : 0);
   out->Gauge("sluice_term", "Raised by each rollback.", job.term);
   out->Counter("sluice_rollbacks_total",
                "Times the job went back to a checkpoint since this coordinator started.",

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/exit_codes.h"
 #include "base/process_usage.h"
 #include "server/http/server_pages.h"
@@ -82,11 +81,6 @@ sigset_t BlockStopSignals() {
 uint64_t RandomBits() {
   std::random_device device;
   return uint64_t{device()} << 32 | device();
-}
-
-uint64_t IncarnationNow() {
-  // Wall time goes up from one start to the next, which is all that is asked of it.
-  return static_cast<uint64_t>(absl::ToUnixMicros(absl::Now()));
 }
 
 HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {

@@ -46,9 +46,8 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags);
 // SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
 sigset_t BlockStopSignals();
 
-// For ServerOptions::job_uid and server_incarnation.
+// For ServerOptions::job_uid.
 uint64_t RandomBits();
-uint64_t IncarnationNow();
 
 // What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
 HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);

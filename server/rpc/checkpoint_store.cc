@@ -20,6 +20,11 @@ bool IsOfCall(const absl::Status& status) {
          absl::IsFailedPrecondition(status) || absl::IsCancelled(status);
 }
 
+// As the part's own error, whatever the disk said.
+absl::Status DiskError(const absl::Status& status) {
+  return IsOfCall(status) ? absl::UnavailableError(status.message()) : status;
+}
+
 absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
                     const CheckpointPart& part, DurableFile* file) {
   *received += message.content().size();
@@ -74,6 +79,7 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* /*context*/,
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
   const Sender sender = SenderFromProto(first.sender());
   CheckpointPart part = PartFromProto(first.part());
+  part.file.clear();  // Ours to choose.
   const absl::Status valid = CheckPut(sender, part);
   if (!valid.ok()) return ToGrpc(valid);
   const Transfer transfer(this, PartPath(options_.folder, part));
@@ -112,8 +118,9 @@ absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPar
 absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
     const Sender& sender, CheckpointPart part,
     grpc::ServerReader<v1::PutPartRequest>* reader) const {
-  absl::Status status = MakeFolder(StepFolder(options_.folder, part.step));
-  if (!status.ok()) return status;
+  absl::Status status = host_->ClaimFolder();
+  if (status.ok()) status = MakeFolder(StepFolder(options_.folder, part.step));
+  if (!status.ok()) return DiskError(status);
   absl::StatusOr<DurableFile> file = DurableFile::Create(PartPath(options_.folder, part));
   if (!file.ok()) return file.status();
   uint64_t received = 0;
@@ -129,8 +136,8 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   // The job may have gone back meanwhile.
   status = host_->CheckSender(sender);
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  const absl::StatusOr<uint32_t> checksum = file->Finish();
-  if (!checksum.ok()) return checksum.status();
+  status = Publish(*std::move(file), &part);
+  if (!status.ok()) return status;
   part.server = options_.shard;
   part.error.clear();
   return part;
@@ -147,7 +154,7 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
 absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
                                    grpc::ServerWriter<v1::GetPartReply>* writer) const {
   const CheckpointPart part = PartFromProto(request.part());
-  absl::Status status = CheckPartName(part.name);
+  absl::Status status = CheckPartNames(part);
   if (status.ok()) status = host_->CheckSender(SenderFromProto(request.sender()));
   if (!status.ok()) return status;
   const std::string path = PartPath(options_.folder, part);

@@ -33,6 +33,7 @@ grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns);
 Sender SenderFromProto(const v1::Sender& sender);
 
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request);
+void PlaceToProto(const ShardPlace& place, v1::ShardAddress* address);
 void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply);
 absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& request);
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request);

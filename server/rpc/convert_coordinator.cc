@@ -102,6 +102,12 @@ absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request) {
                     .pid = request.pid()};
 }
 
+void PlaceToProto(const ShardPlace& place, v1::ShardAddress* address) {
+  address->set_shard(place.shard);
+  address->set_address(ValidText(place.address));
+  address->set_server_incarnation(place.server_incarnation);
+}
+
 void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_job_uid(grant.job_uid);
   reply->set_term(grant.term);
@@ -111,12 +117,7 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_world_size(grant.world_size);
   reply->set_first_step(grant.first_step);
   LayoutToProto(grant.layout, reply->mutable_layout());
-  for (const ShardPlace& place : grant.shards) {
-    v1::ShardAddress* address = reply->add_shards();
-    address->set_shard(place.shard);
-    address->set_address(ValidText(place.address));
-    address->set_server_incarnation(place.server_incarnation);
-  }
+  for (const ShardPlace& place : grant.shards) PlaceToProto(place, reply->add_shards());
   reply->set_window_bytes(grant.window_bytes);
   reply->set_parameters_agree(grant.parameters_agree);
   reply->set_restore_step(grant.restore_step);
@@ -143,7 +144,10 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
                          .parameters_hash_step = request.parameters_hash_step(),
                          .parameters_sha256 = request.parameters_sha256(),
                          .replay_from = request.replay_from(),
-                         .parts = PartsFromProto(request.parts())};
+                         .parts = PartsFromProto(request.parts()),
+                         .newest_shard = request.newest_shard(),
+                         .restoring_step = request.restoring_step(),
+                         .disk_wait = WaitFromProto(request.disk_wait())};
 }
 
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {

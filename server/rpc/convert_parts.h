@@ -5,6 +5,7 @@
 #include <string>
 
 #include "job/layout.h"
+#include "server/core/coordinator.h"
 #include "sluice/v1/common.pb.h"
 
 namespace sluice {
@@ -17,5 +18,8 @@ std::string Shortened(const std::string& text);
 void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out);
 // Of seconds, or of whatever cannot be negative: what cannot be is 0.
 double AmountFromProto(double amount);
+
+void WaitToProto(const DiskWait& wait, v1::DiskWait* out);
+DiskWait WaitFromProto(const v1::DiskWait& wait);
 
 }  // namespace sluice

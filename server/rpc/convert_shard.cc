@@ -70,6 +70,7 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival) {
   hello.set_job_uid(arrival.job_uid);
   hello.set_term(arrival.term);
   hello.set_running(arrival.running);
+  hello.set_nonce(arrival.nonce);
   return hello;
 }
 
@@ -82,7 +83,8 @@ ShardArrival HelloFromProto(const v1::ShardHello& hello) {
           .software_version = Shortened(hello.software_version()),
           .job_uid = hello.job_uid(),
           .term = hello.term(),
-          .running = hello.running()};
+          .running = hello.running(),
+          .nonce = hello.nonce()};
 }
 
 v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
@@ -94,6 +96,7 @@ v1::ShardHealth HealthToProto(const ShardHealthReport& health) {
   out.set_results_from(health.results_from);
   for (const double seconds : health.waited_seconds) out.add_waited_seconds(seconds);
   for (const LinkFigures& link : health.links) LinkToProto(link, out.add_links());
+  if (!health.disk_wait.what.empty()) WaitToProto(health.disk_wait, out.mutable_disk_wait());
   return out;
 }
 
@@ -102,7 +105,8 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
                         .highest_open_step = health.highest_open_step(),
                         .elements = health.elements(),
                         .in_flight_bytes = health.in_flight_bytes(),
-                        .results_from = health.results_from()};
+                        .results_from = health.results_from(),
+                        .disk_wait = WaitFromProto(health.disk_wait())};
   for (const double seconds : health.waited_seconds()) {
     if (out.waited_seconds.size() == kRanksMax) break;
     out.waited_seconds.push_back(AmountFromProto(seconds));
@@ -122,6 +126,7 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_checksum(part.checksum);
   out->set_error(ValidText(part.error));
   out->set_server(part.server);
+  out->set_file(part.file);
   out->set_unreadable(part.unreadable);
 }
 
@@ -133,7 +138,8 @@ CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
                      .checksum = part.checksum(),
                      .error = Shortened(part.error()),
                      .server = part.server(),
-                     .unreadable = part.unreadable()};
+                     .unreadable = part.unreadable(),
+                     .file = part.file()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {

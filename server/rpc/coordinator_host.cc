@@ -12,6 +12,9 @@ namespace {
 // Effects behind one that is for the disk. Each comes from a call or a shard's report.
 constexpr size_t kWaitingMax = 10000;
 constexpr absl::Duration kSilenceMin = absl::Seconds(5);
+// Between two tries to write a record of the run; doubles.
+constexpr absl::Duration kWriteAgainMin = absl::Milliseconds(100);
+constexpr absl::Duration kWriteAgainMax = absl::Seconds(2);
 
 bool IsForDisk(const CoordinatorEffect& effect) {
   return std::holds_alternative<PersistRun>(effect) ||
@@ -19,27 +22,68 @@ bool IsForDisk(const CoordinatorEffect& effect) {
          std::holds_alternative<DropCheckpoint>(effect);
 }
 
+// True for what a job that has failed still says.
+bool MayBeTold(const CoordinatorEffect& effect) {
+  const auto* command = std::get_if<CommandShard>(&effect);
+  return std::holds_alternative<Notice>(effect) || std::holds_alternative<RefuseShard>(effect) ||
+         (command != nullptr && std::holds_alternative<EndShard>(command->command));
+}
+
+// Not where the folder is not ours any more.
+bool MayBeWrittenLater(const absl::Status& status) {
+  return !status.ok() && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status);
+}
+
+std::string Describe(const CoordinatorEffect& effect) {
+  if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+    return absl::StrCat("the record of term ", persist->record.term,
+                        persist->record.generation > 0
+                            ? absl::StrCat(", generation ", persist->record.generation)
+                            : "",
+                        " (run.json)");
+  }
+  if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+    return absl::StrCat("the manifest of the checkpoint after step ", write->manifest.step);
+  }
+  return absl::StrCat("the removal of the checkpoint after step ",
+                      std::get<DropCheckpoint>(effect).step);
+}
+
+// As the coordinator before left it: what this one begins with is on disk first.
+JobState StateOfRecord(const CoordinatorOptions& options) {
+  JobState state;
+  if (!options.run.has_value()) return state;
+  state.phase = JobPhase::kRecovering;
+  state.generation = options.run->generation;
+  state.term = options.run->term;
+  if (!options.checkpoints.empty()) state.durable_step = options.checkpoints.back().step;
+  return state;
+}
+
 }  // namespace
 
 CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<RunFolder> folder,
                                  UpperSide* upper, const Clock* clock, Logger logger)
-    : server_incarnation_(options.server_incarnation),
-      tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
+    : tick_(std::min(options.lease / 20, absl::Milliseconds(100))),
       silence_(std::max(3 * options.heartbeat, kSilenceMin)),
       clock_(clock),
       logger_(std::move(logger)),
       folder_(std::move(folder)),
       upper_(upper),
       plans_(options.compression, options.control, options.momentum_note),
-      coordinator_(std::move(options), clock->Now()) {
+      announced_(StateOfRecord(options)),
+      coordinator_(std::move(options), clock->Now()),
+      incarnation_(coordinator_.incarnation()) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
-  announced_ = coordinator_.State();
   coordinator_.Begin(&effects);
   Deliver(std::move(effects));
-  while (!waiting_.empty()) WriteFirst();  // Nobody calls yet.
-  ticker_ = std::thread([this] { RunTicks(); });
   writer_ = std::thread([this] { RunWrites(); });
+  // No calls come yet. If the record cannot be written now, the status says so to later callers.
+  while ((!waiting_.empty() || writing_) && disk_wait_.trouble.empty()) {
+    waiting_changed_.Wait(&mutex_);
+  }
+  ticker_ = std::thread([this] { RunTicks(); });
 }
 
 CoordinatorHost::~CoordinatorHost() {
@@ -57,10 +101,13 @@ void CoordinatorHost::RunTicks() {
   MutexLock lock(&mutex_);
   while (!stopping_) {
     stopping_changed_.WaitFor(&mutex_, tick_);
-    Coordinator::Effects effects;
     const absl::Time now = clock_->Now();
-    coordinator_.Tick(now, &effects);
-    Deliver(std::move(effects));
+    // What could not be announced is not decided: the core takes the time for a pause of its own.
+    if (persisting_ == 0) {
+      Coordinator::Effects effects;
+      coordinator_.Tick(now, &effects);
+      Deliver(std::move(effects));
+    }
     if (history_.due() <= now) history_.Add(coordinator_.Status(now), now);
   }
 }
@@ -126,6 +173,16 @@ ControlStreamId CoordinatorHost::Open(ControlOutput* output) {
   MutexLock lock(&mutex_);
   outputs_.emplace(++last_id_, output);
   return last_id_;
+}
+
+absl::StatusOr<uint64_t> CoordinatorHost::NumberShard() {
+  MutexLock lock(&mutex_);
+  // The coordinator's own number may be what is not on disk yet; the next one could have the same,
+  // and would give the same numbers.
+  if (persisting_ > 0) {
+    return absl::UnavailableError("the coordinator waits for run.json to be written; ask again");
+  }
+  return coordinator_.NumberShard();
 }
 
 void CoordinatorHost::ShardArrived(ControlStreamId stream, const ShardArrival& arrival) {
@@ -211,6 +268,11 @@ bool CoordinatorHost::HasCheckpoint(uint64_t step) const {
   return coordinator_.HasCheckpoint(step);
 }
 
+std::optional<absl::Status> CoordinatorHost::CheckpointOutcome(uint64_t step) const {
+  MutexLock lock(&mutex_);
+  return coordinator_.CheckpointOutcome(step);
+}
+
 void CoordinatorHost::Fail(absl::string_view reason) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
@@ -236,6 +298,13 @@ void CoordinatorHost::PlanMade(const CompressionPlan& plan, std::optional<PlanBy
 JobStatus CoordinatorHost::StatusNow() const {
   JobStatus status = coordinator_.Status(clock_->Now());
   status.codecs = plans_.codecs();
+  if (!disk_wait_.what.empty()) {
+    status.waits.push_back({.who = "the coordinator",
+                            .what = disk_wait_.what,
+                            .lasts = clock_->Now() - disk_wait_.since,
+                            .trouble = disk_wait_.trouble});
+    status.record_unwritten = persisting_ > 0 && !disk_wait_.trouble.empty();
+  }
   return status;
 }
 
@@ -288,6 +357,26 @@ void CoordinatorHost::WriteFirst() {
   const CoordinatorEffect effect = std::move(waiting_.front());
   waiting_.pop_front();
   writing_ = true;
+  disk_wait_ = {.what = Describe(effect), .since = clock_->Now(), .trouble = ""};
+  absl::Status status = Write(effect);
+  for (absl::Duration pause = kWriteAgainMin; MayBeWrittenLater(status) && MustBeWritten(effect);
+       pause = std::min(2 * pause, kWriteAgainMax)) {
+    TellUnwritten(status);
+    PauseWriting(effect, pause);
+    if (MustBeWritten(effect)) status = Write(effect);
+  }
+  if (status.ok() && !disk_wait_.trouble.empty()) {
+    logger_.Write(LogLevel::kInfo, {.event = "record_written"},
+                  absl::StrCat(disk_wait_.what, " is written; the job goes on"));
+  }
+  writing_ = false;
+  disk_wait_ = OwnWait();
+  Written(effect, status);
+  CarryOutWaiting();
+  waiting_changed_.SignalAll();
+}
+
+absl::Status CoordinatorHost::Write(const CoordinatorEffect& effect) {
   mutex_.Unlock();
   absl::Status status;
   if (const auto* persist = std::get_if<PersistRun>(&effect)) {
@@ -298,7 +387,38 @@ void CoordinatorHost::WriteFirst() {
     status = folder_->Drop(std::get<DropCheckpoint>(effect).step);
   }
   mutex_.Lock();
-  writing_ = false;
+  return status;
+}
+
+// A job that has finished is known to have by who is there; one that has failed announces nothing.
+bool CoordinatorHost::MustBeWritten(const CoordinatorEffect& effect) const {
+  const auto* persist = std::get_if<PersistRun>(&effect);
+  const JobPhase phase = coordinator_.phase();
+  return persist != nullptr && !persist->record.finished && !stopping_ &&
+         phase != JobPhase::kFinished && phase != JobPhase::kFailed;
+}
+
+void CoordinatorHost::TellUnwritten(const absl::Status& status) {
+  const std::string trouble(status.message());
+  if (trouble == disk_wait_.trouble) return;  // The log has it.
+  disk_wait_.trouble = trouble;
+  logger_.Write(LogLevel::kWarning, {.event = "record_unwritten"},
+                absl::StrCat(disk_wait_.what, " cannot be written: ", trouble,
+                             "; the coordinator tries again, and nobody joins or is given up "
+                             "before it can"));
+  waiting_changed_.SignalAll();
+}
+
+void CoordinatorHost::PauseWriting(const CoordinatorEffect& effect, absl::Duration pause) {
+  const absl::Time until = clock_->Now() + pause;
+  while (MustBeWritten(effect)) {
+    const absl::Duration left = until - clock_->Now();
+    if (left <= absl::ZeroDuration()) return;
+    waiting_changed_.WaitFor(&mutex_, left);
+  }
+}
+
+void CoordinatorHost::Written(const CoordinatorEffect& effect, const absl::Status& status) {
   if (const auto* persist = std::get_if<PersistRun>(&effect)) {
     --persisting_;
     Persisted(persist->record, status);
@@ -309,30 +429,33 @@ void CoordinatorHost::WriteFirst() {
   } else if (!status.ok()) {
     logger_.Warning(status.message());  // It only takes room.
   }
-  CarryOutWaiting();
-  waiting_changed_.SignalAll();
 }
 
 void CoordinatorHost::Persisted(const RunRecord& record, const absl::Status& status) {
   if (status.ok()) return;
-  if (record.finished) {  // Then only a later start does not know it.
-    logger_.Warning(status.message());
+  if (record.finished || coordinator_.phase() == JobPhase::kFinished) {
+    logger_.Warning(status.message());  // Only a later start does not know it.
     return;
   }
   const std::string reason =
       absl::StrCat("term ", record.term, " of the job cannot be recorded: ", status.message());
+  DropUnannounced(reason);
+  if (stopping_) return;  // Another coordinator may go on.
+  Coordinator::Effects effects;
+  coordinator_.Fail(reason, &effects);
+  Enqueue(std::move(effects));
+}
+
+// The job or this process ends before what was to follow could be recorded: nobody may hear of it.
+void CoordinatorHost::DropUnannounced(absl::string_view reason) {
   for (const auto& [token, answer] : requests_) answer(absl::UnavailableError(reason));
   requests_.clear();
-  // What was to follow is void: nobody may hear of it.
   for (const auto& [token, waiter] : waiters_) {
     waiter->Answer(absl::FailedPreconditionError(reason));
   }
   waiters_.clear();
-  waiting_.clear();
+  std::erase_if(waiting_, [](const CoordinatorEffect& effect) { return !MayBeTold(effect); });
   persisting_ = 0;
-  Coordinator::Effects effects;
-  coordinator_.Fail(reason, &effects);
-  Enqueue(std::move(effects));
 }
 
 absl::StatusOr<JobState> CoordinatorHost::Announced(absl::StatusOr<JobState> state,

@@ -1,7 +1,9 @@
 // CoordinatorHost: the coordinator's core behind one lock, with the calls that wait for it, the
 // shards' control streams and the threads that tick and write. What the core wants on disk is
 // written without the lock, and what follows in the order of its effects waits for it: nothing is
-// announced that is not there, and a slow disk holds up no heartbeat. Thread-safe.
+// announced that is not there, and a slow disk holds up no heartbeat. A record of the run that
+// cannot be written is tried again until it is or the job ends; meanwhile the membership stays as
+// it is. Thread-safe.
 #pragma once
 
 #include <grpcpp/support/status.h>
@@ -60,6 +62,8 @@ class CoordinatorHost {
 
   // `output` must stay until ShardGone.
   ControlStreamId Open(ControlOutput* output);
+  // As Coordinator::NumberShard. UNAVAILABLE: the disk is behind.
+  absl::StatusOr<uint64_t> NumberShard();
   void ShardArrived(ControlStreamId stream, const ShardArrival& arrival);
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health);
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
@@ -77,6 +81,7 @@ class CoordinatorHost {
   void FinishAbove(uint32_t term);
   void ReleaseCheckpoints(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const;
 
   void Fail(absl::string_view reason);
   // The job has ended and who is there knows it.
@@ -84,9 +89,16 @@ class CoordinatorHost {
   bool AnyToldEnd() const;
   JobStatus Status() const;
   JobReport Report() const;
-  uint64_t server_incarnation() const { return server_incarnation_; }
+  uint64_t incarnation() const { return incarnation_; }
 
  private:
+  // What the writer's thread does with the disk now.
+  struct OwnWait {
+    std::string what;  // For a person; empty: nothing.
+    absl::Time since;
+    std::string trouble{};  // Why the last try failed.
+  };
+
   void RunTicks();
   void RunWrites();
   // In order, and after all that wait already. When too many wait, so does the caller.
@@ -97,15 +109,23 @@ class CoordinatorHost {
   void CarryOut(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The first that waits, which is for the disk. Lets go of the lock meanwhile.
   void WriteFirst() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Write(const CoordinatorEffect& effect) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Written(const CoordinatorEffect& effect, const absl::Status& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The job cannot go on without it on disk.
+  bool MustBeWritten(const CoordinatorEffect& effect) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellUnwritten(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PauseWriting(const CoordinatorEffect& effect, absl::Duration pause)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Persisted(const RunRecord& record, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropUnannounced(absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `state`, or, while what it rests on is not on disk, what was so before.
   absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const uint64_t server_incarnation_;
   const absl::Duration tick_;
   const absl::Duration silence_;  // A process that lives says something sooner.
   const Clock* const clock_;
@@ -119,11 +139,13 @@ class CoordinatorHost {
   std::deque<CoordinatorEffect> waiting_ ABSL_GUARDED_BY(mutex_);
   CondVar waiting_changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.
+  OwnWait disk_wait_ ABSL_GUARDED_BY(mutex_);      // For that.
   size_t persisting_ ABSL_GUARDED_BY(mutex_) = 0;  // PersistRun effects that wait.
   JobHistory history_ ABSL_GUARDED_BY(mutex_);
   PlanLog plans_ ABSL_GUARDED_BY(mutex_);
   JobState announced_ ABSL_GUARDED_BY(mutex_);  // As it was before those.
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
+  const uint64_t incarnation_;  // The coordinator's.
   std::map<JoinToken, JoinWaiter*> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<CheckpointToken, CheckpointAnswer> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<ControlStreamId, ControlOutput*> outputs_ ABSL_GUARDED_BY(mutex_);

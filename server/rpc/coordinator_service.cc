@@ -171,8 +171,9 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
   if (state.ok()) {
     reply->set_generation(state->generation);
     reply->set_durable_step(state->durable_step);
+    for (const ShardPlace& place : state->shards) PlaceToProto(place, reply->add_shards());
   }
-  reply->set_server_incarnation(host_->server_incarnation());
+  reply->set_server_incarnation(host_->incarnation());
   reactor->Finish(SetState(state, reply));
   return reactor;
 }
@@ -218,6 +219,16 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) StatusToProto(host_->Status(), host_->Report().warnings, reply);
   reactor->Finish(ToGrpc(here));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* context,
+                                                const v1::EnterRequest* /*request*/,
+                                                v1::EnterReply* reply) {
+  const absl::StatusOr<uint64_t> number = host_->NumberShard();
+  if (number.ok()) reply->set_server_incarnation(*number);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpc(number.status()));
   return reactor;
 }
 

@@ -39,6 +39,8 @@ class ControlService final : public v1::ShardControl::CallbackService {
  public:
   explicit ControlService(CoordinatorHost* host) : host_(host) {}
 
+  grpc::ServerUnaryReactor* Enter(grpc::CallbackServerContext* context,
+                                  const v1::EnterRequest* request, v1::EnterReply* reply) override;
   grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* Attach(
       grpc::CallbackServerContext* context) override;
 

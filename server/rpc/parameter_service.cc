@@ -129,7 +129,7 @@ grpc::Status ParameterService::DoPull(const v1::PullRequest& request, v1::PullRe
           absl::StrCat("results after step ", request.after_step(), " are over ", kPullBytesMax,
                        " bytes; ask for fewer bundles or a later step")));
     }
-    *reply->add_results() = ReplyToProto(*result, host_->server_incarnation());
+    *reply->add_results() = ReplyToProto(*result, host_->incarnation());
     if (reply->oldest_step() == 0 || result->step < reply->oldest_step()) {
       reply->set_oldest_step(result->step);
     }

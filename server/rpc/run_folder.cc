@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <system_error>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "job/checkpoint/checkpoint_folder.h"
@@ -97,24 +98,25 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
     return FinishedRun(job);
   }
   run_ = *std::move(record);
+  last_ = run_;
   return absl::OkStatus();
 }
 
 absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
   absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir_, step);
-  if (absl::IsNotFound(manifest.status())) {
-    // The term may go on, and the processes report again what they have written for it.
-    if (run_.has_value() && run_->generation > 0 && job.checkpoint.replay_limit > 0) {
-      return absl::OkStatus();
-    }
-    logger_.Info("the checkpoint after step ", step, " was never complete; it is removed");
-    return Drop(step);
-  }
-  if (manifest.ok() && !run_.has_value()) {
+  if (!run_.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat(dir_,
                      " holds checkpoints, but no run.json says of which run; give another "
                      "checkpoint.dir, or remove it"));
+  }
+  if (absl::IsNotFound(manifest.status())) {
+    // The term may go on, and the processes report again what they have written for it.
+    if (run_->generation > 0 && job.checkpoint.replay_limit > 0) {
+      return absl::OkStatus();
+    }
+    logger_.Info("the checkpoint after step ", step, " was never complete; it is removed");
+    return Drop(step);
   }
   absl::Status usable = manifest.status();
   if (usable.ok() && manifest->job_uid != run_->job_uid) {
@@ -159,18 +161,53 @@ absl::Status RunFolder::CheckFits(const JobSpec& job, const CheckpointManifest& 
                    "; this version goes on only with the same"));
 }
 
-absl::Status RunFolder::Persist(const RunRecord& record) const {
-  const absl::Status written = WriteRunRecord(dir_, record);
+absl::Status RunFolder::CheckOurs(const RunRecord& ours) const {
+  const absl::StatusOr<RunRecord> found = ReadRunRecord(dir_);
+  if (absl::IsNotFound(found.status())) return absl::OkStatus();
+  if (!found.ok()) return found.status();
+  const auto place = [](const RunRecord& record) {
+    return std::tuple(record.coordinator_incarnation, record.term, record.finished);
+  };
+  if (found->job_uid == ours.job_uid && place(*found) <= place(ours)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("another coordinator has written ", dir_, "/run.json: number ",
+                   found->coordinator_incarnation, ", in ", found->finished ? "the last " : "",
+                   "term ", found->term, " of run ", found->job_uid, "; this one, number ",
+                   ours.coordinator_incarnation, ", in term ", ours.term, " of run ", ours.job_uid,
+                   ", was replaced and leaves everything there as it is"));
+}
+
+absl::Status RunFolder::CheckOurs() const {
+  return last_.has_value() ? CheckOurs(*last_) : absl::OkStatus();
+}
+
+absl::Status RunFolder::Persist(const RunRecord& record) {
+  const auto may_replace = [&] { return CheckOurs(record); };
+  // Before anything is touched, and once more at the last moment.
+  absl::Status written = may_replace();
+  if (!written.ok()) return written;
+  last_ = record;  // Also if that fails: some errors come when it is there already.
+  written = WriteRunRecord(dir_, record, may_replace);
   if (!written.ok() || !record.finished) return written;
   const absl::Status removed = RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
   return absl::OkStatus();
 }
 
+absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
+  absl::Status status = CheckOurs();
+  if (status.ok()) status = CheckParts(manifest);
+  if (!status.ok()) return status;
+  NameForPeople(manifest);
+  return WriteManifest(dir_, manifest, [this] { return CheckOurs(); });
+}
+
 // An earlier coordinator may have given the checkpoint up and removed parts that were reported to
 // us again.
-absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
+absl::Status RunFolder::CheckParts(const CheckpointManifest& manifest) const {
   for (const CheckpointPart& part : manifest.parts) {
+    const absl::Status fits = CheckPartNames(part);
+    if (!fits.ok()) return fits;
     if (part.server != 0) continue;  // Lies on that server's disk.
     const std::string path =
         PartPath(manifest.at_shards ? PartsFolder(dir_, part.server) : dir_, part);
@@ -181,10 +218,25 @@ absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
         absl::StrCat(path, error ? absl::StrCat(" is gone: ", error.message())
                                  : absl::StrCat(" has ", bytes, " bytes, not ", part.bytes)));
   }
-  return WriteManifest(dir_, manifest);
+  return absl::OkStatus();
+}
+
+// Files that people look for by name are under that name, whichever process wrote the part.
+void RunFolder::NameForPeople(const CheckpointManifest& manifest) const {
+  for (const CheckpointPart& part : manifest.parts) {
+    const bool is_state = part.name.starts_with("worker-") || part.name.starts_with("shard-");
+    if (is_state || part.file.empty() || part.server != 0) continue;
+    const std::string dir = manifest.at_shards ? PartsFolder(dir_, part.server) : dir_;
+    CheckpointPart by_name = part;
+    by_name.file.clear();
+    const absl::Status named = NameToo(PartPath(dir, part), PartPath(dir, by_name));
+    if (!named.ok()) logger_.Warning(named.message(), "; it is ", PartPath(dir, part));
+  }
 }
 
 absl::Status RunFolder::Drop(uint64_t step) const {
+  const absl::Status ours = CheckOurs();
+  if (!ours.ok()) return ours;
   const absl::Status removed = RemoveCheckpoint(dir_, step);
   // The one under way, if any, is after `step`.
   const absl::Status swept = RemoveIncomplete(dir_, step);

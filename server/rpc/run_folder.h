@@ -37,7 +37,11 @@ class RunFolder {
   // Steps of what cannot be used and was left for a person to look at.
   const std::vector<uint64_t>& damaged() const { return damaged_; }
 
-  absl::Status Persist(const RunRecord& record) const;
+  // These look at the record of the run first, since a lock may be lost while its holder lives (a
+  // file server that is started again, a file system without locks between machines).
+  // FAILED_PRECONDITION: another coordinator has written it since; nothing is changed, and this one
+  // has nothing to say any more. UNAVAILABLE, DATA_LOSS: it cannot be read.
+  absl::Status Persist(const RunRecord& record);
   absl::Status Write(const CheckpointManifest& manifest) const;
   // And what processes that were late left of older ones that were given up.
   absl::Status Drop(uint64_t step) const;
@@ -46,6 +50,10 @@ class RunFolder {
   RunFolder(std::string dir, int lock_fd, Logger logger)
       : dir_(std::move(dir)), lock_fd_(lock_fd), logger_(std::move(logger)) {}
 
+  absl::Status CheckOurs(const RunRecord& ours) const;
+  absl::Status CheckOurs() const;  // By last_.
+  absl::Status CheckParts(const CheckpointManifest& manifest) const;
+  void NameForPeople(const CheckpointManifest& manifest) const;
   absl::Status Look(const JobSpec& job);
   absl::Status LookAtRun(const JobSpec& job);
   absl::Status CheckFits(const JobSpec& job, const CheckpointManifest& manifest) const;
@@ -55,6 +63,7 @@ class RunFolder {
   const int lock_fd_;
   const Logger logger_;
   std::optional<RunRecord> run_;
+  std::optional<RunRecord> last_;  // Found, or given to Persist.
   std::vector<CheckpointManifest> checkpoints_;
   std::vector<uint64_t> damaged_;
 };

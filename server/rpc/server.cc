@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <random>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -16,14 +16,16 @@
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/shard_agent.h"
+#include "server/rpc/steady_deadline.h"
 
 namespace sluice {
 namespace {
 
 // Of one stream. Many times what bundles of two steps can bring.
 constexpr size_t kAnswerQueueMax = 1 << 16;
-constexpr absl::Duration kEndPatience = absl::Seconds(3);  // For others to hear of the end.
-constexpr std::chrono::milliseconds kCallsPatience{1000};  // For open calls to end by themselves.
+// For others to hear of the end, who ask once per heartbeat: at least this, and two heartbeats.
+constexpr absl::Duration kEndPatience = absl::Seconds(3);
+constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // For open calls to end by themselves.
 // For a last checkpoint when a server is to stop: less than what supervisors give before they kill.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
 
@@ -69,8 +71,7 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
                          .heartbeat = job.server.heartbeat,
                          .stall_limit = job.server.stall_limit,
                          .join_timeout = job.server.join_timeout,
-                         .job_uid = options.job_uid,
-                         .server_incarnation = options.server_incarnation};
+                         .job_uid = options.job_uid};
   out.relays = !job.weights.empty();
   out.in_rack = job.rack_of > 0;
   out.control = job.control;
@@ -121,8 +122,7 @@ struct LastCheckpoint {
 void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
                  const std::shared_ptr<LastCheckpoint>& last) {
   last->stub = v1::Coordinator::NewStub(channel);
-  last->context.set_deadline(std::chrono::system_clock::now() +
-                             absl::ToChronoMilliseconds(kCheckpointPatience));
+  last->context.set_deadline(SteadyDeadline(kCheckpointPatience));
   last->stub->async()->RequestCheckpoint(
       &last->context, &last->request, &last->reply, [last](const grpc::Status& status) {
         if (status.ok()) {
@@ -132,6 +132,11 @@ void RequestFrom(const std::shared_ptr<grpc::Channel>& channel,
                                     status.error_message()));
         }
       });
+}
+
+uint64_t RandomNonce() {
+  std::random_device device;
+  return uint64_t{device()} << 32 | device();
 }
 
 std::string LogName(const ServerOptions& options) {
@@ -147,7 +152,6 @@ class GrpcServer final : public Server {
         logger_(LogName(options_), options_.log),
         host_({.shard = options_.shard,
                .job = options_.job,
-               .server_incarnation = options_.server_incarnation,
                .on_alarm = [this](const std::string& text) { Alarmed(text); },
                .on_plan =
                    [this](const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
@@ -199,6 +203,9 @@ class GrpcServer final : public Server {
     coordinator_->ReleaseCheckpoints(durable_step);
   }
   bool HasCheckpoint(uint64_t step) const override { return coordinator_->HasCheckpoint(step); }
+  std::optional<absl::Status> CheckpointOutcome(uint64_t step) const override {
+    return coordinator_->CheckpointOutcome(step);
+  }
   bool ready() const override { return host_.started(); }
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
@@ -258,7 +265,7 @@ GrpcServer::~GrpcServer() {
   // than that, FENCED would be the end.
   if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
-  server_->Shutdown(std::chrono::system_clock::now() + kCallsPatience);
+  server_->Shutdown(SteadyDeadline(kCallsPatience));
   server_->Wait();
 }
 
@@ -305,7 +312,7 @@ void GrpcServer::StartAgent() {
   options.hello.job_hash = options_.job.hash;
   options.hello.shard = options_.shard;
   options.hello.address = address_;
-  options.hello.server_incarnation = options_.server_incarnation;
+  options.hello.nonce = RandomNonce();
   options.hello.software_version = options_.software_version;
   options.coordinator = here ? address_ : options_.coordinator;
   options.transport = options_.transport;
@@ -313,6 +320,7 @@ void GrpcServer::StartAgent() {
   options.lease = options_.job.server.lease;
   options.join_timeout = options_.job.server.join_timeout;
   if (options_.job.checkpoint.enabled()) options.wait_limit = options_.job.server.wait_limit;
+  options.has_successors = options_.job.checkpoint.enabled();
   // A connection of its own, so that bulk data cannot starve the shard's lease.
   std::shared_ptr<grpc::Channel> channel =
       here ? server_->InProcessChannel({}) : options_.transport->Dial(options_.coordinator);
@@ -335,7 +343,8 @@ std::optional<absl::Status> GrpcServer::Outcome() {
     if (coordinator_ != nullptr && end.phase == JobPhase::kFailed) coordinator_->Fail(end.reason);
   }
   const bool done = end.ended && (coordinator_ == nullptr || coordinator_->Drained());
-  const absl::Duration patience = had_finished_ ? options_.finished_patience : kEndPatience;
+  const absl::Duration patience = std::max(
+      had_finished_ ? options_.finished_patience : kEndPatience, 2 * options_.job.server.heartbeat);
   const bool leaving = has_successor() && !end.ended;
   if (!done && !leaving && clock_->Now() - *ending_since_ < patience) return std::nullopt;
   if (had_finished_ && !options_.supervised && !coordinator_->AnyToldEnd()) {

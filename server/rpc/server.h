@@ -42,10 +42,9 @@ struct ServerOptions {
   std::string software_version{};
   // Of a rack's job (job/relays.h), needed then: what its sums go to. Not owned.
   UpperSide* upper = nullptr;
-  std::string log_name{};           // Empty: "shard-N".
-  uint64_t job_uid = 0;             // Random; used by shard 0.
-  uint64_t server_incarnation = 0;  // Higher at each start.
-  TraceFile* trace = nullptr;       // Not owned; null: no trace is written.
+  std::string log_name{};      // Empty: "shard-N".
+  uint64_t job_uid = 0;        // Random; used by shard 0.
+  TraceFile* trace = nullptr;  // Not owned; null: no trace is written.
   // Of shard 0 that was started again after the end: for workers that have not heard of it.
   absl::Duration finished_patience = absl::Seconds(10);
 };
@@ -74,7 +73,7 @@ class Server {
   // Ends the job with `reason` at once.
   virtual void Fail(absl::string_view reason) = 0;
 
-  // The next six are of a rack. Closes bundles of the term that were handed on; those of another
+  // The next seven are of a rack. Closes bundles of the term that were handed on; those of another
   // term or step are left alone.
   virtual void Publish(uint32_t term, const std::vector<Publication>& publications) = 0;
   // As the Coordinator has them; of shard 0.
@@ -83,6 +82,7 @@ class Server {
   virtual void FinishAbove(uint32_t term) = 0;
   virtual void ReleaseCheckpoints(uint64_t durable_step) = 0;
   virtual bool HasCheckpoint(uint64_t step) const = 0;
+  virtual std::optional<absl::Status> CheckpointOutcome(uint64_t step) const = 0;
 
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;

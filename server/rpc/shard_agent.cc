@@ -8,11 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/steady_deadline.h"
 
 namespace sluice {
 namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
+constexpr absl::Duration kAskAgainPause = absl::Seconds(1);
 // After the end, for the acknowledgement to arrive.
 constexpr absl::Duration kFarewell = absl::Seconds(2);
 
@@ -108,6 +110,11 @@ ShardAgent::End ShardAgent::end() const {
   return end_;
 }
 
+bool ShardAgent::WasLetIn() const {
+  MutexLock lock(&mutex_);
+  return incarnation_ != 0;
+}
+
 bool ShardAgent::ShouldStop() const {
   MutexLock lock(&mutex_);
   return stopping_ || end_.ended;
@@ -115,27 +122,49 @@ bool ShardAgent::ShouldStop() const {
 
 void ShardAgent::EndWith(JobPhase phase, std::string reason) {
   host_->End(phase == JobPhase::kFinished ? "the job has finished" : reason);
+  SetEnd(phase, std::move(reason));
+}
+
+void ShardAgent::GiveUp(std::string reason) {
+  if (!options_.has_successors) return EndWith(JobPhase::kFailed, std::move(reason));
+  host_->Withdraw(reason);
+  SetEnd(JobPhase::kFailed, std::move(reason));
+}
+
+void ShardAgent::SetEnd(JobPhase phase, std::string reason) {
   MutexLock lock(&mutex_);
   if (!end_.ended) end_ = {.ended = true, .phase = phase, .reason = std::move(reason)};
   changed_.SignalAll();
 }
 
 void ShardAgent::Run() {
+  bool told = false;  // The log knows that the token is refused.
   while (!ShouldStop()) {
-    const grpc::Status status = Attach();
+    grpc::Status status = Enter();
+    if (status.ok()) status = Attach();
     if (ShouldStop()) break;
-    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
-      EndWith(JobPhase::kFailed, absl::StrCat("the coordinator (", options_.coordinator,
-                                              ") refuses this shard: ", status.error_message()));
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+    // Once it was let in, its token is right, and the files are being changed.
+    if (refused && !WasLetIn()) {
+      GiveUp(absl::StrCat("the coordinator (", options_.coordinator,
+                          ") refuses this shard: ", status.error_message()));
       break;
     }
+    if (refused && !told) {
+      logger_.Warning("the coordinator (", options_.coordinator,
+                      ") refuses this shard, which it has let in before; trying again: ",
+                      status.error_message());
+    }
+    told = refused;
     if (IsFinal(status)) {
-      EndWith(JobPhase::kFailed, status.error_message());
+      GiveUp(status.error_message());
       break;
     }
     if (PatienceIsOver(status)) break;
     MutexLock lock(&mutex_);
-    if (!stopping_) changed_.WaitFor(&mutex_, kRetryPause);
+    do {
+      if (!stopping_) changed_.WaitFor(&mutex_, kRetryPause);
+    } while (!stopping_ && clock_->Now() < ask_again_at_);
   }
 }
 
@@ -146,10 +175,11 @@ bool ShardAgent::PatienceIsOver(const grpc::Status& status) {
     patience = std::max(heard_ ? options_.lease : options_.join_timeout, options_.wait_limit);
     if (clock_->Now() - last_contact_ <= patience) return false;
   }
-  EndWith(JobPhase::kFailed,
-          absl::StrCat("the coordinator (", options_.coordinator, ") could not be reached for ",
-                       absl::FormatDuration(patience), ": ",
-                       options_.transport->Explain(status.error_message())));
+  const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+  GiveUp(absl::StrCat("the coordinator (", options_.coordinator, ") ",
+                      refused ? "has refused this shard for " : "could not be reached for ",
+                      absl::FormatDuration(patience), ": ",
+                      options_.transport->Explain(status.error_message())));
   return true;
 }
 
@@ -159,9 +189,33 @@ v1::ShardReport ShardAgent::Hello() const {
   hello.job_uid = work.job_uid;
   hello.term = work.term;
   hello.running = work.running;
+  {
+    MutexLock lock(&mutex_);
+    hello.server_incarnation = incarnation_;
+  }
   v1::ShardReport report;
   *report.mutable_hello() = HelloToProto(hello);
   return report;
+}
+
+grpc::Status ShardAgent::Enter() {
+  grpc::ClientContext context;
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return grpc::Status::CANCELLED;
+    if (incarnation_ != 0) return grpc::Status::OK;
+    context_ = &context;
+  }
+  // One that stands still is asked again, by the rule for one that cannot be reached.
+  context.set_deadline(SteadyDeadline(options_.lease));
+  v1::EnterReply reply;
+  const grpc::Status status =
+      v1::ShardControl::NewStub(channel_)->Enter(&context, v1::EnterRequest(), &reply);
+  if (status.ok()) host_->SetIncarnation(reply.server_incarnation());
+  MutexLock lock(&mutex_);
+  context_ = nullptr;
+  if (status.ok()) incarnation_ = reply.server_incarnation();
+  return status;
 }
 
 grpc::Status ShardAgent::Attach() {
@@ -254,6 +308,7 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
     logger_.Warning("cannot begin: ", done.message());
     return;
   }
+  if (absl::IsUnavailable(done)) return AskAgain(done);
   if (!done.ok()) {
     logger_.Error("the coordinator's command ", command.sequence(), ": ", done.message());
     ReportFailure(std::string(done.message()));
@@ -264,6 +319,16 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
   MutexLock lock(&mutex_);
   outbox_.push_back(std::move(acknowledged));
   changed_.SignalAll();
+}
+
+void ShardAgent::AskAgain(const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  if (why.message() != trouble_) {
+    trouble_ = std::string(why.message());
+    logger_.Warning(trouble_, "; trying again");
+  }
+  ask_again_at_ = clock_->Now() + kAskAgainPause;
+  if (context_ != nullptr) context_->TryCancel();
 }
 
 absl::Status ShardAgent::Do(const v1::ShardCommand& command) {

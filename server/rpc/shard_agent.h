@@ -24,7 +24,7 @@ namespace sluice {
 class ShardAgent {
  public:
   struct Options {
-    ShardArrival hello;       // But for what the host works for.
+    ShardArrival hello;       // But for its number, and what the host works for.
     std::string coordinator;  // Its address, for messages.
     std::shared_ptr<const Transport> transport = Transport::Plain();  // Likewise.
     absl::Duration heartbeat = absl::Seconds(1);
@@ -32,6 +32,9 @@ class ShardAgent {
     absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.
     // At least so long in either case: a coordinator that was lost may come back.
     absl::Duration wait_limit = absl::ZeroDuration();
+    // The job may go on with another process of this shard: where this one ends by itself, workers
+    // are to look for that.
+    bool has_successors = false;
   };
   // How it ended.
   struct End {
@@ -53,10 +56,14 @@ class ShardAgent {
 
   void Run();
   bool PatienceIsOver(const grpc::Status& status);
+  // Gets this process its number, once.
+  grpc::Status Enter();
   grpc::Status Attach();
   void ReadCommands(Stream* stream);
   void Talk(Stream* stream);
   void Obey(const v1::ShardCommand& command);
+  // Ends the stream; the coordinator gives the command again on the next one.
+  void AskAgain(const absl::Status& why);
   absl::Status Do(const v1::ShardCommand& command);
   absl::Status ObeyStart(const v1::StartJob& job);
   void Tell(const ShardHost::News& news);
@@ -65,7 +72,11 @@ class ShardAgent {
   bool Waits(v1::ShardReport::ReportCase kind) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginTerm(uint32_t term);
   void EndWith(JobPhase phase, std::string reason);
+  // Without a word of the coordinator's that the job has ended.
+  void GiveUp(std::string reason);
+  void SetEnd(JobPhase phase, std::string reason);
   bool ShouldStop() const;
+  bool WasLetIn() const;
 
   const Options options_;
   const std::shared_ptr<grpc::Channel> channel_;
@@ -83,11 +94,15 @@ class ShardAgent {
   std::optional<v1::ShardReport> part_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardReport> not_reproducible_ ABSL_GUARDED_BY(mutex_);
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool reading_ ABSL_GUARDED_BY(mutex_) = false;  // The stream's commands are being read.
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;      // The stream's commands are being read.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the stream that is open.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Context of the open call.
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
+  // When to ask again for a command that may work later, and why it failed.
+  absl::Time ask_again_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);  // As the log has it.
   End end_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };

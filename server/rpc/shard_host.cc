@@ -7,7 +7,6 @@
 #include "base/check.h"
 #include "base/process_usage.h"
 #include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -41,7 +40,11 @@ ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
     Report(part);
   };
-  writer_ = std::make_unique<SnapshotWriter>(folder_, report, clock_, logger_);
+  if (options_.job.checkpoint.at_shards()) {
+    claim_ = std::make_unique<PartsClaim>(folder_, options_.job.name);
+  }
+  writer_ = std::make_unique<SnapshotWriter>(
+      folder_, [this] { return ClaimFolder(); }, report, clock_, logger_);
 }
 
 ShardHost::~ShardHost() {
@@ -88,15 +91,15 @@ absl::Status ShardHost::Start(const StartShard& start) {
                      " holds nothing and would never hear of a checkpoint; lower `shards` or "
                      "compression.chunk_bytes"));
   }
-  const absl::Status claimed = ClaimFolder(start);
+  const absl::Status claimed = BeginClaim(start);
   if (!claimed.ok()) return claimed;
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
   std::shared_ptr<const ShardSnapshot> snapshot;
   if (start.restore_step > 0) {
-    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = ReadOwnSnapshot(start);
-    if (!read.ok()) return ReportUnusable(start, read.status());
+    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = RestoreOwnSnapshot(start);
+    if (!read.ok()) return read.status();
     snapshot = *std::move(read);
   }
   // Without the lock: restoring may take a while, and there is no core that anybody could need.
@@ -133,7 +136,7 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .job_uid = start.job_uid,
           .term = start.term,
           .generation = start.generation,
-          .server_incarnation = options_.server_incarnation,
+          .server_incarnation = incarnation(),
           .incarnations = start.incarnations,
           .first_step = start.first_step,
           .parameters_agree = start.parameters_agree,
@@ -224,68 +227,19 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
   return absl::OkStatus();
 }
 
-absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
-  // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
-  if (absl::IsFailedPrecondition(why)) return why;
-  Report(CheckpointPart{.term = start.term,
-                        .step = start.restore_step,
-                        .name = ShardPartName(options_.shard, start.term),
-                        .error = std::string(why.message()),
-                        .unreadable = true});
-  return absl::DataLossError(why.message());
-}
-
-// With store `shards`, so that what lies there is of one run.
-absl::Status ShardHost::ClaimFolder(const StartShard& start) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) {
-    return absl::OkStatus();
-  }
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
-  if (record.ok() && record->job_uid == start.job_uid) return absl::OkStatus();
-  if (record.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        folder_, " holds parts of another run, of job ", record->job_name,
-        "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
-  }
-  const absl::Status claimed = WriteRunRecord(
-      folder_, {.job_name = options_.job.name, .job_uid = start.job_uid, .term = start.term});
+absl::Status ShardHost::BeginClaim(const StartShard& start) const {
+  if (claim_ == nullptr) return absl::OkStatus();
+  const absl::Status claimed = claim_->Take(start.job_uid, start.term);
+  if (absl::IsFailedPrecondition(claimed) || absl::IsDataLoss(claimed)) return claimed;
   // A full disk costs checkpoints, not the run.
-  if (!claimed.ok()) logger_.Warning(claimed.message());
+  if (!claimed.ok()) {
+    logger_.Warning(claimed.message(), "; no part is written to ", folder_, " before that is done");
+  }
   return absl::OkStatus();
 }
 
-// The part is of the term in which it was written, which only the manifest knows.
-absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
-  if (options_.job.checkpoint.at_shards()) {
-    if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
-      return start.restore_part;
-    }
-    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
-                                            start.restore_step, " has no state of shard ",
-                                            options_.shard));
-  }
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(folder_, start.restore_step);
-  if (!manifest.ok()) return manifest.status();
-  return FindPart(*manifest, ShardPartName(options_.shard, manifest->term));
-}
-
-absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
-    const StartShard& start) const {
-  if (!options_.job.checkpoint.enabled()) {
-    return absl::FailedPreconditionError(
-        "the coordinator begins with a checkpoint, but this server's job file has no "
-        "checkpoint.dir");
-  }
-  const absl::StatusOr<CheckpointPart> part = FindOwnPart(start);
-  if (!part.ok()) return part.status();
-  const absl::StatusOr<std::string> bytes = ReadPart(folder_, *part);
-  if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
-  if (!snapshot.ok()) {
-    return absl::Status(snapshot.status().code(),
-                        absl::StrCat(PartPath(folder_, *part), ": ", snapshot.status().message()));
-  }
-  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+absl::Status ShardHost::ClaimFolder() const {
+  return claim_ == nullptr ? absl::OkStatus() : claim_->TakeAgain();
 }
 
 void ShardHost::Suspend(uint32_t term, absl::string_view reason) {
@@ -314,13 +268,18 @@ absl::Status ShardHost::NameCheckpoint(uint64_t minimum_step) {
 }
 
 void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t before) const {
-  if (!options_.job.checkpoint.enabled() || !options_.job.checkpoint.at_shards()) return;
+  if (claim_ == nullptr) return;
+  if (!claim_->taken()) {
+    logger_.Warning("nothing is removed from ", folder_, ": of which run its parts are is unknown");
+    return;
+  }
   const absl::Status removed = RemoveOthers(folder_, steps, before);
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
 }
 
 absl::Status ShardHost::CheckSender(const Sender& sender) const {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   return fenced.empty() ? absl::OkStatus() : absl::FailedPreconditionError(fenced);
@@ -359,6 +318,22 @@ void ShardHost::End(absl::string_view reason) {
   AwaitCopied();
   ended_ = std::string(reason);
   if (shard_ != nullptr) Deliver(shard_->End(reason));
+}
+
+void ShardHost::SetIncarnation(uint64_t incarnation) {
+  MutexLock lock(&mutex_);
+  incarnation_ = incarnation;
+}
+
+void ShardHost::Withdraw(absl::string_view reason) {
+  MutexLock lock(&mutex_);
+  withdrawn_ = true;
+  ended_ = std::string(reason);
+  for (const auto& [stream, output] : outputs_) output->Close(Withdrawn());
+}
+
+grpc::Status ShardHost::Withdrawn() const {
+  return {grpc::StatusCode::UNAVAILABLE, absl::StrCat("this server is to end: ", ended_)};
 }
 
 // Heartbeats call it, and must not wait for a copy; the next one ticks again.
@@ -403,11 +378,16 @@ void ShardHost::Closed(StreamId stream) {
 void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
   const uint64_t bytes = TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
+  if (withdrawn_) {
+    const auto output = outputs_.find(stream);
+    if (output != outputs_.end()) output->second->Close(Withdrawn());
+    return;
+  }
   if (copying_) {
-    std::function<void()> handle = [this, stream, exchange = std::move(exchange),
-                                    arrival]() mutable ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      HandleLocked(stream, std::move(exchange), arrival);
-    };
+    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    std::function<void()> handle =
+        [this, stream, waiting, arrival]()
+            ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
     if (PutOff(bytes, &handle)) return;
     handle();
   } else {
@@ -485,6 +465,7 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
 absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pull(
     const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
   MutexLock lock(&mutex_);
+  if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
   const std::string fenced = shard_->FenceReason(sender);
   if (!fenced.empty()) return absl::FailedPreconditionError(fenced);
@@ -538,8 +519,7 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
     last_bytes_ = std::make_shared<const grpc::ByteBuffer>(
-        ReplyBytes(answer, options_.server_incarnation,
-                   static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
+        ReplyBytes(answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_);

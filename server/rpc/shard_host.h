@@ -27,6 +27,7 @@
 #include "server/core/link_book.h"
 #include "server/core/rank_waits.h"
 #include "server/core/shard.h"
+#include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
 
@@ -46,7 +47,6 @@ class ShardHost {
   struct Options {
     uint32_t shard = 0;
     JobSpec job;
-    uint64_t server_incarnation = 0;
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
@@ -77,7 +77,8 @@ class ShardHost {
   // Cuts the table and makes the core, restored from a checkpoint if `start` names one. The same
   // term again is OK: the core stays, and takes the membership and the coordinator, which may have
   // been started again. A higher term of the same run replaces the core. One call at a time.
-  // DATA_LOSS: this shard's part of the checkpoint cannot be read; it was reported.
+  // UNAVAILABLE: this shard's part of the checkpoint cannot be read now; the same again may do.
+  // DATA_LOSS: that part is damaged, or could not be read for server.wait_limit; it was reported.
   // INVALID_ARGUMENT: what cannot be cut or restored; with checkpoints, a shard without a chunk.
   // FAILED_PRECONDITION: of another run, a term that is over, or a coordinator that was replaced.
   absl::Status Start(const StartShard& start);
@@ -95,8 +96,13 @@ class ShardHost {
   void ReleaseResults(uint64_t durable_step);
   // As Shard::Publish; nothing where there is no core of that term.
   void Publish(uint32_t term, const std::vector<Publication>& publications);
+  // The number of this process, which its answers bear. Before the first Start.
+  void SetIncarnation(uint64_t incarnation);
   // Answers everybody FENCED with `reason` from now on.
   void End(absl::string_view reason);
+  // Breaks all streams, those to come too, as if this process had crashed: another one serves the
+  // shard, or will, and to be FENCED here would be the end of a worker that is to go there.
+  void Withdraw(absl::string_view reason);
   void Tick();
 
   // `output` must stay until Closed.
@@ -109,6 +115,9 @@ class ShardHost {
   absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> Pull(
       const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
+  // With store `shards`: the folder is known to be this run's; before a part is written. As
+  // PartsClaim::TakeAgain.
+  absl::Status ClaimFolder() const;
   // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
   absl::Status CheckSender(const Sender& sender) const;
 
@@ -123,14 +132,25 @@ class ShardHost {
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
   StageTimes* stages() { return &stages_; }
   const StageTimes& stages() const { return stages_; }
-  uint64_t server_incarnation() const { return options_.server_incarnation; }
+  uint64_t incarnation() const {
+    MutexLock lock(&mutex_);
+    return incarnation_;
+  }
   // Likewise; null: none is written.
   TraceFile* trace() const { return options_.trace; }
 
  private:
+  // The checkpoint that is read now, or will be read again.
+  struct Restore {
+    uint64_t step = 0;  // 0: none.
+    uint32_t term = 0;
+    absl::Time since;
+    std::string trouble{};  // Why the last try failed.
+  };
+
   void RunTicks();
   // shard_host_copy.cc.
-  void RunCopy(absl::FunctionRef<void()> copy);
+  void RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS;
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -143,15 +163,20 @@ class ShardHost {
   void TellOfPlan(const CompressionPlan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // UNAVAILABLE: its disk is away, and server.wait_limit is not over yet.
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> RestoreOwnSnapshot(const StartShard& start);
+  DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
-  absl::Status ClaimFolder(const StartShard& start) const;
+  // With store `shards`: claims the folder, so that all parts in it are of one run.
+  absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
   void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Only where there is a trace. `encoding`: processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
@@ -169,12 +194,15 @@ class ShardHost {
   mutable Mutex mutex_;
   // Null before Start, and from Suspend to the next.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
+  Restore restore_ ABSL_GUARDED_BY(mutex_);
   uint64_t job_uid_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the run it works for; 0: none yet.
   uint32_t term_ ABSL_GUARDED_BY(mutex_) = 0;     // The highest told.
   // Of the coordinator that began the term or took it over: the highest told.
   uint64_t coordinator_incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string suspended_ ABSL_GUARDED_BY(mutex_);  // Why.
   std::string ended_ ABSL_GUARDED_BY(mutex_);      // For who comes when there is no core.
+  bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
@@ -202,6 +230,7 @@ class ShardHost {
 
   Mutex listener_mutex_;  // Taken after mutex_.
   std::function<void(const News&)> listener_ ABSL_GUARDED_BY(listener_mutex_);
+  std::unique_ptr<PartsClaim> claim_;       // Null but with store `shards`.
   std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
 };
 

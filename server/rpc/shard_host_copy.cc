@@ -7,7 +7,7 @@
 namespace sluice {
 
 // Called by the core, in a call that the host made with its lock.
-void ShardHost::RunCopy(absl::FunctionRef<void()> copy) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+void ShardHost::RunCopy(absl::FunctionRef<void()> copy) {
   copying_ = true;
   mutex_.Unlock();
   if (options_.before_copy) options_.before_copy();

@@ -37,7 +37,8 @@ ShardHealthReport ShardHost::Health() const {
           .in_flight_bytes = stats.held_bytes,
           .results_from = stats.results_from,
           .waited_seconds = waits_.seconds(),
-          .links = links_.Stats().ranks};
+          .links = links_.Stats().ranks,
+          .disk_wait = NowAtDisk()};
 }
 
 LinkStats ShardHost::Links() const {

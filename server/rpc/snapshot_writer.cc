@@ -8,9 +8,10 @@
 
 namespace sluice {
 
-SnapshotWriter::SnapshotWriter(std::string dir, Listener listener, const Clock* clock,
-                               Logger logger)
+SnapshotWriter::SnapshotWriter(std::string dir, MayWrite may_write, Listener listener,
+                               const Clock* clock, Logger logger)
     : dir_(std::move(dir)),
+      may_write_(std::move(may_write)),
       listener_(std::move(listener)),
       clock_(clock),
       logger_(std::move(logger)),
@@ -30,6 +31,8 @@ void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
     MutexLock lock(&mutex_);
     if (!busy_) {
       busy_ = true;
+      step_ = snapshot->step;
+      since_ = clock_->Now();
       waiting_ = std::move(snapshot);
       changed_.SignalAll();
       return;
@@ -43,6 +46,13 @@ void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
 SnapshotStats SnapshotWriter::stats() const {
   MutexLock lock(&mutex_);
   return stats_;
+}
+
+DiskWait SnapshotWriter::NowAtDisk() const {
+  MutexLock lock(&mutex_);
+  if (!busy_) return {};
+  return {.what = absl::StrCat("its part of the checkpoint after step ", step_, " to be written"),
+          .lasts = clock_->Now() - since_};
 }
 
 void SnapshotWriter::Run() {
@@ -70,6 +80,8 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
                                .versions = {},
                                .downlink = {},
                                .aggregators = {}};
+  const absl::Status may_write = may_write_();
+  if (!may_write.ok()) return Failed(identity, may_write.message());
   const std::string bytes = FormatShardSnapshot(*snapshot);
   snapshot.reset();  // The bytes are enough.
   absl::StatusOr<CheckpointPart> part = WritePart(

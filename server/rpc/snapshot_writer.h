@@ -8,10 +8,12 @@
 #include <string>
 #include <thread>
 
+#include "absl/status/status.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "job/snapshot.h"
+#include "server/core/coordinator.h"
 #include "server/core/snapshot_stats.h"
 
 namespace sluice {
@@ -21,7 +23,11 @@ class SnapshotWriter {
   // Told what became of each snapshot, on the writer's thread or the caller's of Write.
   using Listener = std::function<void(const CheckpointPart&)>;
 
-  SnapshotWriter(std::string dir, Listener listener, const Clock* clock, Logger logger);
+  // Asked before each part: whether one may be written to the folder now.
+  using MayWrite = std::function<absl::Status()>;
+
+  SnapshotWriter(std::string dir, MayWrite may_write, Listener listener, const Clock* clock,
+                 Logger logger);
   // What is being written is finished; what is not begun is left.
   ~SnapshotWriter();
 
@@ -29,6 +35,8 @@ class SnapshotWriter {
   void Write(std::shared_ptr<const ShardSnapshot> snapshot);
 
   SnapshotStats stats() const;
+  // Name of the part that is being written; empty: none is.
+  DiskWait NowAtDisk() const;
 
  private:
   void Run();
@@ -36,6 +44,7 @@ class SnapshotWriter {
   CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why);
 
   const std::string dir_;
+  const MayWrite may_write_;
   const Listener listener_;
   const Clock* const clock_;
   const Logger logger_;
@@ -45,6 +54,8 @@ class SnapshotWriter {
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SnapshotStats stats_ ABSL_GUARDED_BY(mutex_);
+  uint64_t step_ ABSL_GUARDED_BY(mutex_) = 0;  // While busy_.
+  absl::Time since_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

@@ -177,7 +177,7 @@ TEST_F(CheckpointFolder, RemovesWhatWasNeverComplete) {
 
 TEST_F(CheckpointFolder, KeepsTheRunRecord) {
   EXPECT_TRUE(absl::IsNotFound(ReadRunRecord(dir()).status()));
-  RunRecord record{"sample", 0xFEDCBA9876543210, 4, false};
+  RunRecord record{"sample", 0xFEDCBA9876543210, 4, false, uint64_t{1} << 60};
   ASSERT_TRUE(WriteRunRecord(dir(), record).ok());
   EXPECT_EQ(ReadRunRecord(dir()).value(), record);
   record.finished = true;
@@ -187,8 +187,25 @@ TEST_F(CheckpointFolder, KeepsTheRunRecord) {
   EXPECT_THAT(AllFiles(dir()), ElementsAre("run.json"));
 }
 
+// As a version before wrote it.
+TEST_F(CheckpointFolder, ReadsARunRecordThatCountsNoCoordinators) {
+  ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 0, false}).ok());
+  WriteText(dir() + "/run.json", R"({
+  "format": "sluice run",
+  "version": 1,
+  "job_name": "sample",
+  "job_uid": "0000000000000007",
+  "term": 2,
+  "finished": false,
+  "checksum": "8c1d5523"
+})");
+  const auto read = ReadRunRecord(dir());
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, (RunRecord{"sample", 7, 2, false, 0}));
+}
+
 RunRecord AnnouncedRecord() {
-  RunRecord record{"sample", 0xFEDCBA9876543210, 4, false};
+  RunRecord record{"sample", 0xFEDCBA9876543210, 4, false, 3};
   record.generation = 7;
   record.restore_step = uint64_t{1} << 40;
   record.parameters_agree = false;
@@ -220,7 +237,7 @@ TEST_F(CheckpointFolder, ARecordThatWouldBeTooLargeIsKeptWithoutTheAnnouncement)
   ASSERT_TRUE(WriteRunRecord(dir(), record).ok());
   const auto read = ReadRunRecord(dir());
   ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(*read, (RunRecord{"sample", 0xFEDCBA9876543210, 4, false}));
+  EXPECT_EQ(*read, (RunRecord{"sample", 0xFEDCBA9876543210, 4, false, 3}));
 }
 
 TEST_F(CheckpointFolder, ManyWriteAtATime) {
@@ -317,7 +334,8 @@ TEST_F(CheckpointFolder, EveryDamagedManifestIsSeen) {
 
 TEST_F(CheckpointFolder, AnEditedManifestMustStillBeOne) {
   EXPECT_TRUE(ReadEdited("sample", "ample").ok());  // The test's own checksums are right.
-  EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 2")));
+  EXPECT_TRUE(ReadEdited("\"version\": 1", "\"version\": 2").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 3")));
   EXPECT_THAT(Message(ReadEdited("\"step\": 1000", "\"step\": 1001")), HasSubstr("of step 1001"));
   EXPECT_THAT(Message(ReadEdited("\"step\": 1000", "\"step\": -1")), HasSubstr("`step`"));
   EXPECT_THAT(Message(ReadEdited("\"term\": 1,", "\"term\": 4294967296,")), HasSubstr("`term`"));

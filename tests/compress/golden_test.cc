@@ -1,8 +1,4 @@
 // The frames of tests/golden: encoding and decoding must reproduce them byte for byte, for ever.
-// A file holds lines `key hex...`: spec, threshold, gradient and decoded (fp32 as 8 hex digits
-// each), rows (of a matrix; in decimal), before (the gradient of the frame before, for codecs that
-// go on from it), frame (bytes as they travel). A line that begins with a
-// space continues the one before.
 
 #include <cstdint>
 #include <cstring>
@@ -16,40 +12,11 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "tests/compress/golden_file.h"
 #include "tests/compress/one_chunk.h"
 
 namespace sluice {
 namespace {
-
-std::map<std::string, std::string> ReadGolden(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  std::map<std::string, std::string> entries;
-  std::string line, key;
-  while (std::getline(file, line)) {
-    if (line.empty() || line[0] == '#') continue;
-    if (line[0] != ' ') {
-      const size_t space = std::min(line.find(' '), line.size());
-      key = line.substr(0, space);
-      line = line.substr(space);
-    }
-    entries[key] += line;
-  }
-  return entries;
-}
-
-std::vector<float> Floats(const std::string& text) {
-  std::vector<float> values;
-  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(word, absl::MaxSplits('*', 1));
-    uint32_t bits = 0;
-    size_t count = 1;
-    EXPECT_TRUE(absl::SimpleHexAtoi(parts.first, &bits)) << std::string(word);
-    EXPECT_TRUE(parts.second.empty() || absl::SimpleAtoi(parts.second, &count));
-    values.insert(values.end(), count, std::bit_cast<float>(bits));
-  }
-  return values;
-}
 
 std::string Hex(absl::Span<const std::byte> bytes) {
   return absl::BytesToHexString(

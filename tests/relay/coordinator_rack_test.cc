@@ -135,6 +135,109 @@ TEST_F(CoordinatorRackTest, CheckpointsAreKeptThatTheJobAboveMayGoBackTo) {
   }
 }
 
+// What the job above names comes whatever the rack has done by then.
+class SlowRackTest : public CoordinatorRackTest {
+ protected:
+  void Start() {
+    AllCome();
+    Begin(5, 200);
+    AcknowledgeAll();
+    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  }
+  void Name(uint64_t step) { coordinator_.ShardNamedCheckpoint(11, step); }
+  void ShardsGive(uint64_t step) {
+    for (uint32_t shard = 0; shard < 2; ++shard) {
+      ShardPart(11 + shard, PartOf(ShardPartName(shard, 5), step));
+    }
+  }
+  void RankGives(uint32_t rank, uint64_t step, std::string error = "") {
+    CheckpointPart part = PartOf(WorkerPartName(rank, 5), step);
+    part.error = std::move(error);
+    EXPECT_TRUE(WorkerPart(rank, part).ok());
+  }
+};
+
+TEST_F(SlowRackTest, PartsThatComeWhileAManifestIsBeingWrittenAreTakenAfterwards) {
+  Start();
+  Name(300);
+  GiveAllParts(300);
+  ASSERT_EQ(manifests_.back().step, 300u);
+  Name(400);
+  GiveAllParts(400);
+  EXPECT_EQ(manifests_.back().step, 300u);
+  Written(300);
+  EXPECT_TRUE(coordinator_.HasCheckpoint(300));
+  ASSERT_EQ(manifests_.back().step, 400u) << "no shard tells of its part again";
+  Written(400);
+  EXPECT_TRUE(coordinator_.HasCheckpoint(400));
+}
+
+TEST_F(SlowRackTest, SoTheyAreIfTheManifestCannotBeWritten) {
+  Start();
+  Name(300);
+  GiveAllParts(300);
+  Name(400);
+  ShardsGive(400);
+  RankGives(0, 400);
+  Written(300, absl::ResourceExhaustedError("no space left on device"));
+  EXPECT_FALSE(coordinator_.HasCheckpoint(300));
+  RankGives(1, 400);
+  EXPECT_EQ(manifests_.back().step, 400u);
+}
+
+TEST_F(SlowRackTest, OfSeveralThatComeMeanwhileTheLastOneCounts) {
+  Start();
+  Name(300);
+  GiveAllParts(300);
+  ShardsGive(400);
+  RankGives(0, 400);
+  ShardsGive(500);
+  RankGives(1, 400, "no space left on device");
+  RankGives(0, 500);
+  Written(300);
+  EXPECT_EQ(manifests_.back().step, 300u);
+  RankGives(1, 500);
+  ASSERT_EQ(manifests_.back().step, 500u);
+  Written(500);
+  EXPECT_THAT(dropped_, ::testing::Contains(400)) << "what is left of it";
+}
+
+TEST_F(SlowRackTest, SaysWhatBecameOfACheckpoint) {
+  Start();
+  EXPECT_TRUE(coordinator_.CheckpointOutcome(200)->ok());
+  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt) << "nobody has named it yet";
+  Name(300);
+  GiveAllParts(300);
+  ShardsGive(400);
+  EXPECT_EQ(coordinator_.CheckpointOutcome(300), std::nullopt) << "it is being written";
+  Written(300);
+  EXPECT_TRUE(coordinator_.CheckpointOutcome(300)->ok());
+  EXPECT_EQ(coordinator_.CheckpointOutcome(400), std::nullopt);
+  RankGives(1, 400, "no space left on device");
+  ASSERT_TRUE(coordinator_.CheckpointOutcome(400).has_value());
+  EXPECT_THAT(std::string(coordinator_.CheckpointOutcome(400)->message()),
+              ::testing::AllOf(HasSubstr("the rack has no checkpoint after step 400"),
+                               HasSubstr("no space left on device")));
+}
+
+// The job above has given up the one that waits: else it would not have named the next.
+TEST_F(SlowRackTest, ASlowWorkerCostsTheCheckpointsThatItIsLateFor) {
+  Start();
+  Name(300);
+  ShardsGive(300);
+  RankGives(0, 300);
+  Name(400);
+  ShardsGive(400);
+  EXPECT_THAT(warnings_.back(), HasSubstr("the checkpoint after step 300 is given up"));
+  RankGives(0, 400);
+  RankGives(1, 400, "the checkpoint before it is still being written");
+  RankGives(1, 300);
+  EXPECT_FALSE(coordinator_.HasCheckpoint(300));
+  Name(500);
+  GiveAllParts(500);
+  ASSERT_EQ(manifests_.back().step, 500u);
+}
+
 TEST_F(CoordinatorRackTest, TheEndWaitsForTheJobAbove) {
   AllCome();
   Begin(5, 200);
@@ -186,8 +289,7 @@ TEST(CoordinatorOfRelays, NamesThemAndAlwaysBringsParameters) {
                            .shards = 1,
                            .layout = {},
                            .relays = true,
-                           .job_uid = 77,
-                           .server_incarnation = 3},
+                           .job_uid = 77},
                           absl::UnixEpoch());
   Coordinator::Effects effects;
   coordinator.AttachShard(11, ArrivalOf(0), absl::UnixEpoch(), &effects);

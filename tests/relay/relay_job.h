@@ -91,8 +91,7 @@ class RelayJob : public ::testing::Test {
                       .listen = absl::StrCat("127.0.0.1:", PortOf(relay)),
                       .upstream = servers_.coordinator(),
                       .software_version = std::string("1"),
-                      .job_uid = 100 + relay,
-                      .server_incarnation = ++incarnation_},
+                      .job_uid = 100 + relay},
                      &clock_);
     Check(started.ok(), started.status().message());
     const std::string address = (*started)->address();
@@ -291,7 +290,6 @@ class RelayJob : public ::testing::Test {
   std::vector<std::unique_ptr<Relay>> relays_;
   std::vector<std::optional<absl::Status>> outcomes_;
   std::vector<int> ports_;
-  std::atomic<uint64_t> incarnation_ = 1000;
   std::atomic<bool> pumping_ = false;
   std::thread pump_;
 };

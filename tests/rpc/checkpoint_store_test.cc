@@ -107,7 +107,9 @@ TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_TRUE(*back == bytes) << size;
   }
-  EXPECT_THAT(Files(), testing::ElementsAre(kName)) << "the last took the place of the others";
+  EXPECT_THAT(Files(), testing::SizeIs(3)) << "a file that is there is never changed";
+  EXPECT_EQ(client->Put(10, kName, "")->file, "");
+  EXPECT_THAT(Files(), testing::SizeIs(3)) << "the same part again";
 }
 
 TEST_F(CheckpointStoreTest, WhoDoesNotHoldTheRankIsRefused) {

@@ -42,10 +42,10 @@ class HostFixture : public ::testing::Test {
     auto host = std::make_unique<ShardHost>(
         ShardHost::Options{.shard = 0,
                            .job = job_,
-                           .server_incarnation = server_incarnation_,
                            .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; },
                            .before_copy = before_copy_},
         &clock_, Logger("test"));
+    host->SetIncarnation(server_incarnation_);
     host->ReportTo([this](const ShardHost::News& news) {
       MutexLock lock(&mutex_);
       if (const auto* part = std::get_if<CheckpointPart>(&news)) parts_.push_back(*part);
@@ -136,7 +136,7 @@ class HostFixture : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  uint64_t server_incarnation_ = 5;      // Of the next host.
+  uint64_t server_incarnation_ = 5;      // Number that the next host gets.
   std::function<void()> before_copy_{};  // Likewise.
   std::string folder_;
   JobSpec job_;

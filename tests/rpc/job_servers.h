@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,12 +48,17 @@ class JobServers {
                        .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
                        .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
                        .software_version = std::string("1"),
-                       .job_uid = 77,
-                       .server_incarnation = ++incarnation_},
+                       .job_uid = 77},
                       &clock_);
     Check(server.ok(), server.status().message());
     servers_[shard] = *std::move(server);
     ports_[shard] = servers_[shard]->port();
+  }
+  // Another process of the shard, at another port, while the one before goes on by itself.
+  void StartBeside(uint32_t shard) {
+    before_.push_back(std::move(servers_[shard]));
+    ports_[shard] = 0;
+    Start(shard);
   }
   void Restart(uint32_t shard) {
     servers_[shard].reset();
@@ -61,7 +67,7 @@ class JobServers {
   // The last first. What comes next is another run, on other ports.
   void StopAll() {
     while (!servers_.empty()) servers_.pop_back();
-    incarnation_ += 10;
+    before_.clear();
     ports_.clear();
   }
 
@@ -70,15 +76,19 @@ class JobServers {
 
   std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
   const Server& operator[](uint32_t shard) const { return *servers_[shard]; }
+  Server& before(size_t index) { return *before_[index]; }
+  // As the program does it: shard 0 goes when all know of the end, or had the time for it.
+  std::optional<absl::Status> Outcome(uint32_t shard) { return servers_[shard]->Outcome(); }
+  void Stop(uint32_t shard) { servers_[shard].reset(); }
 
  private:
   SteadyClock clock_;
   std::string folder_;
   JobSpec job_;
   Mutex mutex_;
-  uint64_t incarnation_ = 0;
   std::vector<int> ports_;
   std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<Server>> before_;  // That others took the place of.
 };
 
 }  // namespace sluice

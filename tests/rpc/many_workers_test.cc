@@ -93,13 +93,9 @@ class ManyWorkersTest : public ::testing::Test {
   }
 
   void StartServer() {
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start({.job = job_,
-                                                                    .shard = 0,
-                                                                    .listen = "127.0.0.1:0",
-                                                                    .software_version = "1",
-                                                                    .job_uid = 77,
-                                                                    .server_incarnation = 5},
-                                                                   &clock_);
+    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+        {.job = job_, .shard = 0, .listen = "127.0.0.1:0", .software_version = "1", .job_uid = 77},
+        &clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }

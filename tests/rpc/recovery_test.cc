@@ -2,8 +2,10 @@
 // losses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -20,6 +22,24 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kShards = 2;
 constexpr uint32_t kWorkers = 2;
+
+// As if the disk were full, while it lives.
+class NoFileGrows {
+ public:
+  NoFileGrows() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  }
+  ~NoFileGrows() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  void (*const handler_)(int);
+  rlimit before_{};
+};
 
 // Two fake workers, which keep only their parts of checkpoints, and two servers.
 class RecoveryTest : public ::testing::Test {
@@ -58,7 +78,6 @@ class RecoveryTest : public ::testing::Test {
                           .supervised = supervised_,
                           .software_version = "1",
                           .job_uid = 77,
-                          .server_incarnation = ++incarnation_,
                           .finished_patience = finished_patience_};
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options), &clock_);
     if (!server.ok()) return server.status();
@@ -164,7 +183,6 @@ class RecoveryTest : public ::testing::Test {
   SteadyClock clock_;
   JobSpec job_;
   int ports_[kShards] = {};
-  uint64_t incarnation_ = 0;
   uint64_t nonce_ = 0;
   absl::Duration finished_patience_ = absl::Seconds(10);
   bool supervised_ = false;
@@ -284,7 +302,7 @@ TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
   }
 }
 
-TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfIt) {
+TEST_F(RecoveryTest, ATermThatCannotBeRecordedIsAnnouncedOnceItCan) {
   StartServers();
   JoinAll();
   ExchangeUntilCheckpoint(1);
@@ -293,8 +311,48 @@ TEST_F(RecoveryTest, WhenTheTermCannotBeRecordedTheJobFailsBeforeAnybodyHearsOfI
   std::filesystem::create_directories(dir() + "/run.json/in-the-way");
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
-  AwaitThat([&] { return servers_[0]->Status()->phase == JobPhase::kFailed; });
-  EXPECT_THAT(servers_[0]->Status()->failure, HasSubstr("term 1 of the job cannot be recorded"));
+  AwaitThat([&] { return servers_[0]->Status()->record_unwritten; });
+  ASSERT_EQ(servers_[0]->Status()->waits.size(), 1u);
+  EXPECT_THAT(servers_[0]->Status()->waits[0].what, HasSubstr("the record of term 1"));
+  for (auto& worker : workers_) {
+    const v1::HeartbeatReply reply = worker->Beat();
+    EXPECT_EQ(reply.phase(), v1::JOB_PHASE_RUNNING) << reply.failure();
+    EXPECT_EQ(reply.term(), 0u) << "it is not on disk";
+  }
+  std::filesystem::remove_all(dir() + "/run.json");
+  AwaitTerm(1);
+  EXPECT_FALSE(servers_[0]->Status()->record_unwritten);
+  JoinAll();
+  ExchangeUntilCheckpoint(workers_[0]->grant().first_step());
+}
+
+TEST_F(RecoveryTest, AJobCanFailWhileItsTermCannotBeRecorded) {
+  StartServers();
+  JoinAll();
+  ExchangeUntilCheckpoint(1);
+  std::filesystem::remove(dir() + "/run.json");
+  std::filesystem::create_directories(dir() + "/run.json/in-the-way");
+  servers_[1].reset();
+  ASSERT_TRUE(StartServer(1).ok());
+  AwaitThat([&] { return servers_[0]->Status()->record_unwritten; });
+  servers_[0]->Fail("a test ends it");
+  AwaitThat([&] { return workers_[0]->Beat().phase() == v1::JOB_PHASE_FAILED; });
+  EXPECT_FALSE(servers_[0]->Status()->record_unwritten);
+}
+
+TEST_F(RecoveryTest, ACoordinatorThatIsStartedAgainOnAFullDiskWaitsForSpace) {
+  StartServers();
+  JoinAll();
+  ExchangeUntilCheckpoint(1);
+  servers_[0].reset();
+  {
+    const NoFileGrows full;
+    const absl::Status started = StartServer(0);
+    ASSERT_TRUE(started.ok()) << started;
+    AwaitThat([&] { return servers_[0]->Status()->record_unwritten; });
+    EXPECT_EQ(workers_[0]->Beat().term(), 0u) << "it is not on disk";
+  }
+  AwaitTerm(1);
 }
 
 // Of workers that keep all they sent.

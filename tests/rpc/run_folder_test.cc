@@ -116,6 +116,70 @@ TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
   EXPECT_FALSE(std::filesystem::exists(StepFolder(dir(), 20) + "/manifest.json"));
 }
 
+// Its lock is gone (a file server that was started again), and another coordinator leads the run.
+TEST_F(RunFolderTest, ACoordinatorThatWasReplacedChangesNothing) {
+  WriteRun();
+  WriteComplete(10);
+  const auto folder = Open();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  const RunRecord own = {.job_name = "demo", .job_uid = 7, .term = 1};
+  ASSERT_TRUE((*folder)->Persist(own).ok());
+  CheckpointManifest manifest = (*folder)->checkpoints()[0];
+  manifest.term = 1;
+  manifest.step = 20;
+  for (CheckpointPart& part : manifest.parts) {
+    const auto written = WritePart(dir(), 1, 20, part.name, "state");
+    ASSERT_TRUE(written.ok()) << written.status();
+    part = *written;
+  }
+  for (const RunRecord& other :
+       {RunRecord{.job_name = "demo", .job_uid = 7, .term = 2},
+        RunRecord{.job_name = "demo", .job_uid = 7, .coordinator_incarnation = 1},
+        RunRecord{.job_name = "demo", .job_uid = 8, .term = 0},
+        RunRecord{.job_name = "demo", .job_uid = 7, .term = 1, .finished = true}}) {
+    ASSERT_TRUE(WriteRunRecord(dir(), other).ok());
+    for (const absl::Status& status :
+         {(*folder)->Persist(own), (*folder)->Write(manifest), (*folder)->Drop(10)}) {
+      EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+      EXPECT_THAT(status.message(), HasSubstr("another coordinator"));
+    }
+    EXPECT_EQ(ReadRunRecord(dir()).value(), other);
+    EXPECT_TRUE(ReadManifest(dir(), 10).ok());
+    EXPECT_TRUE(absl::IsNotFound(ReadManifest(dir(), 20).status()));
+  }
+  ASSERT_TRUE(WriteRunRecord(dir(), own).ok());
+  EXPECT_TRUE((*folder)->Write(manifest).ok());
+}
+
+// Whichever process wrote them.
+TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
+  WriteRun();
+  const auto folder = Open();
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  CheckpointManifest manifest;
+  manifest.job_name = "demo";
+  manifest.job_uid = 7;
+  manifest.step = 10;
+  const std::string path = StepFolder(dir(), 10) + "/parameters.pt";
+  for (const char* bytes : {"of one that died", "of its successor", "of the next"}) {
+    const auto part = WritePart(dir(), 0, 10, "parameters.pt", bytes);
+    ASSERT_TRUE(part.ok()) << part.status();
+    manifest.parts = {*part};
+    if (part->file.empty()) continue;
+    const absl::Status written = (*folder)->Write(manifest);
+    ASSERT_TRUE(written.ok()) << written;
+    std::ifstream file(path);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), bytes);
+    EXPECT_TRUE(VerifyCheckpoint(dir(), manifest).ok());
+  }
+}
+
+TEST_F(RunFolderTest, PartsOfAnUnknownRunAreNotRemoved) {
+  ASSERT_TRUE(WritePart(dir(), 0, 10, WorkerPartName(0, 0), "of some run").ok());
+  EXPECT_THAT(WhyNot(), HasSubstr("no run.json says of which run"));
+  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+}
+
 // Processes that were late with a part of a checkpoint that was given up made its folder again. On
 // a full disk nobody else would ever make room.
 TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {

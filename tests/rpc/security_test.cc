@@ -86,8 +86,7 @@ class SecurityTest : public ::testing::Test {
                        .coordinator = shard == 0 ? "" : servers_[0]->address(),
                        .transport = std::move(transport),
                        .software_version = "1",
-                       .job_uid = 77,
-                       .server_incarnation = 5},
+                       .job_uid = 77},
                       &clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     servers_.push_back(*std::move(server));

@@ -41,8 +41,7 @@ class ServerTest : public ::testing::Test {
                             .coordinator = shard == 0 ? "" : servers_[0]->address(),
                             .message_bytes_max = kMessageBytesMax,
                             .software_version = "1",
-                            .job_uid = 77,
-                            .server_incarnation = 5};
+                            .job_uid = 77};
       absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(std::move(options), &clock_);
       ASSERT_TRUE(server.ok()) << server.status();
       servers_.push_back(*std::move(server));
@@ -136,7 +135,9 @@ TEST_F(ServerTest, JoinExchangeAStepLeaveAndEnd) {
     const v1::ExchangeReply last = Ask(&streams[1], workers_[1]->Contribution(1, values[1]));
     EXPECT_EQ(last.outcome(), v1::OUTCOME_RESULT);
     EXPECT_EQ(last.record().n(), 3u);
-    EXPECT_EQ(last.server_incarnation(), 5u);
+    EXPECT_EQ(last.server_incarnation(),
+              workers_[0]->grant().shards(static_cast<int>(shard)).server_incarnation());
+    EXPECT_NE(last.server_incarnation(), 0u);
     EXPECT_THAT(ValuesOf(last), ElementsAre(3, 3, 3, 3));
     v1::ExchangeReply other;
     ASSERT_TRUE(streams[0].stream->Read(&other));
@@ -344,6 +345,25 @@ TEST_F(ServerTest, ARankThatIsShutOutEndsTheJobWithItsName) {
   EXPECT_THAT(workers_[0]->Beat().failure(), HasSubstr("rank 0 was refused 3 times running"));
 }
 
+TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
+  SimulatedClock clock;
+  JobSpec job;
+  job.name = "test";
+  job.server.heartbeat = absl::Seconds(60);
+  const auto server = Server::Start(
+      {.job = job, .listen = "127.0.0.1:0", .software_version = "1", .job_uid = 77}, &clock);
+  ASSERT_TRUE(server.ok()) << server.status();
+  FakeWorker worker((*server)->address(), 0);
+  worker.request().set_job_hash(job.hash);
+  ASSERT_TRUE(worker.Join().ok());
+  (*server)->Fail("on purpose");
+  EXPECT_FALSE((*server)->Outcome().has_value());
+  clock.Advance(absl::Seconds(119));
+  EXPECT_FALSE((*server)->Outcome().has_value());
+  clock.Advance(absl::Seconds(2));
+  EXPECT_TRUE(absl::IsAborted((*server)->Outcome().value_or(absl::OkStatus())));
+}
+
 TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
   StartServers(1);
   JobSpec job;
@@ -354,8 +374,7 @@ TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
                                      .shard = 1,
                                      .listen = "127.0.0.1:0",
                                      .coordinator = servers_[0]->address(),
-                                     .software_version = "1",
-                                     .server_incarnation = 9},
+                                     .software_version = "1"},
                                     &clock_);
   ASSERT_TRUE(server.ok()) << server.status();
   std::optional<absl::Status> outcome;

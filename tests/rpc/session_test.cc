@@ -53,8 +53,7 @@ class SessionTest : public ::testing::Test {
                          .listen = "127.0.0.1:0",
                          .coordinator = shard == 0 ? "" : servers_[0]->address(),
                          .software_version = "1",
-                         .job_uid = 77,
-                         .server_incarnation = 5 - shard},
+                         .job_uid = 77},
                         &clock_);
       ASSERT_TRUE(server.ok()) << server.status();
       servers_.push_back(*std::move(server));

@@ -24,10 +24,22 @@ class FakeControl final : public v1::ShardControl::Service {
  public:
   using Stream = grpc::ServerReaderWriter<v1::ShardCommand, v1::ShardReport>;
 
+  grpc::Status Enter(grpc::ServerContext* /*context*/, const v1::EnterRequest* /*request*/,
+                     v1::EnterReply* reply) override {
+    MutexLock lock(&mutex_);
+    if (away_) return {grpc::StatusCode::UNAVAILABLE, "away"};
+    if (!refuses_.ok()) return refuses_;
+    reply->set_server_incarnation(++numbered_);
+    return grpc::Status::OK;
+  }
   grpc::Status Attach(grpc::ServerContext* context, Stream* stream) override {
     {
       MutexLock lock(&mutex_);
       if (away_) return {grpc::StatusCode::UNAVAILABLE, "away"};
+      if (!refuses_.ok()) {
+        ++refused_;
+        return refuses_;
+      }
       stream_ = stream;
       context_ = context;
       changed_.SignalAll();
@@ -89,11 +101,24 @@ class FakeControl final : public v1::ShardControl::Service {
     MutexLock lock(&mutex_);
     away_ = false;
   }
+  // What processes are refused with from now on, those that are here too; OK: none is.
+  void Refuse(const grpc::Status& status) {
+    MutexLock lock(&mutex_);
+    refuses_ = status;
+    if (stream_ != nullptr) context_->TryCancel();
+  }
+  int refused() {
+    MutexLock lock(&mutex_);
+    return refused_;
+  }
 
  private:
   Mutex mutex_;
   CondVar changed_;
   bool away_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status refuses_ ABSL_GUARDED_BY(mutex_);
+  int refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t numbered_ ABSL_GUARDED_BY(mutex_) = 4;
   Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::vector<v1::ShardReport> reports_ ABSL_GUARDED_BY(mutex_);
@@ -118,6 +143,7 @@ class ShardAgentTest : public HostFixture {
     options.lease = absl::Milliseconds(300);
     options.join_timeout = absl::Milliseconds(300);
     options.wait_limit = wait_limit;
+    options.has_successors = true;
     agent_ = std::make_unique<ShardAgent>(std::move(options), server_->InProcessChannel({}),
                                           host_.get(), &clock_, Logger("test"));
     EXPECT_EQ(control_.Await(ReportCase::kHello).hello().job_name(), "test");
@@ -279,7 +305,6 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
   Kill();
   control_.ComeBack();
 
-  server_incarnation_ = 6;
   Serve(absl::Seconds(100));
   StartShard start = StartOf(0, 3);
   start.replay = true;
@@ -391,6 +416,59 @@ TEST_F(ShardAgentTest, WaitsForACoordinatorThatComesBackWithinTheLimit) {
   control_.Command(2, start);
   control_.AwaitAcknowledged(2);
   EXPECT_EQ(host_->Health().highest_closed_step, 3u);
+}
+
+// Another process serves the shard: workers are to find that one.
+TEST_F(ShardAgentTest, ARefusedShardBreaksItsStreamsAndFencesNobody) {
+  Serve(absl::Seconds(100));
+  StartAndSave();
+  const auto stub = v1::ParameterShard::NewStub(server_->InProcessChannel({}));
+  grpc::ClientContext context;
+  context.set_deadline(TestDeadline());
+  const std::unique_ptr<FakeWorker::Stream> stream = stub->Exchange(&context);
+  EXPECT_EQ(AskOn(stream.get(), Request(0, 4)).outcome(), v1::OUTCOME_RESULT);
+  control_.Refuse({grpc::StatusCode::FAILED_PRECONDITION, "another one came later"});
+  AwaitEnd();
+  EXPECT_EQ(agent_->end().reason, "another one came later");
+  v1::ExchangeReply reply;
+  EXPECT_FALSE(stream->Read(&reply)) << reply.ShortDebugString();
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  grpc::ClientContext later;
+  later.set_deadline(TestDeadline());
+  const std::unique_ptr<FakeWorker::Stream> next = stub->Exchange(&later);
+  next->Write(Request(0, 5));
+  EXPECT_FALSE(next->Read(&reply)) << reply.ShortDebugString();
+  EXPECT_EQ(next->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(absl::IsUnavailable(host_->CheckSender(SenderOf(0))));
+}
+
+TEST_F(ShardAgentTest, ATokenThatIsRefusedOnceTheShardWasLetInIsTriedAgain) {
+  Serve(absl::Seconds(100));
+  control_.Command(1, StartOf(0, 0));
+  control_.AwaitAcknowledged(1);
+  control_.Refuse({grpc::StatusCode::UNAUTHENTICATED, "a wrong token"});
+  AwaitThat([this] { return control_.refused() >= 2; });
+  EXPECT_FALSE(agent_->end().ended);
+  control_.Refuse(grpc::Status::OK);
+  EXPECT_TRUE(control_.Await(ReportCase::kHello).hello().running());
+}
+
+TEST_F(ShardAgentTest, ATokenThatStaysRefusedIsTheEndWhenPatienceIsOver) {
+  Serve(absl::ZeroDuration());
+  control_.Command(1, StartOf(0, 0));
+  control_.AwaitAcknowledged(1);
+  control_.Refuse({grpc::StatusCode::UNAUTHENTICATED, "a wrong token"});
+  AwaitEnd();
+  EXPECT_GE(control_.refused(), 2);
+  EXPECT_THAT(agent_->end().reason, HasSubstr("has refused this shard for 300ms: a wrong token"));
+}
+
+TEST_F(ShardAgentTest, AProcessKeepsItsNumberOnNewStreams) {
+  Serve(absl::Seconds(100));
+  for (int i = 0; i < 2; ++i) {
+    control_.GoAway(false);
+    EXPECT_EQ(control_.Await(ReportCase::kHello).hello().server_incarnation(), 5u);
+  }
 }
 
 TEST_F(ShardAgentTest, WithoutCheckpointsACoordinatorThatIsGoneForALeaseIsTheEnd) {

@@ -70,6 +70,18 @@ TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
   EXPECT_NE(RunStep(fresh.get(), 0, 4), fourth);
 }
 
+TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
+  std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  const CheckpointPart third = AwaitPart();
+  EXPECT_EQ(host->Start(StartOf(1, 3)).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(untold_parts(), 0u) << "it may be good";
+  EXPECT_THAT(host->Health().disk_wait.what, HasSubstr("the checkpoint after step 3 to be read"));
+  EXPECT_THAT(host->Health().disk_wait.trouble, HasSubstr("manifest.json"));
+  Complete(third);
+  EXPECT_TRUE(host->Start(StartOf(1, 3)).ok());
+  EXPECT_EQ(host->Health().disk_wait.what, "");
+}
+
 // However large the core is: no lease may be lost by it, and no thread of gRPC held.
 TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
   const std::unique_ptr<ShardHost> undisturbed = MakeHost();
@@ -113,6 +125,7 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
 }
 
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
+  job_.server.wait_limit = absl::ZeroDuration();  // What is not there is lost.
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   const CheckpointPart third = AwaitPart();
   Complete(third);
@@ -246,12 +259,49 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   RunStep(host.get(), 0, 4);
 }
 
+// With store `shards` a folder is of one run. Which one, only run.json says.
+TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
+  job_.checkpoint.store = "shards";
+  const std::string folder = PartsFolder(job_.checkpoint, 0);
+  ASSERT_TRUE(WritePart(folder, 0, 10, ShardPartName(0, 0), "of some run").ok());
+  const std::string record = folder + "/run.json";
+  for (const char* text : {"", "{\"format\": \"sluice run\"", "a folder in its place"}) {
+    std::filesystem::remove_all(record);
+    if (text[0] == '{') std::ofstream(record) << text;
+    if (text[0] == 'a') std::filesystem::create_directory(record);
+    const std::unique_ptr<ShardHost> host = MakeHost();
+    const absl::Status started = host->Start(StartOf(0, 0));
+    EXPECT_THAT(std::string(started.message()), HasSubstr(folder)) << text;
+    EXPECT_FALSE(started.ok()) << text;
+    host->KeepCheckpoints({}, 100);
+    EXPECT_EQ(std::filesystem::is_directory(record), text[0] == 'a');
+    EXPECT_EQ(std::filesystem::is_regular_file(record), text[0] == '{');
+    EXPECT_THAT(ListCheckpoints(folder).value(), testing::ElementsAre(10));
+  }
+}
+
+// What is written before the folder is known to be this run's could not be told from another's.
+TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
+  job_.checkpoint.store = "shards";
+  std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
+  const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
+  EXPECT_THAT(AwaitPart().error, HasSubstr(job_.checkpoint.dir));
+  std::filesystem::remove(job_.checkpoint.dir);
+  CheckpointPart part;
+  for (uint64_t step = 4; part.bytes == 0; step += 3) {
+    ASSERT_LT(step, 1000u) << part.error;
+    ASSERT_TRUE(host->NameCheckpoint(step).ok());
+    for (uint64_t i = 0; i < 3; ++i) RunStep(host.get(), 0, step + i);
+    part = AwaitPart();  // The writer may not have done with the one before.
+  }
+  EXPECT_EQ(ReadRunRecord(PartsFolder(job_.checkpoint, 0)).value().job_uid, kHostJob);
+}
+
 TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
   job_.shards = 2;  // One chunk: shard 0 has it.
   const auto started = [&](uint32_t shard) {
     ShardHost host({.shard = shard,
                     .job = job_,
-                    .server_incarnation = 5,
                     .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; }},
                    &clock_, Logger("test"));
     return host.Start(StartOf(0, 0));

@@ -26,7 +26,7 @@ class SnapshotWriterTest : public HostFixture {
 TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
   bool go_on = false;
   SnapshotWriter writer(
-      job_.checkpoint.dir,
+      job_.checkpoint.dir, [] { return absl::OkStatus(); },
       [&](const CheckpointPart& part) {
         MutexLock lock(&mutex_);
         parts_.push_back(part);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <functional>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
@@ -123,6 +125,14 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
       }
     }
     return session->Leave();
+  }
+  // Processes that cannot read what they are to begin with, as the status says.
+  size_t FailingReads() {
+    const JobStatus status = *servers_[0].Status();
+    return static_cast<size_t>(
+        std::count_if(status.waits.begin(), status.waits.end(), [](const LongWait& wait) {
+          return !wait.trouble.empty() && absl::EndsWith(wait.what, "to be read");
+        }));
   }
   bool OnShards() const { return job_.optimizer.on == "shards"; }
   static absl::Status Descend(Session* session, absl::Span<float> mean, Parameters* parameters) {

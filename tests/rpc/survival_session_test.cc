@@ -52,6 +52,26 @@ TEST_P(SurvivalTest, AWorkerAndAShardThatAreLost) {
   ExpectRepaired();
 }
 
+TEST_P(SurvivalTest, ACheckpointThatIsAwayWhenItIsNeeded) {
+  const Parameters expected = Undisturbed();
+  std::thread mender;
+  EXPECT_EQ(Run([&] {
+              const std::string folder = StepFolder(job_.checkpoint.dir, NewestCheckpoint());
+              const std::string away = absl::StrCat(servers_.folder(), "/away");
+              std::filesystem::rename(folder, away);
+              lose_worker_ = true;
+              servers_.Restart(1);
+              mender = std::thread([this, folder, away] {
+                AwaitThat([this] { return FailingReads() == 2; });
+                std::filesystem::rename(away, folder);
+              });
+            }),
+            expected);
+  mender.join();
+  EXPECT_TRUE(restored_);
+  ExpectRepaired();
+}
+
 TEST_P(SurvivalTest, WhereNothingIsKeptTheJobGoesBack) {
   replay_limit_ = 0;
   const Parameters expected = Undisturbed();

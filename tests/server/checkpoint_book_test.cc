@@ -7,6 +7,7 @@ namespace sluice {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 using Progress = CheckpointBook::Progress;
 
@@ -68,6 +69,19 @@ TEST(CheckpointBook, OldOnesGoWhenANewOneIsOnDisk) {
   EXPECT_THAT(book.Written(), ElementsAre(10));
 }
 
+TEST(CheckpointBook, WhatSomebodyReadsStays) {
+  CheckpointBook book = BookOf({10, 20});
+  book.Hold({10});
+  Complete(30, &book);
+  EXPECT_THAT(book.Written(), IsEmpty());
+  Complete(40, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(20));
+  EXPECT_TRUE(book.IsComplete(10));
+  book.Hold({});
+  Complete(50, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(10, 30));
+}
+
 TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
   CheckpointBook book = BookOf();
   CheckpointPart bad = PartOf(WorkerPartName(0, 0), 10);
@@ -90,6 +104,20 @@ TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
   }
   Complete(10010, &book);
   EXPECT_EQ(book.Written().size(), 64u);
+}
+
+// There the job above names checkpoints: parts of a later one may be here already.
+TEST(CheckpointBook, InARackNothingIsRemovedOfStepsToCome) {
+  CheckpointBook book({.every = 10, .keep = 2, .shards = 1, .in_rack = true}, {});
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 30), kStart), Progress::kTaken);
+  book.Abandon();
+  book.BeginTerm(1);
+  for (const uint64_t step : {20, 40}) {
+    EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), step, 1), kStart), Progress::kTaken);
+    EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), step, 1), kStart), Progress::kComplete);
+    EXPECT_THAT(book.Written(),
+                ElementsAreArray(step == 20 ? std::vector<uint64_t>() : std::vector<uint64_t>{30}));
+  }
 }
 
 TEST(CheckpointBook, OtherTermsAreNotMixed) {
@@ -121,6 +149,35 @@ TEST(CheckpointBook, IsOverdueFromTheFirstPartOn) {
   EXPECT_TRUE(book.Overdue(kStart + absl::Seconds(61)));
   book.Shift(absl::Seconds(5));
   EXPECT_FALSE(book.Overdue(kStart + absl::Seconds(61)));
+}
+
+// A rank may be hours behind the one that gives its part first.
+TEST(CheckpointBook, OutOfLockstepIsOverdueFromTheLastShardOn) {
+  CheckpointBook book({.every = 10,
+                       .world_size = 2,
+                       .shards = 2,
+                       .patience = absl::Seconds(60),
+                       .in_lockstep = false},
+                      {});
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(1, 0), 10), kStart), Progress::kTaken);
+  const absl::Time later = kStart + absl::Hours(9);
+  EXPECT_FALSE(book.Overdue(later));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), later), Progress::kTaken);
+  EXPECT_FALSE(book.Overdue(later + absl::Seconds(60)));
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
+            Progress::kTaken);
+  EXPECT_TRUE(book.Overdue(later + absl::Seconds(61))) << "a repeat is no news";
+}
+
+TEST(CheckpointBook, AFailureOfARankThatItDoesNotNeedCostsNothing) {
+  CheckpointBook book({.every = 10, .world_size = 2}, {});
+  EXPECT_FALSE(book.Expect({0}));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  CheckpointPart failed = PartOf(WorkerPartName(1, 0), 10);
+  failed.error = "disk full";
+  EXPECT_EQ(book.Add(failed, kStart), Progress::kIgnored);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kComplete);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/server/checkpoint_fixture.h"
 
 namespace sluice {
@@ -135,6 +137,55 @@ TEST_F(CoordinatorTest, AJobWithoutCheckpointsHasNoneToAskFor) {
   Collect();
   EXPECT_EQ(checkpoint_answers_.at(1).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_FALSE(coordinator_.Status(now_).has_checkpoints);
+}
+
+TEST_F(RollbackTest, AFailureThatOnlyHeartbeatsTellCostsThatCheckpoint) {
+  StartJob();
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  for (uint32_t shard = 0; shard < 2; ++shard) {
+    ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  }
+  WorkerHeartbeat beat = BeatOf(1);
+  beat.parts.push_back(PartOf(WorkerPartName(1, 0), 100));
+  beat.parts[0].error = "no space left on device";
+  ForgetCommands();
+  for (int times = 0; times < 3; ++times) EXPECT_TRUE(Beat(beat).ok());
+  EXPECT_EQ(std::count_if(warnings_.begin(), warnings_.end(),
+                          [](const std::string& warning) {
+                            return warning.find("step 100 is given up") != std::string::npos;
+                          }),
+            1);
+  ASSERT_NE(NewestOf<NameCheckpoint>(11), nullptr) << "the next one is asked for";
+}
+
+class AtTheirOwnPaceTest : public RollbackTest {
+ protected:
+  AtTheirOwnPaceTest() : RollbackTest(AtTheirOwnPace()) {}
+
+  static CoordinatorOptions AtTheirOwnPace() {
+    CoordinatorOptions options = WithCheckpoints(ExampleOptions());
+    options.in_lockstep = false;
+    return options;
+  }
+};
+
+TEST_F(AtTheirOwnPaceTest, APartThatNeverComesCostsOneCheckpoint) {
+  StartJob();
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  ForgetCommands();
+  commands_[11];  // Whose shards PassWithout speaks for.
+  commands_[12];
+  PassWithout(9, absl::Minutes(20));
+  EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr) << "rank 1 may be that far behind";
+  for (uint32_t shard = 0; shard < 2; ++shard) {
+    ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  }
+  PassWithout(9, absl::Minutes(9));
+  EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr);
+  PassWithout(9, absl::Minutes(2));
+  EXPECT_NE(NewestOf<NameCheckpoint>(11), nullptr);
+  EXPECT_THAT(warnings_.back(), ::testing::HasSubstr("worker-1-term-0.state did not come in 10m"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 CoordinatorOptions WithElastic(CoordinatorOptions options) {
@@ -101,6 +102,49 @@ TEST_F(ElasticTest, ANewcomerLearnsFromTheNewestCheckpoint) {
   EXPECT_EQ(answers_.at(3)->restore_step, 100u);
   EXPECT_EQ(answers_.at(3)->generation, 2u);
   EXPECT_EQ(Now().rollbacks, 0u);
+}
+
+// With `keep: 1`: the next one is complete while the newcomer still reads.
+class KeepOneTest : public RepairTest {
+ protected:
+  static CoordinatorOptions KeepOne() {
+    CoordinatorOptions options = WithElastic(ExampleOptions());
+    options.checkpoint_keep = 1;
+    return options;
+  }
+  KeepOneTest() : RepairTest(KeepOne()) {
+    StartJob();
+    CompleteCheckpoint(100);
+    PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+    Join(3, JoinOf(2));
+    AcknowledgeMembers(11);
+    AcknowledgeMembers(12);
+  }
+  // A heartbeat of the newcomer, whose part of later checkpoints is not waited for.
+  void BeatOfNewcomer(uint64_t restoring_step) {
+    WorkerHeartbeat beat = BeatOfHolder(3, 100);
+    beat.restoring_step = restoring_step;
+    ASSERT_TRUE(Beat(beat).ok());
+  }
+};
+
+TEST_F(KeepOneTest, WhatANewcomerReadsIsNotRemoved) {
+  EXPECT_EQ(answers_.at(3)->restore_step, 100u);
+  CompleteCheckpoint(200);
+  EXPECT_THAT(dropped_, Not(Contains(100u))) << "it may not have begun to read";
+  BeatOfNewcomer(100);
+  CompleteCheckpoint(300);
+  EXPECT_THAT(dropped_, AllOf(Not(Contains(100u)), Contains(200u)));
+  BeatOfNewcomer(0);
+  CompleteCheckpoint(400);
+  EXPECT_THAT(dropped_, AllOf(Contains(100u), Contains(300u)));
+}
+
+TEST_F(KeepOneTest, WhatANewcomerReadIsRemovedOnceItIsLost) {
+  CompleteCheckpoint(200);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(12), 210);
+  CompleteCheckpoint(300);
+  EXPECT_THAT(dropped_, Contains(100u));
 }
 
 TEST_F(ElasticTest, ANewcomerBeforeTheFirstCheckpointWaitsForOne) {

@@ -48,8 +48,7 @@ class CoordinatorTest : public ::testing::Test {
             .world_size = 2,
             .shards = 2,
             .layout = {},
-            .job_uid = 77,
-            .server_incarnation = 3};
+            .job_uid = 77};
   }
 
   void Join(JoinToken token, WorkerJoin join) {

@@ -43,6 +43,20 @@ TEST(JobWarnings, ThereAreNoneWhereAllIsWell) {
   EXPECT_THAT(Texts(finished, JobHistory()), IsEmpty());
 }
 
+TEST(JobWarnings, NameLongWaitsForDisksAndWhatFails) {
+  JobStatus status = RunningJob(1);
+  status.waits = {{.who = "worker 0", .what = "its part to be written", .lasts = absl::Seconds(4)},
+                  {.who = "shard 1", .what = "its part to be written", .lasts = absl::Seconds(70)},
+                  {.who = "the coordinator",
+                   .what = "the record of term 1",
+                   .lasts = absl::Seconds(2),
+                   .trouble = "no space left on device"}};
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: shard 1 has been waiting for its part to be written for 1m10s",
+                          "problem: the coordinator has been waiting for the record of term 1 for "
+                          "2s, and tries again: no space left on device"));
+}
+
 TEST(JobWarnings, TellThatMembersAreRelays) {
   JobStatus status = RunningJob(2);
   status.relays = true;

@@ -342,7 +342,9 @@ class RestartTest : public RollbackTest {
 
 TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {
   ASSERT_EQ(records_.size(), 1u);
-  EXPECT_EQ(records_[0], (RunRecord{.job_name = "demo", .job_uid = 77, .term = 4}));
+  EXPECT_EQ(
+      records_[0],
+      (RunRecord{.job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 1}));
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the job goes back to step 200"));
   // A worker and a shard of before, which have not noticed.
@@ -430,6 +432,23 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
   EXPECT_TRUE(Leave(0, true).ok());
   EXPECT_TRUE(Leave(1, true).ok());
   EXPECT_NE(LastOf<EndShard>(12), nullptr);
+}
+
+// A rollback may have left parts of later steps, which the job comes to once more: a command to
+// remove them may be overtaken by a part of the new term.
+TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
+  StartJob();
+  Complete(100);
+  CheckpointPart part = PartOf(ShardPartName(0, 0), 200);
+  ShardPart(11, part);
+  PassWithout(1, absl::Seconds(11));
+  AcknowledgeAll();
+  ComeAgain();
+  Request(7);
+  Complete(150);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{100, 150}, uint64_t{151}));
+  Complete(200);
+  EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{150, 200}, uint64_t{201}));
 }
 
 TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {

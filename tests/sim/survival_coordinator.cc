@@ -29,7 +29,6 @@ void SurvivalRun::StartCoordinator() {
   options.heartbeat = Of(kHeartbeat);
   options.join_timeout = absl::Seconds(60);
   options.wait_limit = absl::Seconds(60);
-  options.server_incarnation = servers_[0].incarnation;
   options.checkpoint_every = options_.checkpoint_every;
   options.checkpoint_keep = 2;
   options.replay_limit = options_.replay_limit;

@@ -114,7 +114,7 @@ void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incar
   SimRank& rank = ranks_[index];
   if (rank.session != link.session || !Talks(rank) || rank.links[shard] != id) return;
   Trace(5, index, answer.step, answer.bundle);
-  if (incarnation < rank.known[shard]) {
+  if (incarnation != 0 && incarnation < rank.known[shard]) {
     return Violate(
         absl::StrCat("rank ", index, " is answered by an older instance of shard ", shard));
   }
@@ -129,7 +129,7 @@ void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incar
   if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
     rank.pipeline->ShardReplaced(shard, &effects);
   }
-  rank.known[shard] = incarnation;
+  rank.known[shard] = std::max(rank.known[shard], incarnation);  // 0: not numbered yet.
   if (shard == 0) CheckTold(index, answer);
   rank.pipeline->Answer(shard, answer, &effects);
   CarryOut(index, effects);

@@ -62,7 +62,8 @@ struct SimLink {
 
 struct SimServer {
   uint32_t shard = 0;
-  uint64_t incarnation = 0;
+  uint64_t number = 0;       // Number of the process, for made-up measurements.
+  uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
   std::unique_ptr<Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
   uint32_t suspended_term = 0;           // Senders of terms below it are fenced; 0: not suspended.
@@ -90,6 +91,7 @@ struct SimRank {
   std::unique_ptr<SimEncoder> encoder;
   std::vector<StreamId> links;                 // By shard; 0: down.
   std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
+  std::vector<uint64_t> told;                  // By shard: the highest of which it was told.
   std::vector<std::vector<float>> values;      // Of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
@@ -309,7 +311,7 @@ class SurvivalRun {
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
   std::unique_ptr<Coordinator> coordinator_;
-  uint64_t last_incarnation_ = 0;
+  uint64_t last_number_ = 0;
   uint64_t last_id_ = 0;                                       // Of tokens and control streams.
   std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
   std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.

@@ -18,7 +18,7 @@ void SurvivalRun::StartServer(ProcessId process) {
   const uint32_t shard = servers_[process].shard;
   SimServer& server = servers_[process] = SimServer();
   server.shard = shard;
-  server.incarnation = ++last_incarnation_;
+  server.number = ++last_number_;
   if (process == 0) StartCoordinator();
   if (process == 0 && coordinator_ == nullptr) return;
   At(Delay({"dial", process}), process, [this, process] { Dial(process); });
@@ -31,6 +31,11 @@ void SurvivalRun::Dial(ProcessId process) {
   if (!Reaches(process, 0)) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
+  }
+  if (server.incarnation == 0) {
+    server.incarnation = coordinator_->NumberShard();
+    // The process with the higher number serves the shard, whichever process began first.
+    serving_[server.shard] = process;
   }
   if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;
   server.start_told = 0;
@@ -441,7 +446,7 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
     if (PlantInLateWork(process, id, exchange)) return;
     if (planned_ != nullptr) {
       server.core->Measured(
-          MadeUpMeasurements(options_, table_, server.core->open_step(), server.incarnation));
+          MadeUpMeasurements(options_, table_, server.core->open_step(), server.number));
     }
     CarryOut(process, server.core->Handle(id, exchange, Now()));
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;

@@ -150,6 +150,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
   rank.links.resize(options_.shards);
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     rank.known.push_back(grant->shards[shard].server_incarnation);
+    rank.told.push_back(grant->shards[shard].server_incarnation);
     Redial(index, shard);
   }
   Heartbeat(index);
@@ -456,6 +457,9 @@ WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
+  for (const uint64_t told : rank.told) {
+    heartbeat.newest_shard = std::max(heartbeat.newest_shard, told);
+  }
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
   if (!rank.hashes.empty()) {
     heartbeat.parameters_hash_step = rank.hashes.front().first;
@@ -520,6 +524,12 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   if (!state.ok() || state->term > rank.sender.term) return EndSession(index);
   if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
     rank.hashes.pop_front();
+  }
+  // It goes where the coordinator says, unless it was answered from there already.
+  for (const ShardPlace& place : state->shards) {
+    if (place.server_incarnation <= rank.told[place.shard]) continue;
+    rank.told[place.shard] = place.server_incarnation;
+    if (place.server_incarnation > rank.known[place.shard]) BreakLink(index, place.shard);
   }
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);

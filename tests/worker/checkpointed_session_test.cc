@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 #include "tests/worker/deaf_port.h"
@@ -193,7 +194,9 @@ TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
 // Going back further would not help, and would lose good checkpoints.
 TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   FakeServer server({.term = 1, .restore_step = 3});
-  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  RemoteSessionOptions options = Options(server);
+  options.wait_limit = absl::Milliseconds(100);
+  const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
   const absl::Status status = session->Join(Table(), "").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(IsRollback(status));
@@ -201,6 +204,33 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsNotTheCoordinatorsEndsTheJob) {
   EXPECT_THAT(server.parts(), IsEmpty());
   ASSERT_EQ(server.leaves().size(), 1u);
   EXPECT_FALSE(server.leaves()[0].finished());
+}
+
+TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
+  (void)TrainAndSave();
+  const std::string away = absl::StrCat(dir_, "-away");
+  std::filesystem::remove_all(away);
+  std::filesystem::rename(dir_, away);
+  FakeServer server({.term = 1, .restore_step = 3});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  std::thread mount([&] {
+    const auto fails = [&] {
+      const std::vector<v1::HeartbeatRequest> heartbeats = server.heartbeats();
+      return !heartbeats.empty() && !heartbeats.back().disk_wait().trouble().empty();
+    };
+    while (!fails()) server.AwaitHeartbeat();
+    std::filesystem::rename(away, dir_);
+  });
+  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "");
+  mount.join();
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->restored, "state");
+  const v1::HeartbeatRequest waiting = server.heartbeats().front();
+  EXPECT_EQ(waiting.restoring_step(), 3u) << "it is not to be removed";
+  EXPECT_THAT(waiting.disk_wait().what(), HasSubstr("the checkpoint after step 3 to be read"));
+  EXPECT_EQ(waiting.seconds_since_progress(), 0) << "it waits for the disk";
+  while (server.heartbeats().back().restoring_step() != 0) server.AwaitHeartbeat();
+  EXPECT_FALSE(server.heartbeats().back().has_disk_wait());
 }
 
 TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
@@ -226,6 +256,85 @@ TEST_F(CheckpointedSessionTest, AFullDiskIsToldAndTrainingGoesOn) {
   EXPECT_THAT(server.parts()[0].error(), HasSubstr(dir_));
   EXPECT_EQ(server.parts()[0].step(), 1u);
   EXPECT_TRUE(session->Leave().ok());
+}
+
+// The report of it may be lost.
+TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
+  { std::ofstream file(dir_); }  // A file where the folder should be.
+  FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(Step(session.get(), 1).ok());
+  ASSERT_TRUE(session->SaveCheckpoint("state", {}).ok());
+  server.AwaitParts(1);
+  for (int times = 0; times < 2; ++times) server.AwaitHeartbeat();
+  const v1::HeartbeatRequest last = server.heartbeats().back();
+  ASSERT_EQ(last.parts_size(), 1);
+  EXPECT_EQ(last.parts(0).step(), 1u);
+  EXPECT_EQ(last.parts(0).name(), "worker-0-term-0.state");
+  EXPECT_THAT(last.parts(0).error(), HasSubstr(dir_));
+  EXPECT_FALSE(last.parts(0).unreadable());
+}
+
+// A relay's rack may have its checkpoint of the step complete or not.
+class RestOfCheckpointTest : public CheckpointedSessionTest {
+ protected:
+  // Saves after step 1, and waits until the rest was asked for twice.
+  void SaveAndWait(FakeServer* server) {
+    RemoteSessionOptions options = Options(*server);
+    options.rest_of_checkpoint = [this](uint64_t step) -> std::optional<absl::Status> {
+      EXPECT_EQ(step, 1u);
+      MutexLock lock(&mutex_);
+      ++asked_;
+      changed_.SignalAll();
+      return rest_;
+    };
+    session_ = MakeRemoteSession(std::move(options));
+    ASSERT_TRUE(session_->Join(Table(), "").ok());
+    ASSERT_TRUE(Step(session_.get(), 1).ok());
+    ASSERT_TRUE(session_->SaveCheckpoint("", {}).ok());
+    MutexLock lock(&mutex_);
+    while (asked_ < 2) changed_.Wait(&mutex_);
+  }
+  void Rest(absl::Status status) {
+    MutexLock lock(&mutex_);
+    rest_ = std::move(status);
+  }
+
+  Mutex mutex_;
+  CondVar changed_;
+  int asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<absl::Status> rest_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Session> session_;
+};
+
+TEST_F(RestOfCheckpointTest, APartIsReportedOnceItIsThere) {
+  FakeServer server({.heartbeat_ms = 1, .name_at_step = 1, .checkpoint_step = 1});
+  SaveAndWait(&server);
+  server.AwaitHeartbeat();
+  EXPECT_THAT(server.parts(), IsEmpty());
+  EXPECT_EQ(server.heartbeats().back().parts_size(), 0);
+  Rest(absl::OkStatus());
+  server.AwaitParts(1);
+  EXPECT_EQ(server.parts()[0].step(), 1u);
+  EXPECT_EQ(server.parts()[0].error(), "");
+  for (int times = 0; times < 2; ++times) server.AwaitHeartbeat();
+  EXPECT_EQ(server.heartbeats().back().parts_size(), 1);
+}
+
+TEST_F(RestOfCheckpointTest, APartFailsWithIt) {
+  FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
+  SaveAndWait(&server);
+  Rest(absl::UnavailableError("the rack has given it up"));
+  server.AwaitParts(1);
+  EXPECT_EQ(server.parts()[0].error(), "the rack has given it up");
+}
+
+TEST_F(RestOfCheckpointTest, NobodyWaitsForItAtTheEnd) {
+  FakeServer server({.name_at_step = 1, .checkpoint_step = 1});
+  SaveAndWait(&server);
+  EXPECT_TRUE(session_->Leave().ok());
+  EXPECT_THAT(server.parts(), IsEmpty());
 }
 
 TEST_F(CheckpointedSessionTest, AProgramThatDoesNotSaveIsTold) {

@@ -48,11 +48,17 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
  public:
   explicit CoordinatorService(FakeServer* owner) : owner_(owner) {}
 
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
+  grpc::Status Join(grpc::ServerContext* context, const v1::JoinRequest* request,
                     v1::JoinReply* reply) override {
     MutexLock lock(&owner_->mutex_);
     owner_->joins_.push_back(*request);
     const Script& script = owner_->script_;
+    if (static_cast<int>(owner_->joins_.size()) <= script.joins_unanswered) {
+      while (!context->IsCancelled()) {
+        owner_->heard_.WaitFor(&owner_->mutex_, absl::Milliseconds(1));
+      }
+      return grpc::Status::CANCELLED;
+    }
     if (static_cast<int>(owner_->joins_.size()) <= script.joins_unavailable) {
       return {grpc::StatusCode::UNAVAILABLE, "not yet"};
     }
@@ -87,11 +93,22 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
     owner_->heartbeats_.push_back(*request);
     owner_->heard_.SignalAll();
     const Script& script = owner_->script_;
+    if (static_cast<int>(owner_->heartbeats_.size()) <= script.heartbeats_refused) {
+      return {grpc::StatusCode::UNAUTHENTICATED, "a wrong token"};
+    }
+    if (owner_->told_shard_.has_value()) *reply->add_shards() = *owner_->told_shard_;
     reply->set_server_incarnation(kIncarnation);
     reply->set_phase(script.failure.empty() ? v1::JOB_PHASE_RUNNING : v1::JOB_PHASE_FAILED);
     reply->set_failure(script.failure);
     reply->set_term(script.term_now);
     return script.heartbeat;
+  }
+
+  grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
+                         v1::GetStatusReply* reply) override {
+    MutexLock lock(&owner_->mutex_);
+    reply->add_warnings()->set_text("the job waits for shard 1 to join");
+    return owner_->script_.status;
   }
 
   grpc::Status Leave(grpc::ServerContext*, const v1::LeaveRequest* request,
@@ -139,6 +156,10 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
         Script& script = owner_->script_;
         owner_->exchanges_.push_back(request);
         owner_->bytes_read_ += request.ByteSizeLong() + kPrefix;
+        if (script.streams_refused > 0) {
+          --script.streams_refused;
+          return {grpc::StatusCode::UNAUTHENTICATED, "a wrong token"};
+        }
         if (!script.stream.ok()) return script.stream;
         if (script.streams_broken > 0) {
           if (messages < 2) continue;
@@ -163,6 +184,7 @@ class FakeServer::ShardService final : public v1::ParameterShard::Service {
               request.step() >= script.name_at_step && request.step() <= script.checkpoint_step;
           if (named) reply.set_checkpoint_step(script.checkpoint_step);
         }
+        reply.set_server_incarnation(script.incarnation);
         // What an older protobuf or another language may send, and ours does not read.
         if (script.garbage) reply.set_message("\xff");
         owner_->bytes_written_ += reply.ByteSizeLong() + kPrefix;
@@ -202,6 +224,13 @@ FakeServer::~FakeServer() {
 void FakeServer::SetShards(std::vector<std::string> addresses) {
   MutexLock lock(&mutex_);
   shards_ = std::move(addresses);
+}
+
+void FakeServer::TellOfShard(const std::string& address, uint64_t incarnation) {
+  MutexLock lock(&mutex_);
+  told_shard_.emplace();
+  told_shard_->set_address(address);
+  told_shard_->set_server_incarnation(incarnation);
 }
 
 std::vector<v1::JoinRequest> FakeServer::joins() const {

@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,14 @@ class FakeServer {
   struct Script {
     grpc::Status join{};        // Not OK: the answer to Join.
     int joins_unavailable = 0;  // So many are answered UNAVAILABLE first.
+    int joins_unanswered = 0;   // So many are not answered before the caller gives up.
+    grpc::Status status{};      // Not OK: the answer to GetStatus.
     grpc::Status heartbeat{};
-    std::string failure{};   // Not empty: heartbeats say that the job has failed.
-    grpc::Status stream{};   // Not OK: how streams end at their first message.
+    int heartbeats_refused = 0;  // So many are answered UNAUTHENTICATED first.
+    int streams_refused = 0;     // So many end likewise, at their first message.
+    uint64_t incarnation = 5;    // As it says it with every answer.
+    std::string failure{};       // Not empty: heartbeats say that the job has failed.
+    grpc::Status stream{};       // Not OK: how streams end at their first message.
     int streams_broken = 0;  // So many break at their second message; the first is not answered.
     int busy = 0;            // So many messages are answered BUSY.
     bool silent = false;     // Messages are not answered.
@@ -54,6 +60,8 @@ class FakeServer {
   std::vector<v1::ExchangeRequest> exchanges() const;  // Of all streams, as they came.
   std::vector<v1::CheckpointPart> parts() const;
   void RaiseTerm(uint32_t term);  // Sets term_now.
+  // From now on heartbeats say that shard 0 is there, a process with this number.
+  void TellOfShard(const std::string& address, uint64_t incarnation);
   // Returns when so many parts were reported.
   void AwaitParts(size_t count);
   // Returns when so many Leaves have come.
@@ -75,6 +83,7 @@ class FakeServer {
   mutable Mutex mutex_;
   CondVar heard_;
   std::vector<std::string> shards_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::ShardAddress> told_shard_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);

@@ -298,6 +298,72 @@ TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
   EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
 }
 
+// Its file was changed on this machine sooner or later than on the others.
+TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
+  FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  while (server.heartbeats().size() < 5) server.AwaitHeartbeat();
+  DoStep(session.get(), Gradient(4));
+  EXPECT_TRUE(session->Leave().ok());
+}
+
+TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
+  FakeServer server({.heartbeat = {grpc::StatusCode::UNAUTHENTICATED, "a wrong token"},
+                     .silent = true,
+                     .lease_ms = 300});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has refused this worker for 300ms: a wrong token"));
+  EXPECT_GE(server.heartbeats().size(), 2u);
+}
+
+// Returns when a heartbeat says that the worker knows of this process and of none after it.
+void AwaitNewestShard(FakeServer* server, uint64_t incarnation) {
+  do {
+    server->AwaitHeartbeat();
+  } while (server->heartbeats().back().newest_shard() != incarnation);
+}
+
+TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
+  FakeServer server({.silent = true});
+  FakeServer later({.incarnation = 6});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::thread tells([&] {
+    while (server.exchanges().empty()) server.AwaitHeartbeat();
+    AwaitNewestShard(&server, 5);
+    server.TellOfShard(later.address(), 6);
+  });
+  DoStep(session.get(), Gradient(3));
+  tells.join();
+  EXPECT_FALSE(later.exchanges().empty());
+  EXPECT_EQ(later.exchanges().front().sender().server_incarnation(), 6u);
+  AwaitNewestShard(&server, 6);
+}
+
+// As behind an address that still leads there.
+TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.connect_timeout = absl::Milliseconds(500);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  server.TellOfShard(server.address(), 6);
+  AwaitNewestShard(&server, 6);
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a process answers there that another took the place of"));
+}
+
 TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
   FakeServer server({.garbage = true});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));

@@ -2,10 +2,16 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "job/checkpoint/checkpoint_folder.h"
 #include "job/checkpoint/snapshot_format.h"
 
 namespace sluice {
+namespace {
+
+constexpr absl::Duration kAskAgain = absl::Milliseconds(20);  // After the rest of a checkpoint.
+
+}  // namespace
 
 CheckpointWriter::CheckpointWriter(Options options)
     : options_(std::move(options)),
@@ -14,7 +20,8 @@ CheckpointWriter::CheckpointWriter(Options options)
                     .rank = options_.sender.rank,
                     .backoff_min = options_.backoff_min,
                     .backoff_max = options_.backoff_max,
-                    .clock = options_.clock}),
+                    .clock = options_.clock,
+                    .let_in = true}),
       thread_([this] { Run(); }) {}
 
 CheckpointWriter::~CheckpointWriter() {
@@ -49,30 +56,45 @@ void CheckpointWriter::ReportFailure(uint64_t step, absl::string_view why) {
   changed_.SignalAll();
 }
 
-void CheckpointWriter::Finish() {
+bool CheckpointWriter::Finish(absl::Duration limit) {
+  const absl::Time until = options_.clock->Now() + limit;
   MutexLock lock(&mutex_);
-  while (working_ || !waiting_.empty()) changed_.Wait(&mutex_);
+  while (working_ || !waiting_.empty()) {
+    const absl::Duration left = until - options_.clock->Now();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(&mutex_, left);
+  }
+  return true;
 }
 
-std::vector<CheckpointPart> CheckpointWriter::durable_parts() const {
+std::optional<CheckpointWriter::Writing> CheckpointWriter::writing() const {
   MutexLock lock(&mutex_);
-  return durable_parts_;
+  return writing_;
+}
+
+std::vector<CheckpointPart> CheckpointWriter::newest_parts() const {
+  MutexLock lock(&mutex_);
+  return newest_parts_;
 }
 
 void CheckpointWriter::Run() {
-  while (true) {
+  for (;;) {
     Work work;
     {
       MutexLock lock(&mutex_);
       working_ = false;
       changed_.SignalAll();
-      while (!stopping_ && waiting_.empty()) changed_.Wait(&mutex_);
+      while (!stopping_ && waiting_.empty() && held_.empty()) changed_.Wait(&mutex_);
+      if (!stopping_ && waiting_.empty()) changed_.WaitFor(&mutex_, kAskAgain);
       if (stopping_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
-      working_ = true;
+      if (!waiting_.empty()) {
+        work = std::move(waiting_.front());
+        waiting_.pop_front();
+        working_ = true;
+      }
     }
-    Do(std::move(work));
+    if (work.step > 0) Do(std::move(work));
+    ReportHeld();
   }
 }
 
@@ -90,17 +112,46 @@ void CheckpointWriter::Do(Work work) {
 }
 
 bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::string_view bytes) {
+  {
+    MutexLock lock(&mutex_);
+    writing_ = {absl::StrCat(name, " of the checkpoint after step ", step, " to be written"),
+                options_.clock->Now()};
+  }
   absl::StatusOr<CheckpointPart> part =
       options_.store != nullptr ? options_.store->Put(step, name, bytes)
                                 : WritePart(options_.dir, options_.sender.term, step, name, bytes);
-  if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
-  if (part.ok()) {
+  {
     MutexLock lock(&mutex_);
-    if (!durable_parts_.empty() && durable_parts_.front().step != step) durable_parts_.clear();
-    durable_parts_.push_back(*part);
+    writing_.reset();
   }
-  Tell(part.ok() ? *part : Failed(step, name, part.status().message()));
+  if (absl::IsCancelled(part.status())) return false;  // The session has ended.
+  Report(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
+}
+
+void CheckpointWriter::Report(CheckpointPart part) {
+  if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
+  // Earlier checkpoints are over.
+  if (!held_.empty() && held_.front().step != part.step) held_.clear();
+  held_.push_back(std::move(part));
+}
+
+void CheckpointWriter::ReportHeld() {
+  if (held_.empty()) return;
+  const std::optional<absl::Status> rest = options_.rest_of_checkpoint(held_.front().step);
+  if (!rest.has_value()) return;
+  for (const CheckpointPart& part : std::exchange(held_, {})) {
+    ReportNow(rest->ok() ? part : Failed(part.step, part.name, rest->message()));
+  }
+}
+
+void CheckpointWriter::ReportNow(const CheckpointPart& part) {
+  {
+    MutexLock lock(&mutex_);
+    if (!newest_parts_.empty() && newest_parts_.front().step != part.step) newest_parts_.clear();
+    newest_parts_.push_back(part);
+  }
+  Tell(part);
 }
 
 CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
@@ -116,8 +167,9 @@ void CheckpointWriter::Tell(const CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
-  options_.logger.Warning("the checkpoint after step ", part.step,
-                          " will not be complete: ", status.message());
+  // Heartbeats repeat it.
+  options_.logger.Warning("the coordinator was not told of ", part.name,
+                          " of the checkpoint after step ", part.step, ": ", status.message());
 }
 
 }  // namespace sluice

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -32,6 +33,7 @@ class CheckpointWriter {
     StoreClient* store = nullptr;  // Not null: what is written goes there, not into `dir`.
     Sender sender;
     absl::Duration report_timeout;  // For the coordinator to be reached.
+    std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};  // As of sessions.
     absl::Duration backoff_min;
     absl::Duration backoff_max;
     const Clock* clock = nullptr;
@@ -46,10 +48,18 @@ class CheckpointWriter {
   void Write(WorkerSnapshot snapshot, std::vector<CheckpointFile> files);
   // Tells the coordinator that this rank has no part of the checkpoint after `step`.
   void ReportFailure(uint64_t step, absl::string_view why);
-  // Waits until everything is written and reported.
-  void Finish();
-  // Of the newest checkpoint of which one is; a coordinator that was told of them may be gone.
-  std::vector<CheckpointPart> durable_parts() const;
+  // Waits until everything is written, and reported but for what waits for the rest of its
+  // checkpoint. False: it takes longer than `limit`.
+  bool Finish(absl::Duration limit);
+  // What is being written now, and since when; none: nothing.
+  struct Writing {
+    std::string what;  // For a person.
+    absl::Time since;
+  };
+  std::optional<Writing> writing() const;
+  // What was reported of the newest checkpoint, failures too: the report may have been lost, or the
+  // coordinator that had it may be gone.
+  std::vector<CheckpointPart> newest_parts() const;
 
  private:
   struct Work {
@@ -63,6 +73,10 @@ class CheckpointWriter {
   void Do(Work work);
   // False if it could not be written.
   bool WriteOne(uint64_t step, const std::string& name, absl::string_view bytes);
+  // Now, or once the rest of the checkpoint is there.
+  void Report(CheckpointPart part);
+  void ReportHeld();
+  void ReportNow(const CheckpointPart& part);
   void Tell(const CheckpointPart& part);
   CheckpointPart Failed(uint64_t step, std::string name, absl::string_view why) const;
 
@@ -70,10 +84,13 @@ class CheckpointWriter {
   CoordinatorClient coordinator_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<CheckpointPart> durable_parts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<CheckpointPart> newest_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Writing> writing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<CheckpointPart>
+      held_;  // The thread's: durable parts of one checkpoint without its rest.
   std::thread thread_;
 };
 

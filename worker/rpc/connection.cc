@@ -25,6 +25,10 @@ bool MayPass(const grpc::Status& status) {
   }
 }
 
+bool MayPassOnceLetIn(const grpc::Status& status) {
+  return MayPass(status) || status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+}
+
 std::string Reason(const grpc::Status& status, const Transport& transport) {
   if (status.ok()) return "it ended the stream";
   if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return "no answer in time";

@@ -18,6 +18,10 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
 // True if the same call may work later: nobody there, or the connection broke.
 bool MayPass(const grpc::Status& status);
 
+// The same for a process that was let in before: where its token is refused now, the token's files
+// are being changed, on one machine after the other.
+bool MayPassOnceLetIn(const grpc::Status& status);
+
 // "connection refused", what is wrong with TLS, or gRPC's own words.
 std::string Reason(const grpc::Status& status, const Transport& transport);
 

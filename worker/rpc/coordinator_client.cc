@@ -4,14 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "worker/rpc/connection.h"
 #include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {
-
-// The coordinator says itself who never came; this is for when it says nothing.
-constexpr absl::Duration kAnswerGrace = absl::Seconds(10);
 
 absl::Status Cancelled(absl::string_view what) {
   return absl::CancelledError(absl::StrCat("this worker gave up while it tried to ", what));
@@ -23,13 +21,39 @@ CoordinatorClient::CoordinatorClient(Options options)
     : options_(std::move(options)),
       gate_(options_.clock),
       channel_(options_.transport->Dial(options_.address)),
-      stub_(v1::Coordinator::NewStub(channel_)) {}
+      stub_(v1::Coordinator::NewStub(channel_)),
+      let_in_(options_.let_in) {}
 
 absl::StatusOr<v1::JoinReply> CoordinatorClient::Join(const v1::JoinRequest& request,
                                                       absl::Duration timeout,
                                                       absl::Duration answer_timeout) {
-  return Call(request, timeout, answer_timeout + kAnswerGrace, "join",
-              &v1::Coordinator::Stub::Join);
+  const absl::Duration patience = answer_timeout + options_.answer_grace;
+  for (;;) {
+    const absl::Time asked = options_.clock->Now();
+    absl::StatusOr<v1::JoinReply> reply =
+        Call(request, timeout, patience, "join", &v1::Coordinator::Stub::Join);
+    // What the coordinator itself says comes sooner.
+    const bool silent =
+        absl::IsDeadlineExceeded(reply.status()) && options_.clock->Now() - asked >= patience;
+    if (!silent) return reply;
+    // It may wait for a disk, however long that takes.
+    const absl::StatusOr<std::string> waits = WhatItWaitsFor(timeout);
+    if (absl::IsCancelled(waits.status())) return waits.status();
+    if (!waits.ok()) return reply;
+    options_.logger.Warning("rank ", options_.rank, " has been waiting to join for ",
+                            absl::FormatDuration(patience), "; the coordinator says: ", *waits);
+  }
+}
+
+absl::StatusOr<std::string> CoordinatorClient::WhatItWaitsFor(absl::Duration timeout) {
+  const absl::StatusOr<v1::GetStatusReply> status =
+      Call(v1::GetStatusRequest(), timeout, options_.answer_grace, "ask how the job stands",
+           &v1::Coordinator::Stub::GetStatus);
+  if (!status.ok()) return status.status();
+  return absl::StrJoin(status->warnings(), "; ",
+                       [](std::string* out, const v1::StatusWarning& warning) {
+                         absl::StrAppend(out, warning.text());
+                       });
 }
 
 absl::StatusOr<v1::LeaveReply> CoordinatorClient::Leave(const v1::LeaveRequest& request,
@@ -61,15 +85,20 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
     if (!gate_.Begin(&context)) return Cancelled(what);
     const grpc::Status status = (stub_.get()->*method)(&context, request, &reply);
     const bool cancelled = !gate_.End(&context);
-    if (status.ok()) return reply;
+    if (status.ok()) {
+      let_in_ = true;
+      return reply;
+    }
     if (cancelled) return Cancelled(what);
-    if (!MayPass(status)) {
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+    const absl::Duration left = until - options_.clock->Now();
+    const bool final = refused && left <= absl::ZeroDuration();
+    if (final || !(let_in_ ? MayPassOnceLetIn(status) : MayPass(status))) {
       return ToStatus(status,
                       absl::StrCat("the coordinator at ", options_.address, " did not let rank ",
                                    options_.rank, " ", what),
                       *options_.transport);
     }
-    const absl::Duration left = until - options_.clock->Now();
     if (left <= absl::ZeroDuration()) {
       return absl::UnavailableError(absl::StrCat(
           "the coordinator at ", options_.address, " cannot be reached for ",

@@ -72,6 +72,7 @@ void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
   message->set_checksum(part.checksum);
   message->set_error(ValidText(part.error));
   message->set_server(part.server);
+  message->set_file(part.file);
   message->set_unreadable(part.unreadable);
 }
 
@@ -83,7 +84,8 @@ CheckpointPart TakePart(const v1::CheckpointPart& message) {
           .checksum = message.checksum(),
           .error = message.error(),
           .server = message.server(),
-          .unreadable = message.unreadable()};
+          .unreadable = message.unreadable(),
+          .file = message.file()};
 }
 
 grpc::ByteBuffer RequestBytes(const std::shared_ptr<const Exchange>& exchange, const Sender* sender,

@@ -89,14 +89,20 @@ absl::Status Heartbeat::Beat() {
     }
   }
   if (!status.ok()) {
-    if (MayPass(status) || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
-      return Missed(Reason(status, *options_.transport));
+    if (MayPassOnceLetIn(status) || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      const absl::Status missed = Missed(Reason(status, *options_.transport));
+      const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
+      if (missed.ok() || !refused) return missed;
+      return ToStatus(
+          status,
+          absl::StrCat("the coordinator at ", options_.address, " has refused this worker for ",
+                       absl::FormatDuration(options_.patience)),
+          *options_.transport);
     }
-    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
-    return ToStatus(status,
-                    absl::StrCat("the coordinator at ", options_.address,
-                                 refused ? " refuses this worker" : " no longer knows this worker"),
-                    *options_.transport);
+    return ToStatus(
+        status,
+        absl::StrCat("the coordinator at ", options_.address, " no longer knows this worker"),
+        *options_.transport);
   }
   if (reply.phase() == v1::JOB_PHASE_FAILED) {
     return absl::AbortedError(reply.failure().empty() ? "the job has failed" : reply.failure());
@@ -106,7 +112,7 @@ absl::Status Heartbeat::Beat() {
         absl::StrCat("the coordinator says that the job went back (term ", reply.term(), ")"));
   }
   if (reply.server_incarnation() < server_incarnation_) {
-    return Missed(absl::StrCat("an older instance, ", reply.server_incarnation(), " before ",
+    return Missed(absl::StrCat("an earlier one, number ", reply.server_incarnation(), " before ",
                                server_incarnation_, ", answers in its place"));
   }
   server_incarnation_ = reply.server_incarnation();

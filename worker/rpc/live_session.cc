@@ -58,6 +58,7 @@ std::unique_ptr<CheckpointWriter> MakeWriter(const RemoteSessionOptions& options
                                 .store = store,
                                 .sender = membership.sender,
                                 .report_timeout = options.connect_timeout,
+                                .rest_of_checkpoint = options.rest_of_checkpoint,
                                 .backoff_min = options.backoff_min,
                                 .backoff_max = options.backoff_max,
                                 .clock = options.clock,
@@ -84,7 +85,8 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
       store_(MakeStore(options, membership)),
       writer_(MakeWriter(options, membership, store_.get())) {
   const absl::Time now = clock_.Now();
-  last_progress_ = now;
+  last_progress_ = restoring_since_ = now;
+  restoring_step_ = membership.restore_step;
   links_.resize(membership.shards.size());
   for (uint32_t shard = 0; shard < links_.size(); ++shard) {
     Sender sender = membership.sender;
@@ -96,6 +98,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
+    newest_shard_ = std::max(newest_shard_, sender.server_incarnation);
   }
   for (ShardLink& link : links_) link.stream->Open(link.server_incarnation);
   strand_ = std::thread([this] { RunStrand(); });
@@ -165,6 +168,7 @@ void LiveSession::Flush(const Pipeline::Effects& effects) {
 void LiveSession::Heard(const v1::HeartbeatReply& reply) {
   MutexLock lock(&mutex_);
   pipeline_.Release(reply.durable_step());
+  for (const v1::ShardAddress& place : reply.shards()) Follow(place);
 }
 
 absl::Status LiveSession::SetPlans(const std::vector<CompressionPlan>& plans) {
@@ -433,8 +437,57 @@ void LiveSession::ReportNotSaved(absl::string_view why) {
   writer_->ReportFailure(pipeline_.step(), why);
 }
 
-void LiveSession::FinishCheckpoints() {
-  if (writer_ != nullptr) writer_->Finish();
+bool LiveSession::FinishCheckpoints(absl::Duration limit) {
+  if (writer_ == nullptr) return true;
+  const auto set_waiting = [this](bool waiting) {
+    MutexLock lock(&mutex_);
+    waiting_ = waiting;
+    last_progress_ = clock_.Now();
+  };
+  set_waiting(true);
+  const bool finished = writer_->Finish(limit);
+  set_waiting(false);
+  return finished;
+}
+
+void LiveSession::RestoreFails(absl::string_view why) {
+  MutexLock lock(&mutex_);
+  restore_trouble_ = std::string(why);
+}
+
+void LiveSession::RestoreEnded() {
+  MutexLock lock(&mutex_);
+  restoring_step_ = 0;
+  last_progress_ = clock_.Now();
+}
+
+bool LiveSession::SleepFor(absl::Duration duration) {
+  const absl::Time until = clock_.Now() + duration;
+  MutexLock lock(&mutex_);
+  while (status_.ok()) {
+    const absl::Duration left = until - clock_.Now();
+    if (left <= absl::ZeroDuration()) return true;
+    step_changed_.WaitFor(&mutex_, left);
+  }
+  return false;
+}
+
+void LiveSession::AddWait(v1::HeartbeatRequest* request) const {
+  v1::DiskWait* const wait = request->mutable_disk_wait();
+  const absl::Time now = clock_.Now();
+  if (restoring_step_ > 0) {
+    request->set_restoring_step(restoring_step_);
+    wait->set_what(
+        absl::StrCat("its part of the checkpoint after step ", restoring_step_, " to be read"));
+    wait->set_seconds(absl::ToDoubleSeconds(now - restoring_since_));
+    wait->set_trouble(restore_trouble_);
+    return;
+  }
+  const std::optional<CheckpointWriter::Writing> writing =
+      writer_ == nullptr ? std::nullopt : writer_->writing();
+  if (!writing.has_value()) return request->clear_disk_wait();
+  wait->set_what(writing->what);
+  wait->set_seconds(absl::ToDoubleSeconds(now - writing->since));
 }
 
 void LiveSession::Report(const Progress& progress) {
@@ -480,12 +533,15 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   v1::HeartbeatRequest request;
   SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
-    for (const CheckpointPart& part : writer_->durable_parts()) SetPart(part, request.add_parts());
+    for (const CheckpointPart& part : writer_->newest_parts()) SetPart(part, request.add_parts());
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
+  request.set_newest_shard(newest_shard_);
   const absl::Time now = clock_.Now();
-  request.set_seconds_since_progress(waiting_ ? 0 : absl::ToDoubleSeconds(now - last_progress_));
+  const bool waits = waiting_ || restoring_step_ > 0;
+  request.set_seconds_since_progress(waits ? 0 : absl::ToDoubleSeconds(now - last_progress_));
+  AddWait(&request);
   v1::WorkerProgress* progress = request.mutable_progress();
   progress->set_step(progress_.step);
   progress->set_total_steps(progress_.total_steps);

@@ -3,6 +3,7 @@
 // face.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,8 +54,14 @@ class LiveSession final : public ShardStream::Events {
   }
   // Likewise: those that Join or a checkpoint brings. INVALID_ARGUMENT: as Pipeline::SetPlans.
   absl::Status SetPlans(const std::vector<CompressionPlan>& plans);
-  // Until what SaveCheckpoint took is written and reported.
-  void FinishCheckpoints();
+  // Until what SaveCheckpoint took is written and reported. False: it takes longer than `limit`.
+  bool FinishCheckpoints(absl::Duration limit);
+  // Heartbeats say that it reads the checkpoint that it begins with, and why the last try failed;
+  // until RestoreEnded.
+  void RestoreFails(absl::string_view why);
+  void RestoreEnded();
+  // False: the session ended meanwhile.
+  bool SleepFor(absl::Duration duration);
   // Null unless checkpoints are kept by the servers.
   StoreClient* store() const { return store_.get(); }
   void Report(const Progress& progress);
@@ -83,12 +90,20 @@ class LiveSession final : public ShardStream::Events {
     absl::Time reopen_at = absl::InfiniteFuture();
     absl::Time retry_at = absl::InfiniteFuture();
     uint64_t server_incarnation = 0;  // The highest that answered.
+    uint64_t told_incarnation = 0;    // The highest that the coordinator named.
+    bool outdated = false;            // One below them answered last.
+    bool moves = false;               // The stream is cut for a newer one, which is elsewhere.
+    uint64_t newest() const { return std::max(server_incarnation, told_incarnation); }
   };
 
   void OnStreamUp(uint32_t shard) override;
   void OnReply(uint32_t shard, v1::ExchangeReply* reply) override;
   void OnStreamDown(uint32_t shard, const grpc::Status& status) override;
 
+  void StreamIsUp(uint32_t shard) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Leaves a process of the shard that another took the place of.
+  void LeaveFor(uint32_t shard, const std::string& address) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Follow(const v1::ShardAddress& place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Under the lock, so that order is fixed; Flush afterwards, when it is free.
   void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(const Pipeline::Effects& effects);
@@ -107,6 +122,7 @@ class LiveSession final : public ShardStream::Events {
   bool Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Heard(const v1::HeartbeatReply& reply);
   v1::HeartbeatRequest ComposeHeartbeat();
+  void AddWait(v1::HeartbeatRequest* request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t DenseBytes(const TrafficCounters& counters) const {
     return counters.steps * sizeof(float) * TrainedElements(table_);
   }
@@ -148,14 +164,19 @@ class LiveSession final : public ShardStream::Events {
   bool strand_asked_ ABSL_GUARDED_BY(mutex_) = false;  // To look for work again.
   bool encoding_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t restoring_step_ ABSL_GUARDED_BY(mutex_);  // 0: it has restored.
+  absl::Time restoring_since_ ABSL_GUARDED_BY(mutex_);
+  std::string restore_trouble_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   TrafficCounters counters_ ABSL_GUARDED_BY(mutex_);  // Without bytes; the streams count those.
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time reported_ ABSL_GUARDED_BY(mutex_);  // When progress_ was.
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
-  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, in Wait.
-  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);      // Of steps with an exchange; not step 0.
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, or for the disk.
+  uint64_t newest_shard_ ABSL_GUARDED_BY(mutex_) =
+      0;  // Highest number of a shard's process that it was told.
+  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);  // Of steps with an exchange; not step 0.
   std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // Of the open step.
   DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: where the last step ended.

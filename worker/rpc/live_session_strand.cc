@@ -12,7 +12,13 @@ namespace sluice {
 
 void LiveSession::OnStreamUp(uint32_t shard) {
   MutexLock lock(&mutex_);
+  // It may be the process again that was replaced: only an answer shows that it is not.
+  if (!links_[shard].outdated) StreamIsUp(shard);
+}
+
+void LiveSession::StreamIsUp(uint32_t shard) {
   ShardLink& link = links_[shard];
+  link.outdated = false;
   link.silent_since = absl::InfiniteFuture();
   link.backoff = options_.backoff_min;
   if (!link.told || Over()) return;  // Over: the stream may be going.
@@ -21,19 +27,20 @@ void LiveSession::OnStreamUp(uint32_t shard) {
 }
 
 void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
-  OnStreamUp(shard);
   const uint64_t incarnation = reply->server_incarnation();
   absl::StatusOr<ExchangeAnswer> answer = TakeAnswer(reply);
   Pipeline::Effects effects;
   {
     MutexLock lock(&mutex_);
-    if (Over()) return;
     ShardLink& link = links_[shard];
-    if (incarnation != 0 && incarnation < link.server_incarnation) {
-      answer = absl::AbortedError(absl::StrCat("an older instance answers, ", incarnation,
-                                               " where ", link.server_incarnation,
-                                               " answered before: two servers use one address"));
+    if (incarnation != 0 && incarnation < link.newest()) {
+      if (Over()) return;
+      link.outdated = true;
+      link.trouble = "a process answers there that another took the place of";
+      return LeaveFor(shard, link.stream->address());
     }
+    StreamIsUp(shard);
+    if (Over()) return;
     if (!answer.ok()) {
       (void)FailLocked(absl::Status(answer.status().code(),
                                     absl::StrCat("shard ", shard, " at ", link.stream->address(),
@@ -50,18 +57,42 @@ void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
   Flush(effects);
 }
 
+// A process that has answered here already is not left: its answer came sooner than this news.
+void LiveSession::Follow(const v1::ShardAddress& place) {
+  newest_shard_ = std::max(newest_shard_, place.server_incarnation());
+  if (Over() || place.shard() >= links_.size() || place.address().empty()) return;
+  ShardLink& link = links_[place.shard()];
+  if (place.server_incarnation() <= link.newest()) return;
+  link.told_incarnation = place.server_incarnation();
+  options_.logger.Info("shard ", place.shard(), " is served by another process now, at ",
+                       place.address(), "; going there");
+  if (store_ != nullptr) store_->GoTo(place.shard(), place.address(), place.server_incarnation());
+  link.moves = true;
+  LeaveFor(place.shard(), place.address());
+}
+
+void LiveSession::LeaveFor(uint32_t shard, const std::string& address) {
+  links_[shard].stream->GoTo(address);
+  links_[shard].stream->Cancel();  // OnStreamDown opens the next.
+}
+
 void LiveSession::OnStreamDown(uint32_t shard, const grpc::Status& status) {
   MutexLock lock(&mutex_);
   if (Over()) return;
   ShardLink& link = links_[shard];
-  if (!MayPass(status)) {
+  if (!MayPassOnceLetIn(status)) {
     if (leaving_) return;
     (void)FailLocked(ToStatus(
         status, absl::StrCat("shard ", shard, " at ", link.stream->address(), " ended the stream"),
         *options_.transport));
     return;
   }
-  link.trouble = Reason(status, *options_.transport);
+  if (std::exchange(link.moves, false)) {
+    link.reopen_at = clock_.Now();
+    WakeStrand();
+    return;
+  }
+  if (!link.outdated) link.trouble = Reason(status, *options_.transport);
   const absl::Time now = clock_.Now();
   link.silent_since = std::min(link.silent_since, now);
   if (now - link.silent_since >= patience_) {
@@ -168,7 +199,8 @@ void LiveSession::ServeShard(uint32_t shard, absl::Time now, Pipeline::Effects* 
   ShardLink& link = links_[shard];
   if (now >= link.reopen_at) {
     link.reopen_at = absl::InfiniteFuture();
-    link.stream->Open(link.server_incarnation);
+    link.moves = false;
+    link.stream->Open(link.newest());
     pipeline_.StreamReset(shard, effects);
   }
   if (now >= link.retry_at) {

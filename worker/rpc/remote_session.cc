@@ -19,8 +19,16 @@
 namespace sluice {
 namespace {
 
+// Between two tries to read a checkpoint; doubles.
+constexpr absl::Duration kReadAgainMin = absl::Milliseconds(250);
+constexpr absl::Duration kReadAgainMax = absl::Seconds(2);
+// A checkpoint is called damaged after so many tries: a disk or its network may have failed once.
+constexpr int kDamagedTries = 2;
 // So long a worker that gives up tries to say so.
 constexpr absl::Duration kAbandonTimeout = absl::Seconds(2);
+// A worker that has finished asks at least this often whether the others have: the coordinator goes
+// soon after.
+constexpr absl::Duration kEndPollMax = absl::Seconds(1);
 
 std::string HostName() {
   char name[256] = {};
@@ -42,7 +50,9 @@ class RemoteSession final : public Session {
                       .rank = options_.rank,
                       .backoff_min = options_.backoff_min,
                       .backoff_max = options_.backoff_max,
-                      .clock = options_.clock}) {}
+                      .clock = options_.clock,
+                      .let_in = options_.rejoining,
+                      .logger = options_.logger}) {}
 
   absl::StatusOr<JoinInfo> Join(const TensorTable& table,
                                 absl::string_view parameters_sha256) override;
@@ -123,6 +133,8 @@ class RemoteSession final : public Session {
   }
   absl::Status FailJoin(absl::Status status) { return not_joined_ = std::move(status); }
   absl::Status Restore(const Membership& membership);
+  absl::Status TryRestore(const Membership& membership);
+  absl::Status KeepTrying(const Membership& membership);
   absl::StatusOr<SnapshotSource> FindSnapshots(const Membership& membership) const;
   absl::Status RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot);
   absl::Status Lost(const absl::Status& status) const;
@@ -226,7 +238,29 @@ absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& me
                         }};
 }
 
-absl::Status RemoteSession::Restore(const Membership& membership) {
+// The folder may come back, and what could not be read may be read again.
+absl::Status RemoteSession::KeepTrying(const Membership& membership) {
+  const absl::Time until = options_.clock->Now() + options_.wait_limit;
+  absl::Duration pause = kReadAgainMin;
+  std::string told;
+  for (int tries = 1;; ++tries) {
+    absl::Status status = TryRestore(membership);
+    const bool may_pass = absl::IsUnavailable(status) || absl::IsNotFound(status);
+    const bool again = may_pass ? options_.clock->Now() < until
+                                : absl::IsDataLoss(status) && tries < kDamagedTries;
+    if (!again) return status;
+    if (status.message() != told) {
+      told = std::string(status.message());
+      options_.logger.Warning("the checkpoint after step ", membership.restore_step,
+                              " cannot be read now: ", told, "; trying again");
+    }
+    live_->RestoreFails(status.message());
+    if (!live_->SleepFor(pause)) return live_->status();
+    pause = std::min(2 * pause, kReadAgainMax);
+  }
+}
+
+absl::Status RemoteSession::TryRestore(const Membership& membership) {
   const absl::StatusOr<SnapshotSource> source = FindSnapshots(membership);
   absl::Status status = source.status();
   if (source.ok() && options_.may_restore) status = options_.may_restore(membership.restore_step);
@@ -238,8 +272,15 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
   if (status.ok()) {
     info_.restored_step = membership.restore_step;
     info_.restored_world_size = source->world_size;
-    return status;
   }
+  return status;
+}
+
+absl::Status RemoteSession::Restore(const Membership& membership) {
+  const absl::Status status = KeepTrying(membership);
+  live_->RestoreEnded();
+  if (status.ok()) return status;
+  if (absl::Status ended = live_->status(); !ended.ok()) return ended;
   if (IsRollback(status) || absl::IsCancelled(status)) {
     live_->Fail(status);
     return live_->status();
@@ -345,7 +386,11 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
 
 absl::Status RemoteSession::Leave() {
   if (live_ == nullptr) return NotJoined();
-  live_->FinishCheckpoints();
+  if (!live_->FinishCheckpoints(options_.wait_limit)) {
+    options_.logger.Warning("the last checkpoint has not been written for ",
+                            absl::FormatDuration(options_.wait_limit),
+                            " (server.wait_limit); this worker leaves without it");
+  }
   const absl::Status status = live_->BeginLeaving();
   if (!status.ok()) return status;
   const v1::LeaveRequest request = MakeLeaveRequest(/*finished=*/true, "");
@@ -365,7 +410,7 @@ absl::Status RemoteSession::Leave() {
     if (!options_.checkpoint.enabled() || reply->phase() == v1::JOB_PHASE_FINISHED) {
       return absl::OkStatus();
     }
-  } while (coordinator_.SleepFor(heartbeat_));
+  } while (coordinator_.SleepFor(std::min(heartbeat_, kEndPollMax)));
   return absl::CancelledError("this worker gave up while it waited for the others to finish");
 }
 

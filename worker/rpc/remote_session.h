@@ -47,6 +47,10 @@ struct RemoteSessionOptions {
   // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
   // (DATA_LOSS: it is not, and the job takes one from before). Called by Join.
   std::function<absl::Status(uint64_t)> may_restore{};
+  // For a relay: whether the rack's own checkpoint after a step is durable.
+  // OK: it is durable. An error: it never will be. None: not known yet, and asked again. The part
+  // is reported after that. From a thread of the session.
+  std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};
   // Of a relay: told once why a session that had joined is over, if that is not by Leave. From any
   // thread and with locks held: it must not call back, and not wait.
   std::function<void(const absl::Status&)> on_end{};

@@ -22,8 +22,8 @@ constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 // OnDone away until the stream is broken and no write is being prepared.
 class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Call(ShardStream* owner, const Sender& sender) : owner_(owner), sender_(sender) {
-    owner_->stub_.PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
+  Call(ShardStream* owner, Stub* stub, const Sender& sender) : owner_(owner), sender_(sender) {
+    stub->PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
     AddHold();
     StartRead(&incoming_);
   }
@@ -175,13 +175,14 @@ ShardStream::ShardStream(uint32_t shard, std::string address, const Transport& t
                          const Sender& sender, Events* events, const Clock* clock,
                          StageTimes* stages, TraceFile* trace)
     : shard_(shard),
-      address_(std::move(address)),
+      transport_(transport),
       events_(events),
       clock_(clock),
       stages_(stages),
       trace_(trace),
+      address_(std::move(address)),
       channel_(transport.Dial(address_)),
-      stub_(channel_),
+      stub_(std::make_unique<Stub>(channel_)),
       sender_(sender) {}
 
 ShardStream::~ShardStream() {
@@ -202,13 +203,25 @@ void ShardStream::Open(uint64_t server_incarnation) {
     MutexLock lock(&mutex_);
     if (closing_) return;
     Check(call_ == nullptr, "one stream at a time");
+    if (std::exchange(moved_, false)) {
+      // The channel before ends here, not on a thread of its own with its last call's context.
+      while (calls_ > 0) ended_.Wait(&mutex_);
+      channel_ = transport_.Dial(address_);
+      stub_ = std::make_unique<Stub>(channel_);
+    }
     sender_.server_incarnation = server_incarnation;
     probe_is_out_ = false;
-    opened = std::make_shared<Call>(this, sender_);
+    opened = std::make_shared<Call>(this, stub_.get(), sender_);
     call_ = opened;
     ++calls_;
   }
   opened->Start(opened);
+}
+
+void ShardStream::GoTo(std::string address) {
+  MutexLock lock(&mutex_);
+  address_ = std::move(address);
+  moved_ = true;
 }
 
 void ShardStream::Enqueue(std::shared_ptr<const Exchange> exchange) {
@@ -269,7 +282,10 @@ void ShardStream::Cancel() {
   if (const std::shared_ptr<Call> open = call()) open->Cancel();
 }
 
-bool ShardStream::Connected() const { return channel_->GetState(false) == GRPC_CHANNEL_READY; }
+bool ShardStream::Connected() const {
+  MutexLock lock(&mutex_);
+  return channel_->GetState(false) == GRPC_CHANNEL_READY;
+}
 
 std::shared_ptr<ShardStream::Call> ShardStream::call() const {
   MutexLock lock(&mutex_);

@@ -37,8 +37,8 @@ class ShardStream {
     virtual void OnStreamDown(uint32_t shard, const grpc::Status& status) = 0;
   };
 
-  // `events`, `clock`, `stages` and `trace` (null: none is written) must outlive this. `sender`
-  // opens each stream.
+  // `transport`, `events`, `clock`, `stages` and `trace` (null: none is written) must outlive this.
+  // `sender` opens each stream.
   ShardStream(uint32_t shard, std::string address, const Transport& transport, const Sender& sender,
               Events* events, const Clock* clock, StageTimes* stages, TraceFile* trace = nullptr);
   // Cancels the stream and waits for its last event.
@@ -47,6 +47,9 @@ class ShardStream {
   // Only when there is none: at first, and after OnStreamDown. `server_incarnation` is the highest
   // that was seen of the shard: an instance before it refuses.
   void Open(uint64_t server_incarnation);
+  // The next Open goes to `address` over a new connection: the present one leads to a process that
+  // was replaced.
+  void GoTo(std::string address);
   // In order. Dropped if the stream is down or goes down: whoever opens it again repeats.
   void Enqueue(std::shared_ptr<const Exchange> exchange);
   // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
@@ -61,7 +64,10 @@ class ShardStream {
   // True if there is a connection, whether or not the shard has said anything yet.
   bool Connected() const;
 
-  const std::string& address() const { return address_; }
+  std::string address() const {
+    MutexLock lock(&mutex_);
+    return address_;
+  }
   // Serialized messages with gRPC's prefix, of steps from 1 on.
   uint64_t bytes_up() const { return bytes_up_; }
   uint64_t bytes_down() const { return bytes_down_; }
@@ -75,17 +81,20 @@ class ShardStream {
   void NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply);
 
   const uint32_t shard_;
-  const std::string address_;
+  const Transport& transport_;
   Events* const events_;
   const Clock* const clock_;
   StageTimes* const stages_;
   TraceFile* const trace_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
+  using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
   std::atomic<uint64_t> bytes_up_ = 0;
   std::atomic<uint64_t> bytes_down_ = 0;
   mutable Mutex mutex_;
   CondVar ended_;
+  std::string address_ ABSL_GUARDED_BY(mutex_);
+  bool moved_ ABSL_GUARDED_BY(mutex_) = false;  // The channel does not lead there yet.
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
   Sender sender_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.

@@ -21,51 +21,72 @@ absl::Status Cancelled() {
 
 }  // namespace
 
-StoreClient::StoreClient(Options options) : options_(std::move(options)), gate_(options_.clock) {}
+StoreClient::StoreClient(Options options)
+    : options_(std::move(options)),
+      shard_count_(static_cast<uint32_t>(options_.shards.size())),
+      gate_(options_.clock),
+      shards_(options_.shards) {}
+
+void StoreClient::GoTo(uint32_t shard, const std::string& address, uint64_t server_incarnation) {
+  MutexLock lock(&mutex_);
+  shards_[shard] = {address, server_incarnation};
+}
+
+ShardSeat StoreClient::SeatOf(uint32_t shard) const {
+  MutexLock lock(&mutex_);
+  return shards_[shard];
+}
 
 // One for each part: checkpoints are far apart.
-std::shared_ptr<grpc::Channel> StoreClient::Connect(uint32_t shard) const {
-  return options_.transport->Dial(options_.shards[shard].address);
+void StoreClient::Connect(uint32_t shard, Line* line) const {
+  const ShardSeat seat = SeatOf(shard);
+  if (line->stub != nullptr && line->server_incarnation == seat.server_incarnation) return;
+  line->server_incarnation = seat.server_incarnation;
+  line->channel = options_.transport->Dial(seat.address);
+  line->stub = v1::CheckpointStore::NewStub(line->channel);
 }
 
 Sender StoreClient::SenderTo(uint32_t shard) const {
   Sender sender = options_.sender;
-  sender.server_incarnation = options_.shards[shard].server_incarnation;
+  sender.server_incarnation = SeatOf(shard).server_incarnation;
   return sender;
 }
 
 std::string StoreClient::Place(uint32_t shard) const {
-  return absl::StrCat("shard ", shard, " at ", options_.shards[shard].address);
+  return absl::StrCat("shard ", shard, " at ", SeatOf(shard).address);
 }
 
 absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string& name,
                                                 absl::string_view bytes) {
-  const uint32_t shard = options_.sender.rank % static_cast<uint32_t>(options_.shards.size());
-  const CheckpointPart part{.term = options_.sender.term,
-                            .step = step,
-                            .name = name,
-                            .bytes = bytes.size(),
-                            .checksum = Crc32c(bytes),
-                            .error = {},
-                            .server = shard};
+  const uint32_t shard = options_.sender.rank % shard_count_;
+  CheckpointPart part{.term = options_.sender.term,
+                      .step = step,
+                      .name = name,
+                      .bytes = bytes.size(),
+                      .checksum = Crc32c(bytes),
+                      .error = {},
+                      .server = shard};
   v1::PutPartRequest first;
   SetSender(SenderTo(shard), first.mutable_sender());
   SetPart(part, first.mutable_part());
-  const std::shared_ptr<grpc::Channel> channel = Connect(shard);
-  const auto stub = v1::CheckpointStore::NewStub(channel);
+  Line line;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
     v1::PutPartReply reply;
     bool cancelled = false;
-    const grpc::Status status = TryPut(stub.get(), first, bytes, &reply, &cancelled);
+    Connect(shard, &line);
+    const grpc::Status status = TryPut(line.stub.get(), first, bytes, &reply, &cancelled);
     if (cancelled) return Cancelled();
-    if (status.ok() && reply.part().error().empty()) return part;
+    if (status.ok() && reply.part().error().empty()) {
+      part.file = reply.part().file();
+      return part;
+    }
     if (status.ok()) return absl::ResourceExhaustedError(reply.part().error());
-    if (!MayPass(status)) {
+    if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat(Place(shard), " did not take ", name),
                       *options_.transport);
     }
-    if (!gate_.ConnectFor(backoff, channel.get())) return Cancelled();
+    if (!gate_.ConnectFor(backoff, line.channel.get())) return Cancelled();
   }
 }
 
@@ -94,22 +115,22 @@ grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutP
 
 absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::Duration timeout) {
   const uint32_t shard = part.server;
-  if (shard >= options_.shards.size()) {
-    return absl::DataLossError(absl::StrCat(part.name, " is said to be with shard ", shard, " of ",
-                                            options_.shards.size()));
+  if (shard >= shard_count_) {
+    return absl::DataLossError(
+        absl::StrCat(part.name, " is said to be with shard ", shard, " of ", shard_count_));
   }
   const std::string where = absl::StrCat(part.name, " of ", Place(shard));
   v1::GetPartRequest request;
   SetSender(SenderTo(shard), request.mutable_sender());
   SetPart(part, request.mutable_part());
-  const std::shared_ptr<grpc::Channel> channel = Connect(shard);
-  const auto stub = v1::CheckpointStore::NewStub(channel);
+  Line line;
   const absl::Time until = options_.clock->Now() + timeout;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
     std::string bytes;
     bool cancelled = false;
-    const grpc::Status status = TryGet(stub.get(), request, &bytes, &cancelled);
+    Connect(shard, &line);
+    const grpc::Status status = TryGet(line.stub.get(), request, &bytes, &cancelled);
     if (cancelled) return Cancelled();
     if (status.ok()) {
       const absl::Status whole = CheckPartFacts(where, bytes.size(), Crc32c(bytes), part);
@@ -121,14 +142,14 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     }
     // Fenced: the job has gone back meanwhile.
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION ||
-        (MayPass(status) && options_.clock->Now() >= until)) {
+        (MayPassOnceLetIn(status) && options_.clock->Now() >= until)) {
       return RollbackError(
           absl::StrCat(where, " cannot be had now: ", Reason(status, *options_.transport)));
     }
-    if (!MayPass(status)) {
+    if (!MayPassOnceLetIn(status)) {
       return ToStatus(status, absl::StrCat("reading ", where), *options_.transport);
     }
-    if (!gate_.ConnectFor(backoff, channel.get())) return Cancelled();
+    if (!gate_.ConnectFor(backoff, line.channel.get())) return Cancelled();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "job/exchange.h"
 #include "job/snapshot.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
@@ -40,11 +41,21 @@ class StoreClient {
   // From the server that has it. Tries for `timeout` to reach it. DATA_LOSS: it is damaged or lost.
   // A RollbackError: the server is gone, or says that this worker's term is over.
   absl::StatusOr<std::string> Get(const CheckpointPart& part, absl::Duration timeout);
+  // The shard's parts are with another process from now on: whoever asks the one before asks there
+  // with its next try.
+  void GoTo(uint32_t shard, const std::string& address, uint64_t server_incarnation);
   // Ends the calls that are under way, and every later one, with CANCELLED.
   void Cancel() { gate_.Close(); }
 
  private:
-  std::shared_ptr<grpc::Channel> Connect(uint32_t shard) const;
+  // To the process with this number.
+  struct Line {
+    uint64_t server_incarnation = 0;
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<v1::CheckpointStore::Stub> stub;
+  };
+  ShardSeat SeatOf(uint32_t shard) const;
+  void Connect(uint32_t shard, Line* line) const;
   Sender SenderTo(uint32_t shard) const;
   grpc::Status TryPut(v1::CheckpointStore::Stub* stub, const v1::PutPartRequest& first,
                       absl::string_view bytes, v1::PutPartReply* reply, bool* cancelled);
@@ -53,7 +64,10 @@ class StoreClient {
   std::string Place(uint32_t shard) const;
 
   const Options options_;
+  const uint32_t shard_count_;
   CallGate gate_;
+  mutable Mutex mutex_;
+  std::vector<ShardSeat> shards_ ABSL_GUARDED_BY(mutex_);  // Where they are now.
 };
 
 }  // namespace sluice

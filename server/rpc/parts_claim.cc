@@ -1,0 +1,65 @@
+#include "server/rpc/parts_claim.h"
+
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+
+namespace sluice {
+namespace {
+
+absl::Status OfAnotherRun(const std::string& folder, const RunRecord& record) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      folder, " holds parts of another run, of job ", record.job_name,
+      "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
+}
+
+}  // namespace
+
+absl::Status PartsClaim::Take(uint64_t job_uid, uint32_t term) {
+  MutexLock lock(&mutex_);
+  if (taken_ && job_uid_ == job_uid) return absl::OkStatus();
+  taken_ = false;
+  job_uid_ = job_uid;
+  term_ = term;
+  return TryToTake();
+}
+
+absl::Status PartsClaim::TakeAgain() {
+  MutexLock lock(&mutex_);
+  if (taken_) return absl::OkStatus();
+  if (job_uid_ == 0) return absl::FailedPreconditionError("no job was started here yet");
+  return TryToTake();
+}
+
+bool PartsClaim::taken() const {
+  MutexLock lock(&mutex_);
+  return taken_;
+}
+
+absl::Status PartsClaim::TryToTake() {
+  const auto find = [this]() -> absl::Status {
+    const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
+    if (record.ok() && record->job_uid != job_uid_) return OfAnotherRun(folder_, *record);
+    return record.status();
+  };
+  absl::Status status = find();
+  taken_ = status.ok();
+  if (!absl::IsNotFound(status)) return status;
+  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(folder_);
+  if (!steps.ok()) return steps.status();
+  if (!steps->empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder_,
+        " holds parts of checkpoints, but no run.json says of which run; bring that back, ",
+        "or give this server another checkpoint.dir"));
+  }
+  // Another server may have been given the same folder a moment ago.
+  status = WriteRunRecord(folder_, {.job_name = job_name_, .job_uid = job_uid_, .term = term_},
+                          [&]() -> absl::Status {
+                            const absl::Status found = find();
+                            return absl::IsNotFound(found) ? absl::OkStatus() : found;
+                          });
+  taken_ = status.ok();
+  return status;
+}
+
+}  // namespace sluice

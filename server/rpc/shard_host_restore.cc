@@ -1,0 +1,100 @@
+// How a shard comes to the state that it begins with, where the disk may be slow or away for a
+// while.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "job/checkpoint/checkpoint_folder.h"
+#include "job/checkpoint/snapshot_format.h"
+#include "server/rpc/shard_host.h"
+
+namespace sluice {
+namespace {
+
+// Before a part is called damaged it is read once more: a disk or its network may have failed once.
+constexpr absl::Duration kReadAgain = absl::Milliseconds(300);
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::RestoreOwnSnapshot(
+    const StartShard& start) {
+  {
+    MutexLock lock(&mutex_);
+    if (restore_.step != start.restore_step || restore_.term != start.term) {
+      restore_ = {.step = start.restore_step, .term = start.term, .since = clock_->Now()};
+    }
+  }
+  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = ReadOwnSnapshot(start);
+  if (absl::IsDataLoss(read.status())) {
+    absl::SleepFor(kReadAgain);
+    read = ReadOwnSnapshot(start);
+  }
+  const bool may_pass = absl::IsUnavailable(read.status()) || absl::IsNotFound(read.status());
+  {
+    MutexLock lock(&mutex_);
+    if (may_pass && clock_->Now() - restore_.since < options_.job.server.wait_limit) {
+      restore_.trouble = std::string(read.status().message());
+      return absl::UnavailableError(absl::StrCat("the checkpoint after step ", start.restore_step,
+                                                 " cannot be read now: ", read.status().message()));
+    }
+    restore_ = Restore();
+  }
+  if (!read.ok()) return ReportUnusable(start, read.status());
+  return read;
+}
+
+DiskWait ShardHost::NowAtDisk() const {
+  if (restore_.step > 0) {
+    return {.what = absl::StrCat("its part of the checkpoint after step ", restore_.step,
+                                 " to be read"),
+            .lasts = clock_->Now() - restore_.since,
+            .trouble = restore_.trouble};
+  }
+  return writer_ == nullptr ? DiskWait() : writer_->NowAtDisk();
+}
+
+absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
+  // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
+  if (absl::IsFailedPrecondition(why)) return why;
+  Report(CheckpointPart{.term = start.term,
+                        .step = start.restore_step,
+                        .name = ShardPartName(options_.shard, start.term),
+                        .error = std::string(why.message()),
+                        .unreadable = true});
+  return absl::DataLossError(why.message());
+}
+
+// The part is of the term in which it was written, which only the manifest knows.
+absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
+  if (options_.job.checkpoint.at_shards()) {
+    if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
+      return start.restore_part;
+    }
+    return absl::DataLossError(absl::StrCat("the manifest of the checkpoint after step ",
+                                            start.restore_step, " has no state of shard ",
+                                            options_.shard));
+  }
+  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(folder_, start.restore_step);
+  if (!manifest.ok()) return manifest.status();
+  return FindPart(*manifest, ShardPartName(options_.shard, manifest->term));
+}
+
+absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
+    const StartShard& start) const {
+  if (!options_.job.checkpoint.enabled()) {
+    return absl::FailedPreconditionError(
+        "the coordinator begins with a checkpoint, but this server's job file has no "
+        "checkpoint.dir");
+  }
+  const absl::StatusOr<CheckpointPart> part = FindOwnPart(start);
+  if (!part.ok()) return part.status();
+  const absl::StatusOr<std::string> bytes = ReadPart(folder_, *part);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  if (!snapshot.ok()) {
+    return absl::Status(snapshot.status().code(),
+                        absl::StrCat(PartPath(folder_, *part), ": ", snapshot.status().message()));
+  }
+  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+}
+
+}  // namespace sluice

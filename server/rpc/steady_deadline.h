@@ -1,0 +1,15 @@
+// SteadyDeadline: a deadline for gRPC by the steady clock, which is never stepped.
+#pragma once
+
+#include <grpcpp/support/time.h>
+
+#include "absl/time/time.h"
+
+namespace sluice {
+
+inline gpr_timespec SteadyDeadline(absl::Duration timeout) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN));
+}
+
+}  // namespace sluice
