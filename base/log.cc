@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/time/clock.h"
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -45,7 +46,7 @@ std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view comp
   if (options.format == LogFormat::kJson) {
     return JsonLine(time, level, component, options, fields, text);
   }
-  return absl::StrCat(time, " ", LevelName(level), " ", component, ": ", text);
+  return absl::StrCat(time, " ", LevelName(level), " ", component, ": ", EscapeControls(text));
 }
 
 void Logger::Write(LogLevel level, const LogFields& fields, absl::string_view text) const {

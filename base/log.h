@@ -36,7 +36,7 @@ struct LogFields {
   std::string reason{};
 };
 
-// One line, without its end; as text it may be several, as `text` is.
+// One line, without its end. Line breaks and other control characters of `text` are escaped.
 std::string FormatLogLine(absl::Time now, LogLevel level, absl::string_view component,
                           const LogOptions& options, const LogFields& fields,
                           absl::string_view text);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 
 namespace sluice {
 namespace {
@@ -24,7 +25,7 @@ std::string ToFirstLine(size_t lines) { return absl::StrCat("\r\x1b[", lines, "A
 void Console::Say(absl::string_view line) {
   const std::vector<std::string> block = block_;
   ClearBlock();
-  Write(options_.out, absl::StrCat(line, "\n"));
+  Write(options_.out, absl::StrCat(EscapeControls(line, LineBreaks::kKeep), "\n"));
   std::fflush(options_.out);
   DrawBlock(block);
 }
@@ -35,8 +36,9 @@ void Console::Warning(absl::string_view text) { Complain(kYellow, "warning: ", t
 void Console::Complain(absl::string_view color, absl::string_view label, absl::string_view text) {
   const std::vector<std::string> block = block_;
   ClearBlock();
-  Write(options_.err, options_.colors ? absl::StrCat(color, label, kPlain, text, "\n")
-                                      : absl::StrCat(label, text, "\n"));
+  const std::string shown = EscapeControls(text, LineBreaks::kKeep);
+  Write(options_.err, options_.colors ? absl::StrCat(color, label, kPlain, shown, "\n")
+                                      : absl::StrCat(label, shown, "\n"));
   std::fflush(options_.err);
   DrawBlock(block);
 }
@@ -45,7 +47,9 @@ void Console::DrawBlock(const std::vector<std::string>& lines) {
   if (!options_.terminal || lines.empty()) return;
   std::string text;
   if (!block_.empty()) absl::StrAppend(&text, ToFirstLine(block_.size()));
-  for (const std::string& line : lines) absl::StrAppend(&text, line, "\x1b[K\n");
+  for (const std::string& line : lines) {
+    absl::StrAppend(&text, EscapeControls(line), "\x1b[K\n");
+  }
   absl::StrAppend(&text, "\x1b[J");
   Write(options_.out, text);
   std::fflush(options_.out);

@@ -1,5 +1,5 @@
 // Console: what a person sees of a run: lines, and on a terminal a block below them that is drawn
-// over.
+// over. Texts come from other processes: control characters in them are escaped.
 #pragma once
 
 #include <cstdio>

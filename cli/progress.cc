@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text.h"
 #include "cli/quantity.h"
 
 namespace sluice {
@@ -185,7 +186,7 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
     lines.push_back(absl::StrCat("recovery class rollback: ", status.recovery_reason()));
   }
   for (std::string& line : lines) {
-    if (line.size() > width) line.resize(width);
+    line = ValidText(line, width);
   }
   return lines;
 }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/text.h"
 #include "cli/launch_plan.h"
 #include "cli/link_pacer.h"
 #include "cli/process_set.h"
@@ -337,8 +338,8 @@ void JobRun::TakeStatus() {
   const uint32_t counted = goes_on ? std::min(status_.repairs(), answer->repairs()) : 0;
   repairs_ += answer->repairs() - counted;
   status_ = *std::move(answer);
-  if (rolled_back && !options_.quiet) console_.Say(status_.last_rollback());
-  if (repaired && !options_.quiet) console_.Say(status_.last_repair());
+  if (rolled_back && !options_.quiet) console_.Say(EscapeControls(status_.last_rollback()));
+  if (repaired && !options_.quiet) console_.Say(EscapeControls(status_.last_repair()));
 }
 
 void JobRun::ShowProgress() {

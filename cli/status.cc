@@ -1,5 +1,7 @@
 #include "cli/status.h"
 
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
 #include <google/protobuf/util/json_util.h>
 #include <poll.h>
 
@@ -16,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "base/text.h"
 #include "cli/progress.h"
 #include "cli/quantity.h"
 #include "cli/status_client.h"
@@ -30,13 +33,6 @@ constexpr int kWatchMilliseconds = 1000;
 constexpr int kPlansShown = 3;  // The newest.
 constexpr int kLinksShown = 16;
 constexpr size_t kWidth = 1000;  // The terminal may wrap; nothing is cut here.
-
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\n') c = '?';
-  }
-  return text;
-}
 
 std::string CheckpointLine(const v1::GetStatusReply& status) {
   std::string line = status.checkpoint_step() == 0
@@ -113,8 +109,9 @@ std::optional<std::string> ToJson(const v1::GetStatusReply& status, bool line) {
 }
 
 std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why) {
-  if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", why.message(), "\n");
-  return absl::StrCat("error: nothing answers at ", coordinator, ": ", why.message(),
+  const std::string message = EscapeControls(why.message());
+  if (absl::IsUnauthenticated(why)) return absl::StrCat("error: ", message, "\n");
+  return absl::StrCat("error: nothing answers at ", coordinator, ": ", message,
                       "\nIs a job running there? Shard 0 is the coordinator; its --listen address "
                       "goes here.\n");
 }
@@ -122,14 +119,46 @@ std::string WhyNoAnswer(const std::string& coordinator, const absl::Status& why)
 std::vector<std::string> CutTo(int width, const std::string& text) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
   for (std::string& line : lines) {
-    line.resize(std::min(line.size(), static_cast<size_t>(std::max(width, 20))));
+    line = ValidText(line, static_cast<size_t>(std::max(width, 20)));
   }
   return lines;
 }
 
+void EscapeTexts(google::protobuf::Message* message) {
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  const google::protobuf::Reflection& reflection = *message->GetReflection();
+  reflection.ListFields(*message, &fields);
+  for (const google::protobuf::FieldDescriptor* field : fields) {
+    const bool text = field->type() == google::protobuf::FieldDescriptor::TYPE_STRING;
+    if (!text && field->message_type() == nullptr) continue;
+    if (!field->is_repeated()) {
+      if (text) {
+        reflection.SetString(message, field, EscapeControls(reflection.GetString(*message, field)));
+      } else {
+        EscapeTexts(reflection.MutableMessage(message, field));
+      }
+      continue;
+    }
+    for (int i = 0; i < reflection.FieldSize(*message, field); ++i) {
+      if (text) {
+        reflection.SetRepeatedString(
+            message, field, i, EscapeControls(reflection.GetRepeatedString(*message, field, i)));
+      } else {
+        EscapeTexts(reflection.MutableRepeatedMessage(message, field, i));
+      }
+    }
+  }
+}
+
 }  // namespace
 
-std::string FormatStatus(const v1::GetStatusReply& status) {
+v1::GetStatusReply WithoutControls(v1::GetStatusReply status) {
+  EscapeTexts(&status);
+  return status;
+}
+
+std::string FormatStatus(const v1::GetStatusReply& received) {
+  const v1::GetStatusReply status = WithoutControls(received);
   ProgressFrame frame;
   frame.elapsed = absl::Milliseconds(status.uptime_ms());
   std::string text = absl::StrJoin(ProgressTable(status, frame, kWidth), "\n");
@@ -156,7 +185,7 @@ std::string FormatStatus(const v1::GetStatusReply& status) {
     absl::StrAppend(&text, "\n", CheckpointLine(status));
   }
   if (!status.failure().empty()) absl::StrAppend(&text, "\nfailure: ", status.failure());
-  return Printable(text);
+  return text;
 }
 
 int ShowStatus(const StatusOptions& options) {

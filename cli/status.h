@@ -9,8 +9,11 @@
 
 namespace sluice {
 
-// Several lines, the last without a newline. Control characters of the other side are shown as '?'.
-std::string FormatStatus(const v1::GetStatusReply& status);
+// Control characters in all its texts are escaped, for consoles.
+v1::GetStatusReply WithoutControls(v1::GetStatusReply status);
+
+// Several lines, the last without a newline.
+std::string FormatStatus(const v1::GetStatusReply& received);
 
 struct StatusOptions {
   std::string coordinator = "127.0.0.1:7070";  // HOST:PORT

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
 namespace sluice {
@@ -110,7 +111,7 @@ bool StatusClient::Take(absl::Duration wait, absl::StatusOr<v1::GetStatusReply>*
 
 void StatusClient::AskCheckpoint(const std::string& job_name, absl::Duration timeout) {
   v1::RequestCheckpointRequest request;
-  request.set_job_name(job_name);
+  request.set_job_name(ValidText(job_name));
   if (state_->lost) state_->Dial();
   state_->checkpoint.Ask(timeout, [&](grpc::ClientContext* context, grpc::CompletionQueue* queue) {
     return state_->stub->AsyncRequestCheckpoint(context, request, queue);

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 packages=(
   g++ cmake ninja-build ccache git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev libhwy-dev
-  libyaml-cpp-dev prometheus-cpp-dev libcpp-httplib-dev pkg-config zlib1g-dev libpng-dev libturbojpeg0-dev libssl-dev openssl
+  libyaml-cpp-dev prometheus-cpp-dev pkg-config zlib1g-dev libpng-dev libturbojpeg0-dev libssl-dev openssl
   libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev

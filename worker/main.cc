@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/cores.h"
@@ -67,6 +68,8 @@ struct Flags {
   std::string report;
   std::string metrics_listen;
   bool metrics_tls = false;
+  std::string metrics_client_ca;
+  std::vector<std::string> metrics_host;
   uint64_t quality_every = 100;
   std::string trace;
   std::string threads;
@@ -94,6 +97,14 @@ void AddFlags(CLI::App* app, Flags* flags) {
       ->type_name("HOST:PORT");
   app->add_flag("--metrics-tls", flags->metrics_tls,
                 "Serve --metrics-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option("--metrics-client-ca", flags->metrics_client_ca,
+                  "With --metrics-tls: answer only clients that show a certificate of a CA in this "
+                  "file")
+      ->type_name("FILE");
+  app->add_option("--metrics-host", flags->metrics_host,
+                  "Names under which --metrics-listen may be asked, as --http-host of servers")
+      ->type_name("NAME,...")
+      ->delimiter(',');
   app->add_option("--quality-every", flags->quality_every,
                   "With --metrics-listen: steps in which what compression loses is measured once "
                   "on every chunk; 0: never")
@@ -213,7 +224,10 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, con
                                                          const CurrentSession& session,
                                                          const Logger& logger) {
   if (flags.metrics_listen.empty()) return nullptr;
-  HttpOptions options{.listen = flags.metrics_listen};
+  HttpOptions options{.listen = flags.metrics_listen, .names = flags.metrics_host};
+  if (!flags.metrics_client_ca.empty() && !flags.metrics_tls) {
+    return absl::InvalidArgumentError("--metrics-client-ca needs --metrics-tls");
+  }
   if (flags.metrics_tls) {
     if (flags.transport.tls_cert.empty()) {
       return absl::InvalidArgumentError(
@@ -221,6 +235,7 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, con
     }
     options.tls_cert = flags.transport.tls_cert;
     options.tls_key = flags.transport.tls_key;
+    options.tls_client_ca = flags.metrics_client_ca;
   }
   const std::function<WorkerView()> view = [&spec, rank, &session] {
     return WorkerView{.job_name = spec.name,
@@ -272,7 +287,11 @@ absl::StatusOr<Place> FindPlace(const Flags& flags) {
 int Run(const Flags& flags) {
   const absl::StatusOr<Place> place = FindPlace(flags);
   if (!place.ok()) {
-    Logger("worker", flags.log.OptionsFor("")).Error(place.status().message());
+    const Logger logger("worker", flags.log.OptionsFor(""));
+    // A job file may have several problems.
+    for (const absl::string_view problem : absl::StrSplit(place.status().message(), '\n')) {
+      logger.Error(problem);
+    }
     return kExitUsage;
   }
   const JobSpec& spec = place->spec;

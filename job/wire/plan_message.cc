@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "compress/codec_spec.h"
 
 namespace sluice {
@@ -40,7 +41,7 @@ absl::StatusOr<PlanEntry> EntryFromProto(uint64_t id, const v1::CompressionPlan:
 void PlanToProto(const CompressionPlan& plan, v1::CompressionPlan* message) {
   message->set_id(plan.id);
   message->set_effective_step(plan.effective_step);
-  message->set_reason(plan.reason);
+  message->set_reason(ValidText(plan.reason));
   if (plan.momentum.has_value()) message->set_momentum(*plan.momentum);
   for (const PlanEntry& entry : plan.entries) {
     v1::CompressionPlan::Entry* const out = message->add_entries();

@@ -1,5 +1,6 @@
 #include "server/http/server_pages.h"
 
+#include "http/content_policy.h"
 #include "http/metric_families.h"
 #include "server/http/metrics_text.h"
 #include "server/http/status_json.h"
@@ -30,7 +31,9 @@ HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& 
     return {.type = "application/json; charset=utf-8", .body = StatusJson(view())};
   }
   if (path == "/") {
-    return {.type = "text/html; charset=utf-8", .body = std::string(StatusPage())};
+    static const std::string* const policy = new std::string(PolicyOf(StatusPage()));
+    return {
+        .type = "text/html; charset=utf-8", .body = std::string(StatusPage()), .policy = *policy};
   }
   HttpAnswer health = HealthPage(path, view);
   if (health.status != 404) return health;

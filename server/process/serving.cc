@@ -23,9 +23,12 @@ std::vector<HttpPort> HttpPorts(const ServingFlags& flags) {
   if (flags.http_listen != "off") {
     HttpPort& port = ports.emplace_back();
     port.options.listen = flags.http_listen;
+    port.options.names = flags.http_host;
+    port.options.names.push_back(flags.advertise.substr(0, flags.advertise.rfind(':')));
     if (flags.http_tls) {
       port.options.tls_cert = flags.transport.tls_cert;
       port.options.tls_key = flags.transport.tls_key;
+      port.options.tls_client_ca = flags.http_client_ca;
     }
   }
   if (!flags.health_listen.empty()) {
@@ -42,6 +45,17 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
       ->type_name("HOST:PORT");
   app->add_flag("--http-tls", flags->http_tls,
                 "Serve --http-listen as HTTPS, with --tls-cert and --tls-key");
+  app->add_option(
+         "--http-client-ca", flags->http_client_ca,
+         "With --http-tls: answer on --http-listen only clients that show a certificate of "
+         "a CA in this file; may be the file of --tls-ca")
+      ->type_name("FILE");
+  app->add_option("--http-host", flags->http_host,
+                  "Names under which --http-listen may be asked, beside IP addresses, localhost, "
+                  "this host's name, those of --advertise and --http-listen and the certificate's; "
+                  "'.example.org': all names that end with it")
+      ->type_name("NAME,...")
+      ->delimiter(',');
   app->add_option("--health-listen", flags->health_listen,
                   "A second port with /livez, /readyz and /startupz only, always plaintext: for "
                   "probes that cannot do TLS")
@@ -59,6 +73,8 @@ sigset_t BlockStopSignals() {
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  // A log whose reader has ended is no reason to end.
+  (void)::signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
@@ -89,6 +105,9 @@ absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
   if (flags.http_tls && flags.transport.tls_cert.empty()) {
     return absl::InvalidArgumentError(
         "--http-tls serves the certificate of --tls-cert and --tls-key: give them");
+  }
+  if (!flags.http_client_ca.empty() && !flags.http_tls) {
+    return absl::InvalidArgumentError("--http-client-ca needs --http-tls");
   }
   std::vector<std::unique_ptr<HttpServer>> servers;
   for (const HttpPort& port : HttpPorts(flags)) {

@@ -31,14 +31,16 @@ struct ServingFlags {
   std::string advertise;
   std::string http_listen;  // "off": none.
   bool http_tls = false;
+  std::string http_client_ca;
+  std::vector<std::string> http_host;
   std::string health_listen;
   TransportOptions transport;
   bool allow_anonymous = false;
   LogFlags log;
 };
 
-// --advertise, --http-tls, --health-listen, --allow-anonymous, and those of transport and log.
-// `flags` must outlive the parsing.
+// --advertise, --http-tls, --http-client-ca, --http-host, --health-listen, --allow-anonymous, and
+// those of transport and log. `flags` must outlive the parsing.
 void AddServingFlags(CLI::App* app, ServingFlags* flags);
 
 // SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
@@ -51,7 +53,7 @@ uint64_t RandomBits();
 HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);
 
 // The ports of --http-listen and --health-listen. INVALID_ARGUMENT: --http-tls without a
-// certificate. `view` is called as long as they are there.
+// certificate, --http-client-ca without --http-tls. `view` is called as long as they are there.
 absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
     const ServingFlags& flags, const std::function<HttpView()>& view, const Logger& logger);
 

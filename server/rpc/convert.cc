@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "job/wire/plan_message.h"
 #include "proto/message_slices.h"
 
@@ -71,7 +72,7 @@ v1::ExchangeReply ReplyWithoutResults(const ExchangeAnswer& answer, uint64_t ser
   reply.set_version(answer.version);
   reply.set_need_from(answer.need_from);
   reply.set_retry_after_ms(answer.retry_after_ms);
-  reply.set_message(answer.message);
+  reply.set_message(ValidText(answer.message));
   reply.set_server_incarnation(server_incarnation);
   reply.set_checkpoint_step(answer.checkpoint_step);
   reply.set_term(answer.term);

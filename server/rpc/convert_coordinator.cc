@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "job/wire/plan_message.h"
 #include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
@@ -103,7 +104,7 @@ absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request) {
 
 void PlaceToProto(const ShardPlace& place, v1::ShardAddress* address) {
   address->set_shard(place.shard);
-  address->set_address(place.address);
+  address->set_address(ValidText(place.address));
   address->set_server_incarnation(place.server_incarnation);
 }
 
@@ -195,17 +196,17 @@ JobPhase PhaseFromProto(v1::JobPhase phase) {
 
 void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warnings,
                    v1::GetStatusReply* reply) {
-  reply->set_job_name(status.job_name);
+  reply->set_job_name(ValidText(status.job_name));
   reply->set_job_uid(status.job_uid);
   reply->set_phase(PhaseToProto(status.phase));
-  reply->set_failure(status.failure);
+  reply->set_failure(ValidText(status.failure));
   reply->set_generation(status.generation);
   reply->set_term(status.term);
   reply->set_world_size(status.world_size);
   for (const MemberStatus& member : status.members) {
     v1::MemberStatus* out = reply->add_members();
     out->set_rank(member.rank);
-    out->set_host(member.host);
+    out->set_host(ValidText(member.host));
     out->set_pid(member.pid);
     out->set_joined(member.joined);
     out->set_left(member.left);
@@ -217,7 +218,7 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
   for (const ShardStatus& shard : status.shards) {
     v1::ShardStatus* out = reply->add_shards();
     out->set_shard(shard.shard);
-    out->set_address(shard.address);
+    out->set_address(ValidText(shard.address));
     out->set_attached(shard.attached);
     out->set_lost(shard.lost);
     out->set_seconds_since_report(absl::ToDoubleSeconds(shard.since_report));
@@ -225,34 +226,34 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
     out->set_highest_closed_step(shard.highest_closed_step);
   }
   reply->set_uptime_ms(static_cast<uint64_t>(absl::ToInt64Milliseconds(status.uptime)));
-  reply->set_software_version(status.software_version);
+  reply->set_software_version(ValidText(status.software_version));
   reply->set_checkpoint_step(status.checkpoint_step);
   if (status.checkpoint_age.has_value()) {
     reply->set_seconds_since_checkpoint(absl::ToDoubleSeconds(*status.checkpoint_age));
   }
   reply->set_rollbacks(status.rollbacks);
-  reply->set_last_rollback(status.last_rollback);
+  reply->set_last_rollback(ValidText(status.last_rollback));
   reply->set_recovery_class(std::string(ToString(status.recovery_class)));
-  reply->set_recovery_reason(status.recovery_reason);
+  reply->set_recovery_reason(ValidText(status.recovery_reason));
   reply->set_repairs(status.repairs);
-  reply->set_last_repair(status.last_repair);
+  reply->set_last_repair(ValidText(status.last_repair));
   v1::JobCodecs* codecs = reply->mutable_codecs();
-  codecs->set_uplink(status.codecs.uplink);
-  codecs->set_downlink(status.codecs.downlink);
-  codecs->set_policy(status.codecs.policy);
+  codecs->set_uplink(ValidText(status.codecs.uplink));
+  codecs->set_downlink(ValidText(status.codecs.downlink));
+  codecs->set_policy(ValidText(status.codecs.policy));
   codecs->set_plans_made(status.codecs.plans_made);
-  codecs->set_momentum(status.codecs.momentum);
+  codecs->set_momentum(ValidText(status.codecs.momentum));
   for (const PlanChange& plan : status.codecs.plans) {
     v1::PlanChange* out = codecs->add_plans();
     out->set_id(plan.id);
     out->set_effective_step(plan.effective_step);
-    out->set_what(plan.what);
-    out->set_reason(plan.reason);
+    out->set_what(ValidText(plan.what));
+    out->set_reason(ValidText(plan.reason));
   }
   for (const JobWarning& warning : warnings) {
     v1::StatusWarning* out = reply->add_warnings();
     out->set_kind(std::string(ToString(warning.kind)));
-    out->set_text(warning.text);
+    out->set_text(ValidText(warning.text));
   }
 }
 

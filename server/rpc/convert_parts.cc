@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/text.h"
+
 namespace sluice {
 namespace {
 
@@ -9,7 +11,7 @@ constexpr size_t kTextMax = 4096;
 
 }  // namespace
 
-std::string Shortened(const std::string& text) { return text.substr(0, kTextMax); }
+std::string Shortened(const std::string& text) { return ValidText(text, kTextMax); }
 
 void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out) {
   out->set_chunk_elements(layout.chunk_elements);

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_links.h"
@@ -60,12 +61,12 @@ std::string PrintableName(absl::string_view name) {
 
 v1::ShardHello HelloToProto(const ShardArrival& arrival) {
   v1::ShardHello hello;
-  hello.set_job_name(arrival.job_name);
+  hello.set_job_name(ValidText(arrival.job_name));
   hello.set_job_hash(arrival.job_hash);
   hello.set_shard(arrival.shard);
-  hello.set_address(arrival.address);
+  hello.set_address(ValidText(arrival.address));
   hello.set_server_incarnation(arrival.server_incarnation);
-  hello.set_software_version(arrival.software_version);
+  hello.set_software_version(ValidText(arrival.software_version));
   hello.set_job_uid(arrival.job_uid);
   hello.set_term(arrival.term);
   hello.set_running(arrival.running);
@@ -120,10 +121,10 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
 void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_term(part.term);
   out->set_step(part.step);
-  out->set_name(part.name);
+  out->set_name(ValidText(part.name));
   out->set_bytes(part.bytes);
   out->set_checksum(part.checksum);
-  out->set_error(part.error);
+  out->set_error(ValidText(part.error));
   out->set_server(part.server);
   out->set_file(part.file);
   out->set_unreadable(part.unreadable);
@@ -156,7 +157,7 @@ v1::ShardCommand CommandToProto(const CommandShard& command) {
     out.mutable_name_checkpoint()->set_minimum_step(name->minimum_step);
   } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
     out.mutable_suspend()->set_term(suspend->term);
-    out.mutable_suspend()->set_reason(suspend->reason);
+    out.mutable_suspend()->set_reason(ValidText(suspend->reason));
   } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
     MembershipToProto(members->generation, members->incarnations, out.mutable_membership());
   } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
@@ -167,7 +168,7 @@ v1::ShardCommand CommandToProto(const CommandShard& command) {
   } else {
     const EndShard& end = std::get<EndShard>(command.command);
     out.mutable_end()->set_phase(PhaseToProto(end.phase));
-    out.mutable_end()->set_reason(end.reason);
+    out.mutable_end()->set_reason(ValidText(end.reason));
   }
   return out;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
@@ -138,7 +139,7 @@ template <typename Reply>
 grpc::Status SetState(const absl::StatusOr<JobState>& state, Reply* reply) {
   if (!state.ok()) return ToGrpc(state.status());
   reply->set_phase(PhaseToProto(state->phase));
-  reply->set_failure(state->failure);
+  reply->set_failure(ValidText(state->failure));
   reply->set_term(state->term);
   return grpc::Status::OK;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/steady_deadline.h"
 
@@ -64,7 +65,7 @@ void ShardAgent::Tell(const ShardHost::News& news) {
   } else if (const auto* other = std::get_if<NotReproducible>(&news)) {
     report.mutable_not_reproducible()->set_rank(other->rank);
     report.mutable_not_reproducible()->set_step(other->step);
-    report.mutable_not_reproducible()->set_reason(other->text);
+    report.mutable_not_reproducible()->set_reason(ValidText(other->text));
     last = &not_reproducible_;
   } else {
     report.set_checkpoint_named(std::get<CheckpointNamed>(news).step);
@@ -98,7 +99,7 @@ void ShardAgent::BeginTerm(uint32_t term) {
 
 void ShardAgent::ReportFailure(std::string reason) {
   v1::ShardReport report;
-  report.set_failed(std::move(reason));
+  report.set_failed(ValidText(reason));
   MutexLock lock(&mutex_);
   outbox_.push_back(std::move(report));
   changed_.SignalAll();

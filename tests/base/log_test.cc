@@ -31,6 +31,13 @@ TEST(Log, JsonHasTheFieldsThatAreKnown) {
   EXPECT_EQ(bare["shard"], 0);
 }
 
+TEST(Log, TextIsOneLineThatCommandsNoTerminal) {
+  EXPECT_EQ(FormatLogLine(kThen, LogLevel::kInfo, "shard-0", {}, {},
+                          "rank 1 left: x\n2025-11-21T04:00:00.123Z INFO shard-0: \x1b[2J\xff"),
+            "2025-11-21T04:00:00.123Z INFO shard-0: rank 1 left: x\\n2025-11-21T04:00:00.123Z INFO "
+            "shard-0: \\x1b[2J\\xff");
+}
+
 TEST(Log, JsonIsOneLineOfUtf8WhateverTheMessage) {
   const std::string line =
       FormatLogLine(kThen, LogLevel::kInfo, "shard-0", {.format = LogFormat::kJson}, {},

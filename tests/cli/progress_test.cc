@@ -170,7 +170,7 @@ TEST(ProgressTableTest, ManyWorkersAreCutAndCounted) {
 TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   v1::GetStatusReply status = Running(1);
   status.set_phase(v1::JOB_PHASE_FAILED);
-  status.set_failure("worker 0 \x1b[2J is gone");
+  status.set_failure("worker 0 \x1b[2J is gone\nshard 3  forged");
   status.add_shards()->set_shard(1);
   v1::ShardStatus* const lost = status.add_shards();
   lost->set_shard(2);
@@ -181,7 +181,7 @@ TEST(FormatStatusTest, ShowsShardsAndFailureWithoutControlCharacters) {
   EXPECT_THAT(text, HasSubstr("shard 0  127.0.0.1:7070"));
   EXPECT_THAT(text, HasSubstr("shard 1  not here yet"));
   EXPECT_THAT(text, HasSubstr("shard 2  h:7072  lost: not heard of for 12 s; the job waits"));
-  EXPECT_THAT(text, HasSubstr("failure: worker 0 ?[2J is gone"));
+  EXPECT_THAT(text, HasSubstr("failure: worker 0 \\x1b[2J is gone\\nshard 3"));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
 }
 

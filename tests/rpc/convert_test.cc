@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "job/wire/link_message.h"
 
 namespace sluice {
@@ -168,6 +169,42 @@ TEST(ConvertTest, AStatusCarriesWarnings) {
   ASSERT_EQ(reply.warnings_size(), 1);
   EXPECT_EQ(reply.warnings(0).kind(), "slow");
   EXPECT_EQ(reply.warnings(0).text(), "worker 3 waits on its uplink");
+}
+
+// protobuf refuses to read a message with a text that is no UTF-8.
+template <typename Message>
+bool CanBeRead(const Message& message) {
+  return Message().ParseFromString(message.SerializeAsString());
+}
+
+TEST(ConvertTest, TextsFromElsewhereAreUtf8InMessages) {
+  const std::string broken = "\xff caf\xc3";
+  EXPECT_TRUE(CanBeRead(Command(EndShard{.phase = JobPhase::kFailed, .reason = broken})));
+  EXPECT_TRUE(CanBeRead(Command(SuspendShard{.term = 2, .reason = broken})));
+  ExchangeAnswer answer;
+  answer.message = broken;
+  EXPECT_TRUE(CanBeRead(ReplyToProto(answer, 1)));
+  JobStatus status;
+  status.job_name = status.failure = status.last_rollback = broken;
+  status.members.emplace_back().host = broken;
+  status.shards.emplace_back().address = broken;
+  v1::GetStatusReply reply;
+  StatusToProto(status, {{JobWarning::Kind::kNote, broken}}, &reply);
+  EXPECT_TRUE(CanBeRead(reply));
+  EXPECT_EQ(reply.failure(), "\xef\xbf\xbd caf\xef\xbf\xbd");
+  CheckpointPart part;
+  part.error = broken;
+  v1::CheckpointPart message;
+  PartToProto(part, &message);
+  EXPECT_TRUE(CanBeRead(message));
+}
+
+TEST(ConvertTest, AReasonIsCutBetweenCharacters) {
+  v1::LeaveRequest request;
+  request.set_reason(absl::StrCat(std::string(4095, 'x'), "\xc3\xa9"));
+  const absl::StatusOr<WorkerLeave> leave = LeaveFromProto(request);
+  ASSERT_TRUE(leave.ok()) << leave.status();
+  EXPECT_EQ(leave->reason, std::string(4095, 'x'));
 }
 
 TEST(ConvertTest, ExchangesCarryCheckpointsAndTerms) {

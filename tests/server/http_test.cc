@@ -290,6 +290,17 @@ TEST(StatusJson, IsValidWhateverOthersWrote) {
   EXPECT_THAT(ParsedStatus(view)["workers"][0]["host"].get<std::string>(), HasSubstr("</script>"));
 }
 
+TEST(StatusPage, AllowsItsOwnScriptAndStyleAlone) {
+  const HttpAnswer page = ServerPage("/", [] { return ExampleView(); });
+  EXPECT_THAT(page.policy, HasSubstr("script-src 'sha256-"));
+  EXPECT_THAT(page.policy, HasSubstr("style-src 'sha256-"));
+  EXPECT_THAT(page.policy, Not(HasSubstr("unsafe")));
+  // Hashes cover elements, not attributes.
+  EXPECT_THAT(page.body, Not(HasSubstr(" style=")));
+  EXPECT_THAT(page.body, Not(HasSubstr(" onclick=")));
+  EXPECT_THAT(page.body, Not(HasSubstr("setAttribute(\"style\"")));
+}
+
 TEST(StatusPage, IsOneFileThatTakesNothingFromElsewhere) {
   const std::string page(StatusPage());
   EXPECT_THAT(page, StartsWith("<!DOCTYPE html>"));

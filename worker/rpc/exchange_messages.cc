@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "job/wire/link_message.h"
 #include "job/wire/plan_message.h"
 #include "proto/message_slices.h"
@@ -66,10 +67,10 @@ void SetSender(const Sender& sender, v1::Sender* message) {
 void SetPart(const CheckpointPart& part, v1::CheckpointPart* message) {
   message->set_term(part.term);
   message->set_step(part.step);
-  message->set_name(part.name);
+  message->set_name(ValidText(part.name));
   message->set_bytes(part.bytes);
   message->set_checksum(part.checksum);
-  message->set_error(part.error);
+  message->set_error(ValidText(part.error));
   message->set_server(part.server);
   message->set_file(part.file);
   message->set_unreadable(part.unreadable);

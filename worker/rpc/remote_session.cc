@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
+#include "base/text.h"
 #include "job/wire/tensor_table_message.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/live_session.h"
@@ -167,14 +168,14 @@ class RemoteSession final : public Session {
 v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
                                                absl::string_view parameters_sha256) const {
   v1::JoinRequest request;
-  request.set_job_name(options_.job_name);
+  request.set_job_name(ValidText(options_.job_name));
   request.set_job_hash(options_.job_hash);
   request.set_nonce(options_.nonce);
   request.set_rank(options_.rank);
   TableToProto(table, request.mutable_table());
   request.set_parameters_sha256(std::string(parameters_sha256));
-  request.set_software_version(options_.software_version);
-  request.set_host(HostName());
+  request.set_software_version(ValidText(options_.software_version));
+  request.set_host(ValidText(HostName()));
   request.set_pid(static_cast<uint32_t>(getpid()));
   return request;
 }
@@ -377,7 +378,7 @@ v1::LeaveRequest RemoteSession::MakeLeaveRequest(bool finished, absl::string_vie
   *request.mutable_progress() = last.progress();
   *request.mutable_timings() = last.timings();
   request.set_finished(finished);
-  request.set_reason(std::string(reason));
+  request.set_reason(ValidText(reason));
   request.set_parameters_hash_step(last.parameters_hash_step());
   request.set_parameters_sha256(last.parameters_sha256());
   return request;

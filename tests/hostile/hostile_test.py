@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""Strangers, who can open TCP connections and have neither token nor certificate, attack the ports of a running job. Afterwards the job has the
+result of an undisturbed one, its servers have not grown by 64 MB, and every port answers.
+
+usage: hostile_test.py FOLDER_OF_PROGRAMS [ATTACK...]     all attacks without a name
+"""
+import contextlib
+import pathlib
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "e2e"))
+
+import http_attacks  # noqa: E402
+from faulty_job import FaultyJob  # noqa: E402
+from processes import SlowedDown, free_port  # noqa: E402
+
+PROGRAMS = pathlib.Path()
+ATTACKS = []
+GROWTH = 64  # MB.
+STACK = 2 << 20  # Of a thread, as glibc makes it where `ulimit -s` says unlimited.
+SLOW = 100  # Times: the job must not end before the attacks.
+SETTINGS = ("server.lease=60s", "steps=600")
+DESCRIPTORS = 1024  # The usual limit.
+
+
+def resident_mb(pid):
+    try:
+        lines = pathlib.Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0)
+
+
+def speaks_http2(port):
+    """Whether the settings of a gRPC server come."""
+    settings = b"\0\0\0\4\0\0\0\0\0"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+            client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+            head = b""
+            while len(head) < 9 and (piece := client.recv(9 - len(head))):
+                head += piece
+    except OSError:
+        return False
+    return len(head) == 9 and head[3] == 4
+
+
+class Growth:
+    """By how many MB processes have grown at most."""
+
+    def __init__(self, pids):
+        self.first = {pid: resident_mb(pid) for pid in pids}
+        self.most = dict.fromkeys(pids, 0)
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        while not self.over.wait(0.02):
+            for pid, first in self.first.items():
+                self.most[pid] = max(self.most[pid], resident_mb(pid) - first)
+
+    def end(self):
+        self.over.set()
+        self.thread.join()
+        return max(self.most.values())
+
+
+class Target:
+    """A job under attack."""
+
+    def __init__(self, test):
+        self.job = FaultyJob(test, PROGRAMS, *SETTINGS)
+        self.descriptors = DESCRIPTORS
+        self.page_port, self.health_port, self.worker_port = (free_port() for _ in range(3))
+        self.http_ports = (self.page_port, self.health_port, self.worker_port)
+        flags = ("--http-listen", f"127.0.0.1:{self.page_port}", "--health-listen", f"127.0.0.1:{self.health_port}")
+        addresses = [f"127.0.0.1:{port}" for port in self.job.ports]
+        with self.small_stacks():
+            self.job.start("shard-0", "sluice-server", "--shard", 0, "--listen", addresses[0], *flags)
+            self.job.start("shard-1", "sluice-server", "--shard", 1, "--listen", addresses[1], "--http-listen", "off",
+                           "--coordinator", addresses[0])
+            self.job.worker(0, "--threads", 1, "--metrics-listen", f"127.0.0.1:{self.worker_port}")
+            self.job.worker(1, "--threads", 1)
+        for process in self.job.running.values():
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        self.servers = [self.job.running[f"shard-{shard}"].pid for shard in range(2)]
+
+    @contextlib.contextmanager
+    def small_stacks(self):
+        before = resource.getrlimit(resource.RLIMIT_STACK)
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK, before[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_STACK, before)
+
+    def expect_grpc(self, when):
+        for shard, port in enumerate(self.job.ports):
+            if not speaks_http2(port):
+                raise AssertionError(f"the gRPC port of shard {shard} does not answer {when}")
+        asked = subprocess.run([PROGRAMS / "sluice", "status", "--coordinator", f"127.0.0.1:{self.job.ports[0]}"],
+                               capture_output=True, text=True, timeout=60)
+        if asked.returncode != 0:
+            raise AssertionError(f"`sluice status` {when}: {asked.stderr}")
+
+    def expect_all_ports(self, when):
+        for port in self.http_ports:
+            if not http_attacks.is_answered(port):
+                raise AssertionError(f"HTTP port {port} does not answer {when}")
+        self.expect_grpc(when)
+
+    def expect_all_run(self, when):
+        for name, process in self.job.running.items():
+            if process.poll() is not None:
+                raise AssertionError(f"{name} has ended {when}, with {process.returncode}\n{self.job.logs()}")
+
+
+class HostileTest(unittest.TestCase):
+    def end_of(self, job):
+        """The parameters that both workers have in the end."""
+        names = [*job.running]
+        codes = job.wait_until_ended()
+        self.assertEqual(codes, dict.fromkeys(names, 0), job.logs())
+        hashes = {job.report(f"worker-{rank}")["parameters_sha256"] for rank in range(2)}
+        self.assertEqual(len(hashes), 1)
+        return hashes.pop()
+
+    def undisturbed(self):
+        job = FaultyJob(self, PROGRAMS, *SETTINGS)
+        for shard in range(2):
+            job.server(shard)
+        for rank in range(2):
+            job.worker(rank, "--threads", 1)
+        return self.end_of(job)
+
+    def test_strangers(self):
+        expected = self.undisturbed()
+        target = Target(self)
+        job = target.job
+        job.wait_until(lambda: http_attacks.is_answered(target.health_port, "/readyz"), "the job has started")
+        job.wait_until(lambda: http_attacks.is_answered(target.worker_port, "/readyz"), "worker 0 has joined")
+        target.expect_all_ports("before the attacks")
+        with SlowedDown(job.running["worker-1"].pid, SLOW):
+            for attack in ATTACKS:
+                with self.subTest(attack.__name__):
+                    growth = Growth(target.servers)
+                    try:
+                        attack(target)
+                    finally:
+                        most = growth.end()
+                        print(f"{attack.__name__}: a server grew by {most:.1f} MB", flush=True)
+                    target.expect_all_run(f"after {attack.__name__}")
+                    target.expect_all_ports(f"after {attack.__name__}")
+                    self.assertLess(most, GROWTH, "MB that a server grew by")
+        self.assertEqual(self.end_of(job), expected)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    PROGRAMS = pathlib.Path(sys.argv[1]).resolve()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
+    known = {attack.__name__: attack for attack in http_attacks.ALL}
+    ATTACKS = [known[name] for name in sys.argv[2:]] or list(http_attacks.ALL)
+    unittest.main(argv=sys.argv[:1])
