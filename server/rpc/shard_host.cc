@@ -230,7 +230,9 @@ absl::Status ShardHost::BeginTerm(const StartShard& start, bool* is_running) {
 absl::Status ShardHost::BeginClaim(const StartShard& start) const {
   if (claim_ == nullptr) return absl::OkStatus();
   const absl::Status claimed = claim_->Take(start.job_uid, start.term);
-  if (absl::IsFailedPrecondition(claimed) || absl::IsDataLoss(claimed)) return claimed;
+  if (absl::IsFailedPrecondition(claimed)) return claimed;
+  // DATA_LOSS would mean a checkpoint that the job can go on without. This run cannot begin here.
+  if (absl::IsDataLoss(claimed)) return absl::FailedPreconditionError(claimed.message());
   // A full disk costs checkpoints, not the run.
   if (!claimed.ok()) {
     logger_.Warning(claimed.message(), "; no part is written to ", folder_, " before that is done");
