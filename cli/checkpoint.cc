@@ -163,6 +163,7 @@ void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::o
   for (const CheckpointPart& part : manifest.parts) {
     out << absl::StrFormat("  %-28s %10s  %08x\n", part.name,
                            FormatBytes(static_cast<double>(part.bytes)), part.checksum);
+    if (!part.file.empty()) out << "    in the file " << part.file << "\n";
     if (!IsHere(dir, manifest, part.server)) {
       out << "    not here, but with the server of shard " << part.server << "\n";
       continue;

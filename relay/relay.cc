@@ -93,7 +93,7 @@ class RunningRelay final : public Relay, public UpperSide {
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
   uint64_t named_below_ ABSL_GUARDED_BY(mutex_) =
-      0;  // Of the last checkpoint that the rack was told.
+      0;  // Step of the last checkpoint that the rack was told.
 
   // The thread's alone.
   uint32_t term_ = 0;  // Of the rack.

@@ -101,7 +101,7 @@ absl::Status WriteAll(int file, absl::string_view bytes, const std::string& path
   return absl::OkStatus();
 }
 
-// Of the call link: that the file system has no such thing.
+// True if an error of link() says that the file system has no hard links.
 bool HasNoSecondNames(int error) {
   return error == EPERM || error == ENOTSUP || error == ENOSYS || error == EMLINK;
 }

@@ -53,7 +53,7 @@ class CheckpointBook {
   void Discard(uint64_t step);
   // The job goes on from `step`: complete ones after it are not of its past.
   void DiscardAfter(uint64_t step);
-  // Complete ones that somebody reads now: they stay whatever else is complete.
+  // Complete checkpoints that a member reads now. They stay, however many newer ones there are.
   void Hold(std::vector<uint64_t> steps) { held_ = std::move(steps); }
   // Of a rack: that after `step` is complete above. Of some nobody may tell.
   void Release(uint64_t step);
@@ -75,8 +75,8 @@ class CheckpointBook {
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
   // One of a later step than that which is being written is kept for TakeEarly.
   Progress Add(const CheckpointPart& part, absl::Time now);
-  // It is of a later step than the one under way, which waits for parts: whoever named the later
-  // one has given that up. Abandon, then Add.
+  // It is of a later step than the one under way, which waits for parts: shard 0 gave that one
+  // up when it named the later one. Abandon, then Add.
   bool Replaces(const CheckpointPart& part) const;
   // What came early, of one step, once what was being written is Written or Abandoned: to be added.
   std::vector<CheckpointPart> TakeEarly();
@@ -123,8 +123,9 @@ class CheckpointBook {
   bool all_there_ = false;
   absl::Time waits_since_ = absl::InfiniteFuture();
   std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
-  std::map<std::string, CheckpointPart> early_;  // Of a later step, while that one is written.
-  std::vector<uint32_t> ranks_;                  // Whose parts it takes.
+  std::map<std::string, CheckpointPart>
+      early_;                    // Parts of a later step, kept while the manifest is written.
+  std::vector<uint32_t> ranks_;  // Whose parts it takes.
 };
 
 }  // namespace sluice

@@ -172,7 +172,8 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
                            Effects* out) {
   if (ended() || !announced_) return;
   if (part.unreadable) {
-    // Of one that newer ones have replaced meanwhile: whoever was to begin with it asks again.
+    // Newer checkpoints have replaced it meanwhile: the process that was to begin with it asks
+    // again.
     if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
     book_.Discard(part.step);
     RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
@@ -180,7 +181,7 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
              now, out);
     return;
   }
-  // Nobody names a checkpoint while the one before is under way: whoever asked for that gave it up,
+  // Nobody names a checkpoint while the one before is under way: the one who asked has given it up,
   // an earlier coordinator or the job above.
   if (book_.Replaces(part)) {
     AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
@@ -229,7 +230,7 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
   book_.Hold(StepsInUse());
   for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
-  // Of later steps there may be litter, too. But the job may come to those once more, and the word
+  // Later steps may have litter, too. But the job may come to those steps again, and the command
   // to a server is not in order with the parts that workers send it: the next one removes it.
   DropAtShards(step + 1, out);
   ForgetManifests();
@@ -249,7 +250,7 @@ void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out
   if (options_.elastic.has_value()) AdmitLearners(now, out);
 }
 
-// Of checkpoints that a member reads, while others may be past the next one.
+// Steps of the checkpoints that members still read, while others may be past the next one.
 std::vector<uint64_t> Coordinator::StepsInUse() const {
   std::vector<uint64_t> steps;
   for (const Member& member : members_) {

@@ -79,7 +79,7 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
   coordinator_.Begin(&effects);
   Deliver(std::move(effects));
   writer_ = std::thread([this] { RunWrites(); });
-  // Nobody calls yet. If it cannot be written now, those who call see that.
+  // No calls come yet. If the record cannot be written now, the status says so to later callers.
   while ((!waiting_.empty() || writing_) && disk_wait_.trouble.empty()) {
     waiting_changed_.Wait(&mutex_);
   }

@@ -137,16 +137,24 @@ void ShardAgent::SetEnd(JobPhase phase, std::string reason) {
 }
 
 void ShardAgent::Run() {
+  bool told = false;  // The log knows that the token is refused.
   while (!ShouldStop()) {
     grpc::Status status = Enter();
     if (status.ok()) status = Attach();
     if (ShouldStop()) break;
+    const bool refused = status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
     // Once it was let in, its token is right, and the files are being changed.
-    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED && !WasLetIn()) {
+    if (refused && !WasLetIn()) {
       GiveUp(absl::StrCat("the coordinator (", options_.coordinator,
                           ") refuses this shard: ", status.error_message()));
       break;
     }
+    if (refused && !told) {
+      logger_.Warning("the coordinator (", options_.coordinator,
+                      ") refuses this shard, which it has let in before; trying again: ",
+                      status.error_message());
+    }
+    told = refused;
     if (IsFinal(status)) {
       GiveUp(status.error_message());
       break;

@@ -98,9 +98,9 @@ class ShardAgent {
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;      // The stream's commands are being read.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool heard_ ABSL_GUARDED_BY(mutex_) = false;  // The coordinator has sent a command.
-  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of the call that is open.
+  grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Context of the open call.
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);
-  // Of a command that may work later.
+  // When to ask again for a command that may work later, and why it failed.
   absl::Time ask_again_at_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::string trouble_ ABSL_GUARDED_BY(mutex_);  // As the log has it.
   End end_ ABSL_GUARDED_BY(mutex_);

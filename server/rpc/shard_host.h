@@ -140,7 +140,7 @@ class ShardHost {
   TraceFile* trace() const { return options_.trace; }
 
  private:
-  // Of the checkpoint that is being read, or is to be read again.
+  // The checkpoint that is read now, or will be read again.
   struct Restore {
     uint64_t step = 0;  // 0: none.
     uint32_t term = 0;
@@ -169,7 +169,7 @@ class ShardHost {
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
   absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
-  // With store `shards`, so that what lies there is of one run.
+  // With store `shards`: claims the folder, so that all parts in it are of one run.
   absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);

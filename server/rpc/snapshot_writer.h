@@ -35,7 +35,7 @@ class SnapshotWriter {
   void Write(std::shared_ptr<const ShardSnapshot> snapshot);
 
   SnapshotStats stats() const;
-  // What is being written now; empty: nothing.
+  // Name of the part that is being written; empty: none is.
   DiskWait NowAtDisk() const;
 
  private:

@@ -1,4 +1,4 @@
-// SteadyDeadline: a deadline for gRPC by the steady clock, which nobody steps.
+// SteadyDeadline: a deadline for gRPC by the steady clock, which is never stepped.
 #pragma once
 
 #include <grpcpp/support/time.h>

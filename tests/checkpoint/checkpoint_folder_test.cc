@@ -334,7 +334,8 @@ TEST_F(CheckpointFolder, EveryDamagedManifestIsSeen) {
 
 TEST_F(CheckpointFolder, AnEditedManifestMustStillBeOne) {
   EXPECT_TRUE(ReadEdited("sample", "ample").ok());  // The test's own checksums are right.
-  EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 2")));
+  EXPECT_TRUE(ReadEdited("\"version\": 1", "\"version\": 2").ok());
+  EXPECT_TRUE(absl::IsFailedPrecondition(ReadEdited("\"version\": 1", "\"version\": 3")));
   EXPECT_THAT(Message(ReadEdited("\"step\": 1000", "\"step\": 1001")), HasSubstr("of step 1001"));
   EXPECT_THAT(Message(ReadEdited("\"step\": 1000", "\"step\": -1")), HasSubstr("`step`"));
   EXPECT_THAT(Message(ReadEdited("\"term\": 1,", "\"term\": 4294967296,")), HasSubstr("`term`"));

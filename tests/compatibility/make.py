@@ -70,7 +70,7 @@ optimizer: {name: sgd, lr: 0.1}
 checkpoint: {dir: checkpoints, every: 200, keep: 2}
 """,
 }
-RACKS = 2  # Of the job with relays: each has a run of its own beside the job's.
+RACKS = 2  # In the job with relays. Each rack has a run of its own beside the job's.
 
 
 def wait_until(condition, what):

@@ -13,7 +13,7 @@ from processes import SlowedDown, free_port
 
 PROGRAMS = ""
 HOUR = 3600
-STEPS = 800
+STEPS = 1500
 
 
 class InstancesTest(unittest.TestCase):

@@ -136,7 +136,7 @@ class HostFixture : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  uint64_t server_incarnation_ = 5;      // Of the next host.
+  uint64_t server_incarnation_ = 5;      // Number that the next host gets.
   std::function<void()> before_copy_{};  // Likewise.
   std::string folder_;
   JobSpec job_;

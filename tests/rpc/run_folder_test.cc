@@ -156,7 +156,10 @@ TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
   WriteRun();
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
-  CheckpointManifest manifest{.job_name = "demo", .job_uid = 7, .step = 10};
+  CheckpointManifest manifest;
+  manifest.job_name = "demo";
+  manifest.job_uid = 7;
+  manifest.step = 10;
   const std::string path = StepFolder(dir(), 10) + "/parameters.pt";
   for (const char* bytes : {"of one that died", "of its successor", "of the next"}) {
     const auto part = WritePart(dir(), 0, 10, "parameters.pt", bytes);

@@ -27,14 +27,18 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
   std::vector<std::vector<float>> slots(rule->slots(), std::vector<float>(kCount));
   std::vector<absl::Span<float>> spans;
   for (std::vector<float>& slot : slots) spans.push_back(absl::MakeSpan(slot));
+  uint64_t updates = 0;
   for (uint64_t step = 1; step <= 100; ++step) {
     const at::Tensor gradient = torch::randn({kCount});
     parameter.mutable_grad() = gradient;
+    // A step without a mean: a worker unsets the gradient, and a shard makes no update.
+    if (step % 7 == 1) parameter.mutable_grad() = at::Tensor();
     // As a schedule changes it.
     const double rate = GetParam().lr / static_cast<double>(step);
     SetLearningRate(optimizer->get(), rate);
     (*optimizer)->step();
-    rule->Apply(step, rate, rule->momentum(),
+    if (step % 7 == 1) continue;
+    rule->Apply(++updates, rate, rule->momentum(),
                 {gradient.const_data_ptr<float>(), static_cast<size_t>(kCount)},
                 absl::MakeSpan(parameters), spans);
   }

@@ -342,7 +342,9 @@ class RestartTest : public RollbackTest {
 
 TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {
   ASSERT_EQ(records_.size(), 1u);
-  EXPECT_EQ(records_[0], (RunRecord{.job_name = "demo", .job_uid = 77, .term = 4}));
+  EXPECT_EQ(
+      records_[0],
+      (RunRecord{.job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 1}));
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the job goes back to step 200"));
   // A worker and a shard of before, which have not noticed.

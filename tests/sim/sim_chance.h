@@ -49,7 +49,7 @@ class SimChance {
   static constexpr size_t kNoFault = ~size_t{0};
 
   uint64_t Drawn(const Channel& channel, uint64_t fresh);
-  // Of a channel, by the script: what is listed, then what its stream has.
+  // Draws of one channel: those that the script lists, then those of the channel's stream.
   bool Listed(const std::string& channel, uint64_t* value);
   uint64_t FromStream(const std::string& channel);
 

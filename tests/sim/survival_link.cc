@@ -60,6 +60,16 @@ void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
   CarryOut(index, effects);
 }
 
+// Where the coordinator says, unless it was answered from there already.
+void SurvivalRun::GoWhereShardsAre(uint32_t index, const JobState& state) {
+  SimRank& rank = ranks_[index];
+  for (const ShardPlace& place : state.shards) {
+    if (place.server_incarnation <= rank.told[place.shard]) continue;
+    rank.told[place.shard] = place.server_incarnation;
+    if (place.server_incarnation > rank.known[place.shard]) BreakLink(index, place.shard);
+  }
+}
+
 void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
   exchange = Planted(index, shard, std::move(exchange));
   if (exchange == nullptr) return;

@@ -62,7 +62,7 @@ struct SimLink {
 
 struct SimServer {
   uint32_t shard = 0;
-  uint64_t number = 0;       // Of the process, for made-up measurements.
+  uint64_t number = 0;       // Number of the process, for made-up measurements.
   uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
   std::unique_ptr<Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
@@ -91,6 +91,7 @@ struct SimRank {
   std::unique_ptr<SimEncoder> encoder;
   std::vector<StreamId> links;                 // By shard; 0: down.
   std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
+  std::vector<uint64_t> told;                  // By shard: the highest of which it was told.
   std::vector<std::vector<float>> values;      // Of this step.
   std::vector<std::vector<float>> parameters;  // By tensor.
   std::vector<std::vector<float>> momentum;
@@ -236,6 +237,7 @@ class SurvivalRun {
   void OpenLink(uint32_t rank, uint32_t shard);
   void BreakLink(uint32_t rank, uint32_t shard);
   void Redial(uint32_t rank, uint32_t shard);
+  void GoWhereShardsAre(uint32_t rank, const JobState& state);
   void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
   void Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange, bool reply_is_lost);
   void Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation);

@@ -32,7 +32,11 @@ void SurvivalRun::Dial(ProcessId process) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
-  if (server.incarnation == 0) server.incarnation = coordinator_->NumberShard();
+  if (server.incarnation == 0) {
+    server.incarnation = coordinator_->NumberShard();
+    // The process with the higher number serves the shard, whichever process began first.
+    serving_[server.shard] = process;
+  }
   if (server.core != nullptr && server.start_told == processes_[0].life) ++report_.starts_unheard;
   server.start_told = 0;
   server.control = ++last_id_;

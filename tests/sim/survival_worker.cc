@@ -150,6 +150,7 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
   rank.links.resize(options_.shards);
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     rank.known.push_back(grant->shards[shard].server_incarnation);
+    rank.told.push_back(grant->shards[shard].server_incarnation);
     Redial(index, shard);
   }
   Heartbeat(index);
@@ -456,6 +457,7 @@ WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
+  heartbeat.newest_shard = *std::max_element(rank.told.begin(), rank.told.end());
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
   if (!rank.hashes.empty()) {
     heartbeat.parameters_hash_step = rank.hashes.front().first;
@@ -521,6 +523,7 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   if (hash_step > 0 && !rank.hashes.empty() && rank.hashes.front().first == hash_step) {
     rank.hashes.pop_front();
   }
+  GoWhereShardsAre(index, *state);
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);
   const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||

@@ -180,6 +180,45 @@ TEST_F(DataParallelTest, SkipTakesPartWithNothing) {
   EXPECT_TRUE(parallel->Synchronize().ok());
 }
 
+TEST_F(DataParallelTest, AParameterWithoutAMeanIsNotMovedByTheOptimizer) {
+  nn::Sequential model = TwoLayers();
+  const auto parallel = Wrap(*model);
+  const std::vector<at::Tensor>& parameters = parallel->parameters();
+  torch::optim::SGD optimizer(parameters,
+                              torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.1));
+  session_->LeaveOut(2, {0, 3});
+  for (int step = 1; step <= 3; ++step) {
+    optimizer.zero_grad(/*set_to_none=*/false);
+    model->forward(torch::ones({1, 3})).square().sum().backward();
+    ASSERT_TRUE(parallel->Synchronize().ok());
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& parameter : parameters) before.push_back(parameter.detach().clone());
+    optimizer.step();
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const bool stays = step == 2 && (i == 0 || i == 3);
+      EXPECT_EQ(parameters[i].grad().defined(), !stays) << "step " << step << ", parameter " << i;
+      EXPECT_EQ(torch::equal(parameters[i], before[i]), stays)
+          << "step " << step << ", parameter " << i;
+    }
+  }
+}
+
+TEST_F(DataParallelTest, AParameterThatIsUnfrozenLaterIsAnErrorOnceItHasAGradient) {
+  nn::Sequential model = TwoLayers();
+  const at::Tensor weight = model[0]->as<nn::Linear>()->weight;
+  weight.set_requires_grad(false);
+  const auto parallel = Wrap(*model);
+  model->forward(torch::ones({1, 3})).sum().backward();
+  EXPECT_TRUE(parallel->Synchronize().ok());
+  weight.set_requires_grad(true);
+  model[2]->as<nn::Linear>()->forward(torch::ones({1, 4})).sum().backward();
+  EXPECT_TRUE(parallel->Synchronize().ok()) << "no pass has reached it";
+  model->forward(torch::ones({1, 3})).sum().backward();
+  const absl::Status refused = parallel->Synchronize().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("parameter 0.weight has a gradient"));
+}
+
 TEST_F(DataParallelTest, MisuseIsToldByName) {
   nn::Sequential model = TwoLayers();
   const auto parallel = Wrap(*model);

@@ -139,7 +139,7 @@ TEST_P(MastersTest, AnAtomicStepLeavesAsAWholeOrNotAtAll) {
   EXPECT_EQ(parallel->overflowed(), "0.bias");
   EXPECT_EQ(session_->skips(), 1u);
   EXPECT_EQ(result->n_max, 0u);
-  EXPECT_TRUE(torch::equal(parallel->parameters()[3].grad(), torch::zeros({2})));
+  EXPECT_FALSE(parallel->parameters()[3].grad().defined()) << "no rank had a mean for it";
 
   // The next step has nothing of it.
   optimizer.zero_grad(/*set_to_none=*/false);

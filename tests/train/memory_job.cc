@@ -145,6 +145,16 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
   result.step = ++step_;
   result.n_min = result.n_max = n;
   result.bundles = 1;
+  if (const auto left_out = left_out_.find(step_); left_out != left_out_.end()) {
+    result.n_min = 0;
+    result.without_mean = left_out->second;
+    for (const uint32_t tensor : left_out->second) {
+      std::fill(means_[tensor].begin(), means_[tensor].end(), 0.0f);
+    }
+  }
+  for (uint32_t tensor = 0; n == 0 && tensor < trained; ++tensor) {
+    result.without_mean.push_back(tensor);
+  }
   result.buffers_averaged = due && n > 0;
   if (!result.buffers_averaged) {
     for (uint32_t tensor = trained; tensor < table_.size(); ++tensor) means_[tensor].clear();

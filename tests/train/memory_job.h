@@ -108,6 +108,10 @@ class MemoryJob::RankSession final : public Session {
     restored_ = std::move(state);
   }
   uint64_t skips() const { return skips_; }
+  // As if no rank had a finite gradient for these in `step`.
+  void LeaveOut(uint64_t step, std::vector<uint32_t> tensors) {
+    left_out_[step] = std::move(tensors);
+  }
   void PretendNonFinite(std::string tensor) { non_finite_tensor_ = std::move(tensor); }
   // After `step` the others have closed so many more.
   void PretendLate(uint64_t step, uint64_t steps_behind) {
@@ -138,6 +142,7 @@ class MemoryJob::RankSession final : public Session {
   std::string restored_;
   std::map<uint64_t, std::string> saved_;
   std::vector<CheckpointFile> saved_files_;
+  std::map<uint64_t, std::vector<uint32_t>> left_out_;
   std::string non_finite_tensor_;
   absl::Status submit_failure_;
   uint64_t step_ = 0;

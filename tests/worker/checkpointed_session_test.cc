@@ -276,7 +276,7 @@ TEST_F(CheckpointedSessionTest, HeartbeatsTellOfAPartThatCouldNotBeWritten) {
   EXPECT_FALSE(last.parts(0).unreadable());
 }
 
-// Of a relay: what its rack has of the checkpoint.
+// A relay's rack may have its checkpoint of the step complete or not.
 class RestOfCheckpointTest : public CheckpointedSessionTest {
  protected:
   // Saves after step 1, and waits until the rest was asked for twice.

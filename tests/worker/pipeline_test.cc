@@ -257,7 +257,18 @@ TEST_F(PipelineTest, SkippingAStep) {
   EXPECT_EQ(pipeline_->SkipStep(&effects_).code(), absl::StatusCode::kFailedPrecondition);
   AnswerAll(sends);
   EXPECT_EQ(pipeline_->Result().n_max, 0u);
+  EXPECT_THAT(pipeline_->Result().without_mean, ElementsAre(0, 1, 2));
   EXPECT_EQ(pipeline_->Result().bundles_skipped_here, 0u);
+}
+
+TEST_F(PipelineTest, NamesTheTensorsThatHaveNoMean) {
+  Make("none");
+  FinishStep();
+  EXPECT_THAT(pipeline_->Result().without_mean, IsEmpty());
+  gradients_[1][3] = INFINITY;
+  FinishStep();
+  EXPECT_EQ(pipeline_->Result().n_max, 1u);
+  EXPECT_THAT(pipeline_->Result().without_mean, ElementsAre(1));
 }
 
 TEST_F(PipelineTest, WrongSubmitsAreRefused) {

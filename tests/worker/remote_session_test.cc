@@ -323,6 +323,13 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
   EXPECT_GE(server.heartbeats().size(), 2u);
 }
 
+// Returns when a heartbeat says that the worker knows of this process and of none after it.
+void AwaitNewestShard(FakeServer* server, uint64_t incarnation) {
+  do {
+    server->AwaitHeartbeat();
+  } while (server->heartbeats().back().newest_shard() != incarnation);
+}
+
 TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   FakeServer server({.silent = true});
   FakeServer later({.incarnation = 6});
@@ -330,14 +337,14 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   ASSERT_TRUE(session->Join(Table(), "").ok());
   std::thread tells([&] {
     while (server.exchanges().empty()) server.AwaitHeartbeat();
-    EXPECT_EQ(server.heartbeats().back().newest_shard(), 5u);
+    AwaitNewestShard(&server, 5);
     server.TellOfShard(later.address(), 6);
   });
   DoStep(session.get(), Gradient(3));
   tells.join();
   EXPECT_FALSE(later.exchanges().empty());
   EXPECT_EQ(later.exchanges().front().sender().server_incarnation(), 6u);
-  while (server.heartbeats().back().newest_shard() != 6) server.AwaitHeartbeat();
+  AwaitNewestShard(&server, 6);
 }
 
 // As behind an address that still leads there.
@@ -349,7 +356,7 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   ASSERT_TRUE(session->Join(Table(), "").ok());
   DoStep(session.get(), Gradient(3));
   server.TellOfShard(server.address(), 6);
-  while (server.heartbeats().back().newest_shard() != 6) server.AwaitHeartbeat();
+  AwaitNewestShard(&server, 6);
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;

@@ -228,6 +228,7 @@ class Pipeline {
   };
 
   bool AreBuffersDue(uint64_t step) const;
+  std::vector<uint32_t> WithoutMean() const;
   absl::Status CheckMean(uint32_t tensor, size_t elements) const;
   // Of the chunk in the last step: one frame or two; none if n = 0.
   absl::Span<const std::byte> ResultOf(uint32_t chunk) const;

@@ -33,6 +33,7 @@ StepResult Pipeline::Result() const {
       ++result.bundles;
     }
   }
+  if (result.n_min == 0) result.without_mean = WithoutMean();
   if (options_.elastic) {
     for (const Included& included : shards_[0].flights[0].record.included) {
       if (included.origin_step == step_) result.members.push_back(included.rank);
@@ -45,6 +46,20 @@ StepResult Pipeline::Result() const {
   }
   if (learning_) result.steps_behind = std::max(result.steps_behind, uint64_t{1});
   return result;
+}
+
+// Few steps have any.
+std::vector<uint32_t> Pipeline::WithoutMean() const {
+  std::vector<uint32_t> tensors;
+  for (uint32_t tensor = 0; tensor < trained_; ++tensor) {
+    bool has_mean = false;
+    for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
+      const Chunk& chunk = options_.layout.chunks[id];
+      has_mean = has_mean || shards_[chunk.shard].flights[chunk.bundle].record.n > 0;
+    }
+    if (!has_mean) tensors.push_back(tensor);
+  }
+  return tensors;
 }
 
 absl::Status Pipeline::CheckMean(uint32_t tensor, size_t elements) const {

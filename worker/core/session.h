@@ -52,6 +52,9 @@ struct StepResult {
   uint32_t bundles = 0;
   uint32_t bundles_skipped_here = 0;  // This worker's own, for a gradient that was not finite.
   std::string first_skipped_tensor;   // Names one, for the log.
+  // Trained tensors that have no mean in any part, ascending: n = 0 in all their bundles, the same
+  // on all ranks that do a step together. An optimizer should leave them as they are.
+  std::vector<uint32_t> without_mean{};
   // The job wants a checkpoint of the state after this step: call SaveCheckpoint once the step is
   // applied and before anything of the next.
   bool checkpoint_due = false;

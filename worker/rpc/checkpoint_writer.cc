@@ -124,14 +124,14 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
     MutexLock lock(&mutex_);
     writing_.reset();
   }
-  if (absl::IsCancelled(part.status())) return false;  // Nobody waits for it any more.
+  if (absl::IsCancelled(part.status())) return false;  // The session has ended.
   Report(part.ok() ? *part : Failed(step, name, part.status().message()));
   return part.ok();
 }
 
 void CheckpointWriter::Report(CheckpointPart part) {
   if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
-  // Nobody waits for an earlier one any more.
+  // Earlier checkpoints are over.
   if (!held_.empty() && held_.front().step != part.step) held_.clear();
   held_.push_back(std::move(part));
 }

@@ -47,7 +47,7 @@ struct RemoteSessionOptions {
   // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
   // (DATA_LOSS: it is not, and the job takes one from before). Called by Join.
   std::function<absl::Status(uint64_t)> may_restore{};
-  // Of a relay: what becomes of what belongs to the checkpoint after a step besides its own part.
+  // For a relay: whether the rack's own checkpoint after a step is durable.
   // OK: it is durable. An error: it never will be. None: not known yet, and asked again. The part
   // is reported after that. From a thread of the session.
   std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};

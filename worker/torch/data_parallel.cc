@@ -243,7 +243,7 @@ absl::Status DataParallel::ApplyBuffers() {
   return absl::OkStatus();
 }
 
-absl::Status DataParallel::TakeMeans() {
+absl::Status DataParallel::TakeMeans(absl::Span<const uint32_t> without_mean) {
   std::vector<at::Tensor> means;
   for (size_t i = 0; i < parameters_.masters.size(); ++i) {
     absl::StatusOr<at::Tensor> gradient = LayGradient(parameters_.masters[i], parameters_.table[i]);
@@ -253,7 +253,11 @@ absl::Status DataParallel::TakeMeans() {
     const at::Tensor own = parameters_.tensors[i].grad();
     if (HasMaster(i) && own.defined()) own.zero_();
   }
-  return port_.Apply(means);
+  absl::Status status = port_.Apply(means);
+  for (const uint32_t tensor : without_mean) {
+    parameters_.masters[tensor].mutable_grad() = at::Tensor();
+  }
+  return status;
 }
 
 absl::Status DataParallel::TakeUpdates() {
@@ -274,7 +278,7 @@ absl::StatusOr<StepResult> DataParallel::WaitAndApply() {
   port_.EndStep();
   if (!result.ok()) return result;
   MutexLock lock(&mutex_);
-  absl::Status status = options_.shards_update ? TakeUpdates() : TakeMeans();
+  absl::Status status = options_.shards_update ? TakeUpdates() : TakeMeans(result->without_mean);
   if (!status.ok()) return status;
   BeginStepLocked();
   if (result->buffers_averaged) {
@@ -292,7 +296,20 @@ absl::StatusOr<StepResult> DataParallel::Synchronize() {
   });
 }
 
+absl::Status DataParallel::CheckFrozen() const {
+  for (const auto& [name, tensor] : parameters_.frozen) {
+    if (!tensor.requires_grad() || !tensor.grad().defined()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameter ", name,
+        " has a gradient, but it was frozen when the job began, so no other worker gets it: "
+        "unfreeze "
+        "parameters before DataParallel::Create, and begin the job again to train others"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DataParallel::SubmitGradients() {
+  if (absl::Status status = CheckFrozen(); !status.ok()) return status;
   if (absl::Status status = FindOverflow(); !status.ok()) return status;
   if (!overflowed_.empty()) return session_->Skip();
   if (absl::Status status = SubmitRest(); !status.ok()) return status;
@@ -315,6 +332,7 @@ absl::Status DataParallel::TakeGradients() {
 }
 
 absl::Status DataParallel::TakeOwnGradients() {
+  if (absl::Status status = CheckFrozen(); !status.ok()) return status;
   MutexLock lock(&mutex_);
   overflowed_.clear();
   const absl::StatusOr<uint32_t> passes = PassesLocked();

@@ -16,6 +16,9 @@
 // and hashes are about. Give the optimizer parameters() instead of the module's, and after its step
 // call CopyMastersToModule.
 //
+// Which parameters are trained is what requires_grad says at Create: the job exchanges those. One
+// that is unfrozen later is an error once it has a gradient, as every rank would train its own.
+//
 // Either form of zero_grad works; zero_grad(/*set_to_none=*/false) saves allocations.
 #pragma once
 
@@ -78,12 +81,15 @@ class DataParallel {
   absl::StatusOr<JoinInfo> Join();
 
   // After the step's backward passes: submits what no hook has submitted (zeros for a parameter
-  // that was not used), waits, and puts the mean into every .grad of parameters(). Errors: those of
-  // the session; a sparse gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or
-  // more than `accumulation_steps` of them.
+  // that was not used), waits, and puts the mean into every .grad of parameters(). Where there is
+  // none (StepResult::without_mean) it unsets .grad, so that LibTorch's optimizers pass the
+  // parameter over: no momentum or weight decay moves it. Errors: those of the session; a sparse
+  // gradient; no backward pass (FAILED_PRECONDITION, Skip is for that) or more than
+  // `accumulation_steps` of them; a gradient of a parameter that was frozen at Create.
   absl::StatusOr<StepResult> Synchronize();
 
-  // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others.
+  // Instead of backward and Synchronize in a step without data; .grad gets the mean of the others,
+  // as with Synchronize.
   // With sends_weights, what parameters() have moved is dropped.
   absl::StatusOr<StepResult> Skip();
 
@@ -151,7 +157,8 @@ class DataParallel {
   absl::Status SubmitGradients();
   absl::Status SubmitMoved();
   absl::Status TakeOwnGradients();
-  absl::Status TakeMeans();
+  absl::Status TakeMeans(absl::Span<const uint32_t> without_mean);
+  absl::Status CheckFrozen() const;
   absl::Status TakeUpdates();
   absl::Status AgreeOn(const std::vector<at::Tensor>& tensors);
   void NoteOverflow(const std::vector<at::Tensor>& gradients);

@@ -81,6 +81,7 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
   std::unordered_set<const c10::TensorImpl*> seen;
   for (const auto& entry : module.named_parameters()) {
     const at::Tensor& tensor = entry.value();
+    if (tensor.defined() && !tensor.requires_grad()) found.frozen.emplace_back(entry.key(), tensor);
     if (!tensor.defined() || !tensor.requires_grad()) continue;
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;  // Tied to an earlier one.
     if (found.tensors.empty()) found.device = tensor.device();

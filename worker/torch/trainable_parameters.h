@@ -22,6 +22,8 @@ struct TrainableParameters {
   std::vector<at::Tensor> masters;
   TensorTable table;
   at::Device device = at::kCPU;  // On which all of them are.
+  // The module's parameters that are left out: frozen ones.
+  NamedTensors frozen{};
 };
 
 // Frozen parameters are left out, tied ones come once (under their first name). Elements count in

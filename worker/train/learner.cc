@@ -168,8 +168,9 @@ absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
   return absl::OkStatus();
 }
 
+// Where workers do not wait for each other n counts this rank alone, and the others' updates come.
 bool Learner::IsEmpty(const StepResult& result) const {
-  return loss_scale_.has_value() && result.n_max == 0;
+  return InLockstep(spec_.mode) && result.n_max == 0;
 }
 
 void Learner::Optimize(double rate, const CompressionPlan* plan) {

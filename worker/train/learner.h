@@ -93,7 +93,8 @@ class Learner {
   absl::Status CountOverflow(uint64_t step, double loss);
   absl::Status CountNonFinite(uint64_t step, double loss, const std::string& tensor);
   void UpdateLossScale(uint64_t step);
-  // Nobody had a gradient for anything: all of them overflowed. The same on all ranks.
+  // The step has no mean at all: every rank was out of data, or no gradient was finite. The same on
+  // all ranks.
   bool IsEmpty(const StepResult& result) const;
   // The optimizer's step; null: no plan holds in it.
   void Optimize(double rate, const CompressionPlan* plan);
