@@ -357,7 +357,7 @@ void CoordinatorHost::WriteFirst() {
   const CoordinatorEffect effect = std::move(waiting_.front());
   waiting_.pop_front();
   writing_ = true;
-  disk_wait_ = {.what = Describe(effect), .since = clock_->Now(), .trouble = ""};
+  disk_wait_ = {.what = Describe(effect), .since = clock_->Now()};
   absl::Status status = Write(effect);
   for (absl::Duration pause = kWriteAgainMin; MayBeWrittenLater(status) && MustBeWritten(effect);
        pause = std::min(2 * pause, kWriteAgainMax)) {
@@ -399,9 +399,9 @@ bool CoordinatorHost::MustBeWritten(const CoordinatorEffect& effect) const {
 }
 
 void CoordinatorHost::TellUnwritten(const absl::Status& status) {
-  const std::string trouble(status.message());
-  if (trouble == disk_wait_.trouble) return;  // The log has it.
-  disk_wait_.trouble = trouble;
+  const std::string& trouble = disk_wait_.trouble = std::string(status.message());
+  // Every try has a file name of its own; the log has the error.
+  if (std::exchange(disk_wait_.code, status.code()) == status.code()) return;
   logger_.Write(LogLevel::kWarning, {.event = "record_unwritten"},
                 absl::StrCat(disk_wait_.what, " cannot be written: ", trouble,
                              "; the coordinator tries again, and nobody joins or is given up "

@@ -96,7 +96,8 @@ class CoordinatorHost {
   struct OwnWait {
     std::string what;  // For a person; empty: nothing.
     absl::Time since;
-    std::string trouble{};  // Why the last try failed.
+    std::string trouble{};                          // Why the last try failed.
+    absl::StatusCode code = absl::StatusCode::kOk;  // Of that.
   };
 
   void RunTicks();

@@ -1,5 +1,6 @@
 #include "worker/rpc/connection.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace sluice {
@@ -31,8 +32,11 @@ bool MayPassOnceLetIn(const grpc::Status& status) {
 
 std::string Reason(const grpc::Status& status, const Transport& transport) {
   if (status.ok()) return "it ended the stream";
-  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) return "no answer in time";
   const std::string message = status.error_message();
+  // gRPC's own words; the coordinator says who never came.
+  const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+                      (message.empty() || absl::StartsWithIgnoreCase(message, "deadline exceeded"));
+  if (silent) return "no answer in time";
   return message.empty() ? "no reason given" : transport.Explain(message);
 }
 
