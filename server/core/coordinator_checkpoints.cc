@@ -118,7 +118,10 @@ void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out
 // Except those whose Join still waits: they have begun nothing yet.
 void Coordinator::ForgetMembers() {
   for (Member& member : members_) {
-    if (member.token != 0) continue;
+    if (member.token != 0) {
+      member.learner = false;  // It begins the next term with all others.
+      continue;
+    }
     Member forgotten;
     forgotten.successor_token = member.successor_token;
     forgotten.successor = std::move(member.successor);

@@ -104,6 +104,21 @@ TEST_F(ElasticTest, ANewcomerLearnsFromTheNewestCheckpoint) {
   EXPECT_EQ(Now().rollbacks, 0u);
 }
 
+TEST_F(ElasticTest, ALearnerThatWasNotToldOfItBeginsTheNextTermAsAllOthers) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+  Join(3, JoinOf(2));
+  Attach(13, ArrivalOf(1, /*incarnation=*/60));
+  ASSERT_EQ(coordinator_.term(), 1u) << "a shard was lost before all knew of the newcomer";
+  Join(4, JoinOf(0));
+  Join(5, JoinOf(1));
+  AcknowledgeAll();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_EQ(answers_.at(3)->term, 1u);
+  EXPECT_FALSE(answers_.at(3)->learner);
+}
+
 // With `keep: 1`: the next one is complete while the newcomer still reads.
 class KeepOneTest : public RepairTest {
  protected:

@@ -40,10 +40,6 @@ void ExpectSurvives(SurvivalOptions (*job)(uint64_t seed)) {
     CounterRandom random(seed, 28);
     options.checkpoint_every = std::max<uint64_t>(options.checkpoint_every, 1 + random.Below(6));
     options.steps = 60 + random.Below(80);
-    // All ranks begin alike: while newcomers come before step 0 is done, it can be unclear who
-    // brings the parameters.
-    if (options.elastic) options.parameters_agree = true;
-    if (options.elastic) options.rule.reset();
     options.tight_memory = false;  // With checkpoints a shard would drop what it keeps for replay.
     options.faults.clear();
     while (options.faults.size() < kFaults) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "tests/sim/survival_run.h"
@@ -84,7 +85,11 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
       std::erase_if(damaged_, [&](const auto& part) { return part.first == drop->step; });
     }
   }
-  if (coordinator_->phase() == JobPhase::kFailed) {
+  if (coordinator_->phase() != JobPhase::kFailed) return;
+  // What a worker reported before it was lost can be the only trace of what it had seen.
+  if (computes_otherwise_ && absl::StrContains(coordinator_->failure(), "differ from those of")) {
+    report_.ended_by_alarm = true;
+  } else {
     Violate(absl::StrCat("the job failed: ", coordinator_->failure()));
   }
 }
