@@ -15,7 +15,8 @@ using ::testing::IsEmpty;
 
 TEST_F(RollbackTest, ANewRunIsOnDiskBeforeAnybodyIsTold) {
   ASSERT_EQ(records_.size(), 1u);
-  EXPECT_EQ(records_[0], (RunRecord{.job_name = "demo", .job_uid = 77}));
+  EXPECT_EQ(records_[0],
+            (RunRecord{.job_name = "demo", .job_uid = 77, .coordinator_incarnation = 1}));
   StartJob();
   EXPECT_EQ(answers_.at(1)->term, 0u);
   EXPECT_EQ(answers_.at(1)->restore_step, 0u);
