@@ -12,6 +12,13 @@ absl::Status OfAnotherRun(const std::string& folder, const RunRecord& record) {
       "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
 }
 
+// OK: the folder's record is of this run. NOT_FOUND: there is none.
+absl::Status FindRecord(const std::string& folder, uint64_t job_uid) {
+  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder);
+  if (record.ok() && record->job_uid != job_uid) return OfAnotherRun(folder, *record);
+  return record.status();
+}
+
 }  // namespace
 
 absl::Status PartsClaim::Take(uint64_t job_uid, uint32_t term) {
@@ -36,12 +43,8 @@ bool PartsClaim::taken() const {
 }
 
 absl::Status PartsClaim::TryToTake() {
-  const auto find = [this]() -> absl::Status {
-    const absl::StatusOr<RunRecord> record = ReadRunRecord(folder_);
-    if (record.ok() && record->job_uid != job_uid_) return OfAnotherRun(folder_, *record);
-    return record.status();
-  };
-  absl::Status status = find();
+  const uint64_t job_uid = job_uid_;
+  absl::Status status = FindRecord(folder_, job_uid);
   taken_ = status.ok();
   if (!absl::IsNotFound(status)) return status;
   const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(folder_);
@@ -55,7 +58,7 @@ absl::Status PartsClaim::TryToTake() {
   // Another server may have been given the same folder a moment ago.
   status = WriteRunRecord(folder_, {.job_name = job_name_, .job_uid = job_uid_, .term = term_},
                           [&]() -> absl::Status {
-                            const absl::Status found = find();
+                            const absl::Status found = FindRecord(folder_, job_uid);
                             return absl::IsNotFound(found) ? absl::OkStatus() : found;
                           });
   taken_ = status.ok();

@@ -379,7 +379,7 @@ void GrpcServer::Fail(absl::string_view reason) {
   if (coordinator_ != nullptr) {
     coordinator_->Fail(reason);
   } else {
-    agent_->ReportFailure(std::string(reason));
+    agent_->ReportFailure(reason);
   }
 }
 

@@ -97,7 +97,7 @@ void ShardAgent::BeginTerm(uint32_t term) {
   });
 }
 
-void ShardAgent::ReportFailure(std::string reason) {
+void ShardAgent::ReportFailure(absl::string_view reason) {
   v1::ShardReport report;
   report.set_failed(ValidText(reason));
   MutexLock lock(&mutex_);
@@ -311,7 +311,7 @@ void ShardAgent::Obey(const v1::ShardCommand& command) {
   if (absl::IsUnavailable(done)) return AskAgain(done);
   if (!done.ok()) {
     logger_.Error("the coordinator's command ", command.sequence(), ": ", done.message());
-    ReportFailure(std::string(done.message()));
+    ReportFailure(done.message());
     return;
   }
   v1::ShardReport acknowledged;

@@ -48,7 +48,7 @@ class ShardAgent {
   ~ShardAgent();
 
   // The shard cannot go on: the coordinator is told, which ends the job.
-  void ReportFailure(std::string reason);
+  void ReportFailure(absl::string_view reason);
   End end() const;
 
  private:
