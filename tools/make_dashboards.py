@@ -160,6 +160,8 @@ DASHBOARDS = {
         panel("Checkpoints", "none", "Step of the newest complete job checkpoint, and of the job.",
               (f"sluice_checkpoint_step{{{JOB}}}", "checkpoint"), (f"min (sluice_step{{{JOB}}})", "job")),
         panel("Newest checkpoint given up", "none", "1: the newest attempt failed; the job goes on.", (f"sluice_checkpoint_given_up{{{JOB}}}", "given up"), kind="stat"),
+        panel("Record of the run unwritten", "none", "1: the coordinator cannot write run.json, and the job waits for that.",
+              (f"sluice_run_record_unwritten{{{JOB}}}", "unwritten"), kind="stat"),
         panel("Parts of checkpoints", "none", "Of shards: written and failed, since they began.",
               (f"sum by (result) (sluice_snapshots_total{{{JOB}}})", "{{result}}")),
         panel("Size of a shard's part", "bytes", "", (f"sluice_snapshot_bytes{{{JOB}}}", "shard {{shard}}")),
