@@ -216,6 +216,46 @@ TEST_F(ReplayTest, BetweenStepsItHearsOfAReplacedShardToo) {
   EXPECT_FALSE(pipeline_->step_open());
 }
 
+// A process that has no number yet answers BUSY, which does not show that it is another one. The
+// others may need what the one before had, so this worker cannot wait for its next step.
+TEST_F(ReplayTest, BetweenStepsAShardThatCannotSayWhichItIsIsAskedAgain) {
+  Make();
+  FinishSteps(3);
+  pipeline_->StartStep();
+  pipeline_->StreamReset(0, &effects_);
+  EXPECT_THAT(TakeNames(), ElementsAre("3/1?"));
+  for (int i = 0; i < 20; ++i) {
+    Answer(Outcome::kBusy, 3, 1);
+    EXPECT_EQ(Of<RetryLater>().size(), 1u);
+    effects_.clear();
+    pipeline_->RetryDue(0, &effects_);
+    ASSERT_THAT(TakeNames(), ElementsAre("3/1?"));
+  }
+  pipeline_->ShardReplaced(0, &effects_);
+  Need(1);
+  EXPECT_THAT(TakeNames(), ElementsAre("1/0", "1/1"));
+  EXPECT_TRUE(pipeline_->status().ok()) << pipeline_->status();
+}
+
+// What it sends then shows as well which process answers.
+TEST_F(ReplayTest, WorkTakesThePlaceOfTheQuestion) {
+  Make();
+  FinishSteps(3);
+  pipeline_->StartStep();
+  pipeline_->StreamReset(0, &effects_);
+  Answer(Outcome::kBusy, 3, 1);
+  effects_.clear();
+  for (const uint32_t tensor : {1, 0}) Ready(tensor);
+  EXPECT_THAT(TakeNames(), IsEmpty());
+  pipeline_->RetryDue(0, &effects_);
+  const auto sends = TakeSends();
+  EXPECT_THAT(Names(sends), ElementsAre("4/0", "4/1"));
+  Answer(Outcome::kBusy, 3, 1);
+  EXPECT_THAT(effects_, IsEmpty()) << "the question came twice";
+  AnswerAll(sends);
+  EXPECT_FALSE(pipeline_->step_open());
+}
+
 TEST_F(ReplayTest, NothingWasSentYet) {
   Make();
   pipeline_->StreamReset(0, &effects_);

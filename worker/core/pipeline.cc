@@ -349,6 +349,7 @@ void Pipeline::RetryDue(uint32_t shard, Effects* effects) {
   state.paused = false;
   if (!status_.ok()) return;
   if (state.replay.asking) return AskWhatIsLost(shard, effects);
+  if (!Unresolved(state)) return AskForLastSent(shard, effects);
   SendMore(shard, effects);
 }
 
@@ -378,6 +379,10 @@ void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
   Flight* const flight = FindFlight(&state, answer.step, answer.bundle);
   if (flight == nullptr || flight->phase == Phase::kGathering) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
+    // To the question of a stream that is new. A process without a number does not show that it is
+    // another one, and nothing else may be sent before it has what this worker keeps.
+    const bool asks_again = answer.outcome == Outcome::kBusy && sent && !Unresolved(state);
+    if (asks_again && kept_.from() > 0) return PauseFor(shard, answer.retry_after_ms, effects);
     // Results go to whoever holds the rank, also of what the holder before had sent.
     if (sent || answer.outcome == Outcome::kResult) return;
     // A question that was asked twice, and answered.
