@@ -25,7 +25,7 @@ class CoordinatorClientTest : public testing::Test {
     return client.Join(request, absl::Seconds(100), absl::Milliseconds(20));
   }
 
-  const SteadyClock clock_;
+  const SteadyClock clock_{};
 };
 
 TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
