@@ -127,6 +127,8 @@ ProcessId SurvivalRun::SomeOtherServer() {
 bool SurvivalRun::Reaches(ProcessId from, ProcessId to) const {
   const SimProcess& a = processes_[from];
   const SimProcess& b = processes_[to];
+  // A coordinator that finds a finished run has ended, and its program with it.
+  if ((from == 0 || to == 0) && coordinator_ == nullptr) return false;
   return a.up && b.up && (from == to || std::max(a.cut_off_until, b.cut_off_until) <= now_);
 }
 

@@ -28,8 +28,7 @@ void SurvivalRun::StartServer(ProcessId process) {
 void SurvivalRun::Dial(ProcessId process) {
   SimServer& server = servers_[process];
   if (server.control != 0) return;
-  // A coordinator that finds nothing to go on with does not start, though its process runs.
-  if (!Reaches(process, 0) || coordinator_ == nullptr) {
+  if (!Reaches(process, 0)) {
     At(kRedial, process, [this, process] { Dial(process); });
     return;
   }
