@@ -11,9 +11,11 @@ import sys
 import unittest
 
 from faulty_job import FaultyJob
+from processes import SlowedDown
 
 PROGRAMS = pathlib.Path()
 STEPS = 1500
+SLOW = 40  # Times slower, until what a test waits for has happened.
 RECORD_FAILS = r"\(run\.json\) cannot be written: .*No space left on device"
 FULL = "write run.json fail ENOSPC"
 
@@ -90,13 +92,15 @@ class WaitingForDisksTest(unittest.TestCase):
         # Every checkpoint takes a while, so that one is under way when the newcomer is let in.
         job.rules("slow", "fsync worker-1-term delay 2")
         job.server(0), job.worker(0), job.worker(1, faults="slow")
-        first = job.wait_until_complete()
-        job.wait_until(lambda: list(job.checkpoints.glob("step-*/shard-0-*.state"))[1:], "another checkpoint is under way")
-        job.rules("newcomer", "open-read manifest.json delay 4 1")
-        job.worker(2, faults="newcomer")
-        job.wait_until_says("worker-2", "manifest.json")
-        job.wait_until_complete(first + 1)
-        job.wait_until_says("worker-2", "the job has gone on meanwhile")
+        # The job must not end before the newcomer is in.
+        with SlowedDown(job.running["worker-0"].pid, SLOW):
+            first = job.wait_until_complete()
+            job.wait_until(lambda: list(job.checkpoints.glob("step-*/shard-0-*.state"))[1:], "another checkpoint is under way")
+            job.rules("newcomer", "open-read manifest.json delay 4 1")
+            job.worker(2, faults="newcomer")
+            job.wait_until_says("worker-2", "manifest.json")
+            job.wait_until_complete(first + 1)
+            job.wait_until_says("worker-2", "the job has gone on meanwhile")
         job.rules("slow")
         self.assertEqual(len(set(self.expect_finished(job, "shard-0", "worker-0", "worker-1", "worker-2"))), 1)
 
