@@ -130,6 +130,7 @@ class PollingServer final : public HttpServer {
     }
     OwnDescriptor(const OwnDescriptor&) = delete;
     OwnDescriptor& operator=(const OwnDescriptor&) = delete;
+    // Implicit, since system calls take the number.
     operator int() const { return value; }  // NOLINT(google-explicit-constructor)
     const int value;
   };

@@ -30,8 +30,8 @@ struct HttpOptions {
   // Until a request is whole, and again until its answer is taken.
   std::chrono::milliseconds patience{5000};
   size_t connections_max = 64;
-  size_t connections_per_peer_max = 16;         // Of an IPv4 address or an IPv6 network of 64 bits.
-  size_t untaken_bytes_max = size_t{16} << 20;  // Of answers, over all connections.
+  size_t connections_per_peer_max = 16;         // Per IPv4 address or IPv6 /64 network.
+  size_t untaken_bytes_max = size_t{16} << 20;  // Answer bytes of all connections together.
 };
 
 class HttpServer {

@@ -364,7 +364,7 @@ void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
   AskForNextCheckpoint(out);
 }
 
-// What it is told to begin with stays until it has read it.
+// The checkpoint that the member begins with is held until the member has read it.
 void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
   JoinGrant grant = MakeGrant(*member);
   member->restoring_step = grant.restore_step;
