@@ -66,7 +66,7 @@ struct SimServer {
   uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
   std::unique_ptr<Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
-  uint32_t suspended_term = 0;           // Senders of terms below it are fenced; 0: not suspended.
+  uint32_t term = 0;                     // Of the last Start or Suspend.
   ControlStreamId control = 0;           // To the coordinator; 0: none.
   // Said again on every new control stream.
   std::optional<uint64_t> named;

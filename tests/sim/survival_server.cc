@@ -48,11 +48,9 @@ void SurvivalRun::Dial(ProcessId process) {
                        .address = absl::StrCat("shard-", server.shard),
                        .server_incarnation = server.incarnation,
                        .software_version = "1"};
-  if (server.core != nullptr) {
-    arrival.job_uid = server.core->options().job_uid;
-    arrival.term = server.core->options().term;
-    arrival.running = true;
-  }
+  if (server.start.has_value()) arrival.job_uid = server.start->job_uid;
+  arrival.term = server.term;
+  arrival.running = server.core != nullptr;
   Tell(process, [this, arrival](ControlStreamId stream, Coordinator::Effects* effects) {
     coordinator_->AttachShard(stream, arrival, Now(), effects);
   });
@@ -132,7 +130,7 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
   } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
     Suspend(process, *suspend);
   } else if (server.core == nullptr) {
-    done = std::holds_alternative<EndShard>(command.command);
+    // It is in no term: nothing is to be done.
   } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
     (void)server.core->NameCheckpoint(name->minimum_step);
   } else if (const auto* members = std::get_if<SetMembers>(&command.command);
@@ -176,8 +174,9 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   if (start.coordinator_incarnation < server.coordinator_incarnation) return false;
   server.coordinator_incarnation = start.coordinator_incarnation;
   if (server.core != nullptr && server.core->options().term >= start.term) return true;
-  const bool survived = server.core != nullptr;
-  if (survived) CarryOut(process, server.core->Suspend(start.term, "rolled back"));
+  // It was not lost if it has anything that it wrote.
+  const bool survived = server.last_owed != nullptr;
+  Suspend(process, {.term = start.term, .reason = "rolled back"});
   server.start = start;
   server.members = start.incarnations;
   absl::StatusOr<std::shared_ptr<const ShardSnapshot>> snapshot =
@@ -221,8 +220,6 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   absl::StatusOr<std::unique_ptr<Shard>> core = Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
-  server.suspended_term = 0;
-  server.named.reset();
   return true;
 }
 
@@ -266,21 +263,17 @@ uint64_t SurvivalRun::MaxMemory(uint32_t shard, const Layout& layout) const {
 
 void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
   SimServer& server = servers_[process];
-  if (server.core != nullptr) {
-    if (server.core->options().term >= suspend.term) return;
-    CarryOut(process, server.core->Suspend(suspend.term, suspend.reason));
-    return;
+  // Told again, after its Start: that core has the right term.
+  if (suspend.term < server.term) return;
+  if (server.core != nullptr && server.core->options().term >= suspend.term) return;
+  if (suspend.term > server.term) {
+    server.named.reset();
+    server.part.reset();
   }
-  server.suspended_term = suspend.term;
-  for (StreamId id = 1; id <= links_.size(); ++id) {
-    const SimLink& link = links_[id - 1];
-    if (link.server != process || link.server_life != processes_[process].life) continue;
-    auto answer = std::make_shared<ExchangeAnswer>();
-    answer->outcome = Outcome::kFenced;
-    answer->term = suspend.term;
-    answer->message = suspend.reason;
-    Answer(id, std::move(answer));
-  }
+  server.term = suspend.term;
+  if (server.core == nullptr) return;
+  CarryOut(process, server.core->Suspend(suspend.term, suspend.reason));
+  server.core.reset();
 }
 
 void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& effects) {
@@ -463,12 +456,11 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
     return;
   }
   auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome =
-      exchange.sender.term < server.suspended_term ? Outcome::kFenced : Outcome::kBusy;
+  answer->outcome = exchange.sender.term < server.term ? Outcome::kFenced : Outcome::kBusy;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->retry_after_ms = kRetryMs;
-  answer->term = server.suspended_term;
+  answer->term = server.term;
   Answer(id, std::move(answer));
 }
 
