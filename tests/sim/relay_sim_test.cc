@@ -87,6 +87,15 @@ TEST(RelaySimTest, OtherDelaysAndFaultsGiveTheSameParameters) {
   }
 }
 
+// The power is cut when one rack and the job above have finished, and the other rack has not: the
+// workers of the first one are started again after their relay has found that the job is over.
+TEST(RelaySimTest, PowerIsCutAsTheJobAboveEnds) {
+  const RelaySimOptions options = RandomRelayOptions(9801039);
+  const RelaySimReport report = RunRelays(options);
+  EXPECT_EQ(report.faults[static_cast<size_t>(RelayFault::kPowerCut)], 1u);
+  EXPECT_TRUE(report.all.violations.empty()) << Failure(options, report);
+}
+
 // As planted_bugs_test.cc has it for jobs without relays.
 class RelayBugTest : public testing::TestWithParam<BugCase> {};
 

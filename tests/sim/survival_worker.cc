@@ -44,6 +44,8 @@ void SetTrainerState(const std::string& bytes, SimRank* rank) {
 
 void SurvivalRun::BeginSession(uint32_t index) {
   SimRank& rank = ranks_[index];
+  // While it was not up a coordinator has found that the job is over, which goes on in other racks.
+  if (rank.state == SimRank::State::kDone) return;
   const uint64_t session = rank.session + 1;
   const Micros muted = rank.muted_until;
   rank = SimRank();
