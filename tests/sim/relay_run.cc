@@ -148,9 +148,9 @@ void AboveRun::JoinAbove(uint32_t index, uint32_t term) {
     return racks_[index]->EndWithTheJob();
   }
   const bool had_session = Talks(rank);
-  // In step 0, which AgreeOnParameters has begun, no step could follow.
-  const bool may_go_on = relay.begun || (had_session && !rank.pipeline->step_open());
-  if (had_session && may_go_on && HasBug(SurvivalBug::kRelayKeepsItsSession)) {
+  // Within a step it cannot begin another one.
+  const bool may_go_on = had_session && !relay.begun && !rank.pipeline->step_open();
+  if (may_go_on && HasBug(SurvivalBug::kRelayKeepsItsSession)) {
     relay.step.emplace(table_, layout_, rank.restored + 1, rank.restored > 0);
     return racks_[index]->BeginTerm(term, rank.restored, rank.restored > 0);
   }
