@@ -13,7 +13,6 @@ namespace sluice {
 namespace {
 
 constexpr uint32_t kFirstGeneration = 1;
-constexpr size_t kHashSteps = 64;
 uint64_t NextIncarnation(const CoordinatorOptions& options) {
   return options.run.has_value() ? options.run->coordinator_incarnation + 1 : 1;
 }
@@ -476,30 +475,8 @@ void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::T
   knows_position_ = true;
   RefuseSuccessor(member, HeldByAnother(member->join), out);
   HearAgain(member, out);
-  if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, out);
+  if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, now, out);
   StartReplays(now, out);
-}
-
-void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out) {
-  const uint64_t step = heartbeat.parameters_hash_step;
-  const auto [at, first] = hashes_.try_emplace(
-      step, ParameterHash{heartbeat.sender.rank, heartbeat.parameters_sha256, {}});
-  ParameterHash& hash = at->second;
-  if (hash.sha256 != heartbeat.parameters_sha256) {
-    Fail(absl::StrCat("after step ", step, " the parameters of ",
-                      Describe(members_[heartbeat.sender.rank]), " differ from those of ",
-                      Describe(members_[hash.rank]),
-                      "; workers must compute the same from the same results (same build, same "
-                      "optimizer, no change to parameters outside it)"),
-         out);
-    return;
-  }
-  hash.told.insert(heartbeat.sender.rank);
-  // A rank that goes through steps again tells those after the newest checkpoint again, which must
-  // come out as they did before.
-  const bool over = hash.told.size() >= Present();
-  if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
-  if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
 }
 
 JobState Coordinator::StateFor(Member* member) const {

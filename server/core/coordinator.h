@@ -369,7 +369,7 @@ class Coordinator {
     uint32_t told_generation = 0;  // By its first StartShard of the term; 0: by SetMembers only.
   };
   struct ParameterHash {
-    uint32_t rank = 0;  // Who told it first.
+    Sender first;  // Who told it.
     std::string sha256;
     std::set<uint32_t> told;  // Ranks.
   };
@@ -426,7 +426,6 @@ class Coordinator {
   uint64_t NewestShard() const;
   StartShard MakeStart(const ShardSeat& seat) const;
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
-  void CompareParameters(const WorkerHeartbeat& heartbeat, Effects* out);
   JobState StateFor(Member* member) const;
   void CheckWaiting(absl::Time now, Effects* out);
   void CheckLeases(absl::Time now, Effects* out);
@@ -491,6 +490,8 @@ class Coordinator {
   void WatchRecovery(Effects* out);
   void WatchReplays(absl::Time now, Effects* out);
   void CountRepair(absl::string_view text, Effects* out);
+  void CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
+  bool ComesOfARepair(const ParameterHash& hash, const Sender& sender, uint64_t step) const;
 
   // coordinator_checkpoints.cc
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);

@@ -10,6 +10,8 @@
 namespace sluice {
 namespace {
 
+constexpr size_t kHashSteps = 64;
+
 std::string AfterCheckpoint(uint64_t step) {
   return step == 0 ? "all steps" : absl::StrCat("the steps after ", step);
 }
@@ -74,6 +76,49 @@ void Coordinator::CountRepair(absl::string_view text, Effects* out) {
   repairs_ += 1;
   last_repair_ = absl::StrCat(text, " (repair ", repairs_, "); nothing is lost");
   out->push_back(Notice{.text = last_repair_, .fields = {.event = "repair"}});
+}
+
+void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now,
+                                    Effects* out) {
+  const uint64_t step = heartbeat.parameters_hash_step;
+  const Sender& sender = heartbeat.sender;
+  const auto [at, is_first] =
+      hashes_.try_emplace(step, ParameterHash{sender, heartbeat.parameters_sha256, {}});
+  ParameterHash& hash = at->second;
+  if (hash.sha256 != heartbeat.parameters_sha256) {
+    const bool is_there = members_[hash.first.rank].incarnation == hash.first.incarnation;
+    const std::string differ = absl::StrCat(
+        "after step ", step, " the parameters of ", Describe(members_[sender.rank]),
+        " differ from those of ",
+        is_there ? Describe(members_[hash.first.rank])
+                 : absl::StrCat("an earlier process of rank ", hash.first.rank),
+        "; workers must compute the same from the same results (same build, same optimizer, no "
+        "change to parameters outside it)");
+    if (ComesOfARepair(hash, sender, step)) {
+      RollBack(absl::StrCat(differ,
+                            ": their training is not deterministic, so that it cannot be "
+                            "repaired in place"),
+               now, out);
+    } else {
+      Fail(differ, out);
+    }
+    return;
+  }
+  hash.told.insert(sender.rank);
+  // A rank that goes through steps again tells those after the newest checkpoint again, which must
+  // come out as they did before.
+  const bool over = hash.told.size() >= Present();
+  if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
+  if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
+}
+
+// One of the two went through the step again, or the first is no longer here, so that the others
+// may have. That can be undone as long as no checkpoint has it. Other differences would come again.
+bool Coordinator::ComesOfARepair(const ParameterHash& hash, const Sender& sender,
+                                 uint64_t step) const {
+  if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
+  return members_[hash.first.rank].incarnation != hash.first.incarnation ||
+         hash.first.generation > 1 || sender.generation > 1;
 }
 
 // Until the workers and it are where the others are, shard 0 names no checkpoint.

@@ -54,6 +54,74 @@ TEST_F(RepairTest, ASuccessorGoesThroughTheStepsAgain) {
   EXPECT_EQ(Now().recovery_class, RecoveryClass::kReplay);
 }
 
+// Tells the hash of rank 1's holder, which is then lost with all that it knew, and replaced by Join
+// token 7. With a checkpoint after step 100.
+class SuccessorHashTest : public RepairTest {
+ protected:
+  void TellAndReplace() {
+    StartJob();
+    CompleteCheckpoint(100);
+    Tell(2, 120, "x");
+    Join(7, JoinOf(1, 9999));
+    PassWith({1}, {11, 12}, absl::Seconds(3), 140);
+    AcknowledgeMembers(11);
+    AcknowledgeMembers(12);
+    ASSERT_TRUE(answers_.at(7).ok()) << answers_.at(7).status();
+  }
+  JobPhase Tell(JoinToken holder, uint64_t step, const std::string& sha256) {
+    WorkerHeartbeat beat = BeatOfHolder(holder, step);
+    beat.parameters_hash_step = step;
+    beat.parameters_sha256 = sha256;
+    return Beat(beat)->phase;
+  }
+};
+
+TEST_F(SuccessorHashTest, OtherParametersThanItsPredecessorHadTakeTheJobBack) {
+  TellAndReplace();
+  EXPECT_EQ(Tell(7, 120, "y"), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_EQ(coordinator_.failure(), "");
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("after step 120 the parameters of rank 1 (host a, pid 121) differ "
+                              "from those of an earlier process of rank 1"),
+                    HasSubstr("cannot be repaired in place; the job goes back from step 140 to "
+                              "step 100")));
+}
+
+TEST_F(SuccessorHashTest, SoDoOtherParametersOfTheOtherRank) {
+  TellAndReplace();
+  EXPECT_EQ(Tell(1, 120, "y"), JobPhase::kRecovering);
+  EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 0 (host a, pid 120) differ from "
+                                          "those of an earlier process of rank 1"));
+}
+
+TEST_F(SuccessorHashTest, ASuccessorThatDiffersFromOneThatWasNotLostTakesTheJobBack) {
+  TellAndReplace();
+  EXPECT_EQ(Tell(1, 130, "x"), JobPhase::kRunning);
+  EXPECT_EQ(Tell(7, 130, "y"), JobPhase::kRecovering);
+  EXPECT_THAT(warnings_.back(), HasSubstr("the parameters of rank 1 (host a, pid 121) differ from "
+                                          "those of rank 0 (host a, pid 120)"));
+  // In the new term nothing was repaired: whoever differs again computes something else.
+  ComeAgain();
+  EXPECT_EQ(Tell(1, 130, "x"), JobPhase::kRunning);
+  EXPECT_EQ(Tell(2, 130, "y"), JobPhase::kFailed);
+}
+
+TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
+  TellAndReplace();
+  for (uint32_t i = 0; i < 2; ++i) {
+    ShardPart(11 + i, PartOf(ShardPartName(i, 0), 125));
+    const Sender sender = BeatOfHolder(i == 0 ? 1 : 7).sender;
+    const CheckpointPart part = PartOf(WorkerPartName(i, 0), 125);
+    EXPECT_TRUE(coordinator_.WorkerPart(sender, part, now_, &effects_).ok());
+    Collect();
+  }
+  Written(125);
+  EXPECT_EQ(Tell(1, 120, "y"), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("from those of an earlier process of rank 1"));
+}
+
 TEST_F(RepairTest, RetryAcrossAGenerationChange) {
   StartJob();
   CompleteCheckpoint(100);

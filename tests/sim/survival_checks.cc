@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 
@@ -151,7 +153,8 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
                         options_.replay_limit < kPlenty;
   // What the next term is measured by.
   excuse_.clear();
-  computes_otherwise_ = false;
+  // Unless all who could know were lost before that checkpoint: then the job goes on with it.
+  if (NewestCheckpoint() < otherwise_from_) computes_otherwise_ = false;
   if (expected) return;
   std::string why = "no word why";
   for (const CoordinatorEffect& effect : effects) {
@@ -159,6 +162,17 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
     if (notice != nullptr && absl::StrContains(notice->text, "goes back")) why = notice->text;
   }
   Violate(absl::StrCat("a rollback without need: ", why));
+}
+
+// What a worker told of its parameters before it was lost can be the only trace of what it had
+// seen. If its successor's come out otherwise, the job goes back. It ends if it cannot: when the
+// newest checkpoint has what was computed otherwise.
+bool SurvivalRun::MayEndByAlarm(absl::string_view failure) const {
+  uint64_t step = 0;
+  if (!computes_otherwise_ || !absl::StrContains(failure, "differ from those of")) return false;
+  if (!absl::ConsumePrefix(&failure, "after step ")) return false;
+  if (!absl::SimpleAtoi(failure.substr(0, failure.find(' ')), &step)) return false;
+  return otherwise_from_ <= step && step <= NewestCheckpoint();
 }
 
 void SurvivalRun::CheckCaps(const SimServer& server) {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "tests/sim/survival_run.h"
@@ -86,8 +85,7 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
     }
   }
   if (coordinator_->phase() != JobPhase::kFailed) return;
-  // What a worker reported before it was lost can be the only trace of what it had seen.
-  if (computes_otherwise_ && absl::StrContains(coordinator_->failure(), "differ from those of")) {
+  if (MayEndByAlarm(coordinator_->failure())) {
     report_.ended_by_alarm = true;
   } else {
     Violate(absl::StrCat("the job failed: ", coordinator_->failure()));

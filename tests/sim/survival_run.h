@@ -272,6 +272,10 @@ class SurvivalRun {
   void CheckUplink(uint32_t rank);
   void CheckShards();
   void NoteWhoIsAlive();
+  bool MayEndByAlarm(absl::string_view failure) const;
+  uint64_t NewestCheckpoint() const {
+    return disk_.manifests.empty() ? 0 : disk_.manifests.rbegin()->first;
+  }
 
   // What is otherwise where there are relays: relay_run.cc.
   bool in_rack() const { return options_.rack_of > 0; }
@@ -323,7 +327,8 @@ class SurvivalRun {
   bool crashed_after_result_ = false;
   // What allows a rollback of the present term; empty: nothing does.
   std::string excuse_;
-  bool computes_otherwise_ = false;  // Some worker of the present term does.
+  bool computes_otherwise_ = false;  // Some worker of the present term does,
+  uint64_t otherwise_from_ = 0;      // from this step on.
 };
 
 }  // namespace sluice

@@ -323,7 +323,9 @@ void SurvivalRun::BeginStep(uint32_t index) {
   const auto other = other_bytes_.find(index);
   if (other != other_bytes_.end() && other->second == std::pair(rank.sender.term, step)) {
     other_bytes_.erase(other);
-    rank.computes_otherwise = computes_otherwise_ = true;
+    rank.computes_otherwise = true;
+    otherwise_from_ = computes_otherwise_ ? std::min(otherwise_from_, step) : step;
+    computes_otherwise_ = true;
     excuse_ = "a worker computes something else";
     for (std::vector<float>& tensor : rank.values) {
       for (float& x : tensor) x = 1.0f - x;
