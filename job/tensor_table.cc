@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 #include "job/fnv1a.h"
 
 namespace sluice {
@@ -46,6 +47,9 @@ std::string Problem(const TensorInfo& tensor) {
   if (tensor.name.size() > kMaxTensorNameSize) {
     return absl::StrCat("has a name of ", tensor.name.size(), " bytes; the limit is ",
                         kMaxTensorNameSize);
+  }
+  if (ValidText(tensor.name, kMaxTensorNameSize) != tensor.name) {
+    return "has a name that is not valid UTF-8, so no message can carry it";
   }
   if (Name(tensor.dtype).empty()) {
     return absl::StrCat("has the unknown dtype ", static_cast<int>(tensor.dtype));

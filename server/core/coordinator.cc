@@ -431,7 +431,7 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
     (void)WorkerPart(heartbeat.sender, part, now, out);
   }
   JobState state = StateFor(*member);
-  if (heartbeat.newest_shard < NewestShard()) state.shards = Places();
+  if (ShardsMoved(heartbeat)) state.shards = Places();
   return state;
 }
 

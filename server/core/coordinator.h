@@ -119,8 +119,9 @@ struct WorkerHeartbeat {
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
   std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
-  uint64_t newest_shard = 0;            // The highest server_incarnation that it was told of.
-  uint64_t restoring_step = 0;          // Of the checkpoint that it still reads; 0: none.
+  // By shard: the highest server_incarnation that the worker knows.
+  std::vector<uint64_t> known_shards{};
+  uint64_t restoring_step = 0;  // Of the checkpoint that it still reads; 0: none.
   DiskWait disk_wait{};
 };
 
@@ -423,7 +424,8 @@ class Coordinator {
   std::vector<uint64_t> StepsInUse() const;
   std::vector<ShardPlace> Places() const;
   // The highest number of a process that serves a shard.
-  uint64_t NewestShard() const;
+  // The worker does not know yet that another process serves a shard.
+  bool ShardsMoved(const WorkerHeartbeat& heartbeat) const;
   StartShard MakeStart(const ShardSeat& seat) const;
   void Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now, Effects* out);
   JobState StateFor(Member* member) const;

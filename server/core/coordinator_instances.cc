@@ -51,10 +51,13 @@ std::vector<ShardPlace> Coordinator::Places() const {
   return places;
 }
 
-uint64_t Coordinator::NewestShard() const {
-  uint64_t newest = 0;
-  for (const ShardSeat& seat : seats_) newest = std::max(newest, seat.arrival.server_incarnation);
-  return newest;
+bool Coordinator::ShardsMoved(const WorkerHeartbeat& heartbeat) const {
+  const std::vector<uint64_t>& known = heartbeat.known_shards;
+  for (size_t shard = 0; shard < seats_.size(); ++shard) {
+    const uint64_t newest_known = shard < known.size() ? known[shard] : 0;
+    if (newest_known < seats_[shard].arrival.server_incarnation) return true;
+  }
+  return false;
 }
 
 }  // namespace sluice

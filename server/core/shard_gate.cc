@@ -64,7 +64,20 @@ std::string ShardGate::FenceReason(const Sender& sender) const {
   return ranks_[sender.rank].fenced;
 }
 
+// This shard has not heard of that term yet: it was cut off from the coordinator, or it has been
+// suspended and awaits its start.
+bool ShardGate::IsBehind(const Sender& sender) const {
+  const bool suspended = job_term_ > options_.term;
+  return (ended_.empty() || suspended) && sender.job_uid == options_.job_uid &&
+         sender.term > options_.term && sender.term >= job_term_;
+}
+
 bool ShardGate::Pass(StreamId stream, const Exchange& exchange, Effects* out) {
+  if (IsBehind(exchange.sender)) {
+    Answer(stream, exchange, Outcome::kBusy,
+           absl::StrCat("shard ", options_.shard, " is in term ", options_.term, " still"), out);
+    return false;
+  }
   std::string fenced = FenceReason(exchange.sender);
   if (!fenced.empty()) {
     ++stats_->refused_fenced;

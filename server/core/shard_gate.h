@@ -31,8 +31,8 @@ class ShardGate {
 
   // As Shard::FenceReason.
   std::string FenceReason(const Sender& sender) const;
-  // Answers who is fenced, and returns false. Of others the stream is noted: results go to the
-  // latest of a rank.
+  // False: it has answered FENCED, or BUSY to a sender of a term that this shard has not begun.
+  // Else it notes the stream: results go to the latest of a rank.
   bool Pass(StreamId stream, const Exchange& exchange, Effects* out);
   // INVALID_ARGUMENT: generation or rate cannot be.
   absl::Status CheckStamps(const Exchange& exchange) const;
@@ -62,6 +62,8 @@ class ShardGate {
   Effects Suspend(uint32_t term, absl::string_view reason, uint64_t step);
 
  private:
+  bool IsBehind(const Sender& sender) const;
+
   struct RankState {
     StreamId stream = 0;
     uint32_t invalid_running = 0;

@@ -137,17 +137,18 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
   const absl::Status hash =
       CheckParametersHash(request.parameters_hash_step(), request.parameters_sha256());
   if (!hash.ok()) return hash;
-  return WorkerHeartbeat{.sender = SenderFromProto(request.sender()),
-                         .progress = ProgressFromProto(request.progress()),
-                         .timings = TimingsFromProto(request.timings()),
-                         .since_progress = DurationFromSeconds(request.seconds_since_progress()),
-                         .parameters_hash_step = request.parameters_hash_step(),
-                         .parameters_sha256 = request.parameters_sha256(),
-                         .replay_from = request.replay_from(),
-                         .parts = PartsFromProto(request.parts()),
-                         .newest_shard = request.newest_shard(),
-                         .restoring_step = request.restoring_step(),
-                         .disk_wait = WaitFromProto(request.disk_wait())};
+  return WorkerHeartbeat{
+      .sender = SenderFromProto(request.sender()),
+      .progress = ProgressFromProto(request.progress()),
+      .timings = TimingsFromProto(request.timings()),
+      .since_progress = DurationFromSeconds(request.seconds_since_progress()),
+      .parameters_hash_step = request.parameters_hash_step(),
+      .parameters_sha256 = request.parameters_sha256(),
+      .replay_from = request.replay_from(),
+      .parts = PartsFromProto(request.parts()),
+      .known_shards = {request.known_shards().begin(), request.known_shards().end()},
+      .restoring_step = request.restoring_step(),
+      .disk_wait = WaitFromProto(request.disk_wait())};
 }
 
 absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {

@@ -54,6 +54,7 @@ TEST(TensorTable, RefusesAndNamesTheTensor) {
               HasSubstr("limit is 512"));
   EXPECT_THAT(Refusal({"b", std::vector<int64_t>(65, 1), {}, DType::kFloat32}),
               HasSubstr("65 dimensions"));
+  EXPECT_THAT(Refusal({"b\xff", {2}, {}, DType::kFloat32}), HasSubstr("not valid UTF-8"));
   EXPECT_THAT(Refusal({"b\n\x1b", {0}, {}, DType::kFloat32}), HasSubstr("b\\n\\x1b"));
 }
 

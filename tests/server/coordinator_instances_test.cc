@@ -92,7 +92,7 @@ TEST_F(RepairTest, ANumberAloneIsNotTheProcess) {
 TEST_F(RepairTest, WorkersAreToldWhereAProcessIsThatTookThePlaceOfAnother) {
   StartJob();
   WorkerHeartbeat beat = BeatOfHolder(1);
-  beat.newest_shard = 50;
+  beat.known_shards = {50, 50};
   EXPECT_THAT(Beat(beat)->shards, IsEmpty()) << "Join has told it";
   ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
   moved.address = "elsewhere:1";
@@ -103,8 +103,28 @@ TEST_F(RepairTest, WorkersAreToldWhereAProcessIsThatTookThePlaceOfAnother) {
   EXPECT_EQ(places[1].shard, 1u);
   EXPECT_EQ(places[1].address, "elsewhere:1");
   EXPECT_EQ(places[1].server_incarnation, 60u);
-  beat.newest_shard = 60;
+  beat.known_shards = {50, 60};
   EXPECT_THAT(Beat(beat)->shards, IsEmpty());
+}
+
+// Two servers start at the same time; the one with the lower number is the last to attach.
+TEST_F(RepairTest, AProcessBelowTheNewestOfAnotherShardIsAnnouncedToo) {
+  StartJob();
+  Attach(13, ArrivalOf(0, /*incarnation=*/61));
+  WorkerHeartbeat beat = BeatOfHolder(1);
+  beat.known_shards = {61, 50};
+  EXPECT_THAT(Beat(beat)->shards, IsEmpty());
+  ShardArrival moved = ArrivalOf(1, /*incarnation=*/60);
+  moved.address = "elsewhere:1";
+  Attach(14, moved);
+  const std::vector<ShardPlace> places = Beat(beat)->shards;
+  ASSERT_THAT(places, SizeIs(2));
+  EXPECT_EQ(places[1].address, "elsewhere:1");
+}
+
+TEST_F(RepairTest, AWorkerThatNamesNoShardIsToldOfAll) {
+  StartJob();
+  EXPECT_THAT(Beat(BeatOfHolder(1))->shards, SizeIs(2));
 }
 
 }  // namespace

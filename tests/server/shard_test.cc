@@ -159,12 +159,31 @@ TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
     return answer.message;
   };
   EXPECT_THAT(refused([](Sender* s) { s->job_uid = 1; }), HasSubstr("earlier run"));
-  EXPECT_THAT(refused([](Sender* s) { s->term = 3; }), HasSubstr("term 0, not 3"));
   EXPECT_THAT(refused([](Sender* s) { s->incarnation = 9; }), HasSubstr("rank 0 is held"));
   EXPECT_THAT(refused([](Sender* s) { s->rank = 7; }), HasSubstr("rank 7 does not exist"));
   EXPECT_THAT(refused([](Sender* s) { s->server_incarnation = 6; }), HasSubstr("newer"));
   EXPECT_EQ(shard->Stats().contributions, 0u);
-  EXPECT_EQ(shard->Stats().refused_fenced, 5u);
+  EXPECT_EQ(shard->Stats().refused_fenced, 4u);
+}
+
+// A worker may reach a shard that the coordinator has not told of the new term yet.
+TEST(Shard, ASenderOfALaterTermIsToTryAgain) {
+  ShardUnderTest shard(SmallShard(2));
+  Exchange ahead = Contribution(0, 1, 0, 1);
+  ahead.sender.term = 3;
+  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kBusy);
+  (void)shard->Suspend(3, "rolled back");
+  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kBusy) << "it awaits its start";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, Outcome::kFenced);
+  EXPECT_EQ(shard->Stats().contributions, 0u);
+}
+
+TEST(Shard, AnEndedShardFencesEveryTerm) {
+  ShardUnderTest shard(SmallShard(2));
+  (void)shard->End("the job has failed");
+  Exchange ahead = Contribution(0, 1, 0, 1);
+  ahead.sender.term = 3;
+  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kFenced);
 }
 
 TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {

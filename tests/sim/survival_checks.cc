@@ -149,7 +149,8 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
       });
   if (options_.elastic && !workers_alone) excuse_ = "a shard may be lost";
   if (options_.elastic && disk_.manifests.empty()) excuse_ = "newcomers have nothing to begin with";
-  const bool expected = !announced || !excuse_.empty() || !damaged_.empty() || agreement_lost ||
+  const bool damaged = !damaged_.empty() || dropped_damaged_;
+  const bool expected = !announced || !excuse_.empty() || damaged || agreement_lost ||
                         options_.replay_limit < kPlenty;
   // What the next term is measured by.
   excuse_.clear();

@@ -81,7 +81,9 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
     } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
       disk_.manifests.erase(drop->step);
       disk_.parts.erase(drop->step);
-      std::erase_if(damaged_, [&](const auto& part) { return part.first == drop->step; });
+      const size_t parts =
+          std::erase_if(damaged_, [&](const auto& part) { return part.first == drop->step; });
+      dropped_damaged_ = dropped_damaged_ || parts > 0;
     }
   }
   if (coordinator_->phase() != JobPhase::kFailed) return;
@@ -153,6 +155,7 @@ void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
   } else {
     CheckManifest(write.manifest);
     disk_.manifests[step] = write.manifest;
+    dropped_damaged_ = false;
     ++report_.checkpoints;
   }
   Coordinator::Effects more;

@@ -311,6 +311,8 @@ class SurvivalRun {
   std::deque<SimLink> links_;  // By id - 1.
   SimDisk disk_;
   std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
+  // A damaged checkpoint was dropped, and none was completed since.
+  bool dropped_damaged_ = false;
   std::set<uint64_t> refused_;  // Steps of checkpoints that some rack lacks.
   // By rank: the step at which its next worker of this term computes something else.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;

@@ -461,7 +461,7 @@ WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
-  heartbeat.newest_shard = *std::max_element(rank.told.begin(), rank.told.end());
+  heartbeat.known_shards = rank.told;
   if (rank.part.has_value()) heartbeat.parts.push_back(*rank.part);
   if (!rank.hashes.empty()) {
     heartbeat.parameters_hash_step = rank.hashes.front().first;

@@ -323,11 +323,11 @@ TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
   EXPECT_GE(server.heartbeats().size(), 2u);
 }
 
-// Returns when a heartbeat says that the worker knows of this process and of none after it.
-void AwaitNewestShard(FakeServer* server, uint64_t incarnation) {
+// Returns when a heartbeat says that the worker knows this process of shard 0 and no later one.
+void AwaitKnownShard(FakeServer* server, uint64_t incarnation) {
   do {
     server->AwaitHeartbeat();
-  } while (server->heartbeats().back().newest_shard() != incarnation);
+  } while (server->heartbeats().back().known_shards(0) != incarnation);
 }
 
 TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
@@ -337,14 +337,14 @@ TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
   ASSERT_TRUE(session->Join(Table(), "").ok());
   std::thread tells([&] {
     while (server.exchanges().empty()) server.AwaitHeartbeat();
-    AwaitNewestShard(&server, 5);
+    AwaitKnownShard(&server, 5);
     server.TellOfShard(later.address(), 6);
   });
   DoStep(session.get(), Gradient(3));
   tells.join();
   EXPECT_FALSE(later.exchanges().empty());
   EXPECT_EQ(later.exchanges().front().sender().server_incarnation(), 6u);
-  AwaitNewestShard(&server, 6);
+  AwaitKnownShard(&server, 6);
 }
 
 // As behind an address that still leads there.
@@ -356,7 +356,7 @@ TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
   ASSERT_TRUE(session->Join(Table(), "").ok());
   DoStep(session.get(), Gradient(3));
   server.TellOfShard(server.address(), 6);
-  AwaitNewestShard(&server, 6);
+  AwaitKnownShard(&server, 6);
   (void)session->Skip();
   const absl::Status status = session->Wait().status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;

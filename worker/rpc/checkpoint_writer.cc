@@ -31,6 +31,10 @@ CheckpointWriter::~CheckpointWriter() {
     MutexLock lock(&mutex_);
     stopping_ = true;
     changed_.SignalAll();
+    if (writing_.has_value()) {
+      options_.logger.Warning("this process ends once the disk has answered: it waits for ",
+                              writing_->what);
+    }
   }
   thread_.join();
 }

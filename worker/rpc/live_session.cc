@@ -98,7 +98,6 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
     link.silent_since = now;
     link.backoff = options.backoff_min;
     link.server_incarnation = sender.server_incarnation;
-    newest_shard_ = std::max(newest_shard_, sender.server_incarnation);
   }
   for (ShardLink& link : links_) link.stream->Open(link.server_incarnation);
   strand_ = std::thread([this] { RunStrand(); });
@@ -537,7 +536,7 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
-  request.set_newest_shard(newest_shard_);
+  for (const ShardLink& link : links_) request.add_known_shards(link.newest());
   const absl::Time now = clock_.Now();
   const bool waits = waiting_ || restoring_step_ > 0;
   request.set_seconds_since_progress(waits ? 0 : absl::ToDoubleSeconds(now - last_progress_));

@@ -174,9 +174,7 @@ class LiveSession final : public ShardStream::Events {
   uint64_t skipped_bundles_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Time last_progress_ ABSL_GUARDED_BY(mutex_);  // A call of the program, or its end.
   bool waiting_ ABSL_GUARDED_BY(mutex_) = false;      // For others, or for the disk.
-  uint64_t newest_shard_ ABSL_GUARDED_BY(mutex_) =
-      0;  // Highest number of a shard's process that it was told.
-  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);  // Of steps with an exchange; not step 0.
+  StepClock step_clock_ ABSL_GUARDED_BY(mutex_);      // Of steps with an exchange; not step 0.
   std::optional<absl::Time> exchange_began_ ABSL_GUARDED_BY(mutex_);  // Of the open step.
   DurationHistogram exchanges_ ABSL_GUARDED_BY(mutex_);
   absl::Time step_began_ ABSL_GUARDED_BY(mutex_);      // For traces: where the last step ended.

@@ -59,7 +59,6 @@ void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
 
 // A process that has answered here already is not left: its answer came sooner than this news.
 void LiveSession::Follow(const v1::ShardAddress& place) {
-  newest_shard_ = std::max(newest_shard_, place.server_incarnation());
   if (Over() || place.shard() >= links_.size() || place.address().empty()) return;
   ShardLink& link = links_[place.shard()];
   if (place.server_incarnation() <= link.newest()) return;
