@@ -85,6 +85,7 @@ void SurvivalRun::CheckStart(const StartShard& start) {
   if (planned_ != nullptr && start.term > planned_term_) {
     planned_term_ = start.term;
     planned_->GoBack(start.restore_step);
+    report_.parameters_hash = 0;  // Of ranks that had finished, which come again.
   }
   if (GoesManyWays(options_)) {
     const auto manifest = disk_.manifests.find(start.restore_step);
@@ -210,6 +211,9 @@ void SurvivalRun::NoteWhoIsAlive() {
 void SurvivalRun::CheckEnd(uint32_t index) {
   const SimRank& rank = ranks_[index];
   const uint32_t hash = HashParameters(rank.parameters);
+  // A rollback has come in between, after which steps go by other plans.
+  if (planned_ != nullptr && disk_.record.has_value() && rank.sender.term < disk_.record->term)
+    return;
   // Of its term, whose ledger knows what others have.
   if (GoesManyWays(options_)) {
     report_.parameters_hash = hash;
