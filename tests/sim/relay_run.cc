@@ -67,11 +67,11 @@ void RackRun::KillAndRestartWorkers() {
 void RackRun::StrikeWorker(Fault fault) { Strike(fault); }
 
 void RackRun::PauseRelay(Micros until) {
-  for (const ProcessId process : serving_) processes_[process].stands_still_until = until;
+  for (const ProcessId process : serving_) processes_[process].StandStill(until);
 }
 
 void RackRun::PauseWorker(Micros until) {
-  processes_[WorkerProcess(Some("rank", options_.ranks))].stands_still_until = until;
+  processes_[WorkerProcess(Some("rank", options_.ranks))].StandStill(until);
 }
 
 void RackRun::CutOffWorkers() {
@@ -330,12 +330,12 @@ void AboveRun::KillAndRestartShards() {
 }
 
 void AboveRun::PauseRelay(uint32_t index, Micros until) {
-  processes_[WorkerProcess(index)].stands_still_until = until;
+  processes_[WorkerProcess(index)].StandStill(until);
   racks_[index]->PauseRelay(until);
 }
 
 void AboveRun::PauseShard(Micros until) {
-  processes_[serving_[Some("shard", options_.shards)]].stands_still_until = until;
+  processes_[serving_[Some("shard", options_.shards)]].StandStill(until);
 }
 
 void AboveRun::LoseRelaysDisk(uint32_t index) {

@@ -17,6 +17,9 @@ namespace sluice {
 using Micros = int64_t;
 
 struct SimProcess {
+  // Never for shorter than it does already: what waits for the later time would be overtaken.
+  void StandStill(Micros until) { stands_still_until = std::max(stands_still_until, until); }
+
   bool up = false;
   uint64_t life = 0;  // Rises at each start and each end.
   Micros stands_still_until = 0;

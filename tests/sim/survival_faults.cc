@@ -58,11 +58,12 @@ void SurvivalRun::Strike(Fault fault) {
       for (const auto& [process, server] : servers_) Kill(process);
       for (uint32_t i = 0; i < options_.shards + options_.ranks; ++i) KillAndRestart(Present(i));
       return;
-    case Fault::kPause:
-      processes_[SomeProcess()].stands_still_until = now_ + Some("for", 300'000);
-      return;
+    case Fault::kPause: {
+      const Micros until = now_ + Some("for", 300'000);
+      return processes_[SomeProcess()].StandStill(until);
+    }
     case Fault::kClockGap:
-      processes_[0].stands_still_until = now_ + 20'000 + Some("for", 80'000);
+      processes_[0].StandStill(now_ + 20'000 + Some("for", 80'000));
       return;
     case Fault::kBreak: {
       const uint32_t shard = Some("shard", options_.shards);
