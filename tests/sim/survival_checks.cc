@@ -101,7 +101,7 @@ void SurvivalRun::CheckStart(const StartShard& start) {
   ledger_.Members(start.term, start.incarnations);
   // Of a rack that is for the job above to say.
   for (const auto& [step, manifest] : disk_.manifests) {
-    if (in_rack() || refused_.contains(step)) continue;
+    if (in_rack() || refused_.contains(step) || not_usable_.contains(step)) continue;
     if (step > start.restore_step && IsWhole(manifest)) {
       Violate(absl::StrCat("term ", start.term, " goes back to step ", start.restore_step,
                            " though the checkpoint of step ", step, " is good"));
@@ -164,6 +164,15 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
     if (notice != nullptr && absl::StrContains(notice->text, "goes back")) why = notice->text;
   }
   Violate(absl::StrCat("a rollback without need: ", why));
+}
+
+// That the coordinator can go back to.
+uint64_t SurvivalRun::NewestCheckpoint() const {
+  uint64_t newest = 0;
+  for (const auto& [step, manifest] : disk_.manifests) {
+    if (!not_usable_.contains(step)) newest = step;
+  }
+  return newest;
 }
 
 // What a worker told of its parameters before it was lost can be the only trace of what it had

@@ -45,6 +45,11 @@ void SurvivalRun::StartCoordinator() {
   }
   options.run = disk_.record;
   options.checkpoints = UsableCheckpoints();
+  // Though a shard that takes its steps up again may write a lost part once more.
+  not_usable_.clear();
+  for (const auto& [step, manifest] : disk_.manifests) {
+    if (!IsWhole(manifest)) not_usable_.insert(step);
+  }
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
     options.checkpoints.pop_back();
   }
@@ -156,6 +161,7 @@ void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
     CheckManifest(write.manifest);
     disk_.manifests[step] = write.manifest;
     dropped_damaged_ = false;
+    not_usable_.erase(step);
     ++report_.checkpoints;
   }
   Coordinator::Effects more;

@@ -273,9 +273,7 @@ class SurvivalRun {
   void CheckShards();
   void NoteWhoIsAlive();
   bool MayEndByAlarm(absl::string_view failure) const;
-  uint64_t NewestCheckpoint() const {
-    return disk_.manifests.empty() ? 0 : disk_.manifests.rbegin()->first;
-  }
+  uint64_t NewestCheckpoint() const;
 
   // What is otherwise where there are relays: relay_run.cc.
   bool in_rack() const { return options_.rack_of > 0; }
@@ -313,7 +311,8 @@ class SurvivalRun {
   std::set<std::pair<uint64_t, std::string>> damaged_;  // Parts, by step and name.
   // A damaged checkpoint was dropped, and none was completed since.
   bool dropped_damaged_ = false;
-  std::set<uint64_t> refused_;  // Steps of checkpoints that some rack lacks.
+  std::set<uint64_t> refused_;     // Steps of checkpoints that some rack lacks.
+  std::set<uint64_t> not_usable_;  // Likewise, which the present coordinator found damaged.
   // By rank: the step at which its next worker of this term computes something else.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
