@@ -137,7 +137,7 @@ void SurvivalRun::CheckGrant(const JoinGrant& grant) {
 void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   ++report_.rollbacks;
   ++rollbacks_;
-  const bool agreement_lost = HasStepZero(options_) && disk_.manifests.empty();
+  const bool agreement_lost = HasStepZero(options_) && NewestCheckpoint() == 0;
   const bool announced = disk_.record->generation > 0;
   // One that nobody was heard of for a lease is as good as lost.
   if (now_ - worker_heard_ >= kLease) excuse_ = "all workers are silent";
@@ -170,7 +170,7 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
 uint64_t SurvivalRun::NewestCheckpoint() const {
   uint64_t newest = 0;
   for (const auto& [step, manifest] : disk_.manifests) {
-    if (!not_usable_.contains(step)) newest = step;
+    if (!not_usable_.contains(step) && !refused_.contains(step)) newest = step;
   }
   return newest;
 }

@@ -162,6 +162,7 @@ void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
     disk_.manifests[step] = write.manifest;
     dropped_damaged_ = false;
     not_usable_.erase(step);
+    refused_.erase(step);
     ++report_.checkpoints;
   }
   Coordinator::Effects more;
