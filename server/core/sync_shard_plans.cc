@@ -90,6 +90,13 @@ absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
   // Where steps close without some, who would have brought a plan may be among them. Then this
   // shard's results have it later.
   if (options_.quorum > 0 || options_.elastic) return absl::OkStatus();
+  // All ranks had brought what they knew when the step began, and codecs have that plan now.
+  if (exchange.plan != nullptr && options_.shard != 0 && options_.control.measures() &&
+      exchange.plan->id > plans_.known.newest_id() && exchange.plan->effective_step <= open_step_) {
+    return InvalidRequest(
+        exchange, absl::StrCat("brings compression plan ", exchange.plan->id, " for step ",
+                               exchange.plan->effective_step, ", which has begun without it"));
+  }
   if (exchange.keys_only || exchange.step < open_step_) return absl::OkStatus();
   const PlanBook::Plan plan = plans_.known.At(exchange.step);
   const uint64_t wanted = plan == nullptr ? 0 : plan->id;

@@ -102,6 +102,18 @@ void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
+  // Two plans may code a bundle alike on the way up, such as one that is skipped, but not its
+  // result.
+  const bool repairs = exchange.step <= ranks_[exchange.sender.rank].inherited;
+  if (repairs && says_bytes && options_.control.measures() &&
+      exchange.plan_id != result->record.plan_id) {
+    GiveUpReplay(stream, exchange,
+                 absl::StrCat(PlaceOf(exchange), ": is coded by plan ", exchange.plan_id,
+                              ", and the result was by plan ", result->record.plan_id,
+                              "; who knew of the plan that this shard was told of is lost"),
+                 out);
+    return;
+  }
   ++stats_.repeats;
   SendResult(stream, std::move(result), out);
 }

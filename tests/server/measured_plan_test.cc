@@ -404,5 +404,52 @@ TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
   EXPECT_TRUE(back);
 }
 
+// Whether shard 1 asks for the way back when a successor of rank 0 sends this.
+bool AsksForTheWayBack(ShardUnderTest* shard, Exchange exchange, const char* why) {
+  EXPECT_TRUE((*shard)->SetMembership(2, {50, 101}).ok());
+  exchange.sender.incarnation = 50;
+  exchange.sender.generation = 2;
+  exchange.acked_step = 0;
+  for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
+    const auto* other = std::get_if<NotReproducible>(&effect);
+    if (other == nullptr) continue;
+    EXPECT_THAT(other->text, HasSubstr(why));
+    return true;
+  }
+  return false;
+}
+
+// Both bundles of both ranks for steps 1 and later; the first ones of step 2 bring a plan, which
+// codes step 3.
+void CloseSteps(ShardUnderTest* shard, uint64_t steps,
+                const std::shared_ptr<const CompressionPlan>& plan) {
+  for (uint64_t step = 1; step <= steps; ++step) {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+        Exchange exchange = Contribution(rank, step, bundle, 1.5f);
+        exchange.plan_id = plan != nullptr && step > 2 ? plan->id : 1;
+        if (bundle == 0 && step == 2) exchange.plan = plan;
+        shard->Send(exchange);
+      }
+    }
+  }
+  ASSERT_EQ((*shard)->Stats().open_step, steps + 1);
+}
+
+TEST(MeasuredPlans, APlanForAStepThatHasBegunWithoutItTakesTheWayBack) {
+  ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
+  CloseSteps(&shard, 2, nullptr);
+  Exchange exchange = SentAgain(0, 2, false, nullptr);
+  exchange.plan = PlanFrom(3, 2, "int8");
+  EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "begun without it"));
+}
+
+TEST(MeasuredPlans, AResultThatWasCodedByAnotherPlanTakesTheWayBack) {
+  ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
+  CloseSteps(&shard, 3, PlanFrom(3, 2, "int8"));
+  Exchange exchange = SentAgain(0, 3, false, nullptr);
+  EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "is coded by plan 1, and the result was by"));
+}
+
 }  // namespace
 }  // namespace sluice
