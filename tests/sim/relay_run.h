@@ -102,6 +102,7 @@ class AboveRun final : public SurvivalRun {
   void SessionEnded(uint32_t relay) override;
   void StateHeard(uint32_t relay) override;
   void Done(uint32_t relay) override;
+  void CheckEnd(uint32_t /*relay*/) override {}  // A relay has no parameters of its own.
 
   void Queue(uint32_t relay, std::function<void()> what);
   void DoQueued(uint32_t relay);

@@ -127,7 +127,9 @@ void SurvivalRun::CarryOut(const RefuseShard& refusal) {
     return Violate(
         absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
   }
-  if (may_come_again || HasBug(SurvivalBug::kTwoShardsServe)) {
+  const bool enters_anew = !may_come_again && HasBug(SurvivalBug::kTwoShardsServe);
+  if (enters_anew) servers_[process].incarnation = 0;
+  if (may_come_again || enters_anew) {
     At(kRedial, process, [this, process = process] { Dial(process); });
   } else {
     At(Delay({"refusal", process}), process, [this, process = process] { Kill(process); });

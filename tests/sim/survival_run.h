@@ -268,7 +268,7 @@ class SurvivalRun {
   void CheckRollback(const Coordinator::Effects& effects);
   void CheckCaps(const SimServer& server);
   void CheckCaps(const SimRank& rank);
-  void CheckEnd(uint32_t rank);
+  virtual void CheckEnd(uint32_t rank);
   void CheckUplink(uint32_t rank);
   void CheckShards();
   void NoteWhoIsAlive();

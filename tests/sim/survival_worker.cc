@@ -309,7 +309,6 @@ void SurvivalRun::BeginStep(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kTraining) return;
   if (rank.step == options_.steps) {
-    CheckEnd(index);
     rank.state = SimRank::State::kLeaving;
     return Leave(index);
   }
@@ -496,7 +495,11 @@ void SurvivalRun::Leave(uint32_t index) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kLeaving) return;
   if (Reaches(WorkerProcess(index), 0)) {
-    At(Delay({"leave", index}), 0, [this, index, last = Compose(index), session = rank.session] {
+    // Each try repeats the last parameters: the coordinator that heard them may be gone.
+    WorkerHeartbeat last = Compose(index);
+    last.parameters_hash_step = rank.step;
+    last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
+    At(Delay({"leave", index}), 0, [this, index, last = std::move(last), session = rank.session] {
       Coordinator::Effects effects;
       WorkerLeave leave;
       leave.last = last;
@@ -533,6 +536,7 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||
                       HasBug(SurvivalBug::kLeavesWithoutWaiting);
   if (may_go && rank.state == SimRank::State::kLeaving) {
+    CheckEnd(index);
     rank.state = SimRank::State::kDone;
     Done(index);
   }
