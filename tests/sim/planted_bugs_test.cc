@@ -50,7 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
         BugCase{SurvivalBug::kRestoredShardClosesAlone, "RestoredShardClosesAlone",
                 "another result"},
         BugCase{SurvivalBug::kReleaseBeforeDurable, "ReleaseBeforeDurable", "without need"},
-        BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "does not end"}),
+        BugCase{SurvivalBug::kTwoShardsServe, "TwoShardsServe", "serves after its end"}),
     NameOf);
 
 }  // namespace

@@ -127,12 +127,13 @@ void SurvivalRun::CarryOut(const RefuseShard& refusal) {
     return Violate(
         absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
   }
-  const bool enters_anew = !may_come_again && HasBug(SurvivalBug::kTwoShardsServe);
-  if (enters_anew) servers_[process].incarnation = 0;
-  if (may_come_again || enters_anew) {
+  if (may_come_again) {
     At(kRedial, process, [this, process = process] { Dial(process); });
   } else {
-    At(Delay({"refusal", process}), process, [this, process = process] { Kill(process); });
+    At(Delay({"refusal", process}), process, [this, process = process] {
+      servers_[process].is_to_end = true;
+      return HasBug(SurvivalBug::kTwoShardsServe) ? Dial(process) : Kill(process);
+    });
   }
 }
 

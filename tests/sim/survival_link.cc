@@ -103,6 +103,9 @@ void SurvivalRun::Deliver(StreamId id, const std::shared_ptr<const Exchange>& ex
 
 void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer) {
   SimLink& link = links_[id - 1];
+  if (servers_[link.server].is_to_end) {
+    return Violate(absl::StrCat("an instance of shard ", link.shard, " serves after its end"));
+  }
   if (answer->outcome == Outcome::kResult) CheckResult(link.shard, *answer);
   if (answer->outcome == Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;

@@ -68,6 +68,7 @@ struct SimServer {
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
   uint32_t term = 0;                     // Of the last Start or Suspend.
   ControlStreamId control = 0;           // To the coordinator; 0: none.
+  bool is_to_end = false;                // The coordinator has said so.
   // Said again on every new control stream.
   std::optional<uint64_t> named;
   std::optional<CheckpointPart> part;
