@@ -303,8 +303,10 @@ absl::Status GrpcServer::Listen() {
   logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, port_),
                address_ == WithPort(options_.listen, port_) ? "" : ", known as ",
                address_ == WithPort(options_.listen, port_) ? "" : address_);
-  const std::string warning = options_.transport->WarningFor(options_.listen);
-  if (!warning.empty()) logger_.Warning(warning);
+  for (const std::string& warning : {options_.transport->WarningFor(options_.listen),
+                                     options_.transport->ListenWarning(options_.listen)}) {
+    if (!warning.empty()) logger_.Warning(warning);
+  }
   StartAgent();
   return absl::OkStatus();
 }
