@@ -113,7 +113,8 @@ int Run(Flags flags) {
     shown.ready = shown.ready || finished;
     return shown;
   };
-  const auto http = ServeHttp(flags, view, logger);
+  const auto http =
+      ServeHttp(flags, {.listen = flags.listen, .port = (*relay)->rack().port()}, view, logger);
   if (!http.ok()) return FailedToStart(http.status(), logger);
   const int code =
       RunUntilEnd({.outcome = [&] { return (*relay)->Outcome(); },

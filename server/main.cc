@@ -142,7 +142,8 @@ int Run(Flags flags) {
     shown.ready = shown.ready || finished;
     return shown;
   };
-  const auto http = ServeHttp(flags, view, logger);
+  const auto http =
+      ServeHttp(flags, {.listen = flags.listen, .port = (*server)->port()}, view, logger);
   if (!http.ok()) return FailedToStart(http.status(), logger);
   const int code = RunUntilEnd({.outcome = [&] { return (*server)->Outcome(); },
                                 .stop = [&](absl::string_view reason) { (*server)->Stop(reason); }},

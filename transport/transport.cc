@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "transport/bearer.h"
 #include "transport/connection_reason.h"
+#include "transport/grpc_weakness.h"
 #include "transport/host_port.h"
 #include "transport/tls_files.h"
 #include "transport/token_file.h"
@@ -37,11 +38,13 @@ class FileTransport final : public Transport {
   std::shared_ptr<grpc::ServerCredentials> ToListen() const override;
   absl::Status MayListen(absl::string_view address, bool allow_anonymous) const override;
   std::string WarningFor(absl::string_view address) const override;
+  std::string ListenWarning(absl::string_view address) const override;
   std::string Explain(absl::string_view reason) const override {
     return ConnectionReason(reason, options_.tls());
   }
 
  private:
+  bool mutual() const { return options_.tls() && !options_.tls_ca.empty(); }
   std::shared_ptr<grpc::ChannelCredentials> ToDial() const;
   std::shared_ptr<grpc::Channel> DialWith(const std::string& address,
                                           grpc::ChannelArguments arguments) const;
@@ -119,8 +122,7 @@ absl::Status FileTransport::MayListen(absl::string_view address, bool allow_anon
     return absl::InvalidArgumentError(
         "--tls-ca: a server with TLS needs a certificate of its own: --tls-cert and --tls-key");
   }
-  const bool mutual = options_.tls() && !options_.tls_ca.empty();
-  if (mutual || token_ != nullptr || allow_anonymous || IsLoopback(address)) {
+  if (mutual() || token_ != nullptr || allow_anonymous || IsLoopback(address)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -136,6 +138,10 @@ std::string FileTransport::WarningFor(absl::string_view address) const {
   return absl::StrCat("the token travels in plaintext (", address,
                       "): who sees the network's packets sees it. TLS hides it: --tls-cert, "
                       "--tls-key, --tls-ca");
+}
+
+std::string FileTransport::ListenWarning(absl::string_view address) const {
+  return mutual() || IsLoopback(address) ? "" : GrpcWeakness(grpc::Version());
 }
 
 }  // namespace

@@ -47,6 +47,9 @@ class Transport {
 
   // What a user should be told of a connection to or from `address`; empty: nothing.
   virtual std::string WarningFor(absl::string_view address) const = 0;
+  // The same of a server that is to listen there: what hosts that reach it can do without any
+  // credential.
+  virtual std::string ListenWarning(absl::string_view address) const = 0;
   // gRPC's reason for a call that failed, for a person: what is the matter, and what to look at.
   virtual std::string Explain(absl::string_view reason) const = 0;
 };

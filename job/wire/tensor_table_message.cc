@@ -25,6 +25,11 @@ void TableToProto(const TensorTable& table, v1::TensorTable* message) {
 }
 
 absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message) {
+  if (const size_t bytes = message.ByteSizeLong(); bytes > kTableBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("tensor table: ", bytes, " bytes of ",
+                                                   message.tensors_size(), " tensors; at most ",
+                                                   kTableBytesMax));
+  }
   if (message.tensors_size() > static_cast<int>(kMaxTensors)) {
     return absl::InvalidArgumentError(
         absl::StrCat("tensor table: ", message.tensors_size(), " tensors; at most ", kMaxTensors));

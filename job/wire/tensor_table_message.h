@@ -7,6 +7,9 @@
 
 namespace sluice {
 
+// Of one message: 256 bytes for each tensor that a job can have.
+inline constexpr size_t kTableBytesMax = kMaxTensors << 8;
+
 void TableToProto(const TensorTable& table, v1::TensorTable* message);
 
 // INVALID_ARGUMENT: more of something than there can be, a type or role that is unknown, or a hash

@@ -8,10 +8,15 @@
 
 namespace sluice {
 
-HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view) {
+HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
+                      const Trouble& trouble) {
   // It answers, hence it has started; the job may be waiting for others for long.
   if (path == "/startupz") return {.body = "started\n"};
-  if (path == "/livez") return {.body = "alive\n"};
+  if (path == "/livez") {
+    const std::string why = trouble();
+    if (why.empty()) return {.body = "alive\n"};
+    return {.status = 503, .body = why + "\n"};
+  }
   if (path == "/readyz") {
     if (view().ready) return {.body = "ready\n"};
     return {.status = 503, .body = "the job has not started\n"};
@@ -19,7 +24,8 @@ HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& 
   return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
 }
 
-HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view) {
+HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
+                      const Trouble& trouble) {
   if (path == "/metrics") {
     const HttpView seen = view();
     if (!seen.metrics_enabled) {
@@ -35,7 +41,7 @@ HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& 
     return {
         .type = "text/html; charset=utf-8", .body = std::string(StatusPage()), .policy = *policy};
   }
-  HttpAnswer health = HealthPage(path, view);
+  HttpAnswer health = HealthPage(path, view, trouble);
   if (health.status != 404) return health;
   return {.status = 404,
           .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};

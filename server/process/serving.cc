@@ -8,6 +8,7 @@
 #include "base/exit_codes.h"
 #include "base/process_usage.h"
 #include "server/http/server_pages.h"
+#include "server/process/own_port.h"
 #include "transport/transport_flags.h"
 
 namespace sluice {
@@ -101,7 +102,8 @@ HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
-    const ServingFlags& flags, const std::function<HttpView()>& view, const Logger& logger) {
+    const ServingFlags& flags, const GrpcPort& grpc, const std::function<HttpView()>& view,
+    const Logger& logger) {
   if (flags.http_tls && flags.transport.tls_cert.empty()) {
     return absl::InvalidArgumentError(
         "--http-tls serves the certificate of --tls-cert and --tls-key: give them");
@@ -110,10 +112,16 @@ absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
     return absl::InvalidArgumentError("--http-client-ca needs --http-tls");
   }
   std::vector<std::unique_ptr<HttpServer>> servers;
-  for (const HttpPort& port : HttpPorts(flags)) {
+  const std::vector<HttpPort> ports = HttpPorts(flags);
+  if (ports.empty()) return servers;
+  const auto own_port =
+      std::make_shared<OwnPort>(PortProbe(grpc.listen, grpc.port, flags.transport.tls()));
+  const Trouble trouble = [own_port] { return own_port->trouble(); };
+  for (const HttpPort& port : ports) {
     const auto pages = port.health_only ? &HealthPage : &ServerPage;
     absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
-        port.options, [pages, view](const std::string& path) { return pages(path, view); });
+        port.options,
+        [pages, view, trouble](const std::string& path) { return pages(path, view, trouble); });
     if (!server.ok()) return server.status();
     servers.push_back(*std::move(server));
     logger.Info(port.health_only ? "health: " : "status page: ", servers.back()->url());

@@ -52,10 +52,18 @@ uint64_t RandomBits();
 // What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
 HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);
 
+// The gRPC port of the process, for /livez.
+struct GrpcPort {
+  std::string listen;  // HOST:PORT, as it was asked for.
+  int port = 0;        // Taken.
+};
+
 // The ports of --http-listen and --health-listen. INVALID_ARGUMENT: --http-tls without a
-// certificate, --http-client-ca without --http-tls. `view` is called as long as they are there.
+// certificate, --http-client-ca without --http-tls. `view` is called as long as they are there, and
+// as long the gRPC port is asked whether it answers.
 absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
-    const ServingFlags& flags, const std::function<HttpView()>& view, const Logger& logger);
+    const ServingFlags& flags, const GrpcPort& grpc, const std::function<HttpView()>& view,
+    const Logger& logger);
 
 // What RunUntilEnd looks after.
 struct Serving {

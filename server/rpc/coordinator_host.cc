@@ -471,18 +471,18 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     if (waiter == waiters_.end()) return;
     const absl::Status status = join->grant.status();
     if (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status)) {
-      logger_.Write(LogLevel::kWarning, {.event = "worker_refused"},
-                    absl::StrCat("a worker was refused: ", status.message()));
+      LogRefusal("worker_refused", absl::StrCat("a worker was refused: ", status.message()));
     }
     waiter->second->Answer(join->grant);
     waiters_.erase(waiter);
   } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
     const auto output = outputs_.find(command->stream);
     if (output == outputs_.end()) return;
-    output->second->Send(std::make_shared<const v1::ShardCommand>(CommandToProto(*command)));
+    auto message = std::make_shared<const v1::ShardCommand>(CommandToProto(*command));
+    const size_t bytes = message->ByteSizeLong();
+    output->second->Send(std::move(message), bytes);
   } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
-    logger_.Write(LogLevel::kWarning, {.event = "shard_refused"},
-                  absl::StrCat("a shard was refused: ", refusal->why.message()));
+    LogRefusal("shard_refused", absl::StrCat("a shard was refused: ", refusal->why.message()));
     const auto output = outputs_.find(refusal->stream);
     if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
   } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
@@ -499,6 +499,16 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     logger_.Write(notice.warning ? LogLevel::kWarning : LogLevel::kInfo, notice.fields,
                   notice.text);
   }
+}
+
+// Anybody with the job's credentials can be refused again and again.
+void CoordinatorHost::LogRefusal(const char* event, absl::string_view text) {
+  const std::optional<uint64_t> silent = refusals_[event].Say(clock_->Now());
+  if (!silent.has_value()) return;
+  logger_.Write(LogLevel::kWarning, {.event = event},
+                *silent == 0 ? std::string(text)
+                             : absl::StrCat(text, " (and ", *silent,
+                                            " more since the last line of this kind)"));
 }
 
 void CoordinatorHost::LogEnd() {

@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/log_limit.h"
 #include "base/mutex.h"
 #include "server/core/coordinator.h"
 #include "server/core/job_history.h"
@@ -125,6 +126,7 @@ class CoordinatorHost {
   absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogRefusal(const char* event, absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration tick_;
@@ -137,6 +139,7 @@ class CoordinatorHost {
   CondVar stopping_changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool end_logged_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, LogLimit> refusals_ ABSL_GUARDED_BY(mutex_);  // By event.
   std::deque<CoordinatorEffect> waiting_ ABSL_GUARDED_BY(mutex_);
   CondVar waiting_changed_;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;   // The first that waited.

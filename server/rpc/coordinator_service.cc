@@ -4,12 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {
 namespace {
 
-constexpr size_t kCommandQueueMax = 64;
+// A StartShard has the tensor table; the others are small.
+constexpr QueueLimits kCommandLimits{.messages = 64, .bytes = 2 * kTableBytesMax};
 
 // A call that waits for the coordinator. Deletes itself.
 class WaitingCall : public grpc::ServerUnaryReactor {
@@ -90,7 +92,7 @@ class CheckpointCall final : public WaitingCall {
 class AttachCall final : public ControlOutput {
  public:
   AttachCall(grpc::CallbackServerContext* context, CoordinatorHost* host)
-      : ControlOutput(context, kCommandQueueMax), host_(host), id_(host->Open(this)) {
+      : ControlOutput(context, kCommandLimits), host_(host), id_(host->Open(this)) {
     StartReading();
   }
 

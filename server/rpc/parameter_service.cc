@@ -17,7 +17,8 @@ class ExchangeCall final : public ExchangeOutput {
  public:
   ExchangeCall(grpc::CallbackServerContext* context, const ParameterService::Limits& limits,
                ShardHost* host)
-      : ExchangeOutput(context, limits.queue_max),
+      : ExchangeOutput(context,
+                       {.messages = limits.answers_max, .bytes = ShardHost::kAnswerBytesMin}),
         message_bytes_max_(limits.message_bytes_max),
         host_(host),
         id_(host->Open(this)) {
@@ -69,9 +70,11 @@ class ExchangeCall final : public ExchangeOutput {
   void AnswerProbe(uint64_t bytes, const v1::ExchangeRequest& probe, absl::Time here) {
     meter_.Came(bytes, probe.ready_ns(), absl::ToUnixNanos(here), /*probe=*/true);
     const absl::Time now = host_->Now();
-    Send(std::make_shared<const grpc::ByteBuffer>(
+    auto reply = std::make_shared<const grpc::ByteBuffer>(
         ProbeReplyBytes(static_cast<uint64_t>(absl::ToUnixNanos(now)),
-                        static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - here)))));
+                        static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - here))));
+    const size_t size = reply->Length();
+    Send(std::move(reply), size);
   }
   void OnGone() override { host_->Closed(id_); }
   void WriteNext(const grpc::ByteBuffer* message) override {

@@ -13,7 +13,7 @@ class ParameterService final
               v1::ParameterShard::WithCallbackMethod_GetUsage<v1::ParameterShard::Service>>> {
  public:
   struct Limits {
-    size_t queue_max = 0;          // So many answers may wait for one stream to read them.
+    size_t answers_max = 0;        // So many may wait for one stream to read them.
     size_t message_bytes_max = 0;  // A larger request ends its stream.
   };
   ParameterService(ShardHost* host, const Limits& limits) : host_(host), limits_(limits) {}

@@ -1,8 +1,10 @@
 // QueuedStream: the server's end of a bidirectional stream that reads without pause and writes from
 // a bounded queue. Deletes itself when the call is over. A peer that reads too slowly loses its
-// stream when the queue is full; it opens another and asks again.
+// stream when the queue is full; it opens another and asks again. The queue's bytes are counted for
+// each stream: messages that several streams share count in every one of them.
 #pragma once
 
+#include <grpc/grpc.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
@@ -10,26 +12,45 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 
 namespace sluice {
 
+// Of the messages of one stream that its peer has not taken. One message may always wait.
+struct QueueLimits {
+  size_t messages = 0;
+  uint64_t bytes = 0;
+};
+
 template <typename In, typename Out>
 class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
  public:
-  QueuedStream(grpc::CallbackServerContext* context, size_t queue_max)
-      : context_(context), queue_max_(queue_max) {}
+  QueuedStream(grpc::CallbackServerContext* context, const QueueLimits& limits)
+      : context_(context), limits_(limits) {}
 
-  // Thread-safe. Dropped once the stream is closing.
-  void Send(std::shared_ptr<const Out> message) {
+  // Thread-safe. Dropped once the stream is closing. `size`: its bytes as they are sent.
+  void Send(std::shared_ptr<const Out> message, uint64_t size) {
     MutexLock lock(&mutex_);
     if (closing_) return;
-    if (queue_.size() >= queue_max_) {
-      CloseLocked({grpc::StatusCode::RESOURCE_EXHAUSTED, "answers are not read fast enough"});
+    const uint64_t bytes = size + kMessageOverhead;
+    if (!queue_.empty() &&
+        (queue_.size() >= limits_.messages || queued_bytes_ + bytes > limits_.bytes)) {
+      CloseLocked({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                   absl::StrCat("answers are not read fast enough: ", queue_.size(), " of them, ",
+                                queued_bytes_, " bytes, wait for this stream, and one more of ",
+                                bytes, "; the limit is ", limits_.messages, " answers and ",
+                                limits_.bytes, " bytes. Open another stream and ask again")});
       return;
     }
-    queue_.push_back(std::move(message));
-    if (queue_.size() == 1) this->StartWrite(queue_.front().get());
+    queued_bytes_ += bytes;
+    queue_.push_back({std::move(message), bytes});
+    if (queue_.size() == 1) this->StartWrite(queue_.front().message.get());
+  }
+  // Thread-safe. For the messages to come.
+  void LimitBytes(uint64_t bytes) {
+    MutexLock lock(&mutex_);
+    limits_.bytes = bytes;
   }
   // Thread-safe. What is queued is dropped when `status` is an error.
   void Close(const grpc::Status& status) {
@@ -51,6 +72,14 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   virtual void WriteNext(const Out* message) { this->StartWrite(message); }
 
  private:
+  // What a message takes beside its bytes, roughly: buffers, slices, its place in the queue.
+  static constexpr uint64_t kMessageOverhead = 256;
+
+  struct Queued {
+    std::shared_ptr<const Out> message;
+    uint64_t bytes = 0;
+  };
+
   void CloseLocked(const grpc::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (closing_) return;
     closing_ = true;
@@ -58,7 +87,10 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
     if (queue_.empty()) {
       this->Finish(status_);
     } else if (!status.ok()) {
-      context_->TryCancel();  // The write under way may never end by itself.
+      // The write under way may never end by itself. Unlike TryCancel, this tells the peer why.
+      (void)grpc_call_cancel_with_status(context_->c_call(),
+                                         static_cast<grpc_status_code>(status.error_code()),
+                                         status.error_message().c_str(), nullptr);
     }
   }
   void OnReadDone(bool ok) final {
@@ -71,14 +103,16 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   }
   void OnWriteDone(bool ok) final {
     MutexLock lock(&mutex_);
+    queued_bytes_ -= queue_.front().bytes;
     queue_.pop_front();
     if (!ok || (closing_ && !status_.ok())) {
       queue_.clear();
+      queued_bytes_ = 0;
       if (!closing_) status_ = grpc::Status::CANCELLED;
       closing_ = true;
     }
     if (!queue_.empty()) {
-      WriteNext(queue_.front().get());
+      WriteNext(queue_.front().message.get());
     } else if (closing_) {
       this->Finish(status_);
     }
@@ -89,11 +123,11 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   }
 
   grpc::CallbackServerContext* const context_;
-  const size_t queue_max_;
   In incoming_;  // Of the one read under way.
   Mutex mutex_;
-  std::deque<std::shared_ptr<const Out>> queue_
-      ABSL_GUARDED_BY(mutex_);  // The front is being written.
+  QueueLimits limits_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Queued> queue_ ABSL_GUARDED_BY(mutex_);  // The front is being written.
+  uint64_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);
 };

@@ -22,7 +22,10 @@ namespace sluice {
 namespace {
 
 // Of one stream. Many times what bundles of two steps can bring.
-constexpr size_t kAnswerQueueMax = 1 << 16;
+constexpr size_t kAnswersMax = 1 << 16;
+// Of one connection. A worker has its stream or a few calls on each of its connections, the agent
+// of a shard its stream and a call, a client that asks a few calls.
+constexpr int kConcurrentCallsMax = 64;
 // For others to hear of the end, who ask once per heartbeat: at least this, and two heartbeats.
 constexpr absl::Duration kEndPatience = absl::Seconds(3);
 constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // For open calls to end by themselves.
@@ -163,8 +166,8 @@ class GrpcServer final : public Server {
                      options_.upper->Summed(options_.shard, std::move(sum));
                    }},
               clock, logger_),
-        parameters_(&host_, {.queue_max = kAnswerQueueMax,
-                             .message_bytes_max = options_.message_bytes_max}) {
+        parameters_(&host_,
+                    {.answers_max = kAnswersMax, .message_bytes_max = options_.message_bytes_max}) {
     if (options_.job.checkpoint.enabled() && options_.job.checkpoint.at_shards()) {
       store_ = std::make_unique<CheckpointStore>(
           CheckpointStore::Options{.shard = options_.shard,
@@ -283,6 +286,7 @@ absl::Status GrpcServer::Listen() {
   // Ours is the limit that answers; gRPC's, above it, bounds memory, and takes seconds to tell.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConcurrentCallsMax);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
   // Workers and shards may ping every second, with or without a call.
@@ -299,8 +303,10 @@ absl::Status GrpcServer::Listen() {
   logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, port_),
                address_ == WithPort(options_.listen, port_) ? "" : ", known as ",
                address_ == WithPort(options_.listen, port_) ? "" : address_);
-  const std::string warning = options_.transport->WarningFor(options_.listen);
-  if (!warning.empty()) logger_.Warning(warning);
+  for (const std::string& warning : {options_.transport->WarningFor(options_.listen),
+                                     options_.transport->ListenWarning(options_.listen)}) {
+    if (!warning.empty()) logger_.Warning(warning);
+  }
   StartAgent();
   return absl::OkStatus();
 }

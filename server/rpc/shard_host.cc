@@ -15,6 +15,22 @@ namespace {
 constexpr uint32_t kNotStartedRetryMs = 100;
 constexpr absl::Duration kIdle = absl::Seconds(1);  // Of the ticker; it is woken when it is needed.
 
+// What answers may wait on one stream: what a rank that reads late may have asked for, which is
+// the results of two steps (the open one, and one that it goes through again), and a window's
+// bytes of other answers. An element's result takes 8 bytes at most, with its position.
+uint64_t AnswerBytesMax(const ShardOptions& options) {
+  constexpr uint64_t kOfElement = 8;
+  constexpr uint64_t kOfChunk = 64;
+  constexpr uint64_t kOfBundle = 512;
+  constexpr uint64_t kOfRank = 32;  // In the record of each bundle.
+  uint64_t results = 0;
+  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
+    results += kOfBundle + kOfRank * options.incarnations.size() + kOfChunk * bundle.chunks.size() +
+               kOfElement * bundle.elements;
+  }
+  return std::max(options.window_bytes, ShardHost::kAnswerBytesMin) + 2 * results;
+}
+
 double EncodeSeconds(const StageTimes& stages) {
   return stages.Seconds()[static_cast<size_t>(Stage::kEncode)];
 }
@@ -109,6 +125,8 @@ absl::Status ShardHost::Start(const StartShard& start) {
   MutexLock lock(&mutex_);
   AwaitCopied();
   shard_ = *std::move(shard);
+  answer_bytes_max_ = AnswerBytesMax(shard_->options());
+  for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
   waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
@@ -364,6 +382,7 @@ void ShardHost::RunTicks() {
 StreamId ShardHost::Open(ExchangeOutput* output) {
   MutexLock lock(&mutex_);
   outputs_.emplace(++last_stream_, output);
+  output->LimitBytes(answer_bytes_max_);
   return last_stream_;
 }
 
@@ -524,7 +543,7 @@ void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer
         ReplyBytes(answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
-  output->second->Send(last_bytes_);
+  output->second->Send(last_bytes_, last_bytes_->Length());
 }
 
 }  // namespace sluice

@@ -44,6 +44,9 @@ struct RequestArrival {
 
 class ShardHost {
  public:
+  // Of answers that may wait on one stream: before the shard has its part of the job, and at least.
+  static constexpr uint64_t kAnswerBytesMin = 1 << 20;
+
   struct Options {
     uint32_t shard = 0;
     JobSpec job;
@@ -204,6 +207,7 @@ class ShardHost {
   bool withdrawn_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: not numbered yet.
   std::map<StreamId, ExchangeOutput*> outputs_ ABSL_GUARDED_BY(mutex_);
+  uint64_t answer_bytes_max_ ABSL_GUARDED_BY(mutex_) = kAnswerBytesMin;  // Of each of them.
   std::map<StreamId, uint32_t> ranks_ ABSL_GUARDED_BY(mutex_);  // Of those that sent something.
   RankWaits waits_ ABSL_GUARDED_BY(mutex_);
   LinkBook links_ ABSL_GUARDED_BY(mutex_);

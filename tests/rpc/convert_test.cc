@@ -1,5 +1,6 @@
 #include "server/rpc/convert.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,12 +8,28 @@
 
 #include "absl/strings/str_cat.h"
 #include "job/wire/link_message.h"
+#include "job/wire/tensor_table_message.h"
 
 namespace sluice {
 namespace {
 
 v1::ShardCommand Command(decltype(CommandShard::command) command) {
   return CommandToProto({.stream = 1, .sequence = 7, .command = std::move(command)});
+}
+
+TEST(ConvertTest, ATableOfTooManyBytesIsRefusedBeforeItIsCopied) {
+  v1::TensorTable message;
+  for (size_t tensor = 0; tensor < kMaxTensors; ++tensor) {
+    v1::TensorInfo* info = message.add_tensors();
+    info->set_name(std::string(300, 'n'));
+    info->add_shape(1);
+    info->set_dtype(v1::DTYPE_FLOAT32);
+  }
+  const absl::Status refused = TableFromProto(message).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(refused.message(), ::testing::HasSubstr("at most 16777216"));
+  for (v1::TensorInfo& info : *message.mutable_tensors()) info.set_name("short");
+  EXPECT_TRUE(TableFromProto(message).ok());
 }
 
 TEST(ConvertTest, PartsTravel) {

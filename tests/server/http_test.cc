@@ -291,7 +291,8 @@ TEST(StatusJson, IsValidWhateverOthersWrote) {
 }
 
 TEST(StatusPage, AllowsItsOwnScriptAndStyleAlone) {
-  const HttpAnswer page = ServerPage("/", [] { return ExampleView(); });
+  const HttpAnswer page = ServerPage(
+      "/", [] { return ExampleView(); }, [] { return std::string(); });
   EXPECT_THAT(page.policy, HasSubstr("script-src 'sha256-"));
   EXPECT_THAT(page.policy, HasSubstr("style-src 'sha256-"));
   EXPECT_THAT(page.policy, Not(HasSubstr("unsafe")));
@@ -314,7 +315,10 @@ TEST(StatusPage, IsOneFileThatTakesNothingFromElsewhere) {
 
 TEST(ServerPage, IsOfItsPaths) {
   HttpView view = ExampleView();
-  const auto get = [&](const char* path) { return ServerPage(path, [&] { return view; }); };
+  const auto get = [&](const char* path) {
+    return ServerPage(
+        path, [&] { return view; }, [] { return std::string(); });
+  };
   EXPECT_EQ(get("/livez").status, 200);
   EXPECT_EQ(get("/startupz").status, 200);
   EXPECT_EQ(get("/readyz").status, 503);
@@ -332,8 +336,11 @@ TEST(ServerPage, IsOfItsPaths) {
 
 TEST(HealthPage, HasThreePathsAndNothingElse) {
   HttpView view = ExampleView();
+  std::string trouble;
   const auto status = [&](const char* path) {
-    return HealthPage(path, [&] { return view; }).status;
+    return HealthPage(
+               path, [&] { return view; }, [&] { return trouble; })
+        .status;
   };
   EXPECT_EQ(status("/livez"), 200);
   EXPECT_EQ(status("/startupz"), 200);
@@ -344,6 +351,10 @@ TEST(HealthPage, HasThreePathsAndNothingElse) {
        {"/", "/metrics", "/status.json", "/livez/", "//livez", "/readyz/..", "/nothing"}) {
     EXPECT_EQ(status(path), 404) << path;
   }
+  trouble = std::string("the gRPC port is deaf");
+  EXPECT_EQ(status("/livez"), 503);
+  EXPECT_EQ(status("/readyz"), 200);
+  EXPECT_EQ(HealthPage("/livez", nullptr, [&] { return trouble; }).body, "the gRPC port is deaf\n");
 }
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "transport/transport.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include "tests/temporary_folder.h"
 #include "tests/transport/certificates.h"
 #include "transport/connection_reason.h"
+#include "transport/grpc_weakness.h"
 #include "transport/host_port.h"
 
 namespace sluice {
@@ -97,6 +99,27 @@ TEST_F(TransportTest, ATokenInPlaintextIsWarnedOf) {
   EXPECT_THAT(Open(With("", "", "", "token"))->WarningFor("127.0.0.1:7070"), IsEmpty());
   EXPECT_THAT(Open(With("", "", "ca.pem", "token"))->WarningFor("10.0.0.1:7070"), IsEmpty());
   EXPECT_THAT(Transport::Plain()->WarningFor("10.0.0.1:7070"), IsEmpty());
+}
+
+TEST(GrpcWeakness, IsOfVersionsBeforeTheMend) {
+  for (const char* version : {"1.51.1", "1.0.0", "1.56.1", "1.56.1-dev", "1.56", "0.99.9"}) {
+    EXPECT_THAT(GrpcWeakness(version), HasSubstr(version));
+  }
+  for (const char* version :
+       {"1.56.2", "1.56.2-pre1", "1.57.0", "1.100.0", "2.0.0", "", "x", "1"}) {
+    EXPECT_THAT(GrpcWeakness(version), IsEmpty()) << version;
+  }
+}
+
+TEST_F(TransportTest, AListenerThatStrangersReachIsWarnedOf) {
+  const auto warning = [this](const TransportOptions& options, const char* address) {
+    return Open(options)->ListenWarning(address);
+  };
+  const std::string expected = GrpcWeakness(grpc::Version());
+  EXPECT_EQ(warning(With("", "", "", "token"), "10.0.0.1:7070"), expected);
+  EXPECT_EQ(warning(With("good.pem", "good.key", "", "token"), "0.0.0.0:7070"), expected);
+  EXPECT_THAT(warning(With("good.pem", "good.key", "ca.pem", ""), "10.0.0.1:7070"), IsEmpty());
+  EXPECT_THAT(warning(With("", "", "", "token"), "127.0.0.1:7070"), IsEmpty());
 }
 
 }  // namespace
