@@ -11,7 +11,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/descriptors.h"
 #include "job/checkpoint/checkpoint_folder.h"
+#include "server/core/descriptor_need.h"
 #include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/parameter_service.h"
@@ -414,12 +416,17 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (options.job.rack_of > 0 && options.upper == nullptr) {
     return absl::InvalidArgumentError("a rack's servers need something above them");
   }
-  return options.transport->MayListen(options.listen, options.allow_anonymous);
+  const absl::Status may_listen =
+      options.transport->MayListen(options.listen, options.allow_anonymous);
+  if (!may_listen.ok()) return may_listen;
+  return CheckDescriptors(NeedOf(options.job, options.shard, options.http_connections),
+                          options.descriptors);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Clock* clock) {
+  if (options.descriptors == 0) options.descriptors = DescriptorLimit();
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return valid;
   std::unique_ptr<RunFolder> folder;

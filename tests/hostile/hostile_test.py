@@ -161,6 +161,28 @@ class HostileTest(unittest.TestCase):
                     self.assertLess(most, GROWTH, "MB that a server grew by")
         self.assertEqual(self.end_of(job), expected)
 
+class DescriptorsTest(unittest.TestCase):
+    """Of all programs the limit of descriptors is as high as it may be, and a job that needs more is refused."""
+
+    def start(self, soft, hard, *settings):
+        job = FaultyJob(self, PROGRAMS, *settings)
+        before = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # noqa: E731
+        return job, job.server(0, before=before), job.worker(0, "--threads", 1, before=before)
+
+    def test_the_soft_limit_is_raised(self):
+        job, server, worker = self.start(300, 4000)
+        for process in (server, worker):
+            job.wait_until(lambda: resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (4000, 4000), "the limit is raised")
+
+    def test_a_job_that_does_not_fit_is_refused(self):
+        job, server, _ = self.start(64, 64, "workers=300")
+        job.wait_until_ended("shard-0")
+        self.assertEqual(server.returncode, 1)
+        said = job.log("shard-0").splitlines()
+        self.assertEqual(len(said), 1, said)
+        for text in ("needs 989 file descriptors", "workers: 300 with 3 connections each", "may have 64", "ulimit -Hn", "LimitNOFILE="):
+            self.assertIn(text, said[0])
+
 
 if __name__ == "__main__":
     if len(sys.argv) < 2:
