@@ -12,7 +12,7 @@
 namespace sluice {
 
 // Of each need, for connections that have not shown yet whose they are.
-inline constexpr uint64_t kNewcomerDescriptors = 32;
+inline constexpr uint64_t kNewcomerDescriptors = 128;
 
 struct DescriptorNeed {
   uint32_t shard = 0;
