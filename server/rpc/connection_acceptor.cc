@@ -27,6 +27,8 @@ constexpr milliseconds kPause{100};     // After an accept that failed.
 constexpr seconds kLookEvery{1};        // For sockets that gRPC has closed.
 constexpr milliseconds kLookAgain{20};  // At the soonest, where there is no place.
 constexpr seconds kReportEvery{10};
+// For strangers, while others wait.
+constexpr milliseconds kTakingPatience{500};
 
 int OpenReserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
@@ -58,8 +60,14 @@ ConnectionAcceptor::ConnectionAcceptor(std::vector<Listener> listeners,
   Check(wake_ >= 0, "there is a descriptor for a gRPC port");
 }
 
-void ConnectionAcceptor::Start(GiveAway give_away) {
-  give_away_ = std::move(give_away);
+void ConnectionAcceptor::Start(std::vector<GiveAway> takers) {
+  {
+    MutexLock lock(&mutex_);
+    takers_.resize(takers.size());
+  }
+  for (size_t i = 0; i < takers.size(); ++i) {
+    givers_.emplace_back([this, i, take = std::move(takers[i])] { Give(i, take); });
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -67,19 +75,57 @@ void ConnectionAcceptor::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
+    for (const Taker& taker : takers_) {
+      const auto found = taker.id.has_value() ? sockets_.find(*taker.id) : sockets_.end();
+      if (found != sockets_.end()) (void)::shutdown(found->second.own, SHUT_RDWR);
+    }
+    waits_.SignalAll();
   }
   if (wake_ >= 0) (void)::eventfd_write(wake_, 1);
   if (thread_.joinable()) thread_.join();
-  give_away_ = nullptr;
+  for (std::thread& giver : givers_) giver.join();
+  givers_.clear();
   CloseAll(&listeners_);
   CloseIfOpen(&wake_);
   CloseIfOpen(&reserve_);
   MutexLock lock(&mutex_);
+  for (const Waiting& waiting : waiting_) ::close(waiting.fd);
+  waiting_.clear();
   for (auto& [id, socket] : sockets_) {
     CloseIfOpen(&socket.own);
     table_.Remove(id);
   }
   sockets_.clear();
+}
+
+void ConnectionAcceptor::Give(size_t taker, const GiveAway& give_away) {
+  while (const std::optional<Waiting> next = NextToGive(taker)) {
+    give_away(next->fd);
+    Given(taker);
+  }
+}
+
+std::optional<ConnectionAcceptor::Waiting> ConnectionAcceptor::NextToGive(size_t taker) {
+  MutexLock lock(&mutex_);
+  for (;;) {
+    while (waiting_.empty() && !stopping_) waits_.Wait(&mutex_);
+    if (stopping_) return std::nullopt;
+    const Waiting next = waiting_.front();
+    waiting_.pop_front();
+    if (!sockets_.contains(next.id)) {  // It was ended meanwhile.
+      ::close(next.fd);
+      continue;
+    }
+    takers_[taker] = {.id = next.id, .since = Clock::now()};
+    return next;
+  }
+}
+
+void ConnectionAcceptor::Given(size_t taker) {
+  MutexLock lock(&mutex_);
+  const auto found = sockets_.find(*takers_[taker].id);
+  if (found != sockets_.end() && table_.IsMember(found->first)) CloseIfOpen(&found->second.own);
+  takers_[taker].id.reset();
 }
 
 size_t ConnectionAcceptor::strangers() const {
@@ -118,6 +164,7 @@ void ConnectionAcceptor::Wait() {
     MutexLock lock(&mutex_);
     until = std::min(until, table_.NextLate().value_or(until));
     if (!sockets_.empty()) until = std::min(until, look_at_);
+    if (!waiting_.empty()) until = std::min(until, now + kTakingPatience / 10);
   }
   if (!accepts) until = std::min(until, accept_from_);
   std::vector<pollfd> polled = {{.fd = wake_, .events = POLLIN, .revents = 0}};
@@ -184,8 +231,9 @@ void ConnectionAcceptor::Take(const Accepted& accepted) {
       End(*addition.displaced);
     }
     sockets_.emplace(addition.id, socket);
+    waiting_.push_back({.id = addition.id, .fd = accepted.fd});
+    waits_.Signal();
   }
-  give_away_(accepted.fd);
 }
 
 bool ConnectionAcceptor::IsFullFor(const std::string& peer) const {
@@ -196,17 +244,40 @@ bool ConnectionAcceptor::IsFullFor(const std::string& peer) const {
 void ConnectionAcceptor::Admit(const std::string& address) {
   MutexLock lock(&mutex_);
   const ConnectionTable::Admission admission = table_.Admit(address);
-  for (const ConnectionTable::Id id : admission.members) CloseIfOpen(&sockets_.at(id).own);
+  for (const ConnectionTable::Id id : admission.members) {
+    const bool being_given = std::any_of(takers_.begin(), takers_.end(),
+                                         [&](const Taker& taker) { return taker.id == id; });
+    if (!being_given) CloseIfOpen(&sockets_.at(id).own);
+  }
   for (const ConnectionTable::Id id : admission.refused) End(id);
   counts_.too_many_members += admission.refused.size();
 }
 
 void ConnectionAcceptor::CloseLate() {
+  const Clock::time_point now = Clock::now();
   MutexLock lock(&mutex_);
-  for (const ConnectionTable::Id id : table_.TakeLate(Clock::now())) {
+  for (const ConnectionTable::Id id : table_.TakeLate(now)) {
     ++counts_.late;
     End(id);
   }
+  if (!waiting_.empty()) EndOneThatBlocks(now);
+}
+
+// A stranger that sends without a pause can hold a taker for as long.
+void ConnectionAcceptor::EndOneThatBlocks(Clock::time_point now) {
+  const Taker* longest = nullptr;
+  for (const Taker& taker : takers_) {
+    if (!taker.id.has_value()) return;
+    const bool is_stranger = sockets_.contains(*taker.id) && !table_.IsMember(*taker.id);
+    if (is_stranger && now - taker.since >= kTakingPatience &&
+        (longest == nullptr || taker.since < longest->since)) {
+      longest = &taker;
+    }
+  }
+  if (longest == nullptr) return;
+  ++counts_.late;
+  table_.Remove(*longest->id);
+  End(*longest->id);
 }
 
 // Of a stranger. gRPC sees the end of the connection, and closes its descriptor.

@@ -62,6 +62,10 @@ class ConnectionTable {
 
   void Remove(Id id);
 
+  bool IsMember(Id id) const {
+    const auto found = connections_.find(id);
+    return found != connections_.end() && found->second.member;
+  }
   size_t strangers() const { return strangers_.size(); }
   size_t members() const { return connections_.size() - strangers_.size(); }
 

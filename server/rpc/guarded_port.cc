@@ -13,6 +13,8 @@
 namespace sluice {
 namespace {
 
+constexpr int kTakers = 4;
+
 // gRPC asks for an interceptor when a call has passed the checks of its credentials. Calls get none
 // and cost nothing.
 class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface {
@@ -58,21 +60,27 @@ absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Open(const std::string
 }
 
 void GuardedPort::AddTo(grpc::ServerBuilder* builder,
-                        std::shared_ptr<grpc::ServerCredentials> credentials) {
+                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   using Experimental = grpc::ServerBuilder::experimental_type;
-  taker_ = builder->experimental().AddExternalConnectionAcceptor(
-      Experimental::ExternalConnectionType::FROM_FD, std::move(credentials));
+  for (int i = 0; i < kTakers; ++i) {
+    takers_.push_back(builder->experimental().AddExternalConnectionAcceptor(
+        Experimental::ExternalConnectionType::FROM_FD, credentials));
+  }
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
   watches.push_back(std::make_unique<Watch>(&acceptor_));
   builder->experimental().SetInterceptorCreators(std::move(watches));
 }
 
 void GuardedPort::Start() {
-  acceptor_.Start([this](int fd) {
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.fd = fd;
-    taker_->HandleNewConnection(&connection);
-  });
+  std::vector<ConnectionAcceptor::GiveAway> functions;
+  for (const auto& taker : takers_) {
+    functions.emplace_back([to = taker.get()](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      to->HandleNewConnection(&connection);
+    });
+  }
+  acceptor_.Start(std::move(functions));
 }
 
 }  // namespace sluice

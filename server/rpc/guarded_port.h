@@ -6,6 +6,8 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,7 +29,8 @@ class GuardedPort {
 
   // The server that `builder` makes must be started before Start, be shut down after Stop, and be
   // gone before this object. Takes the builder's interceptors.
-  void AddTo(grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials);
+  void AddTo(grpc::ServerBuilder* builder,
+             const std::shared_ptr<grpc::ServerCredentials>& credentials);
   void Start();
   void Stop() { acceptor_.Stop(); }
 
@@ -38,7 +41,8 @@ class GuardedPort {
               std::chrono::milliseconds unheard, const Logger& logger)
       : acceptor_(std::move(listeners), limits, unheard, logger) {}
 
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> taker_;
+  // Each takes one connection at a time.
+  std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> takers_;
   ConnectionAcceptor acceptor_;
 };
 

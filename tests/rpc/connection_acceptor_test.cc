@@ -77,10 +77,12 @@ class ConnectionAcceptorTest : public ::testing::Test {
     absl::StatusOr<std::vector<Listener>> listeners = ListenOnAll("127.0.0.1:0");
     ASSERT_TRUE(listeners.ok()) << listeners.status();
     acceptor_.emplace(*std::move(listeners), limits, milliseconds(7000), Logger("test"));
-    acceptor_->Start([this](int fd) {
+    const auto take = [this](int fd) {
       MutexLock lock(&mutex_);
       given_.push_back(fd);
-    });
+      while (held_) released_.Wait(&mutex_);
+    };
+    acceptor_->Start({take, take});
   }
   void TearDown() override {
     acceptor_.reset();
@@ -102,6 +104,8 @@ class ConnectionAcceptorTest : public ::testing::Test {
 
   Mutex mutex_;
   std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar released_;
   std::optional<ConnectionAcceptor> acceptor_;
 };
 
@@ -189,6 +193,32 @@ TEST_F(ConnectionAcceptorTest, ItHearsAgainWhenThereAreDescriptors) {
   AwaitGiven(1);
   EXPECT_TRUE(later.IsOpen());
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+TEST_F(ConnectionAcceptorTest, AStrangerThatHoldsATakerIsEndedWhileOthersWait) {
+  {
+    MutexLock lock(&mutex_);
+    held_ = true;
+  }
+  Start(kRoomy);
+  const Client member(acceptor_->port());
+  AwaitGiven(1);
+  acceptor_->Admit(member.address());
+  const Client stranger(acceptor_->port());
+  AwaitGiven(2);
+  EXPECT_TRUE(stranger.IsOpen());
+  const Client third(acceptor_->port());
+  EXPECT_TRUE(stranger.IsEnded());
+  EXPECT_TRUE(member.IsOpen());
+  {
+    MutexLock lock(&mutex_);
+    held_ = false;
+    released_.SignalAll();
+  }
+  AwaitGiven(3);
+  EXPECT_TRUE(third.IsOpen());
+  acceptor_->Admit(third.address());
+  EXPECT_EQ(acceptor_->members(), 2u);
 }
 
 TEST_F(ConnectionAcceptorTest, NoDescriptorIsLeftOpen) {
