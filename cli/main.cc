@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/strings/str_join.h"
+#include "base/descriptors.h"
 #include "cli/checkpoint.h"
 #include "cli/codec_report.h"
 #include "cli/codecs.h"
@@ -276,4 +277,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace sluice
 
-int main(int argc, char** argv) { return sluice::Main(argc, argv); }
+int main(int argc, char** argv) {
+  sluice::RaiseDescriptorLimit();
+  return sluice::Main(argc, argv);
+}

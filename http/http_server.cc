@@ -20,8 +20,8 @@
 #include "http/host_names.h"
 #include "http/http_request.h"
 #include "http/http_socket.h"
-#include "http/listener.h"
 #include "http/page_maker.h"
+#include "net/listener.h"
 
 namespace sluice {
 namespace {
@@ -371,7 +371,7 @@ void PollingServer::CloseLate(Time now) {
 void PollingServer::AcceptSome(Time now) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
     Accepted accepted = Accept(listener_.fd);
-    if (accepted.exhausted) accept_from_ = now + kNoDescriptorPause;
+    if (accepted.error != 0) accept_from_ = now + kNoDescriptorPause;
     if (accepted.fd < 0) return;
     MakePlaceFor(accepted.peer);
     connections_.try_emplace(++last_id_, accepted.fd, tls_.get(), std::move(accepted.peer),

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
@@ -101,6 +102,7 @@ int Run(Flags flags) {
                              .allow_anonymous = flags.allow_anonymous,
                              .supervised = flags.supervised,
                              .log = log,
+                             .http_connections = HttpConnectionsMax(flags),
                              .software_version = SLUICE_VERSION,
                              .job_uid = RandomBits()};
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
@@ -129,6 +131,7 @@ int Run(Flags flags) {
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
+  sluice::RaiseDescriptorLimit();
   sluice::Flags flags;
   CLI::App app("Speaks for the workers of one rack of a Sluice job.", "sluice-relay");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);

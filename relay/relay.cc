@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/descriptors.h"
 #include "base/mutex.h"
 #include "job/relays.h"
 #include "relay/relay_step.h"
+#include "server/core/descriptor_need.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {
@@ -20,6 +22,7 @@ namespace {
 // Joins in a row that end in a rollback before a step is done, as of workers.
 constexpr int kFruitlessJoinsMax = 20;
 constexpr size_t kHashBytes = 32;
+constexpr uint64_t kConnectionsToCoordinator = 3;  // Beside one to each shard.
 
 struct SumOfShard {
   uint32_t shard = 0;
@@ -129,6 +132,13 @@ RunningRelay::~RunningRelay() {
 
 // As many servers as the job above has shards, so that bundles are the same on both sides.
 absl::Status RunningRelay::StartServers() {
+  std::vector<DescriptorNeed> needs;
+  for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
+    needs.push_back(NeedOf(rack_, shard, shard == 0 ? options_.http_connections : 0));
+  }
+  const absl::StatusOr<std::vector<uint64_t>> descriptors =
+      ShareDescriptors(needs, above_.shards + kConnectionsToCoordinator, DescriptorLimit());
+  if (!descriptors.ok()) return descriptors.status();
   for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
     const bool first = shard == 0;
     const auto beside = [&](const std::string& address) {
@@ -145,6 +155,8 @@ absl::Status RunningRelay::StartServers() {
          .reflection = options_.reflection,
          .supervised = options_.supervised,
          .log = options_.log,
+         .descriptors = (*descriptors)[shard],
+         .http_connections = first ? options_.http_connections : 0,
          .software_version = options_.software_version,
          .upper = this,
          .log_name = absl::StrCat("relay-", options_.relay, first ? "" : absl::StrCat("/", shard)),

@@ -30,6 +30,7 @@ struct RelayOptions {
   bool reflection = false;
   bool supervised = false;  // As ServerOptions has it.
   LogOptions log{};
+  uint64_t http_connections = 0;  // As ServerOptions has it.
   std::string software_version{};
   uint64_t job_uid = 0;  // Random; of the rack's run.
 };

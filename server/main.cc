@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/descriptors.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
@@ -130,6 +131,7 @@ int Run(Flags flags) {
                               .reflection = flags.reflection,
                               .supervised = flags.supervised,
                               .log = log,
+                              .http_connections = HttpConnectionsMax(flags),
                               .software_version = SLUICE_VERSION,
                               .job_uid = RandomBits(),
                               .trace = trace->get()};
@@ -157,6 +159,7 @@ int Run(Flags flags) {
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
+  sluice::RaiseDescriptorLimit();
   sluice::Flags flags;
   CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/descriptors.h"
 #include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
@@ -361,6 +362,7 @@ int Run(const Flags& flags) {
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
+  sluice::RaiseDescriptorLimit();
   sluice::BlockStopSignals();
   sluice::Flags flags;
   CLI::App app(sluice::kDescription, "sluice-worker");

@@ -68,6 +68,12 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
   AddLogFlags(app, &flags->log);
 }
 
+uint64_t HttpConnectionsMax(const ServingFlags& flags) {
+  uint64_t connections = 0;
+  for (const HttpPort& port : HttpPorts(flags)) connections += port.options.connections_max;
+  return connections;
+}
+
 sigset_t BlockStopSignals() {
   sigset_t signals;
   sigemptyset(&signals);

@@ -43,6 +43,9 @@ struct ServingFlags {
 // those of transport and log. `flags` must outlive the parsing.
 void AddServingFlags(CLI::App* app, ServingFlags* flags);
 
+// Connections that the ports of --http-listen and --health-listen take at a time.
+uint64_t HttpConnectionsMax(const ServingFlags& flags);
+
 // SIGINT and SIGTERM. Before any thread, so that all of them leave the signals to RunUntilEnd.
 sigset_t BlockStopSignals();
 

@@ -6,14 +6,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/descriptors.h"
 #include "job/checkpoint/checkpoint_folder.h"
+#include "server/core/descriptor_need.h"
 #include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
+#include "server/rpc/guarded_port.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/steady_deadline.h"
@@ -28,6 +32,9 @@ constexpr size_t kAnswersMax = 1 << 16;
 constexpr int kConcurrentCallsMax = 64;
 // For others to hear of the end, who ask once per heartbeat: at least this, and two heartbeats.
 constexpr absl::Duration kEndPatience = absl::Seconds(3);
+// Between pings, and then for an answer.
+constexpr int kKeepaliveMs = 10000;
+constexpr int kReadBytesMax = 1 << 20;
 constexpr absl::Duration kCallsPatience = absl::Seconds(1);  // For open calls to end by themselves.
 // For a last checkpoint when a server is to stop: less than what supervisors give before they kill.
 constexpr absl::Duration kCheckpointPatience = absl::Seconds(10);
@@ -187,7 +194,7 @@ class GrpcServer final : public Server {
 
   absl::Status Listen();
 
-  int port() const override { return port_; }
+  int port() const override { return port_->port(); }
   std::string address() const override { return address_; }
   std::optional<absl::Status> Outcome() override;
   void Stop(absl::string_view reason) override;
@@ -237,8 +244,8 @@ class GrpcServer final : public Server {
   const ServerOptions options_;
   const Clock* const clock_;
   const Logger logger_;
-  bool had_finished_ = false;  // The run, before this process was started.
-  int port_ = 0;
+  bool had_finished_ = false;          // The run, before this process was started.
+  std::unique_ptr<GuardedPort> port_;  // Outlives the server.
   std::string address_;
   ShardHost host_;
   std::unique_ptr<CoordinatorHost> coordinator_;  // Shard 0 only.
@@ -268,6 +275,7 @@ GrpcServer::~GrpcServer() {
   // than that, FENCED would be the end.
   if (!options_.job.checkpoint.enabled()) host_.End("the server was stopped");
   if (server_ == nullptr) return;
+  port_->Stop();
   server_->Shutdown(SteadyDeadline(kCallsPatience));
   server_->Wait();
 }
@@ -275,8 +283,14 @@ GrpcServer::~GrpcServer() {
 absl::Status GrpcServer::Listen() {
   grpc::EnableDefaultHealthCheckService(true);
   if (options_.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  const DescriptorNeed need = NeedOf(options_.job, options_.shard, options_.http_connections);
+  absl::StatusOr<std::unique_ptr<GuardedPort>> port =
+      GuardedPort::Open(options_.listen, LimitsOf(need, options_.descriptors),
+                        std::chrono::milliseconds(kKeepaliveMs), logger_);
+  if (!port.ok()) return port.status();
+  port_ = *std::move(port);
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options_.listen, options_.transport->ToListen(), &port_);
+  port_->AddTo(&builder, options_.transport->ToListen());
   builder.RegisterService(&parameters_);
   if (store_ != nullptr) builder.RegisterService(store_.get());
   if (coordinator_ != nullptr) {
@@ -285,24 +299,27 @@ absl::Status GrpcServer::Listen() {
   }
   // Ours is the limit that answers; gRPC's, above it, bounds memory, and takes seconds to tell.
   builder.SetMaxReceiveMessageSize(static_cast<int>(2 * options_.message_bytes_max));
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kConcurrentCallsMax);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   // Workers and shards may ping every second, with or without a call.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  // What a peer has sent is read whole, 4 MiB at most, before gRPC ends a connection for its pings;
+  // each of 17 bytes takes twenty times as much memory.
+  builder.AddChannelArgument(GRPC_ARG_TCP_MAX_READ_CHUNK_SIZE, kReadBytesMax);
   if (!options_.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   server_ = builder.BuildAndStart();
-  if (server_ == nullptr || port_ == 0) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", options_.listen, ": is the port taken, is the address of this host?"));
+  if (server_ == nullptr) {
+    return absl::UnavailableError(absl::StrCat("gRPC cannot serve ", options_.listen));
   }
-  address_ = WithPort(options_.advertise.empty() ? options_.listen : options_.advertise,
-                      options_.advertise.empty() ? port_ : PortOf(options_.advertise, port_));
-  logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, port_),
-               address_ == WithPort(options_.listen, port_) ? "" : ", known as ",
-               address_ == WithPort(options_.listen, port_) ? "" : address_);
+  port_->Start();
+  address_ = WithPort(
+      options_.advertise.empty() ? options_.listen : options_.advertise,
+      options_.advertise.empty() ? this->port() : PortOf(options_.advertise, this->port()));
+  logger_.Info("job ", options_.job.name, ", listens on ", WithPort(options_.listen, this->port()),
+               address_ == WithPort(options_.listen, this->port()) ? "" : ", known as ",
+               address_ == WithPort(options_.listen, this->port()) ? "" : address_);
   for (const std::string& warning : {options_.transport->WarningFor(options_.listen),
                                      options_.transport->ListenWarning(options_.listen)}) {
     if (!warning.empty()) logger_.Warning(warning);
@@ -420,12 +437,17 @@ absl::Status CheckOptions(const ServerOptions& options) {
   if (options.job.rack_of > 0 && options.upper == nullptr) {
     return absl::InvalidArgumentError("a rack's servers need something above them");
   }
-  return options.transport->MayListen(options.listen, options.allow_anonymous);
+  const absl::Status may_listen =
+      options.transport->MayListen(options.listen, options.allow_anonymous);
+  if (!may_listen.ok()) return may_listen;
+  return CheckDescriptors(NeedOf(options.job, options.shard, options.http_connections),
+                          options.descriptors);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, const Clock* clock) {
+  if (options.descriptors == 0) options.descriptors = DescriptorLimit();
   const absl::Status valid = CheckOptions(options);
   if (!valid.ok()) return valid;
   std::unique_ptr<RunFolder> folder;

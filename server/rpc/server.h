@@ -38,6 +38,9 @@ struct ServerOptions {
   // process and not the job, and a finished run that was not told of is no error.
   bool supervised = false;
   LogOptions log{};
+  // File descriptors that this server may use; 0: as many as the process may have.
+  uint64_t descriptors = 0;
+  uint64_t http_connections = 0;        // Of these, for the HTTP ports of the process.
   size_t message_bytes_max = 64 << 20;  // A larger request ends its stream.
   std::string software_version{};
   // Of a rack's job (job/relays.h), needed then: what its sums go to. Not owned.
@@ -55,6 +58,7 @@ class Server {
   // of a job with checkpoints goes on with the unfinished run that is in checkpoint.dir; with a
   // finished one, it tells those of its workers that ask, and Outcome is an error if nobody did.
   // FAILED_PRECONDITION, DATA_LOSS: it cannot, or another coordinator has the folder.
+  // RESOURCE_EXHAUSTED: the job needs more file descriptors than there are.
   static absl::StatusOr<std::unique_ptr<Server>> Start(ServerOptions options, const Clock* clock);
   // Ends calls that are still open at once.
   virtual ~Server() = default;

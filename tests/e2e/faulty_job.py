@@ -34,8 +34,8 @@ class FaultyJob:
         self.running = {}
         test.addCleanup(self.kill_all)
 
-    def start(self, name, program, *arguments, faults=None):
-        """Starts `program` and adds its output to the log `name`."""
+    def start(self, name, program, *arguments, faults=None, before=None):
+        """Starts `program` and adds its output to the log `name`. Its process calls `before` first, if there is one."""
         command = [str(self.programs / program), "--job", str(self.job)]
         for setting in self.settings:
             command += ["--set", setting]
@@ -47,20 +47,20 @@ class FaultyJob:
                                SLUICE_SHIM_CLOCK=str(self.clock_path(faults)))
         with self.log_path(name).open("a") as log:
             self.running[name] = subprocess.Popen([*command, *map(str, arguments)], stdout=log,
-                                                  stderr=subprocess.STDOUT, env=environment)
+                                                  stderr=subprocess.STDOUT, env=environment, preexec_fn=before)
         return self.running[name]
 
-    def server(self, shard, *arguments, name=None, listen=None, coordinator=None, faults=None):
+    def server(self, shard, *arguments, name=None, listen=None, coordinator=None, faults=None, before=None):
         where = ["--shard", shard, "--listen", f"127.0.0.1:{listen or self.ports[shard]}", "--http-listen", "off"]
         if shard > 0:
             where += ["--coordinator", f"127.0.0.1:{coordinator or self.ports[0]}"]
-        return self.start(name or f"shard-{shard}", "sluice-server", *where, *arguments, faults=faults)
+        return self.start(name or f"shard-{shard}", "sluice-server", *where, *arguments, faults=faults, before=before)
 
-    def worker(self, rank, *arguments, name=None, coordinator=None, faults=None):
+    def worker(self, rank, *arguments, name=None, coordinator=None, faults=None, before=None):
         name = name or f"worker-{rank}"
         return self.start(name, "sluice-worker", "--rank", rank, "--coordinator",
                           f"127.0.0.1:{coordinator or self.ports[0]}", "--report", self.report_path(name), *arguments,
-                          faults=faults)
+                          faults=faults, before=before)
 
     def rules(self, name, *lines):
         """Replaces the rules of the processes that were started with `faults=name`."""

@@ -2,7 +2,7 @@
 """Strangers, who can open TCP connections and have neither token nor certificate, attack the ports of a running job. Afterwards the job has the
 result of an undisturbed one, its servers have not grown by 64 MB, and every port answers.
 
-usage: hostile_test.py FOLDER_OF_PROGRAMS [ATTACK...]     all attacks without a name
+usage: hostile_test.py FOLDER_OF_PROGRAMS VERSION_OF_GRPC [ATTACK...]     all attacks without a name
 """
 import contextlib
 import pathlib
@@ -16,11 +16,13 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "e2e"))
 
+import grpc_attacks  # noqa: E402
 import http_attacks  # noqa: E402
 from faulty_job import FaultyJob  # noqa: E402
 from processes import SlowedDown, free_port  # noqa: E402
 
 PROGRAMS = pathlib.Path()
+GRPC = (0, 0, 0)
 ATTACKS = []
 GROWTH = 64  # MB.
 STACK = 2 << 20  # Of a thread, as glibc makes it where `ulimit -s` says unlimited.
@@ -35,6 +37,10 @@ def resident_mb(pid):
     except (FileNotFoundError, ProcessLookupError):
         return 0
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS")), 0)
+
+
+def limit_descriptors():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
 
 
 def speaks_http2(port):
@@ -77,19 +83,22 @@ class Target:
 
     def __init__(self, test):
         self.job = FaultyJob(test, PROGRAMS, *SETTINGS)
-        self.descriptors = DESCRIPTORS
+        self.descriptors, self.grpc_version = DESCRIPTORS, GRPC
+        self.token = "0123456789abcdef" * 2
+        token_file = self.job.folder / "token"
+        token_file.write_text(self.token)
+        token_file.chmod(0o600)
+        self.secret = ("--token-file", token_file)
         self.page_port, self.health_port, self.worker_port = (free_port() for _ in range(3))
         self.http_ports = (self.page_port, self.health_port, self.worker_port)
         flags = ("--http-listen", f"127.0.0.1:{self.page_port}", "--health-listen", f"127.0.0.1:{self.health_port}")
         addresses = [f"127.0.0.1:{port}" for port in self.job.ports]
         with self.small_stacks():
-            self.job.start("shard-0", "sluice-server", "--shard", 0, "--listen", addresses[0], *flags)
-            self.job.start("shard-1", "sluice-server", "--shard", 1, "--listen", addresses[1], "--http-listen", "off",
-                           "--coordinator", addresses[0])
-            self.job.worker(0, "--threads", 1, "--metrics-listen", f"127.0.0.1:{self.worker_port}")
-            self.job.worker(1, "--threads", 1)
-        for process in self.job.running.values():
-            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+            self.job.start("shard-0", "sluice-server", "--shard", 0, "--listen", addresses[0], *flags, *self.secret, before=limit_descriptors)
+            self.job.start("shard-1", "sluice-server", "--shard", 1, "--listen", addresses[1], "--http-listen", "off", "--coordinator",
+                           addresses[0], *self.secret, before=limit_descriptors)
+            self.job.worker(0, "--threads", 1, "--metrics-listen", f"127.0.0.1:{self.worker_port}", *self.secret, before=limit_descriptors)
+            self.job.worker(1, "--threads", 1, *self.secret, before=limit_descriptors)
         self.servers = [self.job.running[f"shard-{shard}"].pid for shard in range(2)]
 
     @contextlib.contextmanager
@@ -101,11 +110,14 @@ class Target:
         finally:
             resource.setrlimit(resource.RLIMIT_STACK, before)
 
+    def resident_mb(self, shard):
+        return resident_mb(self.servers[shard])
+
     def expect_grpc(self, when):
         for shard, port in enumerate(self.job.ports):
             if not speaks_http2(port):
                 raise AssertionError(f"the gRPC port of shard {shard} does not answer {when}")
-        asked = subprocess.run([PROGRAMS / "sluice", "status", "--coordinator", f"127.0.0.1:{self.job.ports[0]}"],
+        asked = subprocess.run([PROGRAMS / "sluice", "status", "--coordinator", f"127.0.0.1:{self.job.ports[0]}", *self.secret],
                                capture_output=True, text=True, timeout=60)
         if asked.returncode != 0:
             raise AssertionError(f"`sluice status` {when}: {asked.stderr}")
@@ -161,13 +173,37 @@ class HostileTest(unittest.TestCase):
                     self.assertLess(most, GROWTH, "MB that a server grew by")
         self.assertEqual(self.end_of(job), expected)
 
+class DescriptorsTest(unittest.TestCase):
+    """Of all programs the limit of descriptors is as high as it may be, and a job that needs more is refused."""
+
+    def start(self, soft, hard, *settings):
+        job = FaultyJob(self, PROGRAMS, *settings)
+        before = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))  # noqa: E731
+        return job, job.server(0, before=before), job.worker(0, "--threads", 1, before=before)
+
+    def test_the_soft_limit_is_raised(self):
+        job, server, worker = self.start(300, 4000)
+        for process in (server, worker):
+            job.wait_until(lambda: resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (4000, 4000), "the limit is raised")
+
+    def test_a_job_that_does_not_fit_is_refused(self):
+        job, server, _ = self.start(64, 64, "workers=300")
+        job.wait_until_ended("shard-0")
+        self.assertEqual(server.returncode, 1)
+        said = job.log("shard-0").splitlines()
+        self.assertEqual(len(said), 1, said)
+        for text in ("needs 1085 file descriptors", "workers: 300 with 3 connections each", "may have 64", "ulimit -Hn", "LimitNOFILE="):
+            self.assertIn(text, said[0])
+
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
     PROGRAMS = pathlib.Path(sys.argv[1]).resolve()
+    GRPC = tuple(map(int, sys.argv[2].split(".")))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536, hard))
-    known = {attack.__name__: attack for attack in http_attacks.ALL}
-    ATTACKS = [known[name] for name in sys.argv[2:]] or list(http_attacks.ALL)
+    every = (*grpc_attacks.ALL, *http_attacks.ALL)
+    known = {attack.__name__: attack for attack in every}
+    ATTACKS = [known[name] for name in sys.argv[3:]] or list(every)
     unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,86 @@
+#include "server/rpc/guarded_port.h"
+
+#include <grpcpp/support/server_interceptor.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+
+namespace sluice {
+namespace {
+
+constexpr int kTakers = 4;
+
+// gRPC asks for an interceptor when a call has passed the checks of its credentials. Calls get none
+// and cost nothing.
+class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface {
+ public:
+  explicit Watch(ConnectionAcceptor* acceptor) : acceptor_(acceptor) {}
+
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override {
+    const std::string address = AddressOfPeer(info->server_context()->peer());
+    if (!address.empty()) acceptor_->Admit(address);
+    return nullptr;
+  }
+
+ private:
+  ConnectionAcceptor* const acceptor_;
+};
+
+}  // namespace
+
+std::string AddressOfPeer(absl::string_view peer) {
+  const bool six = absl::ConsumePrefix(&peer, "ipv6:");
+  if (!six && !absl::ConsumePrefix(&peer, "ipv4:")) return "";
+  if (!six) return std::string(peer);
+  std::string address =
+      absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%5b", "["}, {"%5d", "]"}});
+  // Of a link-local address, the interface: [fe80::1%25eth0].
+  const size_t scope = address.find('%');
+  const size_t end = address.rfind(']');
+  if (scope != std::string::npos && end != std::string::npos && scope < end) {
+    address.erase(scope, end - scope);
+  }
+  return address;
+}
+
+absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Open(const std::string& listen,
+                                                               const ConnectionLimits& limits,
+                                                               std::chrono::milliseconds unheard,
+                                                               const Logger& logger) {
+  absl::StatusOr<std::vector<Listener>> listeners = ListenOnAll(listen);
+  if (!listeners.ok()) return listeners.status();
+  return std::unique_ptr<GuardedPort>(
+      new GuardedPort(*std::move(listeners), limits, unheard, logger));
+}
+
+void GuardedPort::AddTo(grpc::ServerBuilder* builder,
+                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  using Experimental = grpc::ServerBuilder::experimental_type;
+  for (int i = 0; i < kTakers; ++i) {
+    takers_.push_back(builder->experimental().AddExternalConnectionAcceptor(
+        Experimental::ExternalConnectionType::FROM_FD, credentials));
+  }
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
+  watches.push_back(std::make_unique<Watch>(&acceptor_));
+  builder->experimental().SetInterceptorCreators(std::move(watches));
+}
+
+void GuardedPort::Start() {
+  std::vector<ConnectionAcceptor::GiveAway> functions;
+  for (const auto& taker : takers_) {
+    functions.emplace_back([to = taker.get()](int fd) {
+      grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+      connection.fd = fd;
+      to->HandleNewConnection(&connection);
+    });
+  }
+  acceptor_.Start(std::move(functions));
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+// GuardedPort: a port of a gRPC server, with limits of connections (connection_table.h).
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/log.h"
+#include "server/rpc/connection_acceptor.h"
+
+namespace sluice {
+
+// IP:PORT of what ServerContext::peer says; empty if it says something else.
+std::string AddressOfPeer(absl::string_view peer);
+
+class GuardedPort {
+ public:
+  // Listens on HOST:PORT. Errors as ListenOnAll.
+  static absl::StatusOr<std::unique_ptr<GuardedPort>> Open(const std::string& listen,
+                                                           const ConnectionLimits& limits,
+                                                           std::chrono::milliseconds unheard,
+                                                           const Logger& logger);
+
+  // The server that `builder` makes must be started before Start, be shut down after Stop, and be
+  // gone before this object. Takes the builder's interceptors.
+  void AddTo(grpc::ServerBuilder* builder,
+             const std::shared_ptr<grpc::ServerCredentials>& credentials);
+  void Start();
+  void Stop() { acceptor_.Stop(); }
+
+  int port() const { return acceptor_.port(); }
+
+ private:
+  GuardedPort(std::vector<Listener> listeners, const ConnectionLimits& limits,
+              std::chrono::milliseconds unheard, const Logger& logger)
+      : acceptor_(std::move(listeners), limits, unheard, logger) {}
+
+  // Each takes one connection at a time.
+  std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> takers_;
+  ConnectionAcceptor acceptor_;
+};
+
+}  // namespace sluice
