@@ -471,7 +471,8 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     if (waiter == waiters_.end()) return;
     const absl::Status status = join->grant.status();
     if (absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status)) {
-      LogRefusal("worker_refused", absl::StrCat("a worker was refused: ", status.message()));
+      LogRefusal({.event = "worker_refused"},
+                 absl::StrCat("a worker was refused: ", status.message()));
     }
     waiter->second->Answer(join->grant);
     waiters_.erase(waiter);
@@ -482,7 +483,8 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
     const size_t bytes = message->ByteSizeLong();
     output->second->Send(std::move(message), bytes);
   } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
-    LogRefusal("shard_refused", absl::StrCat("a shard was refused: ", refusal->why.message()));
+    LogRefusal({.event = "shard_refused"},
+               absl::StrCat("a shard was refused: ", refusal->why.message()));
     const auto output = outputs_.find(refusal->stream);
     if (output != outputs_.end()) output->second->Close(ToGrpc(refusal->why));
   } else if (const auto* answer = std::get_if<AnswerCheckpoint>(&effect)) {
@@ -502,10 +504,10 @@ void CoordinatorHost::CarryOut(const CoordinatorEffect& effect) {
 }
 
 // Anybody with the job's credentials can be refused again and again.
-void CoordinatorHost::LogRefusal(const char* event, absl::string_view text) {
-  const std::optional<uint64_t> silent = refusals_[event].Say(clock_->Now());
+void CoordinatorHost::LogRefusal(const LogFields& kind, absl::string_view text) {
+  const std::optional<uint64_t> silent = refusals_[kind.event].Say(clock_->Now());
   if (!silent.has_value()) return;
-  logger_.Write(LogLevel::kWarning, {.event = event},
+  logger_.Write(LogLevel::kWarning, kind,
                 *silent == 0 ? std::string(text)
                              : absl::StrCat(text, " (and ", *silent,
                                             " more since the last line of this kind)"));

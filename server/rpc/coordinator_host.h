@@ -126,7 +126,8 @@ class CoordinatorHost {
   absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LogRefusal(const char* event, absl::string_view text) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogRefusal(const LogFields& kind, absl::string_view text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration tick_;
