@@ -25,22 +25,18 @@ constexpr absl::string_view kValueNames[] = {"fp16", "int4", "int8", "sign"};  /
 
 struct OptionName {
   absl::string_view name;
-  uint32_t option;  // The bit it sets, or whose absence it spells out.
-  bool sets;
+  uint32_t option;  // The bit it sets.
 };
 constexpr OptionName kOptionNames[] = {
-    {"sr", kStochastic, true},
-    {"minmax", kMinMax, true},
-    {"e5m2", kE5m2, true},
-    {"e4m3", kE5m2, false},
-    {"scope=tensor", kTensorScope, true},
-    {"scope=job", kTensorScope, false},
-    {"unbiased", kUnbiased, true},
-    {"index=auto", kIndex, false},
-    {"index=rice", kIndexRice, true},
-    {"index=packed", kIndexPacked, true},
-    {"index=bytes", kIndexBytes, true},
-    {"index=bitmap", kIndexBitmap, true},
+    {"sr", kStochastic},
+    {"minmax", kMinMax},
+    {"e5m2", kE5m2},
+    {"scope=tensor", kTensorScope},
+    {"unbiased", kUnbiased},
+    {"index=rice", kIndexRice},
+    {"index=packed", kIndexPacked},
+    {"index=bytes", kIndexBytes},
+    {"index=bitmap", kIndexBitmap},
 };
 
 std::vector<absl::string_view> CodecNames() {
@@ -133,7 +129,7 @@ std::string ReadOption(const CodecEntry& entry, absl::string_view name, uint32_t
     if ((option.option & kIndex) != 0 && (*options & kIndex) != 0) {
       return absl::StrCat(name, " is one index too many: positions are coded in one way");
     }
-    if (option.sets) *options |= option.option;
+    *options |= option.option;
     return "";
   }
   const std::vector<absl::string_view> known = OptionNames(entry);
@@ -373,177 +369,6 @@ std::string FormatCompensator(const CompensatorSpec& compensator) {
                       absl::StrJoin(arguments, ","));
 }
 
-absl::Status MapError(absl::string_view key, absl::string_view problem) {
-  return absl::InvalidArgumentError(absl::StrCat("codec: ", key, ": ", problem));
-}
-
-// Reads the map form, key by key; every entry must be taken once.
-class MapReader {
- public:
-  explicit MapReader(const std::map<std::string, std::string>& entries) : entries_(entries) {}
-
-  absl::StatusOr<CodecSpec> Read() {
-    absl::Status status = ReadCodec();
-    if (status.ok()) status = CheckKeys();
-    if (status.ok()) status = ReadLevelKey();
-    if (status.ok()) status = ReadOptionsAndValues();
-    if (status.ok()) status = ReadCompensatorKeys();
-    if (status.ok()) status = CheckAllTaken();
-    if (!status.ok()) return status;
-    return spec_;
-  }
-
- private:
-  const std::string* Take(const std::string& key) {
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return nullptr;
-    taken_.push_back(key);
-    return &found->second;
-  }
-
-  static absl::Status BadValue(absl::string_view key, absl::string_view value,
-                               absl::string_view problem) {
-    return MapError(key, absl::StrCat("\"", absl::CHexEscape(value), "\" ", problem));
-  }
-
-  absl::Status ReadCodec() {
-    const std::string* const name = Take("codec");
-    if (name == nullptr) return absl::InvalidArgumentError("codec: the key codec is missing");
-    const std::vector<absl::string_view> names = CodecNames();
-    const auto found = std::find(names.begin(), names.end(), *name);
-    if (found == names.end()) return MapError("codec", UnknownName("codec", *name, names));
-    entry_ = &Codecs()[found - names.begin()];
-    spec_.codec = entry_->id;
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadLevelKey() {
-    if (entry_->level == LevelKind::kNone) return absl::OkStatus();
-    const std::string own(entry_->level_name);
-    const std::string* const by_name = Take(own);
-    const std::string* const by_level = Take("level");
-    if (by_name != nullptr && by_level != nullptr) {
-      return MapError("level", absl::StrCat("says the same as ", own));
-    }
-    const std::string* const value = by_name != nullptr ? by_name : by_level;
-    if (value == nullptr) return MapError(entry_->name, absl::StrCat("needs a ", own));
-    const std::string problem = ReadLevel(*entry_, *value, &spec_.level);
-    if (problem.empty()) return absl::OkStatus();
-    return BadValue(by_name != nullptr ? own : "level", *value,
-                    absl::StrCat("is wrong: ", problem));
-  }
-
-  absl::Status ReadOptionsAndValues() {
-    if (entry_->options != 0) {
-      if (const std::string* const value = Take("options")) {
-        for (const absl::string_view option : absl::StrSplit(*value, ',')) {
-          const std::string problem = ReadOption(*entry_, option, &spec_.options);
-          if (!problem.empty()) return MapError("options", problem);
-        }
-      }
-    }
-    if (!entry_->values) return absl::OkStatus();
-    if (const std::string* const value = Take("values")) {
-      const auto* const format = std::find(std::begin(kValueNames), std::end(kValueNames), *value);
-      if (format == std::end(kValueNames)) {
-        return MapError("values", UnknownName("value format", *value, kValueNames));
-      }
-      spec_.values = static_cast<ValueFormat>(format - std::begin(kValueNames));
-      const std::string problem = ValueProblem(spec_);
-      if (!problem.empty()) return MapError("values", problem);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadCompensatorKeys() {
-    CompensatorSpec& compensator = spec_.compensator;
-    compensator = UsualCompensatorSpec(spec_);
-    const std::string* const name = Take("compensator");
-    if (const std::string* const feedback = Take("feedback")) {
-      if (name != nullptr) return MapError("feedback", "says the same as compensator");
-      if (*feedback != "true" && *feedback != "false") {
-        return BadValue("feedback", *feedback, "must be true or false");
-      }
-      compensator = {.id = *feedback == "true" ? CompensatorId::kErrorFeedback
-                                               : CompensatorId::kNone};
-    }
-    if (name != nullptr) {
-      const std::vector<absl::string_view> names = CompensatorNames();
-      const auto found = std::find(names.begin(), names.end(), *name);
-      if (found == names.end()) {
-        return MapError("compensator", UnknownName("compensator", *name, names));
-      }
-      compensator = {.id = Compensators()[found - names.begin()]};
-    }
-    absl::Status arguments = ReadCompensatorArguments();
-    if (!arguments.ok()) return arguments;
-    const std::string pair = PairProblem(spec_);
-    return pair.empty() ? absl::OkStatus() : MapError("compensator", pair);
-  }
-
-  absl::Status ReadCompensatorArguments() {
-    struct ArgumentKey {
-      CompensatorId compensator;
-      absl::string_view key;
-      absl::string_view prefix;  // Of the same argument in a line.
-    };
-    constexpr ArgumentKey kKeys[] = {{CompensatorId::kDgc, "momentum", ""},
-                                     {CompensatorId::kDgc, "clip", "clip="},
-                                     {CompensatorId::kDgc, "warmup", "warmup="},
-                                     {CompensatorId::kDiana, "step_size", ""}};
-    bool any = false;
-    for (const ArgumentKey& key : kKeys) {
-      if (key.compensator != spec_.compensator.id) continue;
-      const std::string* const value = Take(std::string(key.key));
-      if (value == nullptr) continue;
-      any = true;
-      const std::string problem =
-          ReadCompensatorArgument(absl::StrCat(key.prefix, *value), &spec_.compensator);
-      if (!problem.empty()) return BadValue(key.key, *value, absl::StrCat("is wrong: ", problem));
-    }
-    const std::string missing = MissingArgument(spec_.compensator, any);
-    return missing.empty() ? absl::OkStatus() : MapError("compensator", missing);
-  }
-
-  // Before what is missing is missed: a mistyped key is the likelier mistake.
-  absl::Status CheckKeys() const {
-    std::vector<absl::string_view> known = {"codec",       "level",    "options",  "values",
-                                            "compensator", "feedback", "momentum", "clip",
-                                            "warmup",      "step_size"};
-    const size_t general = known.size();
-    for (const CodecEntry& entry : Codecs()) {
-      if (!entry.level_name.empty() &&
-          std::find(known.begin(), known.end(), entry.level_name) == known.end()) {
-        known.push_back(entry.level_name);
-      }
-    }
-    for (const auto& [key, value] : entries_) {
-      const size_t at = std::find(known.begin(), known.end(), key) - known.begin();
-      if (at == known.size()) {
-        return absl::InvalidArgumentError(absl::StrCat("codec: ", UnknownName("key", key, known)));
-      }
-      if (at >= general && key != entry_->level_name) return NotTaken(key);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status CheckAllTaken() const {
-    for (const auto& [key, value] : entries_) {
-      if (std::find(taken_.begin(), taken_.end(), key) == taken_.end()) return NotTaken(key);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status NotTaken(absl::string_view key) const {
-    return MapError(key, absl::StrCat(entry_->name, " takes no ", key));
-  }
-
-  const std::map<std::string, std::string>& entries_;
-  std::vector<std::string> taken_;
-  const CodecEntry* entry_ = nullptr;
-  CodecSpec spec_;
-};
-
 }  // namespace
 
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
@@ -554,16 +379,12 @@ absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text) {
   return SpecReader(text).Read();
 }
 
-absl::StatusOr<CodecSpec> CodecSpecFromMap(const std::map<std::string, std::string>& entries) {
-  return MapReader(entries).Read();
-}
-
 std::string ToString(const CodecSpec& spec) {
   const CodecEntry& entry = FindCodec(spec.codec);
   std::vector<std::string> arguments;
   if (entry.level != LevelKind::kNone) arguments.push_back(FormatLevel(entry, spec.level));
   for (const OptionName& option : kOptionNames) {
-    if (option.sets && (spec.options & option.option) != 0) arguments.emplace_back(option.name);
+    if ((spec.options & option.option) != 0) arguments.emplace_back(option.name);
   }
   std::string text(entry.name);
   if (!arguments.empty()) absl::StrAppend(&text, ":", absl::StrJoin(arguments, ","));

@@ -10,7 +10,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -94,12 +93,6 @@ struct CodecSpec {
 // expected and, for an unknown name, which known one is nearest. A codec with a compensator that
 // cannot go with it is refused with the reason.
 absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);
-
-// The equal form of a map: {codec: topk, density: 1%, values: int4, options: scope=tensor,
-// compensator: dgc, momentum: 0.9}. `level` may stand for the level's own name (density, threshold,
-// bits ...), `feedback: false` for `compensator: noef`. Unknown keys and values are
-// INVALID_ARGUMENT and named.
-absl::StatusOr<CodecSpec> CodecSpecFromMap(const std::map<std::string, std::string>& entries);
 
 std::string ToString(const CodecSpec& spec);
 

@@ -182,22 +182,12 @@ std::string YamlMapper::SetScalar(const YAML::Node& value, const FieldDescriptor
 
 void YamlMapper::MapCodec(const YAML::Node& value, const std::string& path,
                           const FieldDescriptor& field, Message* section) {
-  absl::StatusOr<CodecSpec> spec = absl::InvalidArgumentError(absl::StrCat(
-      "must be a codec like topk:1%+int4, or a map like {codec: topk, level: 1%}, found ",
-      Describe(value)));
-  if (value.IsScalar()) {
-    spec = ParseCodecSpec(value.Scalar());
-  } else if (value.IsMap()) {
-    std::map<std::string, std::string> entries;
-    for (const auto& entry : value) {
-      const bool words = entry.first.IsScalar() && entry.second.IsScalar();
-      if (!words || !entries.emplace(entry.first.Scalar(), entry.second.Scalar()).second) {
-        return Fail(entry.first, path, "each key of a codec must be given once, with one value");
-      }
-      if (entries.size() > kMaxListEntries) break;
-    }
-    spec = CodecSpecFromMap(entries);
+  if (!value.IsScalar()) {
+    return Fail(
+        value, path,
+        absl::StrCat("must be a codec on one line, such as topk:1%+int4, found ", Describe(value)));
   }
+  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(value.Scalar());
   if (!spec.ok()) return Fail(value, path, spec.status().message());
   if (field.is_repeated()) {
     section->GetReflection()->AddString(section, &field, ToString(*spec));

@@ -20,7 +20,6 @@ absl::StatusOr<PlanEntry> EntryFromProto(uint64_t id, const v1::CompressionPlan:
   if (message.uplink().empty() == message.downlink().empty()) {
     return Refuse(id, "has an entry that is not of one direction");
   }
-  if (message.threshold() != 0) return Refuse(id, "sets a threshold, which is not understood");
   PlanEntry entry;
   const bool up = message.downlink().empty();
   entry.direction = up ? Direction::kUplink : Direction::kDownlink;

@@ -14,9 +14,6 @@
 namespace sluice {
 namespace {
 
-// Thresholds that are this much off send some 1.4 times too much or too little.
-constexpr double kThresholdDrift = 1.15;
-
 bool AllSparse(const std::vector<CodecSpec>& candidates) {
   return candidates.size() == 1 && IsSparse(candidates[0].codec);
 }
@@ -38,18 +35,14 @@ class BandwidthPolicy : public Policy {
 
  private:
   double Time() const;
-  Coding Spend(const std::vector<OctaveHistogram>& histograms, double bytes) const;
-  bool ThresholdsDrifted(const Choice& now) const;
+  Coding Spend(double bytes) const;
   Choice Make() const;
   std::string Reason(BudgetChange change) const;
 
   const BandwidthOptions options_;
   LinkBudget budget_;
   ComputeTime compute_;
-  std::vector<OctaveHistogram> up_histograms_;
-  std::vector<OctaveHistogram> down_histograms_;
   Choice choice_;
-  uint64_t since_change_ = 0;
 };
 
 double BandwidthPolicy::Time() const {
@@ -62,65 +55,28 @@ double BandwidthPolicy::Time() const {
 
 std::optional<Choice> BandwidthPolicy::Next(const StepMeasurements& measured) {
   compute_.AddStep(measured);
-  ++since_change_;
-  const size_t tensors = options_.tensors.size();
-  bool counted = false;
-  if (measured.up_histograms.size() == tensors && measured.down_histograms.size() == tensors) {
-    counted = true;
-    up_histograms_ = measured.up_histograms;
-    down_histograms_ = measured.down_histograms;
-  }
   if (!compute_.known()) return std::nullopt;
   const BudgetChange change = budget_.Next(measured, Time());
-  if (change != BudgetChange::kNone) {
-    choice_ = Make();
-    choice_.reason = Reason(change);
-    since_change_ = 0;
-    return choice_;
-  }
-  if (!counted || since_change_ < LinkBudget::kDwell || !AllSparse(options_.candidates)) {
-    return std::nullopt;
-  }
-  Choice now = Make();
-  if (!ThresholdsDrifted(now)) return std::nullopt;
-  choice_ = std::move(now);
-  choice_.reason = "values have changed: other thresholds for the same bytes";
-  since_change_ = 0;
+  if (change == BudgetChange::kNone) return std::nullopt;
+  choice_ = Make();
+  choice_.reason = Reason(change);
   return choice_;
 }
 
-Coding BandwidthPolicy::Spend(const std::vector<OctaveHistogram>& histograms, double bytes) const {
+Coding BandwidthPolicy::Spend(double bytes) const {
   if (AllSparse(options_.candidates)) {
-    return SpendOnLargest(options_.tensors, histograms, options_.sparse, bytes).coding;
+    return SpendOnDensity(options_.tensors, options_.sparse, bytes).coding;
   }
-  const absl::StatusOr<Spent> spent =
-      SpendOnCodecs(options_.tensors, histograms, options_.candidates, bytes);
+  const absl::StatusOr<Spent> spent = SpendOnCodecs(options_.tensors, options_.candidates, bytes);
   // The candidates' prices were asked for when this was made.
   return spent.ok() ? spent->coding : choice_.down;
 }
 
 Choice BandwidthPolicy::Make() const {
   Choice choice;
-  for (const double bytes : budget_.budgets().up) choice.up.push_back(Spend(up_histograms_, bytes));
-  choice.down = Spend(down_histograms_, budget_.budgets().down);
+  for (const double bytes : budget_.budgets().up) choice.up.push_back(Spend(bytes));
+  choice.down = Spend(budget_.budgets().down);
   return choice;
-}
-
-bool BandwidthPolicy::ThresholdsDrifted(const Choice& now) const {
-  const auto drifted = [](const Coding& a, const Coding& b) {
-    if (a.thresholds.size() != b.thresholds.size()) return true;
-    for (size_t i = 0; i < a.thresholds.size(); ++i) {
-      const double before = a.thresholds[i];
-      const double after = b.thresholds[i];
-      if (after > before * kThresholdDrift || before > after * kThresholdDrift) return true;
-    }
-    return false;
-  };
-  bool any = drifted(choice_.down, now.down);
-  for (size_t rank = 0; rank < now.up.size(); ++rank) {
-    any = any || drifted(choice_.up[rank], now.up[rank]);
-  }
-  return any;
 }
 
 std::string BandwidthPolicy::Reason(BudgetChange change) const {
@@ -157,11 +113,11 @@ std::string BandwidthPolicy::Reason(BudgetChange change) const {
 // What one direction sends with the cheapest and the dearest candidate.
 absl::StatusOr<std::pair<double, double>> Bounds(const BandwidthOptions& options) {
   if (AllSparse(options.candidates)) {
-    const Spent least = SpendOnLargest(options.tensors, {}, options.sparse, 0);
-    const Spent most = SpendOnLargest(options.tensors, {}, options.sparse, HUGE_VAL);
+    const Spent least = SpendOnDensity(options.tensors, options.sparse, 0);
+    const Spent most = SpendOnDensity(options.tensors, options.sparse, HUGE_VAL);
     return std::make_pair(least.coding.bytes, most.coding.bytes);
   }
-  const absl::StatusOr<Spent> least = SpendOnCodecs(options.tensors, {}, options.candidates, 0);
+  const absl::StatusOr<Spent> least = SpendOnCodecs(options.tensors, options.candidates, 0);
   if (!least.ok()) return least.status();
   double most = 0;
   for (const CodecSpec& candidate : options.candidates) {

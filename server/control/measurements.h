@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "job/control_spec.h"
-#include "server/control/octave_histogram.h"
 
 namespace sluice {
 
@@ -42,9 +41,6 @@ struct StepMeasurements {
   double server_s = 0;                    // Decoding, summing and encoding, on the slowest shard.
   double decode_queue_s = 0;              // From a frame's arrival to its turn, at most.
   uint64_t bytes_down = 0;                // Of results, to each rank.
-  // |gradient + residual| by tensor, of all ranks together and of the shards; empty in most steps.
-  std::vector<OctaveHistogram> up_histograms{};
-  std::vector<OctaveHistogram> down_histograms{};
   // A metric on data that is not trained on, in percent, more is better; where one was just taken.
   std::optional<CurvePoint> validation{};
 };

@@ -14,10 +14,7 @@ namespace sluice {
 // What one sender does: a rank up, or the shards down.
 struct Coding {
   std::vector<CodecSpec> codecs{};  // By tensor.
-  // By tensor, of sparse codecs: the |gradient + residual| from which on a value is sent; 0: the
-  // sender finds its own, for the codec's density. Empty: 0 for all.
-  std::vector<float> thresholds{};
-  double bytes = 0;  // Of a step, as expected.
+  double bytes = 0;                 // Of a step, as expected.
 
   friend bool operator==(const Coding&, const Coding&) = default;
 };

@@ -28,17 +28,4 @@ class Policy {
   Policy(const Policy&) = default;
 };
 
-// Always the same.
-class FixedPolicy : public Policy {
- public:
-  explicit FixedPolicy(Choice choice) : choice_(std::move(choice)) {}
-
-  Choice First() override { return choice_; }
-  std::optional<Choice> Next(const StepMeasurements&) override { return std::nullopt; }
-  std::unique_ptr<Policy> Clone() const override { return std::make_unique<FixedPolicy>(*this); }
-
- private:
-  Choice choice_;
-};
-
 }  // namespace sluice

@@ -12,55 +12,8 @@ namespace {
 
 const CodecSpec kDense{.codec = CodecId::kFp16};
 constexpr int kBisections = 48;
-constexpr double kThresholdMin = 0x1p-48;
-constexpr double kThresholdMax = 0x1p16;
 
 double Bytes(double elements, double bits) { return elements * bits / 8; }
-
-double EnergyOf(absl::Span<const OctaveHistogram> histograms, size_t tensor, double elements) {
-  // Without a histogram every element weighs the same.
-  return histograms.empty() ? elements : histograms[tensor].energy();
-}
-
-// The threshold of one tensor where `threshold` is that of all.
-double Own(double threshold, const ControlledTensor& tensor, const OctaveHistogram& histogram,
-           bool rms_scaled) {
-  double own = threshold / std::sqrt(tensor.weight);
-  if (rms_scaled && histogram.count() > 0) {
-    own *= std::sqrt(histogram.energy() / static_cast<double>(histogram.count()));
-  }
-  return own;
-}
-
-struct Sparse {
-  absl::Span<const ControlledTensor> tensors;
-  absl::Span<const OctaveHistogram> histograms;
-  const SparseSpending& options;
-
-  // Of `tensor`, in [0, 1]. Histograms may be of samples, or of several ranks.
-  double Density(size_t tensor, double threshold) const {
-    const OctaveHistogram& histogram = histograms[tensor];
-    if (histogram.count() == 0) return 0;
-    const double own = Own(threshold, tensors[tensor], histogram, options.rms_scaled);
-    return histogram.CountFrom(own) / static_cast<double>(histogram.count());
-  }
-
-  // Bytes and overall density at one threshold.
-  std::pair<double, double> At(double threshold) const {
-    double bytes = 0;
-    double sent = 0;
-    double all = 0;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (!tensors[i].compressed) continue;
-      const auto elements = static_cast<double>(tensors[i].elements);
-      const double density = Density(i, threshold);
-      bytes += Bytes(elements, SparseBits(density, options.sparse.values));
-      sent += density * elements;
-      all += elements;
-    }
-    return {bytes, all > 0 ? sent / all : 0};
-  }
-};
 
 double DenseBytes(absl::Span<const ControlledTensor> tensors) {
   double bytes = 0;
@@ -91,61 +44,20 @@ double EvenDensity(double elements, const SparseSpending& options, double bytes)
   return low;
 }
 
-Spent SpendBlindly(absl::Span<const ControlledTensor> tensors, const SparseSpending& options,
-                   double bytes) {
-  const double dense = DenseBytes(tensors);
-  CodecSpec spec = options.sparse;
-  spec.level = EvenDensity(CompressedElements(tensors), options, bytes - dense);
-  absl::StatusOr<Spent> spent = SpendEvenly(tensors, spec);
-  return spent.ok() ? *std::move(spent) : Spent{};
-}
-
 // A share of energy; what has none loses none.
 double Share(double lost, double energy) { return energy > 0 ? lost / energy : 0; }
 
 }  // namespace
 
-Spent SpendOnLargest(absl::Span<const ControlledTensor> tensors,
-                     absl::Span<const OctaveHistogram> histograms, const SparseSpending& options,
+Spent SpendOnDensity(absl::Span<const ControlledTensor> tensors, const SparseSpending& options,
                      double bytes) {
-  if (histograms.empty()) return SpendBlindly(tensors, options, bytes);
-  const Sparse sparse{tensors, histograms, options};
-  const double dense = DenseBytes(tensors);
-  // Bisection on the threshold's logarithm; the high end always fits.
-  double low = std::log(kThresholdMin);
-  double high = std::log(kThresholdMax);
-  for (int i = 0; i < kBisections; ++i) {
-    const double middle = (low + high) / 2;
-    const auto [cost, density] = sparse.At(std::exp(middle));
-    const bool fits = cost + dense <= bytes || density < options.density_min;
-    (fits && density <= options.density_max ? high : low) = middle;
-  }
-  const double threshold = std::exp(high);
-  Spent spent;
-  spent.coding.bytes = dense + sparse.At(threshold).first;
-  double lost = 0;
-  double energy = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    energy += tensors[i].weight * histograms[i].energy();
-    if (!tensors[i].compressed) {
-      spent.coding.codecs.push_back(kDense);
-      spent.coding.thresholds.push_back(0);
-      continue;
-    }
-    const double own = Own(threshold, tensors[i], histograms[i], options.rms_scaled);
-    lost += tensors[i].weight * histograms[i].EnergyBelow(own);
-    CodecSpec spec = options.sparse;
-    // The density that it should come to; specs have none of 0.
-    spec.level = std::clamp(sparse.Density(i, threshold), 1e-6, 1.0);
-    spent.coding.codecs.push_back(spec);
-    spent.coding.thresholds.push_back(static_cast<float>(own));
-  }
-  spent.error = Share(lost, energy);
-  return spent;
+  CodecSpec spec = options.sparse;
+  spec.level = EvenDensity(CompressedElements(tensors), options, bytes - DenseBytes(tensors));
+  absl::StatusOr<Spent> spent = SpendEvenly(tensors, spec);
+  return spent.ok() ? *std::move(spent) : Spent{};
 }
 
 absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
-                                    absl::Span<const OctaveHistogram> histograms,
                                     absl::Span<const CodecSpec> candidates, double bytes) {
   if (candidates.empty()) return absl::InvalidArgumentError("no codec to choose from");
   std::vector<CodecPrice> prices;
@@ -159,7 +71,7 @@ absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
     std::vector<size_t> chosen(tensors.size(), 0);
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto elements = static_cast<double>(tensors[i].elements);
-      const double energy = tensors[i].weight * EnergyOf(histograms, i, elements);
+      const double energy = tensors[i].weight * elements;
       const auto cost = [&](size_t c) {
         return energy * prices[c].error + lambda * Bytes(elements, prices[c].bits);
       };
@@ -176,7 +88,7 @@ absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
     double energy = 0;
     for (size_t i = 0; i < tensors.size(); ++i) {
       const auto elements = static_cast<double>(tensors[i].elements);
-      const double own = tensors[i].weight * EnergyOf(histograms, i, elements);
+      const double own = tensors[i].weight * elements;
       const bool compressed = tensors[i].compressed;
       spent.coding.codecs.push_back(compressed ? candidates[chosen[i]] : kDense);
       spent.coding.bytes += Bytes(elements, compressed ? prices[chosen[i]].bits : 16);

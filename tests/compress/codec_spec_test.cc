@@ -14,12 +14,6 @@ std::string ErrorOf(absl::string_view text) {
                    : std::string(spec.status().message());
 }
 
-std::string ErrorOf(const std::map<std::string, std::string>& entries) {
-  const absl::StatusOr<CodecSpec> spec = CodecSpecFromMap(entries);
-  return spec.ok() ? absl::StrCat("parsed as ", ToString(*spec))
-                   : std::string(spec.status().message());
-}
-
 // The column of the caret in the last line, without the indent.
 size_t CaretOf(absl::string_view text) {
   const std::string error = ErrorOf(text);
@@ -44,10 +38,7 @@ TEST(CodecSpec, Parses) {
 
 TEST(CodecSpec, PositionsAreCodedInOneWay) {
   EXPECT_EQ(ParseCodecSpec("topk:1%,index=bytes")->options, uint32_t{kIndexBytes});
-  EXPECT_EQ(ParseCodecSpec("topk:1%,index=auto")->options, 0u);
-  EXPECT_EQ(CodecSpecFromMap({{"codec", "ternary"}, {"level", "0.5"}, {"options", "index=bytes"}})
-                ->options,
-            uint32_t{kIndexBytes});
+  EXPECT_EQ(ParseCodecSpec("topk:1%")->options, 0u);
   EXPECT_THAT(ErrorOf("topk:1%,index=bytes,index=rice"), HasSubstr("one index too many"));
   EXPECT_EQ(CaretOf("topk:1%,index=bytes,index=rice"), 20u);
   EXPECT_THAT(ErrorOf("topk:1%,index=byte"), HasSubstr("did you mean \"index=bytes\"?"));
@@ -63,7 +54,6 @@ TEST(CodecSpec, CanonicalTextReadsBackEqual) {
       {"topk:1", "topk:100%"},
       {"ternary:50%", "ternary:0.5"},
       {"ternary:0.35", "ternary:0.35"},
-      {"topk:1%,index=auto", "topk:1%"},
       {"topk:1%,index=bytes,scope=tensor+int4", "topk:1%,scope=tensor,index=bytes+int4"},
       {"ternary:0.5,index=bitmap", "ternary:0.5,index=bitmap"},
       {"threshold:0.1,index=packed", "threshold:0.1,index=packed"},
@@ -125,35 +115,6 @@ TEST(CodecSpec, RefusesLevelsOutOfRange) {
 TEST(CodecSpec, SurvivesAnyBytes) {
   EXPECT_THAT(ErrorOf(std::string("topk\0:1%\n\xff", 10)), HasSubstr("topk?:1%??"));
   EXPECT_THAT(ErrorOf(std::string(100000, 'x')), HasSubstr("the limit is 256"));
-}
-
-TEST(CodecSpec, MapIsEqual) {
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"level", "1%"}, {"values", "int4"}}),
-            *ParseCodecSpec("topk:1%+int4"));
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"density", "0.01"}, {"feedback", "false"}}),
-            *ParseCodecSpec("topk:1%/noef"));
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "ternary"}, {"threshold", "0.5"}, {"feedback", "true"}}),
-            *ParseCodecSpec("ternary:0.5"));
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "fp16"}}), *ParseCodecSpec("fp16"));
-}
-
-TEST(CodecSpec, MapErrorsNameKeyAndValue) {
-  using Map = std::map<std::string, std::string>;
-  EXPECT_THAT(ErrorOf(Map{}), HasSubstr("codec is missing"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"densty", "1%"}}),
-              HasSubstr("unknown key \"densty\"; did you mean \"density\"?"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "tpok"}}), HasSubstr("did you mean \"topk\"?"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}}), HasSubstr("needs a density"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"threshold", "1%"}}),
-              HasSubstr("topk takes no threshold"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "int8"}, {"level", "1"}}), HasSubstr("int8 takes no level"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "int8"}, {"values", "int4"}}),
-              HasSubstr("int8 takes no values"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "1%"}, {"density", "1%"}}),
-              HasSubstr("says the same as"));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "2"}}), HasSubstr("\"2\""));
-  EXPECT_THAT(ErrorOf(Map{{"codec", "topk"}, {"level", "1%"}, {"feedback", "yes"}}),
-              HasSubstr("\"yes\" must be true or false"));
 }
 
 }  // namespace

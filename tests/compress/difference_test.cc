@@ -419,11 +419,6 @@ TEST(Differences, AreRefusedWithAReason) {
     EXPECT_EQ(ToString(*ParseCodecSpec(text)), text);
     EXPECT_THAT(std::string(DownlinkRefusal(*ParseCodecSpec(text))), HasSubstr("no such memory"));
   }
-  EXPECT_EQ(*CodecSpecFromMap(
-                {{"codec", "qsgd"}, {"bits", "4"}, {"compensator", "diana"}, {"step_size", "0.5"}}),
-            *ParseCodecSpec("qsgd:4/diana:0.5"));
-  EXPECT_EQ(*CodecSpecFromMap({{"codec", "topk"}, {"density", "1%"}, {"compensator", "ef21"}}),
-            *ParseCodecSpec("topk:1%/ef21"));
 }
 
 TEST(Differences, ReceiversSayWhatTheyHold) {

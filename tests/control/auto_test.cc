@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "server/control/spending.h"
+#include "tests/control/fixed_policy.h"
 #include "tests/control/simulated_job.h"
 #include "tests/sim/seeds.h"
 

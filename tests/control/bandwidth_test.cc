@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/control/simulated_job.h"
-#include "tests/control/small_tensors.h"
 #include "tests/sim/seeds.h"
 
 namespace sluice {
@@ -250,31 +249,6 @@ TEST(Bandwidth, SaysWhy) {
     GTEST_LOG_(INFO) << "plan " << plan.id << " from step " << plan.effective_step << ": "
                      << plan.choice.reason;
   }
-}
-
-TEST(Bandwidth, AsksForNewThresholdsWhenValuesChange) {
-  SimulatedJob job = JobOn(SteadyTrace(kGigabit, 0.001), 1, 1);
-  job.tensors = {{.elements = 8 << 20}};
-  auto policy = *MakeBandwidthPolicy(Options(job));
-  policy->First();
-  StepMeasurements measured;
-  measured.ranks.resize(1);
-  measured.ranks[0].compute_s = kCompute_s;
-  measured.ranks[0].up = {{1000000, 0.009, false}, {100000, 0.0018, false}};
-  measured.ranks[0].down = measured.ranks[0].up;
-  std::vector<float> thresholds;
-  for (const double scale : {1.0, 1.0, 1.05, 2.0}) {
-    const OctaveHistogram values = HistogramOf(Values(1, 4096, scale));
-    for (int i = 0; i < 20; ++i, ++measured.step) {
-      measured.up_histograms.assign(i == 0 ? 1 : 0, values);
-      measured.down_histograms = measured.up_histograms;
-      if (const auto choice = policy->Next(measured)) {
-        thresholds.push_back(choice->up[0].thresholds.at(0));
-      }
-    }
-  }
-  ASSERT_EQ(thresholds.size(), 2u);
-  EXPECT_NEAR(thresholds[1] / thresholds[0], 2, 0.1);
 }
 
 TEST(Bandwidth, CloneGoesOnAsTheOriginal) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/control/fixed_policy.h"
+
 namespace sluice {
 namespace {
 

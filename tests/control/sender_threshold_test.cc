@@ -1,6 +1,5 @@
-// What a sender makes of one density for all tensors, against thresholds that a plan would bring:
-// it has one over all of them, found anew in every step, so that it loses no more and does not go
-// stale.
+// A sender turns one density into one threshold over all of its tensors, or into one for each
+// tensor with scope=tensor.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -67,34 +66,6 @@ class Sender {
     return outcome;
   }
 
-  // Of the last step.
-  std::vector<float> Thresholds(double bytes) const {
-    std::vector<ControlledTensor> tensors;
-    std::vector<OctaveHistogram> histograms;
-    for (const std::vector<float>& values : accumulators_) {
-      tensors.push_back({.elements = values.size()});
-      histograms.push_back(HistogramOf(values));
-    }
-    const SparseSpending options{.sparse = *ParseCodecSpec("topk:1%")};
-    return SpendOnLargest(tensors, histograms, options, bytes).coding.thresholds;
-  }
-  // The last step's, had it been sent by these.
-  Outcome SentBy(const std::vector<float>& thresholds) const {
-    Outcome outcome;
-    for (size_t i = 0; i < kTensors; ++i) {
-      double sent = 0;
-      for (const float value : accumulators_[i]) {
-        if (std::abs(value) >= thresholds[i]) {
-          ++sent;
-        } else {
-          outcome.lost += double{value} * value;
-        }
-      }
-      outcome.bytes += Cost(kSizes[i], sent);
-    }
-    return outcome;
-  }
-
  private:
   static std::vector<ChunkConfig> Chunks(const std::string& spec) {
     std::vector<ChunkConfig> chunks;
@@ -107,22 +78,6 @@ class Sender {
   Compressor compressor_;
   std::vector<std::vector<float>> accumulators_;
 };
-
-TEST(SenderThreshold, LosesNoMoreThanOneFromHistogramsAtEqualBytes) {
-  Sender sender("topk:1%");
-  Outcome own;
-  for (uint64_t step = 0; step < kSteps; ++step) own = sender.Step(step, 1);
-  // Feedback piles values up just below the sender's threshold, inside an octave, so that
-  // histograms do not meet a budget: it is asked for what comes to as many bytes.
-  double low = own.bytes / 4, high = own.bytes * 4;
-  while (high / low > 1.001) {
-    const double middle = std::sqrt(low * high);
-    (sender.SentBy(sender.Thresholds(middle)).bytes < own.bytes ? low : high) = middle;
-  }
-  const Outcome planned = sender.SentBy(sender.Thresholds(high));
-  EXPECT_NEAR(planned.bytes / own.bytes, 1, 0.01);
-  EXPECT_NEAR(own.lost / planned.lost, 1, 0.005);
-}
 
 // As under Adam-like rules: the quiet tensor gets its share.
 TEST(SenderThreshold, OfEachTensorGivesQuietOnesTheirShare) {
@@ -137,24 +92,6 @@ TEST(SenderThreshold, OfEachTensorGivesQuietOnesTheirShare) {
   const double steps = kSteps - kSteps / 2;
   EXPECT_NEAR(of_each / (steps * kSizes[0]), 0.01, 0.002);
   EXPECT_LT(of_all, 0.5 * of_each);
-}
-
-// Gradients become 3 % louder a step: histograms of 16 steps ago tell of others.
-TEST(SenderThreshold, KeepsToItsBytesWhereAPlannedOneGoesStale) {
-  Sender sender("topk:1%");
-  double loudness = 1;
-  Outcome own;
-  for (uint64_t step = 0; step < kSteps; ++step) own = sender.Step(step, loudness *= 1.03);
-  const double budget = own.bytes;
-  const std::vector<float> thresholds = sender.Thresholds(budget);
-  double bytes = 0;
-  constexpr uint64_t kBetween = 16;
-  for (uint64_t step = kSteps; step < kSteps + kBetween; ++step) {
-    own = sender.Step(step, loudness *= 1.03);
-    bytes += own.bytes / kBetween;
-  }
-  EXPECT_NEAR(bytes / budget, 1, 0.15);
-  EXPECT_GT(sender.SentBy(thresholds).bytes, 1.4 * budget);
 }
 
 }  // namespace

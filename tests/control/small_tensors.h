@@ -7,8 +7,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "server/control/octave_histogram.h"
-#include "server/control/plan.h"
 
 namespace sluice {
 
@@ -25,12 +23,6 @@ inline std::vector<float> Values(uint64_t seed, size_t count, double scale) {
     value = static_cast<float>(scale * Normal(&random) * std::exp(Normal(&random)));
   }
   return values;
-}
-
-inline OctaveHistogram HistogramOf(const std::vector<float>& values) {
-  OctaveHistogram histogram;
-  histogram.Add(values);
-  return histogram;
 }
 
 }  // namespace sluice

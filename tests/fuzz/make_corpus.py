@@ -119,8 +119,6 @@ def main():
         name = "spec_%s" % re.sub(r"[^a-z0-9]+", "_", spec)
         text = spec.encode()
         write("spec", name, text)
-        codec, _, level = spec.partition(":")
-        write("spec", name + "_map", ("codec=%s\nlevel=%s\nfeedback=false" % (codec, level)).encode())
         some = struct.pack("<6f", 1, -0.25, 1e-3, 0, 3e-39, 7e4)
         for target in ("round_trip", "instruction_set"):
             write(target, name, text + b"\n\x03\x04" + struct.pack("<H", 300) + some)

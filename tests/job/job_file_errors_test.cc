@@ -64,10 +64,9 @@ TEST(JobFileErrors, CodecsPointAtTheCharacter) {
   EXPECT_THAT(ProblemOf("compression:\n  uplink: topk:1%+int5\n"),
               AllOf(HasSubstr("job.yaml:8:11: compression.uplink: "),
                     HasSubstr("\n  topk:1%+int5\n          ^")));
-  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, levels: 1%}}\n"),
-              AllOf(HasSubstr("job.yaml:7:23: compression.uplink"), HasSubstr("levels")));
-  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, codec: int8}}\n"),
-              HasSubstr("given once"));
+  EXPECT_THAT(ProblemOf("compression: {uplink: {codec: topk, level: 1%}}\n"),
+              AllOf(HasSubstr("job.yaml:7:23: compression.uplink"),
+                    HasSubstr("must be a codec on one line, such as topk:1%+int4")));
   EXPECT_THAT(ProblemOf("compression: {uplink: [topk]}\n"), HasSubstr("must be a codec"));
 }
 
@@ -354,7 +353,7 @@ TEST(JobFileErrors, ControlIsStrict) {
   EXPECT_THAT(problem("{policy: schedule, schedule: constant, dense_steps: 1, end: 0.5}"),
               HasSubstr("1 dense step"));
   EXPECT_EQ(problem("{policy: bandwidth}"), "");
-  EXPECT_EQ(problem("{policy: bandwidth, candidates: ['topk:1%+int4', {codec: fp16}], "
+  EXPECT_EQ(problem("{policy: bandwidth, candidates: ['topk:1%+int4', fp16], "
                     "step_time: 80ms, overlap: 0.5}"),
             "");
   EXPECT_THAT(problem("{policy: bandwidth, candidates: [powersgd:2]}"),

@@ -212,16 +212,6 @@ TEST(JobFile, TakesAnchors) {
   EXPECT_EQ(ToString(job.compression.downlink), "topk:1%");
 }
 
-TEST(JobFile, CodecMapsEqualTheirLine) {
-  const auto uplink = [](absl::string_view text) {
-    return MustLoad(LoadLeastAnd(absl::StrCat("compression: {uplink: ", text, "}\n")));
-  };
-  const JobSpec line = uplink("topk:1%+int4/noef");
-  const JobSpec map = uplink("{codec: topk, level: 1%, values: int4, feedback: false}");
-  EXPECT_EQ(line.compression.uplink, map.compression.uplink);
-  EXPECT_EQ(line.hash, map.hash);
-}
-
 TEST(JobFile, ResolvedTextLoadsToTheSameJob) {
   const std::string folder = absl::StrCat(
       "name: a\nmodel: {name: mlp}\nbatch_size_per_worker: 1\nsteps: 1\noptimizer: {lr: 1}\n",
@@ -274,7 +264,7 @@ TEST(JobFile, HashCoversWhatProcessesMustAgreeOn) {
 TEST(JobFileSet, ReplacesScalarsListsAndSections) {
   const JobSpec job =
       MustLoad(Load(kFullJob, {"optimizer={name: rmsprop, lr: 1e-3}", "model.hidden=[5]", "seed=1",
-                               "seed=2", "compression.uplink={codec: int8}"}));
+                               "seed=2", "compression.uplink=int8"}));
   EXPECT_EQ(job.optimizer.name, "rmsprop");
   EXPECT_EQ(job.optimizer.momentum, 0);
   EXPECT_THAT(job.model.hidden, ElementsAre(5));

@@ -38,12 +38,12 @@ device: cpu
 seed: 7
 compression:
   uplink: topk:1%+int4
-  downlink: {codec: topk, level: 3%, values: int4}
+  downlink: topk:3%+int4
   overrides:
     - {tensors: "*.bias", uplink: none}
     - tensors: fc?.weight
       uplink: ternary:0.5
-      downlink: {codec: int8, feedback: false}
+      downlink: int8/noef
   min_elements: 512
   chunk_bytes: 64KiB
   bundle_bytes: 128KiB

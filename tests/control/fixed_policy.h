@@ -1,0 +1,24 @@
+// FixedPolicy: always decides the same, so that a test sees what a Controller adds.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "server/control/policy.h"
+
+namespace sluice {
+
+class FixedPolicy : public Policy {
+ public:
+  explicit FixedPolicy(Choice choice) : choice_(std::move(choice)) {}
+
+  Choice First() override { return choice_; }
+  std::optional<Choice> Next(const StepMeasurements&) override { return std::nullopt; }
+  std::unique_ptr<Policy> Clone() const override { return std::make_unique<FixedPolicy>(*this); }
+
+ private:
+  Choice choice_;
+};
+
+}  // namespace sluice
