@@ -43,16 +43,23 @@ absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
 class CheckpointStore::Transfer {
  public:
   // `path`: written by one at a time; empty: only read.
-  Transfer(CheckpointStore* store, std::string path) : store_(store), path_(std::move(path)) {
+  Transfer(CheckpointStore* store, std::string path, uint32_t rank)
+      : store_(store), path_(std::move(path)), rank_(rank) {
     MutexLock lock(&store_->mutex_);
     if (store_->transfers_ >= store_->options_.transfers_max) {
       status_ = absl::ResourceExhaustedError(
           absl::StrCat("shard ", store_->options_.shard, " has ", store_->transfers_,
                        " parts of checkpoints under way; try again"));
+    } else if (!path_.empty() &&
+               store_->of_rank_[rank_] >= store_->options_.transfers_of_rank_max) {
+      status_ = absl::ResourceExhaustedError(absl::StrCat(
+          "rank ", rank_, " has ", store_->options_.transfers_of_rank_max,
+          " parts of checkpoints under way to shard ", store_->options_.shard, "; try again"));
     } else if (!path_.empty() && !store_->under_way_.insert(path_).second) {
       status_ = absl::AbortedError(absl::StrCat(path_, " is being written; try again"));
     } else {
       ++store_->transfers_;
+      if (!path_.empty()) ++store_->of_rank_[rank_];
     }
   }
   ~Transfer() {
@@ -60,6 +67,7 @@ class CheckpointStore::Transfer {
     MutexLock lock(&store_->mutex_);
     store_->under_way_.erase(path_);
     --store_->transfers_;
+    if (!path_.empty()) --store_->of_rank_[rank_];
   }
   Transfer(const Transfer&) = delete;
   Transfer& operator=(const Transfer&) = delete;
@@ -69,22 +77,63 @@ class CheckpointStore::Transfer {
  private:
   CheckpointStore* const store_;
   const std::string path_;
+  const uint32_t rank_;
   absl::Status status_;
 };
 
-grpc::Status CheckpointStore::PutPart(grpc::ServerContext* /*context*/,
+// Counted before the first read, which holds a thread.
+class CheckpointStore::Unnamed {
+ public:
+  explicit Unnamed(CheckpointStore* store) : store_(store) {
+    MutexLock lock(&store_->mutex_);
+    fits_ = store_->unnamed_ < store_->options_.unnamed_max;
+    if (fits_) ++store_->unnamed_;
+  }
+  ~Unnamed() {
+    if (!fits_) return;
+    MutexLock lock(&store_->mutex_);
+    --store_->unnamed_;
+  }
+  Unnamed(const Unnamed&) = delete;
+  Unnamed& operator=(const Unnamed&) = delete;
+
+  bool fits() const { return fits_; }
+
+ private:
+  CheckpointStore* const store_;
+  bool fits_ = false;
+};
+
+bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
+                                grpc::ServerReader<v1::PutPartRequest>* reader,
+                                v1::PutPartRequest* first) {
+  const ReadPatience::Waiting waiting(&reads_, context, options_.first_patience);
+  return reader->Read(first);
+}
+
+grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
                                       grpc::ServerReader<v1::PutPartRequest>* reader,
                                       v1::PutPartReply* reply) {
   v1::PutPartRequest first;
-  if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
+  {
+    const Unnamed unnamed(this);
+    if (!unnamed.fits()) {
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("shard ", options_.shard, " has ", options_.unnamed_max,
+                       " calls that have not named their part yet; try again")));
+    }
+    if (!ReadFirst(context, reader, &first)) {
+      return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
+    }
+  }
   const Sender sender = SenderFromProto(first.sender());
   CheckpointPart part = PartFromProto(first.part());
   part.file.clear();  // Ours to choose.
   const absl::Status valid = CheckPut(sender, part);
   if (!valid.ok()) return ToGrpc(valid);
-  const Transfer transfer(this, PartPath(options_.folder, part));
+  const Transfer transfer(this, PartPath(options_.folder, part), sender.rank);
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
-  absl::StatusOr<CheckpointPart> done = Receive(sender, part, reader);
+  absl::StatusOr<CheckpointPart> done = Receive(sender, part, context, reader);
   if (!done.ok() && IsOfCall(done.status())) return ToGrpc(done.status());
   if (!done.ok()) {
     part.error =
@@ -116,8 +165,8 @@ absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPar
 }
 
 absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
-    const Sender& sender, CheckpointPart part,
-    grpc::ServerReader<v1::PutPartRequest>* reader) const {
+    const Sender& sender, CheckpointPart part, grpc::ServerContext* context,
+    grpc::ServerReader<v1::PutPartRequest>* reader) {
   absl::Status status = host_->ClaimFolder();
   if (status.ok()) status = MakeFolder(StepFolder(options_.folder, part.step));
   if (!status.ok()) return DiskError(status);
@@ -125,7 +174,11 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   if (!file.ok()) return file.status();
   uint64_t received = 0;
   v1::PutPartRequest message;
-  while (reader->Read(&message)) {
+  const auto read = [&] {
+    const ReadPatience::Waiting waiting(&reads_, context, options_.patience);
+    return reader->Read(&message);
+  };
+  while (read()) {
     status = Append(message, &received, part, &*file);
     if (!status.ok()) return status;
   }
@@ -146,7 +199,7 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
 grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
-  const Transfer transfer(this, "");
+  const Transfer transfer(this, "", /*rank=*/0);
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
   return ToGrpc(Send(*request, writer));
 }

@@ -1,14 +1,16 @@
 // CheckpointStore: keeps workers' parts of job checkpoints on this server's disk, for jobs with
-// `checkpoint.store: shards`. Calls block threads of gRPC's own, a bounded number at a time, and
-// hold one message each.
+// `checkpoint.store: shards`. Calls block threads of gRPC's own, a bounded number at a time and for
+// a bounded time without a message, and hold one message each.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "server/rpc/read_patience.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
 
@@ -20,7 +22,12 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
     uint32_t shard = 0;
     std::string folder;  // Of its parts.
     uint64_t part_bytes_max = uint64_t{64} << 30;
-    size_t transfers_max = 16;  // At a time; more are asked to come again.
+    size_t transfers_max = 16;         // At a time; more are asked to come again.
+    size_t transfers_of_rank_max = 2;  // That write, of these.
+    size_t unnamed_max = 32;           // Calls that have not said yet which part they bring.
+    // For the message that names the part, and for each that follows.
+    absl::Duration first_patience = absl::Seconds(10);
+    absl::Duration patience = absl::Seconds(30);
   };
   // `host` says who holds which rank.
   CheckpointStore(Options options, const ShardHost* host, Logger logger)
@@ -33,10 +40,14 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
 
  private:
   class Transfer;  // One of transfers_max.
+  class Unnamed;   // One of unnamed_max.
 
   absl::Status CheckPut(const Sender& sender, const CheckpointPart& part) const;
+  bool ReadFirst(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
+                 v1::PutPartRequest* first);
   absl::StatusOr<CheckpointPart> Receive(const Sender& sender, CheckpointPart part,
-                                         grpc::ServerReader<v1::PutPartRequest>* reader) const;
+                                         grpc::ServerContext* context,
+                                         grpc::ServerReader<v1::PutPartRequest>* reader);
   absl::Status Send(const v1::GetPartRequest& request,
                     grpc::ServerWriter<v1::GetPartReply>* writer) const;
 
@@ -46,6 +57,9 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
   size_t transfers_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);  // Of those, that write.
+  size_t unnamed_ ABSL_GUARDED_BY(mutex_) = 0;
+  ReadPatience reads_;
 };
 
 }  // namespace sluice

@@ -180,6 +180,49 @@ TEST_F(CheckpointStoreTest, HasLimits) {
   EXPECT_FALSE(writers[1]->Finish().ok());
 }
 
+TEST_F(CheckpointStoreTest, ARankAndCallsWithoutAPartHaveLimitsOfTheirOwn) {
+  server_->Shutdown();
+  Serve({.shard = 0, .folder = Folder()});
+  const std::string bytes = "some bytes";
+  grpc::ClientContext contexts[2];
+  v1::PutPartReply replies[2];
+  std::unique_ptr<grpc::ClientWriter<v1::PutPartRequest>> writers[2];
+  for (int i = 0; i < 2; ++i) {
+    writers[i] = stub_->PutPart(&contexts[i], &replies[i]);
+    ASSERT_TRUE(writers[i]->Write(First(SenderOf(0), absl::StrCat("slow-", i), bytes)));
+  }
+  while (Files().size() < 2) absl::SleepFor(absl::Milliseconds(1));
+  const grpc::Status third = PutRaw(First(SenderOf(0), kName, bytes), bytes);
+  EXPECT_EQ(third.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(third.error_message(), HasSubstr("rank 0 has 2 parts"));
+  for (int i = 0; i < 2; ++i) {
+    contexts[i].TryCancel();
+    EXPECT_FALSE(writers[i]->Finish().ok());
+  }
+  server_->Shutdown();
+  Serve({.shard = 0, .folder = Folder(), .unnamed_max = 0});
+  const grpc::Status unnamed = PutRaw(First(SenderOf(0), kName, bytes), bytes);
+  EXPECT_EQ(unnamed.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(unnamed.error_message(), HasSubstr("have not named their part"));
+}
+
+TEST_F(CheckpointStoreTest, CallsThatStallEnd) {
+  for (const bool named : {false, true}) {
+    server_->Shutdown();
+    Serve({.shard = 0,
+           .folder = Folder(),
+           .first_patience = named ? absl::Hours(1) : absl::Milliseconds(20),
+           .patience = absl::Milliseconds(20)});
+    grpc::ClientContext context;
+    v1::PutPartReply reply;
+    const auto writer = stub_->PutPart(&context, &reply);
+    if (named) writer->Write(First(SenderOf(0), kName, "some bytes"));
+    const grpc::Status ended = writer->Finish();
+    EXPECT_EQ(ended.error_code(), grpc::StatusCode::ABORTED);
+    EXPECT_THAT(ended.error_message(), HasSubstr("no message came for 20ms"));
+  }
+}
+
 TEST_F(CheckpointStoreTest, DamageOnItsDiskIsNamed) {
   const auto client = Client(SenderOf(0));
   const absl::StatusOr<CheckpointPart> part = client->Put(10, kName, "some bytes of a state");

@@ -1,0 +1,51 @@
+// ReadPatience: ends calls whose clients keep a thread waiting for a message for too long. Has a
+// thread of its own. Thread-safe.
+#pragma once
+
+#include <grpcpp/server_context.h>
+
+#include <map>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "base/clock.h"
+#include "base/mutex.h"
+
+namespace sluice {
+
+class ReadPatience {
+ public:
+  ReadPatience();
+  ~ReadPatience();
+
+  // While it exists, a message is awaited. At the end of `patience` the call ends with
+  // ABORTED, and its read returns.
+  class Waiting {
+   public:
+    Waiting(ReadPatience* owner, grpc::ServerContext* context, absl::Duration patience);
+    ~Waiting();
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    ReadPatience* const owner_;
+    grpc::ServerContext* const context_;
+  };
+
+ private:
+  struct Limit {
+    absl::Time until;
+    absl::Duration patience;
+  };
+
+  void Run();
+
+  const SteadyClock clock_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<grpc::ServerContext*, Limit> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace sluice
