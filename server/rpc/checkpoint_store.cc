@@ -72,9 +72,10 @@ class CheckpointStore::Transfer {
   absl::Status status_;
 };
 
-grpc::Status CheckpointStore::PutPart(grpc::ServerContext* /*context*/,
+grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
                                       grpc::ServerReader<v1::PutPartRequest>* reader,
                                       v1::PutPartReply* reply) {
+  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
   v1::PutPartRequest first;
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
   const Sender sender = SenderFromProto(first.sender());
@@ -143,9 +144,10 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   return part;
 }
 
-grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
+grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
+  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
   const Transfer transfer(this, "");
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
   return ToGrpc(Send(*request, writer));

@@ -3,6 +3,7 @@
 // hold one message each.
 #pragma once
 
+#include <memory>
 #include <set>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "base/mutex.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -23,8 +25,12 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
     size_t transfers_max = 16;  // At a time; more are asked to come again.
   };
   // `host` says who holds which rank.
-  CheckpointStore(Options options, const ShardHost* host, Logger logger)
-      : options_(std::move(options)), host_(host), logger_(std::move(logger)) {}
+  CheckpointStore(Options options, const ShardHost* host,
+                  std::shared_ptr<const Transport> transport, Logger logger)
+      : options_(std::move(options)),
+        host_(host),
+        transport_(std::move(transport)),
+        logger_(std::move(logger)) {}
 
   grpc::Status PutPart(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
                        v1::PutPartReply* reply) override;
@@ -42,6 +48,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
 
   const Options options_;
   const ShardHost* const host_;
+  const std::shared_ptr<const Transport> transport_;
   const Logger logger_;
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
