@@ -8,7 +8,7 @@ import re
 import sys
 
 FREE = ("tests", "bench", "examples", "cli")
-STANDARD = re.compile(r"^[a-z_0-9]+$|^[a-z_0-9]+\.h$|^(sys|netinet|arpa|net)/")
+STANDARD = re.compile(r"^[a-z_0-9]+$|^[a-z_0-9]+\.h$|^(sys|linux|netinet|arpa|net)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 OUTSIDE = {"zlib.h": "zlib", "png.h": "png",
            "turbojpeg.h": "turbojpeg", "cuda_runtime.h": "cuda"}

@@ -1,10 +1,13 @@
 // A job's token on its way: `authorization: Bearer TOKEN` in the metadata of every call.
 #pragma once
 
-#include <grpcpp/security/auth_metadata_processor.h>
 #include <grpcpp/support/client_interceptor.h>
+#include <grpcpp/support/status.h>
+#include <grpcpp/support/string_ref.h>
 
+#include <map>
 #include <memory>
+#include <string>
 
 #include "transport/token_file.h"
 
@@ -14,7 +17,21 @@ namespace sluice {
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> ShowBearer(
     std::shared_ptr<TokenFile> token);
 
-// Ends calls without it, or with a wrong one, with UNAUTHENTICATED before they are looked at.
-std::shared_ptr<grpc::AuthMetadataProcessor> CheckBearer(std::shared_ptr<TokenFile> token);
+// UNAUTHENTICATED: `metadata`, which a call came with, has no token, or a wrong one.
+grpc::Status CheckBearer(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
+                         TokenFile* token);
+
+// What calls within a process show in place of a token, which may change meanwhile. gRPC does not
+// say of a call that it came from the same process.
+class InProcessSecret {
+ public:
+  InProcessSecret();
+
+  std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> Show() const;
+  bool IsShownIn(const std::multimap<grpc::string_ref, grpc::string_ref>& metadata) const;
+
+ private:
+  const std::string secret_;
+};
 
 }  // namespace sluice

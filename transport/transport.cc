@@ -36,6 +36,8 @@ class FileTransport final : public Transport {
   std::shared_ptr<grpc::Channel> Dial(const std::string& address) const override;
   std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const override;
   std::shared_ptr<grpc::ServerCredentials> ToListen() const override;
+  grpc::Status MayCall(const grpc::ServerContextBase& call) const override;
+  std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const override;
   absl::Status MayListen(absl::string_view address, bool allow_anonymous) const override;
   std::string WarningFor(absl::string_view address) const override;
   std::string ListenWarning(absl::string_view address) const override;
@@ -51,6 +53,7 @@ class FileTransport final : public Transport {
 
   const TransportOptions options_;
   const std::shared_ptr<TokenFile> token_;  // Null: none.
+  const InProcessSecret in_process_;
   std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
 };
 
@@ -76,12 +79,19 @@ std::shared_ptr<grpc::ServerCredentials> FileTransport::ToListen() const {
                                       ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
                                       : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
     credentials = tls::TlsServerCredentials(options);
-  } else if (token_ != nullptr) {
-    // Plaintext ones take no processor. These, where there is no xDS, are the same but do.
-    credentials = grpc::XdsServerCredentials(credentials);
   }
-  if (token_ != nullptr) credentials->SetAuthMetadataProcessor(CheckBearer(token_));
   return credentials;
+}
+
+grpc::Status FileTransport::MayCall(const grpc::ServerContextBase& call) const {
+  if (token_ == nullptr || in_process_.IsShownIn(call.client_metadata())) return grpc::Status::OK;
+  return CheckBearer(call.client_metadata(), token_.get());
+}
+
+std::shared_ptr<grpc::Channel> FileTransport::DialInProcess(grpc::Server* server) const {
+  std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(in_process_.Show());
+  return server->experimental().InProcessChannelWithInterceptors({}, std::move(interceptors));
 }
 
 std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& address,

@@ -14,7 +14,10 @@
 
 namespace grpc {
 class Channel;
+class Server;
+class ServerContextBase;
 class ServerCredentials;
+class Status;
 }  // namespace grpc
 
 namespace sluice {
@@ -38,9 +41,15 @@ class Transport {
   // A channel for a question or two; goes round any proxy.
   virtual std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const = 0;
 
-  // To listen with. Calls without a right token end with UNAUTHENTICATED, whatever they call,
-  // before a service hears of them; but those through Server::InProcessChannel.
+  // To listen with. Whether a call has the token is for its service to ask: MayCall.
   virtual std::shared_ptr<grpc::ServerCredentials> ToListen() const = 0;
+  // To a server in this process, which asks MayCall of this object.
+  virtual std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const = 0;
+
+  // UNAUTHENTICATED: `call` has no right token, and does not come through DialInProcess.
+  // gRPC's own place for this (AuthMetadataProcessor) ends the process when a stranger sends a
+  // header grpclb_client_stats (gRPC before 1.53).
+  virtual grpc::Status MayCall(const grpc::ServerContextBase& call) const = 0;
   // INVALID_ARGUMENT: a server may not listen there: files are missing, or anybody could join,
   // which must be asked for in so many words (`allow_anonymous`).
   virtual absl::Status MayListen(absl::string_view address, bool allow_anonymous) const = 0;

@@ -114,6 +114,7 @@ bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
 grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
                                       grpc::ServerReader<v1::PutPartRequest>* reader,
                                       v1::PutPartReply* reply) {
+  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
   v1::PutPartRequest first;
   {
     const Unnamed unnamed(this);
@@ -196,9 +197,10 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   return part;
 }
 
-grpc::Status CheckpointStore::GetPart(grpc::ServerContext* /*context*/,
+grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
+  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
   const Transfer transfer(this, "", /*rank=*/0);
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
   return ToGrpc(Send(*request, writer));

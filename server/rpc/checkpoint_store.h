@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 
@@ -13,6 +14,7 @@
 #include "server/rpc/read_patience.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -30,8 +32,12 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
     absl::Duration patience = absl::Seconds(30);
   };
   // `host` says who holds which rank.
-  CheckpointStore(Options options, const ShardHost* host, Logger logger)
-      : options_(std::move(options)), host_(host), logger_(std::move(logger)) {}
+  CheckpointStore(Options options, const ShardHost* host,
+                  std::shared_ptr<const Transport> transport, Logger logger)
+      : options_(std::move(options)),
+        host_(host),
+        transport_(std::move(transport)),
+        logger_(std::move(logger)) {}
 
   grpc::Status PutPart(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
                        v1::PutPartReply* reply) override;
@@ -53,6 +59,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
 
   const Options options_;
   const ShardHost* const host_;
+  const std::shared_ptr<const Transport> transport_;
   const Logger logger_;
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.

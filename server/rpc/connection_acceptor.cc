@@ -1,8 +1,8 @@
 #include "server/rpc/connection_acceptor.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -27,6 +27,10 @@ constexpr milliseconds kPause{100};     // After an accept that failed.
 constexpr seconds kLookEvery{1};        // For sockets that gRPC has closed.
 constexpr milliseconds kLookAgain{20};  // At the soonest, where there is no place.
 constexpr seconds kReportEvery{10};
+// A stranger's first call may be a Join with all tensors of a job; gRPC may take twenty times as
+// much memory as it is sent.
+constexpr uint64_t kStrangersBytesMax = 3 << 19;
+constexpr milliseconds kWeighEvery{10};
 // For strangers, while others wait.
 constexpr milliseconds kTakingPatience{500};
 
@@ -35,6 +39,12 @@ int OpenReserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 void CloseIfOpen(int* fd) {
   if (*fd >= 0) ::close(*fd);
   *fd = -1;
+}
+
+uint64_t BytesReceived(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
 }
 
 // As gRPC has them of the sockets that it accepts itself.
@@ -148,9 +158,9 @@ void ConnectionAcceptor::Run() {
     {
       MutexLock lock(&mutex_);
       if (stopping_) return;
+      if (Clock::now() >= look_at_) ForgetGone();
     }
     CloseLate();
-    if (Clock::now() >= look_at_) ForgetGone();
     if (Clock::now() >= report_at_) Report();
     Wait();
   }
@@ -164,7 +174,7 @@ void ConnectionAcceptor::Wait() {
     MutexLock lock(&mutex_);
     until = std::min(until, table_.NextLate().value_or(until));
     if (!sockets_.empty()) until = std::min(until, look_at_);
-    if (!waiting_.empty()) until = std::min(until, now + kTakingPatience / 10);
+    if (table_.strangers() > 0) until = std::min(until, now + kWeighEvery);
   }
   if (!accepts) until = std::min(until, accept_from_);
   std::vector<pollfd> polled = {{.fd = wake_, .events = POLLIN, .revents = 0}};
@@ -221,9 +231,10 @@ void ConnectionAcceptor::Take(const Accepted& accepted) {
   }
   socket.device = file.st_dev;
   socket.inode = file.st_ino;
-  if (IsFullFor(accepted.peer) && Clock::now() >= look_at_ - kLookEvery + kLookAgain) ForgetGone();
   {
     MutexLock lock(&mutex_);
+    const bool looked = Clock::now() < look_at_ - kLookEvery + kLookAgain;
+    if (table_.IsFullFor(accepted.peer) && !looked) ForgetGone();
     const ConnectionTable::Addition addition =
         table_.Add(accepted.peer, accepted.address, Clock::now());
     if (addition.displaced.has_value()) {
@@ -236,21 +247,27 @@ void ConnectionAcceptor::Take(const Accepted& accepted) {
   }
 }
 
-bool ConnectionAcceptor::IsFullFor(const std::string& peer) const {
-  MutexLock lock(&mutex_);
-  return table_.IsFullFor(peer);
-}
-
 void ConnectionAcceptor::Admit(const std::string& address) {
   MutexLock lock(&mutex_);
-  const ConnectionTable::Admission admission = table_.Admit(address);
+  std::vector<ConnectionTable::Id> refused = TryToAdmit(address);
+  if (refused.empty()) return;
+  ForgetGone();
+  refused = TryToAdmit(address);
+  for (const ConnectionTable::Id id : refused) {
+    table_.Remove(id);
+    End(id);
+  }
+  counts_.too_many_members += refused.size();
+}
+
+std::vector<ConnectionTable::Id> ConnectionAcceptor::TryToAdmit(const std::string& address) {
+  ConnectionTable::Admission admission = table_.Admit(address);
   for (const ConnectionTable::Id id : admission.members) {
     const bool being_given = std::any_of(takers_.begin(), takers_.end(),
                                          [&](const Taker& taker) { return taker.id == id; });
     if (!being_given) CloseIfOpen(&sockets_.at(id).own);
   }
-  for (const ConnectionTable::Id id : admission.refused) End(id);
-  counts_.too_many_members += admission.refused.size();
+  return std::move(admission.refused);
 }
 
 void ConnectionAcceptor::CloseLate() {
@@ -261,6 +278,23 @@ void ConnectionAcceptor::CloseLate() {
     End(id);
   }
   if (!waiting_.empty()) EndOneThatBlocks(now);
+  if (now >= weigh_at_) EndThoseThatSendMuch(now);
+}
+
+void ConnectionAcceptor::EndThoseThatSendMuch(Clock::time_point now) {
+  weigh_at_ = now + kWeighEvery;
+  std::vector<ConnectionTable::Id> heavy;
+  for (const ConnectionTable::Id id : table_.stranger_ids()) {
+    if (BytesReceived(sockets_.at(id).own) > kStrangersBytesMax) heavy.push_back(id);
+  }
+  for (const ConnectionTable::Id id : heavy) {
+    // Without this, gRPC would still read what has come.
+    const sockaddr none{.sa_family = AF_UNSPEC, .sa_data = {}};
+    (void)::connect(sockets_.at(id).own, &none, sizeof(none));
+    ++counts_.too_much;
+    table_.Remove(id);
+    End(id);
+  }
 }
 
 // A stranger that sends without a pause can hold a taker for as long.
@@ -295,7 +329,6 @@ void ConnectionAcceptor::Forget(ConnectionTable::Id id) {
 
 void ConnectionAcceptor::ForgetGone() {
   look_at_ = Clock::now() + kLookEvery;
-  MutexLock lock(&mutex_);
   std::vector<ConnectionTable::Id> gone;
   for (const auto& [id, socket] : sockets_) {
     struct stat file {};
@@ -324,6 +357,7 @@ void ConnectionAcceptor::Report() {
     if (more > 0) parts.push_back(absl::StrCat(more, " ", why));
   };
   add(&Counts::late, "made no call that this job allows in their first seconds");
+  add(&Counts::too_much, "sent more than 1.5 MiB before such a call");
   add(&Counts::displaced, "made way for newer ones");
   add(&Counts::too_many_members, "are more than the job needs");
   add(&Counts::without_descriptor, "found no file descriptor left (ulimit -n)");

@@ -68,6 +68,7 @@ class ConnectionAcceptor {
   };
   struct Counts {
     uint64_t late = 0;
+    uint64_t too_much = 0;
     uint64_t displaced = 0;
     uint64_t too_many_members = 0;
     uint64_t without_descriptor = 0;
@@ -80,11 +81,14 @@ class ConnectionAcceptor {
   void Wait();
   void AcceptSome(int listener);
   void Take(const Accepted& accepted);
-  bool IsFullFor(const std::string& peer) const;
   bool RefuseForLackOfDescriptors(int listener);
   void CloseLate();
   void EndOneThatBlocks(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void ForgetGone();
+  void EndThoseThatSendMuch(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetGone() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those for which there is no place.
+  std::vector<ConnectionTable::Id> TryToAdmit(const std::string& address)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report();
   void End(ConnectionTable::Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Forget(ConnectionTable::Id id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -105,12 +109,13 @@ class ConnectionAcceptor {
   CondVar waits_;
   std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);  // Of `sockets_`, or ended since.
   std::vector<Taker> takers_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point look_at_ ABSL_GUARDED_BY(mutex_){};
   Counts counts_ ABSL_GUARDED_BY(mutex_);    // So far.
   Counts reported_ ABSL_GUARDED_BY(mutex_);  // Of these, in the log.
 
   // The thread's alone.
+  Clock::time_point weigh_at_{};
   Clock::time_point accept_from_{};
-  Clock::time_point look_at_{};
   Clock::time_point report_at_{};
 };
 

@@ -76,7 +76,6 @@ ConnectionTable::Admission ConnectionTable::Admit(const std::string& address) {
     strangers_.erase(id);
     admission.members.push_back(id);
   }
-  for (const Id id : admission.refused) Remove(id);
   return admission;
 }
 

@@ -66,6 +66,7 @@ class ConnectionTable {
     const auto found = connections_.find(id);
     return found != connections_.end() && found->second.member;
   }
+  const std::set<Id>& stranger_ids() const { return strangers_; }
   size_t strangers() const { return strangers_.size(); }
   size_t members() const { return connections_.size() - strangers_.size(); }
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "job/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/refused_call.h"
 
 namespace sluice {
 namespace {
@@ -151,6 +152,7 @@ grpc::Status SetState(const absl::StatusOr<JobState>& state, Reply* reply) {
 grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context,
                                                    const v1::JoinRequest* request,
                                                    v1::JoinReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   absl::StatusOr<WorkerJoin> join = JoinFromProto(*request);
   if (!join.ok()) {
     grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -163,6 +165,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* 
 grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerContext* context,
                                                         const v1::HeartbeatRequest* request,
                                                         v1::HeartbeatReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<WorkerHeartbeat> heartbeat = HeartbeatFromProto(*request);
   if (!heartbeat.ok()) {
@@ -183,6 +186,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext* context,
                                                     const v1::LeaveRequest* request,
                                                     v1::LeaveReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::StatusOr<WorkerLeave> leave = LeaveFromProto(*request);
   reactor->Finish(leave.ok() ? SetState(host_->Leave(*leave), reply) : ToGrpc(leave.status()));
@@ -192,6 +196,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext*
 grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
     grpc::CallbackServerContext* context, const v1::ReportCheckpointRequest* request,
     v1::ReportCheckpointReply* /*reply*/) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(
       host_->WorkerPart(SenderFromProto(request->sender()), PartFromProto(request->part()))));
@@ -201,6 +206,7 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
 grpc::ServerUnaryReactor* CoordinatorService::RequestCheckpoint(
     grpc::CallbackServerContext* context, const v1::RequestCheckpointRequest* request,
     v1::RequestCheckpointReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) return new CheckpointCall(host_, reply);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -217,6 +223,7 @@ absl::Status CoordinatorService::CheckJobName(absl::string_view asked) const {
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerContext* context,
                                                         const v1::GetStatusRequest* request,
                                                         v1::GetStatusReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   const absl::Status here = CheckJobName(request->job_name());
   if (here.ok()) StatusToProto(host_->Status(), host_->Report().warnings, reply);
@@ -227,6 +234,7 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
 grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* context,
                                                 const v1::EnterRequest* /*request*/,
                                                 v1::EnterReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   const absl::StatusOr<uint64_t> number = host_->NumberShard();
   if (number.ok()) reply->set_server_incarnation(*number);
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -236,6 +244,8 @@ grpc::ServerUnaryReactor* ControlService::Enter(grpc::CallbackServerContext* con
 
 grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* ControlService::Attach(
     grpc::CallbackServerContext* context) {
+  const grpc::Status may = transport_->MayCall(*context);
+  if (!may.ok()) return new RefusedStream<v1::ShardReport, v1::ShardCommand>(may);
   return new AttachCall(context, host_);  // Deletes itself.
 }
 

@@ -2,15 +2,20 @@
 // shards.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "server/rpc/coordinator_host.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  explicit CoordinatorService(CoordinatorHost* host) : host_(host) {}
+  CoordinatorService(CoordinatorHost* host, std::shared_ptr<const Transport> transport)
+      : host_(host), transport_(std::move(transport)) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request, v1::JoinReply* reply) override;
@@ -33,11 +38,13 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   absl::Status CheckJobName(absl::string_view asked) const;
 
   CoordinatorHost* const host_;
+  const std::shared_ptr<const Transport> transport_;
 };
 
 class ControlService final : public v1::ShardControl::CallbackService {
  public:
-  explicit ControlService(CoordinatorHost* host) : host_(host) {}
+  ControlService(CoordinatorHost* host, std::shared_ptr<const Transport> transport)
+      : host_(host), transport_(std::move(transport)) {}
 
   grpc::ServerUnaryReactor* Enter(grpc::CallbackServerContext* context,
                                   const v1::EnterRequest* request, v1::EnterReply* reply) override;
@@ -46,6 +53,7 @@ class ControlService final : public v1::ShardControl::CallbackService {
 
  private:
   CoordinatorHost* const host_;
+  const std::shared_ptr<const Transport> transport_;
 };
 
 }  // namespace sluice

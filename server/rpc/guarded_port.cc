@@ -15,21 +15,56 @@ namespace {
 
 constexpr int kTakers = 4;
 
-// gRPC asks for an interceptor when a call has passed the checks of its credentials. Calls get none
-// and cost nothing.
+// Ends a call with `status`, whatever its service says. That is gRPC's own: Sluice's look
+// themselves before they do anything.
+class Refuse final : public grpc::experimental::Interceptor {
+ public:
+  Refuse(grpc::Status status, bool is_health) : status_(std::move(status)), is_health_(is_health) {}
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    using Point = grpc::experimental::InterceptionHookPoints;
+    if (is_health_ && methods->QueryInterceptionHookPoint(Point::PRE_SEND_MESSAGE)) {
+      methods->ModifySendMessage(&nothing_);
+    }
+    if (methods->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
+      methods->ModifySendStatus(status_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const grpc::Status status_;
+  const bool is_health_;
+  // A message of no bytes: those of the health service are such buffers.
+  const grpc::Slice no_bytes_{"", 0};
+  const grpc::ByteBuffer nothing_{&no_bytes_, 1};
+};
+
+// gRPC asks for an interceptor when a call begins. Calls that are allowed get none and cost
+// nothing.
 class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  explicit Watch(ConnectionAcceptor* acceptor) : acceptor_(acceptor) {}
+  Watch(ConnectionAcceptor* acceptor, std::shared_ptr<const Transport> transport)
+      : acceptor_(acceptor), transport_(std::move(transport)) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
       grpc::experimental::ServerRpcInfo* info) override {
-    const std::string address = AddressOfPeer(info->server_context()->peer());
-    if (!address.empty()) acceptor_->Admit(address);
-    return nullptr;
+    grpc::ServerContextBase* const call = info->server_context();
+    const grpc::Status may = transport_->MayCall(*call);
+    if (may.ok()) {
+      const std::string address = AddressOfPeer(call->peer());
+      if (!address.empty()) acceptor_->Admit(address);
+      return nullptr;
+    }
+    const absl::string_view method = info->method();
+    // Its answers would say which methods there are.
+    if (absl::StartsWith(method, "/grpc.reflection.")) call->TryCancel();
+    return new Refuse(may, absl::StartsWith(method, "/grpc.health."));  // gRPC's to delete.
   }
 
  private:
   ConnectionAcceptor* const acceptor_;
+  const std::shared_ptr<const Transport> transport_;
 };
 
 }  // namespace
@@ -60,14 +95,15 @@ absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Open(const std::string
 }
 
 void GuardedPort::AddTo(grpc::ServerBuilder* builder,
-                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+                        const std::shared_ptr<const Transport>& transport) {
+  const std::shared_ptr<grpc::ServerCredentials> credentials = transport->ToListen();
   using Experimental = grpc::ServerBuilder::experimental_type;
   for (int i = 0; i < kTakers; ++i) {
     takers_.push_back(builder->experimental().AddExternalConnectionAcceptor(
         Experimental::ExternalConnectionType::FROM_FD, credentials));
   }
   std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> watches;
-  watches.push_back(std::make_unique<Watch>(&acceptor_));
+  watches.push_back(std::make_unique<Watch>(&acceptor_, transport));
   builder->experimental().SetInterceptorCreators(std::move(watches));
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "base/log.h"
 #include "server/rpc/connection_acceptor.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -27,10 +28,11 @@ class GuardedPort {
                                                            std::chrono::milliseconds unheard,
                                                            const Logger& logger);
 
-  // The server that `builder` makes must be started before Start, be shut down after Stop, and be
-  // gone before this object. Takes the builder's interceptors.
-  void AddTo(grpc::ServerBuilder* builder,
-             const std::shared_ptr<grpc::ServerCredentials>& credentials);
+  // Calls that `transport` does not allow end with its refusal: those of Sluice's services by
+  // themselves (refused_call.h), others here. The server that `builder` makes must be started
+  // before Start, be shut down after Stop, and be gone before this object. Takes the builder's
+  // interceptors.
+  void AddTo(grpc::ServerBuilder* builder, const std::shared_ptr<const Transport>& transport);
   void Start();
   void Stop() { acceptor_.Stop(); }
 

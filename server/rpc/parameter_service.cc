@@ -6,6 +6,7 @@
 #include "base/process_usage.h"
 #include "job/wire/link_message.h"
 #include "server/rpc/convert.h"
+#include "server/rpc/refused_call.h"
 
 namespace sluice {
 namespace {
@@ -93,12 +94,15 @@ class ExchangeCall final : public ExchangeOutput {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ParameterService::Exchange(
     grpc::CallbackServerContext* context) {
+  const grpc::Status may = transport_->MayCall(*context);
+  if (!may.ok()) return new RefusedStream<grpc::ByteBuffer, grpc::ByteBuffer>(may);
   return new ExchangeCall(context, limits_, host_);  // Deletes itself.
 }
 
 grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* context,
                                                  const v1::PullRequest* request,
                                                  v1::PullReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(DoPull(*request, reply));
   return reactor;
@@ -107,6 +111,7 @@ grpc::ServerUnaryReactor* ParameterService::Pull(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext* context,
                                                      const v1::GetUsageRequest* /*request*/,
                                                      v1::GetUsageReply* reply) {
+  if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   reply->set_processor_seconds(CpuSecondsOfThisProcess());
   reply->set_peak_rss_bytes(PeakRssOfThisProcess());
   const StageSeconds seconds = host_->stages()->Seconds();

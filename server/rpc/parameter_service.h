@@ -2,8 +2,12 @@
 // raw bytes, so that a result is serialized once for all ranks.
 #pragma once
 
+#include <memory>
+#include <utility>
+
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
+#include "transport/transport.h"
 
 namespace sluice {
 
@@ -16,7 +20,9 @@ class ParameterService final
     size_t answers_max = 0;        // So many may wait for one stream to read them.
     size_t message_bytes_max = 0;  // A larger request ends its stream.
   };
-  ParameterService(ShardHost* host, const Limits& limits) : host_(host), limits_(limits) {}
+  ParameterService(ShardHost* host, const Limits& limits,
+                   std::shared_ptr<const Transport> transport)
+      : host_(host), limits_(limits), transport_(std::move(transport)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
       grpc::CallbackServerContext* context) override;
@@ -31,6 +37,7 @@ class ParameterService final
 
   ShardHost* const host_;
   const Limits limits_;
+  const std::shared_ptr<const Transport> transport_;
 };
 
 }  // namespace sluice

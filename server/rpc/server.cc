@@ -174,20 +174,22 @@ class GrpcServer final : public Server {
                    }},
               clock, logger_),
         parameters_(&host_,
-                    {.answers_max = kAnswersMax, .message_bytes_max = options_.message_bytes_max}) {
+                    {.answers_max = kAnswersMax, .message_bytes_max = options_.message_bytes_max},
+                    options_.transport) {
     if (options_.job.checkpoint.enabled() && options_.job.checkpoint.at_shards()) {
       store_ = std::make_unique<CheckpointStore>(
           CheckpointStore::Options{.shard = options_.shard,
                                    .folder = PartsFolder(options_.job.checkpoint, options_.shard)},
-          &host_, logger_);
+          &host_, options_.transport, logger_);
     }
     if (options_.shard == 0) {
       had_finished_ = folder != nullptr && folder->run().has_value() && folder->run()->finished;
       CoordinatorOptions coordinator = CoordinatorOptionsOf(options_, folder.get());
       coordinator_ = std::make_unique<CoordinatorHost>(std::move(coordinator), std::move(folder),
                                                        options_.upper, clock, logger_);
-      coordinator_service_ = std::make_unique<CoordinatorService>(coordinator_.get());
-      control_service_ = std::make_unique<ControlService>(coordinator_.get());
+      coordinator_service_ =
+          std::make_unique<CoordinatorService>(coordinator_.get(), options_.transport);
+      control_service_ = std::make_unique<ControlService>(coordinator_.get(), options_.transport);
     }
   }
   ~GrpcServer() override;
@@ -290,7 +292,7 @@ absl::Status GrpcServer::Listen() {
   if (!port.ok()) return port.status();
   port_ = *std::move(port);
   grpc::ServerBuilder builder;
-  port_->AddTo(&builder, options_.transport->ToListen());
+  port_->AddTo(&builder, options_.transport);
   builder.RegisterService(&parameters_);
   if (store_ != nullptr) builder.RegisterService(store_.get());
   if (coordinator_ != nullptr) {
@@ -345,8 +347,8 @@ void GrpcServer::StartAgent() {
   if (options_.job.checkpoint.enabled()) options.wait_limit = options_.job.server.wait_limit;
   options.has_successors = options_.job.checkpoint.enabled();
   // A connection of its own, so that bulk data cannot starve the shard's lease.
-  std::shared_ptr<grpc::Channel> channel =
-      here ? server_->InProcessChannel({}) : options_.transport->Dial(options_.coordinator);
+  std::shared_ptr<grpc::Channel> channel = here ? options_.transport->DialInProcess(server_.get())
+                                                : options_.transport->Dial(options_.coordinator);
   MutexLock lock(&mutex_);
   agent_ =
       std::make_unique<ShardAgent>(std::move(options), std::move(channel), &host_, clock_, logger_);

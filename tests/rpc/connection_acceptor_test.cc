@@ -5,13 +5,17 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,6 +51,16 @@ class Client {
     socklen_t size = sizeof(own);
     (void)::getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
     return absl::StrCat("127.0.0.1:", ntohs(own.sin_port));
+  }
+  // As much as is taken.
+  void Send(size_t bytes) const {
+    const std::string data(bytes, 'x');
+    size_t sent = 0;
+    while (sent < bytes) {
+      const ssize_t more = ::send(fd_, data.data() + sent, bytes - sent, MSG_NOSIGNAL);
+      if (more <= 0) return;
+      sent += static_cast<size_t>(more);
+    }
   }
   // Waits for the other side to end the connection.
   bool IsEnded() const {
@@ -219,6 +233,29 @@ TEST_F(ConnectionAcceptorTest, AStrangerThatHoldsATakerIsEndedWhileOthersWait) {
   EXPECT_TRUE(third.IsOpen());
   acceptor_->Admit(third.address());
   EXPECT_EQ(acceptor_->members(), 2u);
+}
+
+TEST_F(ConnectionAcceptorTest, AStrangerMaySendLittleAndAMemberMuch) {
+  Start(kRoomy);
+  const Client member(acceptor_->port());
+  const int members_fd = AwaitGiven(1)[0];
+  acceptor_->Admit(member.address());
+  const Client stranger(acceptor_->port());
+  const int strangers_fd = AwaitGiven(2)[1];
+  std::atomic<bool> over = false;
+  std::thread reader([&] {
+    std::string buffer(1 << 20, '\0');
+    while (!over) {
+      (void)::recv(members_fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      (void)::recv(strangers_fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    }
+  });
+  member.Send(8 << 20);
+  stranger.Send(64 << 20);
+  EXPECT_TRUE(stranger.IsEnded());
+  EXPECT_TRUE(member.IsOpen());
+  over = true;
+  reader.join();
 }
 
 TEST_F(ConnectionAcceptorTest, NoDescriptorIsLeftOpen) {

@@ -92,10 +92,12 @@ TEST_F(ConnectionTableTest, MembersHaveLimitsToo) {
   }
   const Id fifth = AddOne("a");
   EXPECT_THAT(table_.Admit(Newest("a")).refused, ElementsAre(fifth)) << "of one peer";
+  table_.Remove(fifth);
   AddOne("b");
   EXPECT_THAT(table_.Admit(Newest("b")).refused, IsEmpty());
   const Id sixth = AddOne("c");
   EXPECT_THAT(table_.Admit(Newest("c")).refused, ElementsAre(sixth)) << "of all";
+  table_.Remove(sixth);
   EXPECT_EQ(table_.strangers(), 0u);
   table_.Remove(1);
   const Id last = AddOne("a");

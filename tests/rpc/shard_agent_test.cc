@@ -131,7 +131,8 @@ class ShardAgentTest : public HostFixture {
     host_ = MakeHost();
     parameters_ = std::make_unique<ParameterService>(
         host_.get(),
-        ParameterService::Limits{.answers_max = 100, .message_bytes_max = size_t{1} << 20});
+        ParameterService::Limits{.answers_max = 100, .message_bytes_max = size_t{1} << 20},
+        Transport::Plain());
     grpc::ServerBuilder builder;
     builder.RegisterService(&control_);
     builder.RegisterService(parameters_.get());

@@ -1,0 +1,28 @@
+// Answers to calls that their caller may not make (Transport::MayCall).
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "transport/transport.h"
+
+namespace sluice {
+
+// Null: the caller may.
+inline grpc::ServerUnaryReactor* RefusalOf(grpc::CallbackServerContext* context,
+                                           const Transport& transport) {
+  const grpc::Status status = transport.MayCall(*context);
+  if (status.ok()) return nullptr;
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(status);
+  return reactor;
+}
+
+// Deletes itself.
+template <typename In, typename Out>
+class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
+ public:
+  explicit RefusedStream(const grpc::Status& status) { this->Finish(status); }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace sluice
