@@ -19,6 +19,7 @@ sys.path.insert(0, str(HERE.parent / "e2e"))
 import grpc_attacks  # noqa: E402
 import http_attacks  # noqa: E402
 from faulty_job import FaultyJob  # noqa: E402
+from late_servers_test import make_certificates  # noqa: E402
 from processes import SlowedDown, free_port  # noqa: E402
 
 PROGRAMS = pathlib.Path()
@@ -172,6 +173,23 @@ class HostileTest(unittest.TestCase):
                     target.expect_all_ports(f"after {attack.__name__}")
                     self.assertLess(most, GROWTH, "MB that a server grew by")
         self.assertEqual(self.end_of(job), expected)
+
+class MutualTlsTest(unittest.TestCase):
+    def test_idle_strangers_do_not_silence_a_port_with_mutual_tls(self):
+        job = FaultyJob(self, PROGRAMS)
+        certificates = make_certificates(job.folder)
+        job.server(0, *certificates, before=limit_descriptors)
+        command = [PROGRAMS / "sluice", "status", "--coordinator", f"127.0.0.1:{job.ports[0]}", *certificates]
+
+        def is_answered():
+            return subprocess.run(command, capture_output=True, text=True, timeout=60).returncode == 0
+
+        job.wait_until(is_answered, "the server answers")
+        hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # Of TLS, cut off.
+        grpc_attacks.flood(job.ports[0], DESCRIPTORS + 100, (b"", hello, grpc_attacks.HELLO),
+                           lambda: self.assertTrue(is_answered(), "beside idle strangers"))
+        self.assertTrue(is_answered())
+
 
 class DescriptorsTest(unittest.TestCase):
     """Of all programs the limit of descriptors is as high as it may be, and a job that needs more is refused."""
