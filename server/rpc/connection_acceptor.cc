@@ -19,20 +19,17 @@
 namespace sluice {
 namespace {
 
-using std::chrono::milliseconds;
-using std::chrono::seconds;
-
 constexpr int kAcceptedAtOnce = 64;
-constexpr milliseconds kPause{100};     // After an accept that failed.
-constexpr seconds kLookEvery{1};        // For sockets that gRPC has closed.
-constexpr milliseconds kLookAgain{20};  // At the soonest, where there is no place.
-constexpr seconds kReportEvery{10};
+constexpr std::chrono::milliseconds kPause{100};     // After an accept that failed.
+constexpr std::chrono::seconds kLookEvery{1};        // For sockets that gRPC has closed.
+constexpr std::chrono::milliseconds kLookAgain{20};  // At the soonest, where there is no place.
+constexpr std::chrono::seconds kReportEvery{10};
 // A stranger's first call may be a Join with all tensors of a job; gRPC may take twenty times as
 // much memory as it is sent.
 constexpr uint64_t kStrangersBytesMax = 3 << 19;
-constexpr milliseconds kWeighEvery{10};
+constexpr std::chrono::milliseconds kWeighEvery{10};
 // For strangers, while others wait.
-constexpr milliseconds kTakingPatience{500};
+constexpr std::chrono::milliseconds kTakingPatience{500};
 
 int OpenReserve() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 
@@ -48,7 +45,7 @@ uint64_t BytesReceived(int fd) {
 }
 
 // As gRPC has them of the sockets that it accepts itself.
-void Prepare(int fd, milliseconds unheard) {
+void Prepare(int fd, std::chrono::milliseconds unheard) {
   const int yes = 1;
   const unsigned patience = static_cast<unsigned>(unheard.count());
   (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
@@ -58,8 +55,8 @@ void Prepare(int fd, milliseconds unheard) {
 }  // namespace
 
 ConnectionAcceptor::ConnectionAcceptor(std::vector<Listener> listeners,
-                                       const ConnectionLimits& limits, milliseconds unheard,
-                                       const Logger& logger)
+                                       const ConnectionLimits& limits,
+                                       std::chrono::milliseconds unheard, const Logger& logger)
     : logger_(logger),
       unheard_(unheard),
       port_(listeners.front().port),
@@ -169,7 +166,7 @@ void ConnectionAcceptor::Run() {
 void ConnectionAcceptor::Wait() {
   const Clock::time_point now = Clock::now();
   const bool accepts = now >= accept_from_;
-  Clock::time_point until = now + seconds(60);
+  Clock::time_point until = now + std::chrono::seconds(60);
   {
     MutexLock lock(&mutex_);
     until = std::min(until, table_.NextLate().value_or(until));
@@ -182,7 +179,7 @@ void ConnectionAcceptor::Wait() {
     polled.push_back({.fd = accepts ? listener.fd : -1, .events = POLLIN, .revents = 0});
   }
   const auto left = std::max(until - now, Clock::duration::zero());
-  const int timeout = static_cast<int>(std::chrono::ceil<milliseconds>(left).count());
+  const int timeout = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
   if (::poll(polled.data(), polled.size(), timeout) <= 0) return;
   for (size_t i = 1; i < polled.size(); ++i) {
     if (polled[i].revents != 0) AcceptSome(polled[i].fd);

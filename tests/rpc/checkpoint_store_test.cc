@@ -36,7 +36,8 @@ class CheckpointStoreTest : public HostFixture {
 
   std::string Folder() const { return PartsFolder(job_.checkpoint, 0); }
   void Serve(CheckpointStore::Options options) {
-    store_ = std::make_unique<CheckpointStore>(std::move(options), host_.get(), Logger("test"));
+    store_ = std::make_unique<CheckpointStore>(std::move(options), host_.get(), Transport::Plain(),
+                                               Logger("test"));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
