@@ -27,8 +27,10 @@ std::string GrpcWeakness(absl::string_view version) {
   if (parts.size() < 2 || numbers >= kMended) return "";
   return absl::StrCat(
       "gRPC ", version,
-      " lets every host that can open a connection to this port slow the job down or end it "
-      "(CVE-2023-33953, HPACK), without a token. Let in only members: with mutual TLS (--tls-cert, "
+      " has published weaknesses (such as CVE-2023-33953), and it reads what hosts send to this "
+      "port "
+      "before their token is checked. Sluice limits what it may read, which cannot exclude that a "
+      "host slows the job down or ends it. Let in only members: with mutual TLS (--tls-cert, "
       "--tls-key, --tls-ca) or a network policy; or run a build with gRPC 1.56.2 or later");
 }
 
