@@ -12,6 +12,8 @@ namespace {
 // Effects behind one that is for the disk. Each comes from a call or a shard's report.
 constexpr size_t kWaitingMax = 10000;
 constexpr absl::Duration kSilenceMin = absl::Seconds(5);
+// For the first record of a coordinator, before it serves calls.
+constexpr absl::Duration kBeginPatience = absl::Seconds(2);
 // Between two tries to write a record of the run; doubles.
 constexpr absl::Duration kWriteAgainMin = absl::Milliseconds(100);
 constexpr absl::Duration kWriteAgainMax = absl::Seconds(2);
@@ -79,9 +81,12 @@ CoordinatorHost::CoordinatorHost(CoordinatorOptions options, std::unique_ptr<Run
   coordinator_.Begin(&effects);
   Deliver(std::move(effects));
   writer_ = std::thread([this] { RunWrites(); });
-  // No calls come yet. If the record cannot be written now, the status says so to later callers.
+  // No calls come yet. If the record cannot be written soon, the status says so to later callers.
+  const absl::Time until = clock_->Now() + kBeginPatience;
   while ((!waiting_.empty() || writing_) && disk_wait_.trouble.empty()) {
-    waiting_changed_.Wait(&mutex_);
+    const absl::Duration left = until - clock_->Now();
+    if (left <= absl::ZeroDuration()) break;
+    waiting_changed_.WaitFor(&mutex_, left);
   }
   ticker_ = std::thread([this] { RunTicks(); });
 }

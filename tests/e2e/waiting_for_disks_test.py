@@ -125,6 +125,14 @@ class WaitingForDisksTest(unittest.TestCase):
                                     "written for")
         self.assertEqual(self.expect_finished(job, "shard-0", "worker-0", "worker-1"), [expected] * 2)
 
+    def test_a_record_that_hangs_at_the_start_is_named(self):
+        expected = self.undisturbed()
+        job = self.job()
+        job.rules("hangs", "fsync run.json delay 10 1")
+        job.server(0, faults="hangs"), job.worker(0), job.worker(1)
+        self.wait_until_warned(job, r"the coordinator has been waiting for the record of term 0 \(run\.json\) for")
+        self.assertEqual(self.expect_finished(job, "shard-0", "worker-0", "worker-1"), [expected] * 2)
+
 
 if __name__ == "__main__":
     PROGRAMS = pathlib.Path(sys.argv.pop(1)).resolve()
