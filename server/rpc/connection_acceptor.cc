@@ -24,9 +24,9 @@ constexpr std::chrono::milliseconds kPause{100};     // After an accept that fai
 constexpr std::chrono::seconds kLookEvery{1};        // For sockets that gRPC has closed.
 constexpr std::chrono::milliseconds kLookAgain{20};  // At the soonest, where there is no place.
 constexpr std::chrono::seconds kReportEvery{10};
-// A stranger's first call may be a Join with all tensors of a job; gRPC may take twenty times as
-// much memory as it is sent.
-constexpr uint64_t kStrangersBytesMax = 3 << 19;
+// A worker introduces itself by a small call before a large one. gRPC may take twenty times as much
+// memory as it is sent, and half a megabyte more can arrive between two looks.
+constexpr uint64_t kStrangersBytesMax = 256 << 10;
 constexpr std::chrono::milliseconds kWeighEvery{10};
 // For strangers, while others wait.
 constexpr std::chrono::milliseconds kTakingPatience{500};
@@ -354,7 +354,7 @@ void ConnectionAcceptor::Report() {
     if (more > 0) parts.push_back(absl::StrCat(more, " ", why));
   };
   add(&Counts::late, "made no call that this job allows in their first seconds");
-  add(&Counts::too_much, "sent more than 1.5 MiB before such a call");
+  add(&Counts::too_much, "sent more than 256 KiB before such a call");
   add(&Counts::displaced, "made way for newer ones");
   add(&Counts::too_many_members, "are more than the job needs");
   add(&Counts::without_descriptor, "found no file descriptor left (ulimit -n)");

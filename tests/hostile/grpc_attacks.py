@@ -231,10 +231,10 @@ def messages_that_stop(target):
 
 
 def reset_streams(target):
-    """10,000 that are opened and reset at once."""
+    """20,000 that are opened and reset at once."""
     with dial(target.job.ports[0]) as client:
         client.sendall(HELLO)
-        for number in range(10_000):
+        for number in range(20_000):
             stream = 2 * number + 1
             if not try_send(client, headers(stream, call()) + frame(RST_STREAM, 0, stream, struct.pack(">I", 8))):
                 break
@@ -245,7 +245,7 @@ def reset_streams(target):
 
 def small_frames(target):
     """SETTINGS, and PINGs, whose acknowledgements nobody reads."""
-    for unit, number in ((frame(SETTINGS, 0, 0), 40_000), (frame(PING, 0, 0, b"12345678"), 50_000)):
+    for unit, number in ((frame(SETTINGS, 0, 0), 40_000), (frame(PING, 0, 0, b"12345678"), 500_000)):
         with dial(target.job.ports[0]) as client:
             client.sendall(HELLO)
             for _ in range(number // 200):
@@ -272,7 +272,21 @@ def headers_without_end(target):
 
 
 def string_without_end(target):
-    """By one who has the token. gRPC before the mend reads all of it anew for each frame."""
+    """By one who has the token. gRPC before the mend reads all of it anew for each frame, unless it is so busy that it reads many frames at once."""
+    for _ in range(5):
+        held, what = try_string_without_end(target)
+        if not held:
+            break
+    expect_as_known(target, held, what)
+
+
+def try_send_alone(client, data):
+    """So that the server reads it before more comes."""
+    time.sleep(0.003)
+    return try_send(client, data)
+
+
+def try_string_without_end(target):
     pid, steps = target.servers[0], []
     wait_until_idle(pid)
     with dial(target.job.ports[0]) as client:
@@ -282,11 +296,15 @@ def string_without_end(target):
         client.sendall(ENDLESS_STRING)
         for _ in range(3):
             before = processor_seconds(pid)
-            taken = all(try_send(client, MORE_OF_IT) for _ in range(150))
+            taken = all(try_send_alone(client, MORE_OF_IT) for _ in range(150))
             wait_until_idle(pid)
             steps.append(round(processor_seconds(pid) - before, 3))
     held = not taken or steps[2] < 2 * steps[0]
-    expect_as_known(target, held, f"2.4 MB of one header, three times: {steps} s of the processor, all taken: {taken}")
+    return held, f"2.4 MB of one header, three times: {steps} s of the processor, all taken: {taken}"
+
+
+def is_expected_to_fail(attack, target):
+    return attack is string_without_end and target.grpc_version < MENDED
 
 
 def expect_as_known(target, held, what):

@@ -171,7 +171,8 @@ class HostileTest(unittest.TestCase):
                         print(f"{attack.__name__}: a server grew by {most:.1f} MB", flush=True)
                     target.expect_all_run(f"after {attack.__name__}")
                     target.expect_all_ports(f"after {attack.__name__}")
-                    self.assertLess(most, GROWTH, "MB that a server grew by")
+                    if not grpc_attacks.is_expected_to_fail(attack, target):
+                        self.assertLess(most, GROWTH, "MB that a server grew by")
         self.assertEqual(self.end_of(job), expected)
 
 class MutualTlsTest(unittest.TestCase):

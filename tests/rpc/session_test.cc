@@ -128,6 +128,22 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   EXPECT_EQ(servers_[0]->Stats().repeats, 0u);
 }
 
+// A connection that has made no call yet may send less than such a Join takes.
+TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
+  StartServers(ThreeWorkerJob("none"));
+  TensorTable table;
+  for (int i = 0; i < 20000; ++i) {
+    table.push_back({.name = absl::StrCat("layers.", i, std::string(100, '.'), "weight"),
+                     .shape = {1},
+                     .strides = {},
+                     .dtype = DType::kFloat32});
+  }
+  RunRanks([&](uint32_t rank) {
+    const auto joined = MakeSession(rank)->Join(table, std::string(32, 'a'));
+    EXPECT_TRUE(joined.ok()) << joined.status();
+  });
+}
+
 // Whatever the figures are here: they come from every rank and shard and reach the status.
 TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   StartServers(ThreeWorkerJob("none"));

@@ -22,9 +22,13 @@ class CoordinatorClientTest : public testing::Test {
     v1::JoinRequest request;
     request.set_rank(1);
     request.set_nonce(8);
+    for (int i = 0; i < tensors_; ++i) {
+      request.mutable_table()->add_tensors()->set_name(std::string(100, 't'));
+    }
     return client.Join(request, absl::Seconds(100), absl::Milliseconds(20));
   }
 
+  int tensors_ = 0;
   const SteadyClock clock_{};
 };
 
@@ -34,6 +38,23 @@ TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_EQ(server.joins().size(), 4u);
   for (const v1::JoinRequest& join : server.joins()) EXPECT_EQ(join.nonce(), 8u);
+}
+
+// Servers end a connection that sends much before its first call was allowed.
+TEST_F(CoordinatorClientTest, ASmallCallGoesBeforeEachTryOfALargeJoin) {
+  FakeServer server({.joins_unavailable = 2});
+  tensors_ = 2000;
+  const absl::StatusOr<v1::JoinReply> reply = Join(server);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(server.joins().size(), 3u);
+  EXPECT_GE(server.status_calls(), 3);
+}
+
+TEST_F(CoordinatorClientTest, ASmallJoinComesAtOnce) {
+  FakeServer server({});
+  tensors_ = 20;
+  ASSERT_TRUE(Join(server).ok());
+  EXPECT_EQ(server.status_calls(), 0);
 }
 
 TEST_F(CoordinatorClientTest, AJoinEndsWhereTheCoordinatorSaysNothing) {

@@ -107,6 +107,7 @@ class FakeServer::CoordinatorService final : public v1::Coordinator::Service {
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
                          v1::GetStatusReply* reply) override {
     MutexLock lock(&owner_->mutex_);
+    ++owner_->status_calls_;
     reply->add_warnings()->set_text("the job waits for shard 1 to join");
     return owner_->script_.status;
   }
@@ -231,6 +232,11 @@ void FakeServer::TellOfShard(const std::string& address, uint64_t incarnation) {
   told_shard_.emplace();
   told_shard_->set_address(address);
   told_shard_->set_server_incarnation(incarnation);
+}
+
+int FakeServer::status_calls() const {
+  MutexLock lock(&mutex_);
+  return status_calls_;
 }
 
 std::vector<v1::JoinRequest> FakeServer::joins() const {

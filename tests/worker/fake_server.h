@@ -55,6 +55,7 @@ class FakeServer {
   void SetShards(std::vector<std::string> addresses);
 
   std::vector<v1::JoinRequest> joins() const;
+  int status_calls() const;
   std::vector<v1::HeartbeatRequest> heartbeats() const;
   std::vector<v1::LeaveRequest> leaves() const;
   std::vector<v1::ExchangeRequest> exchanges() const;  // Of all streams, as they came.
@@ -85,6 +86,7 @@ class FakeServer {
   std::vector<std::string> shards_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::ShardAddress> told_shard_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::JoinRequest> joins_ ABSL_GUARDED_BY(mutex_);
+  int status_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<v1::HeartbeatRequest> heartbeats_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::LeaveRequest> leaves_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1::CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);

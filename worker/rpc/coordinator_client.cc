@@ -11,6 +11,10 @@
 namespace sluice {
 namespace {
 
+// A server lets a connection send 256 KiB before its first call is allowed, handshake and headers
+// included.
+constexpr size_t kBytesOfStrangers = 64 << 10;
+
 absl::Status Cancelled(absl::string_view what) {
   return absl::CancelledError(absl::StrCat("this worker gave up while it tried to ", what));
 }
@@ -71,6 +75,16 @@ absl::Status CoordinatorClient::ReportCheckpoint(const Sender& sender, const Che
       .status();
 }
 
+// The large call that follows meets whatever goes wrong here, and says so.
+void CoordinatorClient::Introduce() {
+  grpc::ClientContext context;
+  SetDeadline(options_.answer_grace, &context);
+  v1::GetStatusReply reply;
+  if (!gate_.Begin(&context)) return;
+  (void)stub_->GetStatus(&context, v1::GetStatusRequest(), &reply);
+  (void)gate_.End(&context);
+}
+
 template <typename Request, typename Reply>
 absl::StatusOr<Reply> CoordinatorClient::Call(
     const Request& request, absl::Duration timeout, absl::Duration answer_timeout,
@@ -79,6 +93,7 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
   const absl::Time until = options_.clock->Now() + timeout;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
+    if (request.ByteSizeLong() > kBytesOfStrangers) Introduce();
     grpc::ClientContext context;
     SetDeadline(answer_timeout, &context);
     Reply reply;

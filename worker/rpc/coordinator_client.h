@@ -50,6 +50,8 @@ class CoordinatorClient {
   bool SleepFor(absl::Duration duration) { return gate_.SleepFor(duration); }
 
  private:
+  // Makes this connection that of a member, which may send more than a stranger.
+  void Introduce();
   // What the job waits for, as the coordinator says.
   absl::StatusOr<std::string> WhatItWaitsFor(absl::Duration timeout);
   template <typename Request, typename Reply>
