@@ -68,6 +68,7 @@ absl::StatusOr<std::vector<uint64_t>> ShareDescriptors(const std::vector<Descrip
                      HowToHaveMore(total, limit)));
   }
   std::vector<uint64_t> shares;
+  shares.reserve(needs.size());
   for (const DescriptorNeed& need : needs) {
     shares.push_back(need.total() + (limit - total) / needs.size());
   }
