@@ -104,6 +104,12 @@ class CheckpointStore::Unnamed {
   bool fits_ = false;
 };
 
+grpc::Status CheckpointStore::LetIn(const grpc::ServerContext& context) const {
+  grpc::Status may = transport_->MayCall(context);
+  if (may.ok() && options_.on_member) options_.on_member(context.peer());
+  return may;
+}
+
 bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
                                 grpc::ServerReader<v1::PutPartRequest>* reader,
                                 v1::PutPartRequest* first) {
@@ -114,7 +120,7 @@ bool CheckpointStore::ReadFirst(grpc::ServerContext* context,
 grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
                                       grpc::ServerReader<v1::PutPartRequest>* reader,
                                       v1::PutPartReply* reply) {
-  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
+  if (const grpc::Status may = LetIn(*context); !may.ok()) return may;
   v1::PutPartRequest first;
   {
     const Unnamed unnamed(this);
@@ -200,7 +206,7 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
 grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
                                       const v1::GetPartRequest* request,
                                       grpc::ServerWriter<v1::GetPartReply>* writer) {
-  if (const grpc::Status may = transport_->MayCall(*context); !may.ok()) return may;
+  if (const grpc::Status may = LetIn(*context); !may.ok()) return may;
   const Transfer transfer(this, "", /*rank=*/0);
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
   return ToGrpc(Send(*request, writer));

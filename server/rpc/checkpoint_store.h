@@ -3,6 +3,7 @@
 // a bounded time without a message, and hold one message each.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -30,6 +31,9 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
     // For the message that names the part, and for each that follows.
     absl::Duration first_patience = absl::Seconds(10);
     absl::Duration patience = absl::Seconds(30);
+    // Called with ServerContext::peer() of each call that the job allows. Interceptors of blocking
+    // services know no peer.
+    std::function<void(const std::string& peer)> on_member{};
   };
   // `host` says who holds which rank.
   CheckpointStore(Options options, const ShardHost* host,
@@ -45,6 +49,8 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
                        grpc::ServerWriter<v1::GetPartReply>* writer) override;
 
  private:
+  grpc::Status LetIn(const grpc::ServerContext& context) const;
+
   class Transfer;  // One of transfers_max.
   class Unnamed;   // One of unnamed_max.
 

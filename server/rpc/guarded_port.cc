@@ -107,6 +107,11 @@ void GuardedPort::AddTo(grpc::ServerBuilder* builder,
   builder->experimental().SetInterceptorCreators(std::move(watches));
 }
 
+void GuardedPort::Admit(const std::string& peer) {
+  const std::string address = AddressOfPeer(peer);
+  if (!address.empty()) acceptor_.Admit(address);
+}
+
 void GuardedPort::Start() {
   std::vector<ConnectionAcceptor::GiveAway> functions;
   for (const auto& taker : takers_) {

@@ -178,8 +178,10 @@ class GrpcServer final : public Server {
                     options_.transport) {
     if (options_.job.checkpoint.enabled() && options_.job.checkpoint.at_shards()) {
       store_ = std::make_unique<CheckpointStore>(
-          CheckpointStore::Options{.shard = options_.shard,
-                                   .folder = PartsFolder(options_.job.checkpoint, options_.shard)},
+          CheckpointStore::Options{
+              .shard = options_.shard,
+              .folder = PartsFolder(options_.job.checkpoint, options_.shard),
+              .on_member = [this](const std::string& peer) { port_->Admit(peer); }},
           &host_, options_.transport, logger_);
     }
     if (options_.shard == 0) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/crc32c.h"
+#include "base/mutex.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
 #include "worker/rpc/exchange_messages.h"
@@ -36,6 +37,10 @@ class CheckpointStoreTest : public HostFixture {
 
   std::string Folder() const { return PartsFolder(job_.checkpoint, 0); }
   void Serve(CheckpointStore::Options options) {
+    options.on_member = [this](const std::string& peer) {
+      MutexLock lock(&mutex_);
+      members_.push_back(peer);
+    };
     store_ = std::make_unique<CheckpointStore>(std::move(options), host_.get(), Transport::Plain(),
                                                Logger("test"));
     grpc::ServerBuilder builder;
@@ -91,9 +96,20 @@ class CheckpointStoreTest : public HostFixture {
   std::unique_ptr<ShardHost> host_;
   std::unique_ptr<CheckpointStore> store_;
   std::unique_ptr<grpc::Server> server_;
+  Mutex mutex_;
+  std::vector<std::string> members_ ABSL_GUARDED_BY(mutex_);
   std::string address_;
   std::unique_ptr<v1::CheckpointStore::Stub> stub_;
 };
+
+// Else the server ends the connection of a worker that sends a large part over it.
+TEST_F(CheckpointStoreTest, ACallMakesItsConnectionThatOfAMember) {
+  const std::string bytes(1 << 20, 'b');
+  ASSERT_TRUE(Client(SenderOf(0))->Put(10, kName, bytes).ok());
+  MutexLock lock(&mutex_);
+  ASSERT_EQ(members_.size(), 1u);
+  EXPECT_THAT(members_[0], testing::StartsWith("ipv4:127.0.0.1:"));
+}
 
 TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
   const auto client = Client(SenderOf(0));

@@ -106,6 +106,10 @@ class ConnectionAcceptorTest : public ::testing::Test {
     MutexLock lock(&mutex_);
     return given_;
   }
+  void ForgetGiven() {
+    MutexLock lock(&mutex_);
+    given_.clear();
+  }
   std::vector<int> AwaitGiven(size_t count) {
     AwaitThat([&] { return Given().size() >= count; });
     return Given();
@@ -271,7 +275,7 @@ TEST_F(ConnectionAcceptorTest, NoDescriptorIsLeftOpen) {
     acceptor_->Admit(two.address());
   }
   TearDown();
-  given_.clear();
+  ForgetGiven();
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_TRUE(ListenOnAll(absl::StrCat("127.0.0.1:", port)).ok());
 }
