@@ -81,7 +81,8 @@ def apply(root, paths):
         unit = Unit((root / path).read_text())
         text = unit.text
         for start, end, word, classes, kind, before in sorted(unit.tokens, reverse=True, key=lambda token: token[0]):
-            if word in names and not before and not any(word in unit.members.get(part, ()) for part in classes):
+            # A constructor has the name of its class.
+            if word in names and not before and not any(word in unit.members.get(part, ()) for part in classes if part != word):
                 new = renamed(word, path)
                 if re.search(rf"\b{new}\b", unit.text) and not re.search(rf"^constexpr \w+ {word} = {new};", unit.text, re.M):
                     new = f"{word}Of{stem_of(path)}"

@@ -387,6 +387,8 @@ def qualify(path, unit, names, layout, report):
             whole = re.match(r"(?:::)?sluice::(gpu::)?$", before)
             if whole and word != "gpu":
                 owner = visible.get(word, set()) | own.get(word, set())
+                if not owner and word in unit.local:  # As main() says names of its file.
+                    owner = {new_namespace(layout, path, "sluice")}
                 owner = owner - {"sluice::compress::gpu"} or owner
                 if whole[1]:
                     edits.append((start - len("gpu::"), start, "compress::gpu::"))
@@ -435,6 +437,9 @@ def qualify(path, unit, names, layout, report):
     text = re.sub(r"^\}(\s+)// namespace (sluice|sluice::gpu)$", lambda m: f"}}{m[1]}// namespace {new_namespace(layout, path, m[2])}",
                   text, flags=re.M)
     text = text.replace("using namespace sluice::gpu;", "using namespace sluice::compress::gpu;")
+    if path == "server/shard/rule_kernels.cc":  # Names of Highway's namespaces are in no list.
+        text = text.replace("namespace hn = hwy::HWY_NAMESPACE;\n",
+                            "namespace hn = hwy::HWY_NAMESPACE;\nusing compress::HWY_NAMESPACE::ForEachVector;\n", 1)
     if forwards:
         first = re.search(r"^namespace sluice", text, re.M).start()
         blocks = "".join(f"namespace {space} {{\n" + "\n".join(lines) + f"\n}}  // namespace {space}\n\n" for space, lines in sorted(forwards.items()))
