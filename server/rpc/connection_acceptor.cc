@@ -25,8 +25,11 @@ constexpr std::chrono::seconds kLookEvery{1};        // For sockets that gRPC ha
 constexpr std::chrono::milliseconds kLookAgain{20};  // At the soonest, where there is no place.
 constexpr std::chrono::seconds kReportEvery{10};
 // A worker introduces itself by a small call before a large one. gRPC may take twenty times as much
-// memory as it is sent, and half a megabyte more can arrive between two looks.
+// memory as it is sent.
 constexpr uint64_t kStrangersBytesMax = 256 << 10;
+// The start of a stream whose call a busy server has not begun: gRPC lets a client send 4 MiB then.
+constexpr std::chrono::seconds kMuchPatience{1};
+constexpr uint64_t kWindowBytesMax = 5 << 20;
 constexpr std::chrono::milliseconds kWeighEvery{10};
 // For strangers, while others wait.
 constexpr std::chrono::milliseconds kTakingPatience{500};
@@ -282,7 +285,11 @@ void ConnectionAcceptor::EndThoseThatSendMuch(Clock::time_point now) {
   weigh_at_ = now + kWeighEvery;
   std::vector<ConnectionTable::Id> heavy;
   for (const ConnectionTable::Id id : table_.stranger_ids()) {
-    if (BytesReceived(sockets_.at(id).own) > kStrangersBytesMax) heavy.push_back(id);
+    Socket& socket = sockets_.at(id);
+    const uint64_t bytes = BytesReceived(socket.own);
+    if (bytes <= kStrangersBytesMax) continue;
+    if (!socket.much_since.has_value()) socket.much_since = now;
+    if (bytes > kWindowBytesMax || now - *socket.much_since >= kMuchPatience) heavy.push_back(id);
   }
   for (const ConnectionTable::Id id : heavy) {
     // Without this, gRPC would still read what has come.

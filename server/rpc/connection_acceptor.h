@@ -56,6 +56,7 @@ class ConnectionAcceptor {
     int own = -1;
     uint64_t device = 0;
     uint64_t inode = 0;
+    std::optional<Clock::time_point> much_since{};  // Of a stranger that has sent much.
   };
   struct Waiting {
     ConnectionTable::Id id = 0;
