@@ -132,7 +132,7 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
 TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
   StartServers(ThreeWorkerJob("none"));
   TensorTable table;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 4000; ++i) {
     table.push_back({.name = absl::StrCat("layers.", i, std::string(100, '.'), "weight"),
                      .shape = {1},
                      .strides = {},
