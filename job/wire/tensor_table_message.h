@@ -7,7 +7,7 @@
 
 namespace sluice {
 
-// Of one message: 256 bytes for each tensor that a job can have.
+// The limit of one message; it allows 256 bytes for each tensor that a job can have.
 inline constexpr size_t kTableBytesMax = kMaxTensors << 8;
 
 void TableToProto(const TensorTable& table, v1::TensorTable* message);

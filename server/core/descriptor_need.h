@@ -11,7 +11,7 @@
 
 namespace sluice {
 
-// Of each need, for connections that have not shown yet whose they are.
+// Each need includes these, for connections that have made no allowed call yet.
 inline constexpr uint64_t kNewcomerDescriptors = 128;
 
 struct DescriptorNeed {

@@ -70,7 +70,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
   size_t transfers_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);  // Of those, that write.
+  std::map<uint32_t, size_t> of_rank_ ABSL_GUARDED_BY(mutex_);  // Transfers that write, by rank.
   size_t unnamed_ ABSL_GUARDED_BY(mutex_) = 0;
   ReadPatience reads_;
 };

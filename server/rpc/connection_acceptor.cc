@@ -326,7 +326,7 @@ void ConnectionAcceptor::EndOneThatBlocks(Clock::time_point now) {
   End(*longest->id);
 }
 
-// Of a stranger. gRPC sees the end of the connection, and closes its descriptor.
+// Ends a stranger's connection. gRPC sees the end and closes its descriptor.
 void ConnectionAcceptor::End(ConnectionTable::Id id) {
   const auto found = sockets_.find(id);
   (void)::shutdown(found->second.own, SHUT_RDWR);

@@ -56,7 +56,8 @@ class ConnectionAcceptor {
     int own = -1;
     uint64_t device = 0;
     uint64_t inode = 0;
-    std::optional<Clock::time_point> much_since{};  // Of a stranger that has sent much.
+    // When a stranger was first over its limit of bytes.
+    std::optional<Clock::time_point> much_since{};
   };
   struct Waiting {
     ConnectionTable::Id id = 0;
@@ -112,7 +113,7 @@ class ConnectionAcceptor {
   std::vector<Taker> takers_ ABSL_GUARDED_BY(mutex_);
   Clock::time_point look_at_ ABSL_GUARDED_BY(mutex_){};
   Counts counts_ ABSL_GUARDED_BY(mutex_);    // So far.
-  Counts reported_ ABSL_GUARDED_BY(mutex_);  // Of these, in the log.
+  Counts reported_ ABSL_GUARDED_BY(mutex_);  // The counts that the log has.
 
   // The thread's alone.
   Clock::time_point weigh_at_{};
