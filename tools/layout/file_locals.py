@@ -12,7 +12,7 @@ from namespaces import Unit, IS_SOURCE
 
 STEMS = {"intsum": "IntSum", "lsh": "Lsh", "blocktopk": "BlockTopK", "randomk": "RandomK", "terngrad": "TernGrad", "powersgd": "PowerSgd",
          "countsketch": "CountSketch", "qsgd": "Qsgd", "fp8": "Fp8"}
-VERBS = {"Bad", "Decode", "Encode", "EncodeDecode", "ExpectSame", "Push", "Select", "Split"}
+VERBS = {"Bad", "Decode", "Encode", "EncodeDecode", "ExpectSame", "ExpectSameSum", "JobOn", "Push", "Select", "Split"}
 # Found by the type of what they are given.
 BY_TYPE = {"PrintTo", "AbslStringify"}
 # Not names at all, or ones that may be said twice.
@@ -63,8 +63,13 @@ def found(root, paths):
                        if any(namespace in (space, "sluice") for space in spaces) and any(header not in read[file] for file in files)]
             same = {file for other, where in exact.get(target, {}).items() if other.split("(")[0] == name
                     for file in where}
-            if same or foreign:
-                clashes[name] = [file for file in files if foreign or posixpath.normpath(file) in same]
+            if name in VERBS and len(files) > 1:  # Overloads of several files would be ambiguous.
+                same |= {posixpath.normpath(file) for file in files}
+            # A constant of a function would hide that of another file, which -Wshadow refuses.
+            hidden = any(re.search(rf"^[ \t]+(?:static )?const(?:expr)? .*\b{name}(?:\[\w*\])? ?[={{]", units[source].text, re.M)
+                         for source in sources if name.startswith("k") and [source] != files)
+            if same or foreign or hidden:
+                clashes[name] = [file for file in files if foreign or hidden or posixpath.normpath(file) in same]
         if clashes:
             result[target] = clashes
     return result
@@ -95,8 +100,22 @@ def apply(root, paths):
     return written
 
 
+# Text of cmake/sluice_targets.cmake that is there for APART, and the text in its place.
+APART = [(" APART: not this target's, whose sources have file-local names in common.", ""),
+         ("function(sluice_unity target apart)\n  if(SLUICE_UNITY AND NOT \"${apart}\")", "function(sluice_unity target)\n  if(SLUICE_UNITY)"),
+         ("PRIVATE deps [APART])", "PRIVATE deps)"), ('"APART" "" "HEADERS;', '"" "" "HEADERS;'),
+         ('sluice_unity(sluice_${name} "${ARG_APART}")', "sluice_unity(sluice_${name})"),
+         ("[SINGLE_THREADED] [APART])", "[SINGLE_THREADED])"), (";SINGLE_THREADED;APART", ";SINGLE_THREADED"),
+         ('sluice_unity(${name} "${ARG_APART}")', "sluice_unity(${name})")]
+
+
 def lists(root, paths):
     """CMakeLists.txt without APART; sources that compile themselves for several instruction sets stay apart."""
+    targets = root / "cmake/sluice_targets.cmake"
+    text = targets.read_text()
+    for old, new in APART:
+        text = text.replace(old, new)
+    targets.write_text(text)
     for path in paths:
         if not path.endswith("CMakeLists.txt"):
             continue

@@ -387,7 +387,7 @@ def qualify(path, unit, names, layout, report):
             whole = re.match(r"(?:::)?sluice::(gpu::)?$", before)
             if whole and word != "gpu":
                 owner = visible.get(word, set()) | own.get(word, set())
-                if not owner and word in unit.local:  # As main() says names of its file.
+                if owner <= {"sluice::compress::gpu"} and word in unit.local:  # As main() says names of its file.
                     owner = {new_namespace(layout, path, "sluice")}
                 owner = owner - {"sluice::compress::gpu"} or owner
                 if whole[1]:
