@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/cuda/device.cuh"
-#include "tests/cuda/kernel_cases.h"
+#include "tests/compress/gpu/device/device.cuh"
+#include "tests/compress/gpu/device/kernel_cases.h"
 
 namespace {
 

@@ -8,15 +8,15 @@
 #include "base/check.h"
 #include "bench/sender.h"
 #include "bench/streams.h"
-#include "compress/accumulator.h"
 #include "compress/aggregator.h"
 #include "compress/codec_table.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/sparse_values.h"
 #include "compress/compressor.h"
 #include "compress/frame.h"
 #include "compress/simd/select.h"
 #include "compress/simd/sign.h"
 #include "compress/simd/ternary.h"
-#include "compress/sparse_values.h"
 
 namespace sluice {
 namespace {

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/quantity.h"
+#include "cli/launch/quantity.h"
 #include "cli/server_parts.h"
 #include "compress/codec_spec.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/snapshot_format.h"
 
 namespace sluice {
 namespace {

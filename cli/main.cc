@@ -13,17 +13,17 @@
 #include <string>
 
 #include "absl/strings/str_join.h"
+#include "app/transport_flags.h"
 #include "base/descriptors.h"
+#include "bench/measure/codec_report.h"
+#include "bench/measure/exchange_flags.h"
+#include "bench/measure/model_tables.h"
 #include "cli/checkpoint.h"
-#include "cli/codec_report.h"
 #include "cli/codecs.h"
-#include "cli/exchange_flags.h"
 #include "cli/run.h"
 #include "cli/status.h"
 #include "cli/validate.h"
 #include "job/support.h"
-#include "synthetic/model_tables.h"
-#include "transport/transport_flags.h"
 
 namespace sluice {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/text.h"
-#include "cli/quantity.h"
+#include "cli/launch/quantity.h"
 
 namespace sluice {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "cli/quantity.h"
+#include "cli/launch/quantity.h"
 
 namespace sluice {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/console.h"
-#include "cli/restart_policy.h"
+#include "cli/launch/console.h"
+#include "cli/launch/restart_policy.h"
 
 namespace sluice {
 
@@ -36,7 +36,7 @@ struct RunOptions {
 // no process of the run is left.
 //
 // In a job with checkpoints a process that is killed or lost the others is started again
-// (cli/restart_policy.h), and a stop signal first asks for a checkpoint.
+// (cli/launch/restart_policy.h), and a stop signal first asks for a checkpoint.
 int RunJob(const RunOptions& options);
 
 }  // namespace sluice

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/cores.h"
-#include "cli/quantity.h"
+#include "cli/launch/quantity.h"
 #include "job/file/job_file.h"
 #include "job/momentum.h"
 #include "job/relays.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "cli/console.h"
-#include "cli/free_port.h"
-#include "cli/launch_plan.h"
+#include "cli/launch/console.h"
+#include "cli/launch/free_port.h"
+#include "cli/launch/launch_plan.h"
 #include "cli/run.h"
 #include "cli/run_start.h"
 #include "job/job_spec.h"

@@ -10,10 +10,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/quantity.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/durable_file.h"
-#include "job/checkpoint/snapshot_format.h"
+#include "cli/launch/quantity.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/durable_file.h"
+#include "protocol/checkpoint/snapshot_format.h"
 
 namespace sluice {
 namespace {

@@ -18,12 +18,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "app/stop_signals.h"
 #include "base/text.h"
+#include "cli/launch/quantity.h"
+#include "cli/launch/status_client.h"
 #include "cli/progress.h"
-#include "cli/quantity.h"
-#include "cli/status_client.h"
-#include "cli/stop_signals.h"
-#include "transport/transport.h"
+#include "net/grpc/transport.h"
 
 namespace sluice {
 namespace {

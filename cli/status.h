@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "cli/console.h"
+#include "cli/launch/console.h"
+#include "net/grpc/transport_options.h"
 #include "sluice/v1/coordinator.pb.h"
-#include "transport/transport_options.h"
 
 namespace sluice {
 

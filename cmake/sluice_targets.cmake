@@ -1,4 +1,4 @@
-# How Sluice's targets are made: one library per room, one test program per tested room.
+# How Sluice's targets are made: one library per layer, one test program per tested layer.
 
 set(CMAKE_THREAD_PREFER_PTHREAD ON)
 find_package(Threads REQUIRED)
@@ -35,7 +35,7 @@ function(sluice_unity target apart)
   endif()
 endfunction()
 
-# Sources without LibTorch in a room that has it: neither its precompiled headers, nor compiled together with the others.
+# Sources without LibTorch in a layer that has it: neither its precompiled headers, nor compiled together with the others.
 function(sluice_sources_without_libtorch)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()

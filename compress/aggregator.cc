@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compress/countsketch.h"
-#include "compress/difference.h"
+#include "compress/codecs/countsketch.h"
+#include "compress/codecs/intsum.h"
+#include "compress/codecs/lsh.h"
+#include "compress/codecs/sign.h"
+#include "compress/feedback/difference.h"
 #include "compress/frame.h"
-#include "compress/intsum.h"
-#include "compress/lsh.h"
-#include "compress/sign.h"
 #include "compress/simd/accumulate.h"
 #include "hwy/cache_control.h"
 

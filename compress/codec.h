@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "compress/coding/magnitude_histogram.h"
 #include "compress/format_table.h"
-#include "compress/magnitude_histogram.h"
 
 namespace sluice {
 

@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "base/nearest_name.h"
 #include "compress/codec_table.h"
-#include "compress/dgc.h"
+#include "compress/feedback/dgc.h"
 
 namespace sluice {
 namespace {

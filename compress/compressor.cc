@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "compress/codec_group.h"
 #include "compress/codec_table.h"
-#include "compress/compensator.h"
+#include "compress/feedback/codec_group.h"
+#include "compress/feedback/compensator.h"
 #include "compress/frame.h"
 
 namespace sluice {

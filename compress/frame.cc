@@ -6,9 +6,9 @@
 #include "absl/strings/str_format.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
-#include "compress/accumulator.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/payload.h"
 #include "compress/format_table.h"
-#include "compress/payload.h"
 #include "compress/simd/accumulate.h"
 
 namespace sluice {

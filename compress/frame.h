@@ -15,7 +15,7 @@
 namespace sluice {
 
 inline constexpr size_t kFrameHeaderSize = 20;
-// A frame over this is never made: chunks are cut so that it cannot be (job/layout.h).
+// A frame over this is never made: chunks are cut so that it cannot be (protocol/layout.h).
 inline constexpr size_t kMaxFrameSize = 4 << 20;
 
 struct FrameHeader {

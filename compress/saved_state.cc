@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "compress/float_bits.h"
+#include "base/float_bits.h"
 
 namespace sluice {
 namespace {

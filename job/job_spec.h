@@ -1,5 +1,5 @@
 // JobSpec: a job file as the programs use it: read, defaulted and checked (job/file). Plain types,
-// so that rooms with LibTorch and pure cores can share it. docs/job-file.md explains the keys.
+// so that layers with LibTorch and pure cores can share it. docs/job-file.md explains the keys.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
 #include "job/control_spec.h"
-#include "job/layout.h"
 #include "job/support.h"
-#include "job/tensor_table.h"
+#include "protocol/layout.h"
+#include "protocol/tensor_table.h"
 
 namespace sluice {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "job/compression_plan.h"
 #include "job/job_spec.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice {
 

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "job/fnv1a.h"
+#include "base/fnv1a.h"
 
 namespace sluice {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
-#include "compress/difference.h"
-#include "job/compression_plan.h"
+#include "compress/feedback/difference.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice {
 namespace {

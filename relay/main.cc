@@ -8,16 +8,16 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "app/exit_codes.h"
+#include "app/flags.h"
 #include "base/clock.h"
 #include "base/descriptors.h"
-#include "base/exit_codes.h"
 #include "base/heap.h"
 #include "base/log.h"
 #include "job/relays.h"
-#include "program/flags.h"
+#include "net/grpc/transport.h"
 #include "relay/relay.h"
-#include "server/process/serving.h"
-#include "transport/transport.h"
+#include "server/serving.h"
 
 namespace sluice {
 namespace {

@@ -13,7 +13,7 @@
 #include "base/mutex.h"
 #include "job/relays.h"
 #include "relay/relay_step.h"
-#include "server/core/descriptor_need.h"
+#include "server/shard/descriptor_need.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {

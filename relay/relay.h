@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "job/job_spec.h"
+#include "net/grpc/transport.h"
 #include "server/rpc/server.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

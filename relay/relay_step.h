@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "job/layout.h"
-#include "job/tensor_table.h"
-#include "server/core/job_status.h"
-#include "server/core/shard.h"
+#include "protocol/layout.h"
+#include "protocol/tensor_table.h"
+#include "server/coordinator/job_status.h"
+#include "server/shard/shard.h"
 #include "worker/core/session.h"
 
 namespace sluice {

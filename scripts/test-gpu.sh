@@ -33,7 +33,7 @@ flags=(-std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -arch=native -lineinf
 out=build/gpu
 mkdir -p "$out"
 say "building with $nvcc"
-"$nvcc" "${flags[@]}" -o "$out/kernel_check" tests/cuda/kernel_check.cu
+"$nvcc" "${flags[@]}" -o "$out/kernel_check" tests/compress/gpu/device/kernel_check.cu
 "$nvcc" "${flags[@]}" -o "$out/cuda_codec_bench" bench/cuda_codec_bench.cu
 
 say "kernels against the processor"

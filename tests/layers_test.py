@@ -28,6 +28,22 @@ class LayersTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("base/a.h: includes compress/b.h", done.stdout)
 
+    def test_upward_row(self):
+        done = check({"tools/layers.txt": "base : base compress\ncompress : compress\n", "base/a.h": ""})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("base may include compress, which is above it", done.stdout)
+
+    def test_a_folder_and_its_parts(self):
+        done = check({"tools/layers.txt": "compress/codecs : compress\ncompress : compress compress/codecs\n", "compress/b.h": ""})
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_a_row_in_a_free_folder(self):
+        done = check({"tools/layers.txt": "base : base\ncli/launch : cli/launch\n", "cli/a.h": '#include "base/b.h"\n',
+                      "cli/launch/a.h": '#include "base/b.h"\n', "base/b.h": ""})
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cli/launch may not include base", done.stdout)
+        self.assertNotIn("cli/a.h", done.stdout)
+
     def test_outside_library(self):
         done = check({"compress/b.h": "#include <grpcpp/grpcpp.h>\n"})
         self.assertEqual(done.returncode, 1)

@@ -14,6 +14,15 @@ OUTSIDE = {"zlib.h": "zlib", "png.h": "png",
            "turbojpeg.h": "turbojpeg", "cuda_runtime.h": "cuda"}
 
 
+def upward(layers):
+    """Rows that name a row below them. A folder and those in it are of one piece."""
+    order = list(layers)
+    for at, room in enumerate(order):
+        for other in sorted(layers[room]):
+            if other in layers and order.index(other) > at and not room.startswith(other + "/"):
+                yield f"tools/layers.txt: {room} may include {other}, which is above it"
+
+
 def read_layers(path):
     layers = {}
     for line in path.read_text().splitlines():
@@ -47,16 +56,16 @@ def target_of(include, layers, root):
 def main():
     root = pathlib.Path(sys.argv[1])
     layers = read_layers(root / "tools/layers.txt")
-    wrong = []
+    wrong = list(upward(layers))
     files = 0
     for top in sorted({room.split("/")[0] for room in layers}):
         for path in sorted((root / top).rglob("*")):
             if path.suffix not in (".h", ".cc", ".cu", ".cuh", ".proto"):
                 continue
             name = path.relative_to(root).as_posix()
-            if name.startswith(FREE):
-                continue
             room = room_of(name, layers)
+            if not room and name.startswith(FREE):
+                continue
             files += 1
             if path.suffix == ".proto":
                 continue

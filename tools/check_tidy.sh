@@ -15,7 +15,7 @@ while :; do
 done
 if [ $# = 0 ]; then
   # By their newest commit, then by name; a file that was removed since is in the first list alone.
-  mapfile -t files < <({ git log -n 300 --format= --name-only; git ls-files; } | awk '/\.cc$/ && !/^(tests|bench)\// && !seen[$0]++' |
+  mapfile -t files < <({ git log -n 300 --format= --name-only; git ls-files; } | awk '/\.cc$/ && !/^(tests\/|bench\/[^\/]*$)/ && !seen[$0]++' |
     while read -r file; do [ ! -e "$file" ] || echo "$file"; done)
 else
   files=("$@")

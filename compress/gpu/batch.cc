@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "compress/cuda/codes.h"
 #include "compress/gpu/coding.h"
+#include "compress/gpu/kernels/codes.h"
 
 namespace sluice::gpu {
 

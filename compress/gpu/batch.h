@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "compress/cuda/work.h"
 #include "compress/device_encoder.h"
 #include "compress/gpu/device_buffer.h"
+#include "compress/gpu/kernels/work.h"
 
 namespace sluice::gpu {
 

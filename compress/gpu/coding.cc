@@ -2,9 +2,9 @@
 
 #include <bit>
 
-#include "compress/low_rank.h"
-#include "compress/position_coding.h"
-#include "compress/randomk.h"
+#include "compress/codecs/randomk.h"
+#include "compress/coding/low_rank.h"
+#include "compress/coding/position_coding.h"
 
 namespace sluice::gpu {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "compress/codec_spec.h"
-#include "compress/cuda/work.h"
+#include "compress/gpu/kernels/work.h"
 
 namespace sluice::gpu {
 

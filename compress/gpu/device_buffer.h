@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "compress/cuda/device.h"
+#include "compress/gpu/kernels/device.h"
 
 namespace sluice::gpu {
 

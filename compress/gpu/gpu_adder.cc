@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "compress/coding/payload.h"
 #include "compress/format_table.h"
 #include "compress/frame.h"
-#include "compress/payload.h"
 
 namespace sluice::gpu {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "compress/cuda/device.h"
 #include "compress/device_encoder.h"
 #include "compress/gpu/device_buffer.h"
+#include "compress/gpu/kernels/device.h"
 
 namespace sluice::gpu {
 

@@ -6,13 +6,13 @@
 #include <vector>
 
 #include "base/check.h"
-#include "compress/cuda/codes.h"
+#include "compress/codecs/sparse.h"
 #include "compress/gpu/batch.h"
 #include "compress/gpu/coding.h"
 #include "compress/gpu/device_buffer.h"
 #include "compress/gpu/device_residuals.h"
 #include "compress/gpu/gpu_adder.h"
-#include "compress/sparse.h"
+#include "compress/gpu/kernels/codes.h"
 
 namespace sluice::gpu {
 namespace {

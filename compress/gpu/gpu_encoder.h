@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "compress/cuda/device.h"
 #include "compress/device_encoder.h"
+#include "compress/gpu/kernels/device.h"
 
 namespace sluice::gpu {
 

@@ -1,5 +1,5 @@
 // Where Sluice is built without SLUICE_CUDA.
-#include "compress/cuda/device.h"
+#include "compress/gpu/kernels/device.h"
 
 namespace sluice::gpu {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "compress/rotated_blocks.h"
+#include "compress/simd/rotated_blocks.h"
 
 namespace sluice {
 

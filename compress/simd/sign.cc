@@ -1,6 +1,6 @@
 #include "compress/simd/sign.h"
 
-#include "compress/float_bits.h"
+#include "base/float_bits.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/simd/sign.cc"

@@ -1,5 +1,5 @@
-// Kernels of sparse values: floats to the codes of compress/sparse_values.h and back. What a code
-// loses, value - decoded, takes the value's place.
+// Kernels of sparse values: floats to the codes of compress/coding/sparse_values.h and back. What a
+// code loses, value - decoded, takes the value's place.
 #pragma once
 
 #include <cstddef>

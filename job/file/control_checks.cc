@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
-#include "job/compression_plan.h"
 #include "job/control_spec.h"
 #include "job/file/job_conversion.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice {
 namespace {

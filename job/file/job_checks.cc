@@ -12,13 +12,13 @@
 #include "absl/strings/strip.h"
 #include "base/check.h"
 #include "compress/codec_spec.h"
-#include "job/compression_plan.h"
 #include "job/file/control_checks.h"
 #include "job/file/job_conversion.h"
 #include "job/file/schema.h"
 #include "job/file/yaml_mapper.h"
 #include "job/file/yaml_source.h"
 #include "job/support.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice {
 namespace {

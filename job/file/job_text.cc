@@ -10,8 +10,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/fnv1a.h"
 #include "job/file/quantity_text.h"
-#include "job/fnv1a.h"
 
 namespace sluice {
 namespace {

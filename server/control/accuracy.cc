@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "job/compression_plan.h"
+#include "protocol/compression_plan.h"
 #include "server/control/spending.h"
 
 namespace sluice {

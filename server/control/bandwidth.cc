@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "job/compression_plan.h"
+#include "protocol/compression_plan.h"
 #include "server/control/compute_time.h"
 #include "server/control/link_budget.h"
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
-#include "job/compression_plan.h"
+#include "protocol/compression_plan.h"
 #include "server/control/codec_price.h"
 
 namespace sluice {

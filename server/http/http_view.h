@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "job/stage_times.h"
-#include "server/core/job_report.h"
-#include "server/core/job_status.h"
-#include "server/core/link_book.h"
-#include "server/core/shard_stats.h"
-#include "server/core/snapshot_stats.h"
+#include "protocol/stage_times.h"
+#include "server/coordinator/job_report.h"
+#include "server/coordinator/job_status.h"
+#include "server/coordinator/link_book.h"
+#include "server/shard/shard_stats.h"
+#include "server/shard/snapshot_stats.h"
 
 namespace sluice {
 

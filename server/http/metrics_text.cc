@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "http/metric_families.h"
+#include "net/http/metric_families.h"
 
 namespace sluice {
 namespace {

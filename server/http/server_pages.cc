@@ -1,7 +1,7 @@
 #include "server/http/server_pages.h"
 
-#include "http/content_policy.h"
-#include "http/metric_families.h"
+#include "net/http/content_policy.h"
+#include "net/http/metric_families.h"
 #include "server/http/metrics_text.h"
 #include "server/http/status_json.h"
 #include "server/http/status_page.h"

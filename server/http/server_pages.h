@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "http/http_server.h"
+#include "net/http/http_server.h"
 #include "server/http/http_view.h"
 
 namespace sluice {

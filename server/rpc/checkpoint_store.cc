@@ -4,8 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/durable_file.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/durable_file.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "net/grpc/transport.h"
 #include "server/rpc/read_patience.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "server/core/descriptor_need.h"
+#include "server/shard/descriptor_need.h"
 
 namespace sluice {
 

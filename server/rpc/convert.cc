@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "job/wire/plan_message.h"
-#include "proto/message_slices.h"
+#include "protocol/wire/message_slices.h"
+#include "protocol/wire/plan_message.h"
 
 namespace sluice {
 namespace {

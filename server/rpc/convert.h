@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/core/coordinator.h"
-#include "server/core/job_warnings.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/job_warnings.h"
 #include "sluice/v1/coordinator.pb.h"
 #include "sluice/v1/parameter_shard.pb.h"
 #include "sluice/v1/shard_control.pb.h"

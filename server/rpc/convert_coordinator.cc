@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "job/wire/plan_message.h"
-#include "job/wire/tensor_table_message.h"
+#include "protocol/wire/plan_message.h"
+#include "protocol/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"

@@ -1,7 +1,7 @@
 // Figures of links to messages and back; for convert*.cc.
 #pragma once
 
-#include "server/core/link_book.h"
+#include "server/coordinator/link_book.h"
 #include "sluice/v1/coordinator.pb.h"
 #include "sluice/v1/shard_control.pb.h"
 

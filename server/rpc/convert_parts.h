@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <string>
 
-#include "job/layout.h"
-#include "server/core/coordinator.h"
+#include "protocol/layout.h"
+#include "server/coordinator/coordinator.h"
 #include "sluice/v1/common.pb.h"
 
 namespace sluice {

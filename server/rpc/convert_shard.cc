@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
-#include "job/wire/tensor_table_message.h"
+#include "protocol/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"

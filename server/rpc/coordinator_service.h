@@ -5,10 +5,10 @@
 #include <memory>
 #include <utility>
 
+#include "net/grpc/transport.h"
 #include "server/rpc/coordinator_host.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

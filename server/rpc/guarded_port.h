@@ -12,8 +12,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
+#include "net/grpc/transport.h"
 #include "server/rpc/connection_acceptor.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

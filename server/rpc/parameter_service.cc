@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/process_usage.h"
-#include "job/wire/link_message.h"
+#include "protocol/wire/link_message.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "net/grpc/transport.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

@@ -1,7 +1,7 @@
 #include "server/rpc/parts_claim.h"
 
 #include "absl/strings/str_cat.h"
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "transport/transport.h"
+#include "net/grpc/transport.h"
 
 namespace sluice {
 

@@ -13,7 +13,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {
 namespace {

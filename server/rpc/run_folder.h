@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "job/job_spec.h"
-#include "job/snapshot.h"
+#include "protocol/snapshot.h"
 
 namespace sluice {
 

@@ -13,14 +13,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/descriptors.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "server/core/descriptor_need.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 #include "server/rpc/checkpoint_store.h"
 #include "server/rpc/coordinator_service.h"
 #include "server/rpc/guarded_port.h"
 #include "server/rpc/parameter_service.h"
 #include "server/rpc/shard_agent.h"
 #include "server/rpc/steady_deadline.h"
+#include "server/shard/descriptor_need.h"
 
 namespace sluice {
 namespace {

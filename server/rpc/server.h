@@ -13,14 +13,14 @@
 #include "base/log.h"
 #include "base/trace_file.h"
 #include "job/job_spec.h"
-#include "job/stage_times.h"
-#include "server/core/job_report.h"
-#include "server/core/job_status.h"
-#include "server/core/shard.h"
-#include "server/core/shard_stats.h"
-#include "server/core/snapshot_stats.h"
+#include "net/grpc/transport.h"
+#include "protocol/stage_times.h"
+#include "server/coordinator/job_report.h"
+#include "server/coordinator/job_status.h"
 #include "server/rpc/upper_side.h"
-#include "transport/transport.h"
+#include "server/shard/shard.h"
+#include "server/shard/shard_stats.h"
+#include "server/shard/snapshot_stats.h"
 
 namespace sluice {
 

@@ -14,10 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "server/core/coordinator.h"
+#include "net/grpc/transport.h"
+#include "server/coordinator/coordinator.h"
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

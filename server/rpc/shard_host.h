@@ -22,14 +22,14 @@
 #include "base/mutex.h"
 #include "base/trace_file.h"
 #include "job/job_spec.h"
-#include "job/stage_times.h"
-#include "server/core/coordinator.h"
-#include "server/core/link_book.h"
-#include "server/core/rank_waits.h"
-#include "server/core/shard.h"
+#include "protocol/stage_times.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/link_book.h"
 #include "server/rpc/parts_claim.h"
 #include "server/rpc/queued_stream.h"
 #include "server/rpc/snapshot_writer.h"
+#include "server/shard/rank_waits.h"
+#include "server/shard/shard.h"
 
 namespace sluice {
 

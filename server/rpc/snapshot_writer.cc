@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/snapshot_format.h"
 
 namespace sluice {
 

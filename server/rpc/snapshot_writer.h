@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "job/snapshot.h"
-#include "server/core/coordinator.h"
-#include "server/core/snapshot_stats.h"
+#include "protocol/snapshot.h"
+#include "server/coordinator/coordinator.h"
+#include "server/shard/snapshot_stats.h"
 
 namespace sluice {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "server/core/coordinator.h"
-#include "server/core/shard.h"
+#include "server/coordinator/coordinator.h"
+#include "server/shard/shard.h"
 
 namespace sluice {
 

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
-#include "tests/checkpoint/snapshot_samples.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/snapshot_format.h"
+#include "tests/protocol/checkpoint/snapshot_samples.h"
 #include "tests/temporary_folder.h"
 
 namespace sluice {

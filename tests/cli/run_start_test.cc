@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {
 namespace {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "cli/checkpoint.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
 #include "job/file/job_file.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/snapshot_format.h"
 #include "tests/compress/golden_file.h"
 #include "tests/compress/one_chunk.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "compress/compensator.h"
+#include "compress/feedback/compensator.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"

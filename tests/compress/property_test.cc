@@ -8,7 +8,7 @@
 #include <limits>
 #include <numeric>
 
-#include "compress/float_bits.h"
+#include "base/float_bits.h"
 #include "compress/simd/targets.h"
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "compress/float_bits.h"
-#include "compress/half.h"
-#include "compress/payload.h"
+#include "base/float_bits.h"
+#include "compress/codecs/half.h"
+#include "compress/coding/payload.h"
 
 namespace sluice {
 

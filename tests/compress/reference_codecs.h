@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "compress/float_bits.h"
+#include "base/float_bits.h"
 
 namespace sluice {
 

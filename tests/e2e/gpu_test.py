@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Real processes whose workers train on a GPU send what they would send from the CPU, and train the same parameters.
 
-The GPU is one that LibTorch takes for one (tests/train/fake_gpu.h) and that runs Sluice's kernels block by block.
+The GPU is one that LibTorch takes for one (tests/worker/train/fake_gpu.h) and that runs Sluice's kernels block by block.
 
 With --gpu the worker is sluice-worker, and the GPU a real one; then forward and backward passes round as it does, and
 Gpu.test_encoded_on_the_host is the test to run.

@@ -2,7 +2,7 @@
 // as they are, and with checksums that fit.
 // Input: a file.
 
-#include "tests/checkpoint/snapshot_property.h"
+#include "tests/protocol/checkpoint/snapshot_property.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string file(reinterpret_cast<const char*>(data), size);

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/checkpoint_fixture.h"
+#include "tests/server/coordinator/checkpoint_fixture.h"
 
 namespace sluice {
 namespace {

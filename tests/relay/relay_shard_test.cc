@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/server/shard_fixture.h"
+#include "tests/server/shard/shard_fixture.h"
 
 namespace sluice {
 namespace {

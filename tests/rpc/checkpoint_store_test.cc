@@ -11,9 +11,9 @@
 #include "absl/time/clock.h"
 #include "base/crc32c.h"
 #include "base/mutex.h"
+#include "protocol/wire/exchange_messages.h"
 #include "tests/rpc/host_fixture.h"
 #include "worker/core/session.h"
-#include "worker/rpc/exchange_messages.h"
 #include "worker/rpc/store_client.h"
 
 namespace sluice {

@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "gtest/gtest.h"
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 #include "server/rpc/shard_host.h"
 #include "tests/rpc/fake_worker.h"
 

@@ -17,8 +17,8 @@
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/parameter_shard.pb.h"
 #include "sluice/v1/shard_control.pb.h"
+#include "tests/net/grpc/certificates.h"
 #include "tests/temporary_folder.h"
-#include "tests/transport/certificates.h"
 #include "worker/rpc/remote_session.h"
 
 namespace sluice {

@@ -20,7 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
 #include "tests/rpc/await.h"
 #include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"

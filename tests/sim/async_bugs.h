@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "job/exchange.h"
-#include "job/snapshot.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
 #include "tests/sim/async_job.h"
 
 namespace sluice {

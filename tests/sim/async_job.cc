@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "compress/frame.h"
 #include "job/momentum.h"
-#include "server/core/async_shard.h"
+#include "server/shard/async_shard.h"
 #include "tests/sim/async_bugs.h"
 #include "tests/sim/async_mirror.h"
 #include "worker/core/bundle_encoder.h"

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "job/exchange.h"
 #include "job/job_spec.h"
-#include "job/layout.h"
-#include "server/core/async_shard.h"
+#include "protocol/exchange.h"
+#include "protocol/layout.h"
+#include "server/shard/async_shard.h"
 
 namespace sluice {
 

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/random.h"
-#include "job/compression_plan.h"
+#include "protocol/compression_plan.h"
 
 namespace sluice {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "compress/compressor.h"
-#include "job/exchange.h"
-#include "job/snapshot.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"

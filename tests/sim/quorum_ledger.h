@@ -16,10 +16,10 @@
 
 #include "compress/aggregator.h"
 #include "compress/compressor.h"
-#include "job/exchange.h"
-#include "job/layout.h"
-#include "job/snapshot.h"
-#include "server/rules/replica.h"
+#include "protocol/exchange.h"
+#include "protocol/layout.h"
+#include "protocol/snapshot.h"
+#include "server/shard/replica.h"
 #include "tests/sim/reference.h"
 #include "tests/sim/survival.h"
 

@@ -15,9 +15,9 @@
 
 #include "compress/aggregator.h"
 #include "compress/compressor.h"
-#include "job/exchange.h"
-#include "job/layout.h"
-#include "server/rules/replica.h"
+#include "protocol/exchange.h"
+#include "protocol/layout.h"
+#include "server/shard/replica.h"
 #include "tests/sim/balance.h"
 #include "tests/sim/survival.h"
 #include "worker/core/bundle_encoder.h"

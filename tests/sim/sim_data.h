@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/random.h"
-#include "job/layout.h"
-#include "job/tensor_table.h"
+#include "protocol/layout.h"
+#include "protocol/tensor_table.h"
 #include "tests/sim/survival.h"
 
 namespace sluice {

@@ -13,10 +13,10 @@
 #include <utility>
 #include <vector>
 
-#include "job/layout.h"
-#include "job/snapshot.h"
-#include "server/core/coordinator.h"
-#include "server/core/shard.h"
+#include "protocol/layout.h"
+#include "protocol/snapshot.h"
+#include "server/coordinator/coordinator.h"
+#include "server/shard/shard.h"
 #include "tests/sim/planned_reference.h"
 #include "tests/sim/planted_bugs.h"
 #include "tests/sim/quorum_ledger.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "job/checkpoint/snapshot_format.h"
+#include "protocol/checkpoint/snapshot_format.h"
 #include "tests/sim/survival_run.h"
 
 namespace sluice {

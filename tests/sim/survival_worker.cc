@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "compress/frame.h"
-#include "job/checkpoint/snapshot_format.h"
-#include "server/core/plan_maker.h"
+#include "protocol/checkpoint/snapshot_format.h"
+#include "server/control/plan_maker.h"
 #include "tests/sim/sim_data.h"
 #include "tests/sim/survival_run.h"
 

@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 #include "compress/codec_table.h"
-#include "compress/difference.h"
+#include "compress/feedback/difference.h"
 #include "compress/frame.h"
-#include "job/exchange.h"
+#include "protocol/exchange.h"
 
 namespace sluice {
 BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,

@@ -10,10 +10,10 @@
 
 #include "absl/types/span.h"
 #include "compress/compressor.h"
-#include "job/compression_plan.h"
 #include "job/job_spec.h"
-#include "job/layout.h"
-#include "job/tensor_table.h"
+#include "protocol/compression_plan.h"
+#include "protocol/layout.h"
+#include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"
 #include "worker/core/quality_meter.h"
 

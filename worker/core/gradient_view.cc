@@ -1,7 +1,7 @@
 #include "worker/core/gradient_view.h"
 
 #include "base/check.h"
-#include "compress/accumulator.h"
+#include "compress/coding/accumulator.h"
 #include "compress/simd/cast.h"
 
 namespace sluice {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "job/exchange.h"
+#include "protocol/exchange.h"
 
 namespace sluice {
 

@@ -1,7 +1,7 @@
 #include "worker/http/worker_pages.h"
 
 #include "absl/strings/str_cat.h"
-#include "http/metric_families.h"
+#include "net/http/metric_families.h"
 
 namespace sluice {
 namespace {

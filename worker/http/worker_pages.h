@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "http/http_server.h"
+#include "net/http/http_server.h"
 #include "worker/core/session.h"
 
 namespace sluice {

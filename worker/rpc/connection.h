@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "transport/transport.h"
+#include "net/grpc/transport.h"
 
 namespace sluice {
 

@@ -10,10 +10,10 @@
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "job/exchange.h"
-#include "job/snapshot.h"
+#include "net/grpc/transport.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
-#include "transport/transport.h"
 #include "worker/rpc/call_gate.h"
 
 namespace sluice {

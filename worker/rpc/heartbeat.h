@@ -13,8 +13,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "net/grpc/transport.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/process_usage.h"
+#include "protocol/wire/exchange_messages.h"
 #include "worker/rpc/connection.h"
-#include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {

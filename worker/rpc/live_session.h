@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
-#include "job/stage_times.h"
+#include "protocol/stage_times.h"
 #include "worker/core/bundle_encoder.h"
 #include "worker/core/pipeline.h"
 #include "worker/core/step_clock.h"

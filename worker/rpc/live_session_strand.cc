@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/wire/exchange_messages.h"
 #include "worker/rpc/connection.h"
-#include "worker/rpc/exchange_messages.h"
 #include "worker/rpc/live_session.h"
 
 namespace sluice {

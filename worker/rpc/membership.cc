@@ -1,9 +1,9 @@
 #include "worker/rpc/membership.h"
 
 #include "absl/strings/str_cat.h"
-#include "job/wire/plan_message.h"
-#include "transport/transport.h"
-#include "worker/rpc/exchange_messages.h"
+#include "net/grpc/transport.h"
+#include "protocol/wire/exchange_messages.h"
+#include "protocol/wire/plan_message.h"
 
 namespace sluice {
 namespace {

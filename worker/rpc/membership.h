@@ -7,12 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "job/compression_plan.h"
-#include "job/exchange.h"
 #include "job/job_spec.h"
-#include "job/layout.h"
-#include "job/snapshot.h"
-#include "job/tensor_table.h"
+#include "protocol/compression_plan.h"
+#include "protocol/exchange.h"
+#include "protocol/layout.h"
+#include "protocol/snapshot.h"
+#include "protocol/tensor_table.h"
 #include "sluice/v1/coordinator.pb.h"
 
 namespace sluice {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "compress/compressor_mean.h"
-#include "job/checkpoint/checkpoint_folder.h"
-#include "job/checkpoint/snapshot_format.h"
+#include "compress/feedback/compressor_mean.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/snapshot_format.h"
 
 namespace sluice {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/exchange.h"
-#include "job/snapshot.h"
+#include "protocol/exchange.h"
+#include "protocol/snapshot.h"
 
 namespace sluice {
 
@@ -30,8 +30,9 @@ absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t ste
                                             const Sender& sender, bool elastic);
 
 // As `sender`'s rank of `world_size` begins. Of another world size: all begin with the mean of what
-// the uplinks remembered (compress/compressor_mean.h), and rank r with the rest as rank r modulo
-// their number had it. One state at a time is in memory beside what it gives. Errors as above.
+// the uplinks remembered (compress/feedback/compressor_mean.h), and rank r with the rest as rank r
+// modulo their number had it. One state at a time is in memory beside what it gives. Errors as
+// above.
 absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const Sender& sender,
                                             uint32_t world_size);
 

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/text.h"
-#include "job/wire/tensor_table_message.h"
+#include "protocol/wire/tensor_table_message.h"
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/live_session.h"
 #include "worker/rpc/membership.h"

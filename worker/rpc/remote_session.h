@@ -15,7 +15,7 @@
 #include "base/trace_file.h"
 #include "compress/device_encoder.h"
 #include "job/job_spec.h"
-#include "transport/transport.h"
+#include "net/grpc/transport.h"
 #include "worker/core/session.h"
 
 namespace sluice {

@@ -17,11 +17,11 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/trace_file.h"
-#include "job/exchange.h"
-#include "job/link_meter.h"
-#include "job/stage_times.h"
+#include "net/grpc/transport.h"
+#include "protocol/exchange.h"
+#include "protocol/link_meter.h"
+#include "protocol/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
-#include "transport/transport.h"
 
 namespace sluice {
 

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/crc32c.h"
-#include "job/checkpoint/checkpoint_folder.h"
+#include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/wire/exchange_messages.h"
 #include "worker/core/session.h"
 #include "worker/rpc/connection.h"
-#include "worker/rpc/exchange_messages.h"
 
 namespace sluice {
 namespace {

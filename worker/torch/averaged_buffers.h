@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/tensor_table.h"
+#include "protocol/tensor_table.h"
 
 namespace sluice {
 

@@ -1,4 +1,4 @@
-// TorchStatus: LibTorch's exceptions, turned into a Status where they would leave our rooms.
+// TorchStatus: LibTorch's exceptions, turned into a Status where they would leave our code.
 #pragma once
 
 #include <c10/util/Exception.h>

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "job/tensor_table.h"
+#include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"
 #include "worker/torch/named_tensors.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "job/checkpoint/durable_file.h"
+#include "protocol/checkpoint/durable_file.h"
 
 namespace sluice {
 namespace {

@@ -1,0 +1,346 @@
+#include "bench/measure/codec_report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "bench/measure/gradients.h"
+#include "bench/measure/model_tables.h"
+#include "bench/measure/table_file.h"
+#include "compress/aggregator.h"
+#include "compress/codec_table.h"
+#include "compress/compressor.h"
+#include "compress/frame.h"
+#include "job/job_spec.h"
+#include "nlohmann/json.hpp"
+#include "protocol/layout.h"
+
+namespace sluice {
+namespace {
+
+constexpr float kCarry = 0.75f;
+// What residuals hold is steady when their energy grows by less than this share of the
+// accumulator's in a step, for so many steps: a random walk, which is what sparse codecs begin
+// with, gets there after about as many steps as the inverse.
+constexpr double kSteadyGrowth = 0.02;
+constexpr int kSteadySteps = 3;
+constexpr double kSparse = 0.5;  // Codecs that send a smaller share have a size per element kept.
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+double Quotient(double a, double b) { return b > 0 ? a / b : 0; }
+
+// What any encoder with feedback must do to memory at the least.
+double SecondsOfStream(const std::vector<float>& gradient, std::vector<float>* acc) {
+  const double begin = Now();
+  const float* const g = gradient.data();
+  float* const a = acc->data();
+  for (size_t i = 0; i < gradient.size(); ++i) a[i] = a[i] * kCarry + g[i];
+  return Now() - begin;
+}
+
+struct StepMeasure {
+  double bytes = 0;
+  double spec_bytes = 0;  // Of tensors that the spec is for.
+  double kept = 0;        // Elements of these that decode to something but zero.
+  double encode_seconds = 0;
+  double add_seconds = 0;
+  double lost = 0;    // Squares of what was encoded but not decoded.
+  double energy = 0;  // Squares of what was encoded.
+};
+
+// One worker and its shards, for one codec.
+class Exchanger {
+ public:
+  Exchanger(const TensorTable& table, const CodecSpec& spec, uint64_t seed)
+      : spec_(spec),
+        layout_(MakeLayout(table, spec)),
+        configs_(MakeConfigs(table, layout_, spec)),
+        compressor_(configs_, {.seed = seed, .sender = 0}) {
+    for (const ChunkConfig& config : configs_) aggregators_.push_back(MakeAggregator(config, 1));
+    offsets_.push_back(0);
+    for (const TensorInfo& tensor : table) offsets_.push_back(offsets_.back() + tensor.elements());
+  }
+
+  double spec_elements() const {
+    double elements = 0;
+    for (const ChunkConfig& config : configs_) {
+      if (config.spec == spec_) elements += static_cast<double>(config.count);
+    }
+    return elements;
+  }
+  double ResidualEnergy() const { return compressor_.ResidualEnergy(); }
+
+  StepMeasure Step(uint64_t step, absl::Span<const float> gradients) {
+    StepMeasure measure;
+    for (size_t id = 0; id < configs_.size(); ++id) {
+      const Chunk& chunk = layout_.chunks[id];
+      OneChunk(id, step, gradients.subspan(offsets_[chunk.tensor] + chunk.offset, chunk.count),
+               &measure);
+    }
+    const double begin = Now();
+    compressor_.EndStep(step);
+    measure.encode_seconds += Now() - begin;
+    return measure;
+  }
+
+ private:
+  static Layout MakeLayout(const TensorTable& table, const CodecSpec& spec) {
+    const std::vector<bool> whole_rows(table.size(), spec.codec == CodecId::kPowerSgd);
+    absl::StatusOr<Layout> layout = BuildLayout(table, 1, {}, whole_rows);
+    Check(layout.ok(), layout.status().ToString());
+    return *std::move(layout);
+  }
+  static std::vector<ChunkConfig> MakeConfigs(const TensorTable& table, const Layout& layout,
+                                              const CodecSpec& spec) {
+    CompressionSpec compression;
+    compression.uplink = spec;
+    std::vector<ChunkConfig> configs = ChunkConfigs(compression, table, layout, Direction::kUplink);
+    for (size_t id = 0; id < configs.size(); ++id) configs[id].rows = layout.chunks[id].rows;
+    return configs;
+  }
+
+  void OneChunk(size_t id, uint64_t step, absl::Span<const float> gradient, StepMeasure* measure) {
+    wanted_.assign(gradient.begin(), gradient.end());
+    const absl::Span<const float> owed = compressor_.residual(id);
+    for (size_t i = 0; i < owed.size(); ++i) wanted_[i] += owed[i];
+    frame_.clear();
+    sum_.assign(gradient.size(), 0.0f);
+    const double begin = Now();
+    const absl::Status encoded = compressor_.Encode(id, step, gradient, &frame_);
+    const double middle = Now();
+    Check(encoded.ok(), encoded.ToString());
+    const absl::Status valid = aggregators_[id]->Validate(0, frame_);
+    Check(valid.ok(), valid.ToString());
+    const SenderFrame received = {0, frame_};
+    aggregators_[id]->Add({&received, 1}, absl::MakeSpan(sum_));
+    aggregators_[id]->Close(1, absl::MakeSpan(sum_));
+    const double end = Now();
+    measure->encode_seconds += middle - begin;
+    measure->add_seconds += end - middle;
+    measure->bytes += static_cast<double>(frame_.size());
+    const bool of_spec = configs_[id].spec == spec_;
+    if (of_spec) measure->spec_bytes += static_cast<double>(frame_.size());
+    for (size_t i = 0; i < sum_.size(); ++i) {
+      if (of_spec && sum_[i] != 0) ++measure->kept;
+      const double lost = double{wanted_[i]} - double{sum_[i]};
+      measure->lost += lost * lost;
+      measure->energy += double{wanted_[i]} * double{wanted_[i]};
+    }
+    if (compressor_.observes(id)) Publish(id);
+  }
+
+  void Publish(size_t id) {
+    frame_.clear();
+    const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
+    const absl::Status status = EncodeFrame(*lossless, {.gradient = sum_}, &frame_);
+    Check(status.ok(), status.ToString());
+    aggregators_[id]->AppendShared(&frame_);
+    compressor_.Observe(id, frame_);
+  }
+
+  const CodecSpec spec_;
+  const Layout layout_;
+  const std::vector<ChunkConfig> configs_;
+  Compressor compressor_;
+  std::vector<std::unique_ptr<Aggregator>> aggregators_;
+  std::vector<size_t> offsets_;  // Of tensors in all gradients.
+  std::vector<float> wanted_;    // gradient + residual of a chunk.
+  std::vector<float> sum_;
+  std::vector<std::byte> frame_;
+};
+
+// Runs a codec's own feedback until it owes about as much after each step as before it, since what
+// it owes is what makes its accumulators hard or easy. Returns the steps that took.
+uint32_t Settle(const SyntheticGradients& source, uint32_t limit, Exchanger* exchanger,
+                std::vector<float>* gradients) {
+  double owed = exchanger->ResidualEnergy();
+  int steady = 0;
+  for (uint32_t step = 1; step <= limit; ++step) {
+    source.FillAll(0, step, absl::MakeSpan(*gradients));
+    const StepMeasure measure = exchanger->Step(step + 1, *gradients);
+    const double before = owed;
+    owed = exchanger->ResidualEnergy();
+    steady = owed - before <= kSteadyGrowth * measure.energy ? steady + 1 : 0;
+    if (steady == kSteadySteps) return step;
+  }
+  return limit;
+}
+
+void SetMeasures(const std::vector<StepMeasure>& steps, const std::vector<double>& streams,
+                 size_t elements, CodecReportRow* row) {
+  const auto n = static_cast<double>(elements);
+  const auto count = static_cast<double>(steps.size());
+  std::vector<double> encode, add, encode_share, add_share;
+  double lost = 0, energy = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    encode.push_back(steps[i].encode_seconds * 1e9 / n);
+    add.push_back(steps[i].add_seconds * 1e9 / n);
+    encode_share.push_back(Quotient(streams[i], steps[i].encode_seconds));
+    add_share.push_back(Quotient(streams[i], steps[i].add_seconds));
+    row->bytes += steps[i].bytes / count;
+    row->spec_bytes += steps[i].spec_bytes / count;
+    row->kept_elements += steps[i].kept / count;
+    lost += steps[i].lost;
+    energy += steps[i].energy;
+  }
+  row->ratio = Quotient(n * sizeof(float), row->bytes);
+  row->bits_per_element = row->bytes * 8 / n;
+  row->nmse_accumulator = Quotient(lost, energy);
+  row->encode_ns = Median(encode);
+  row->encode_stream_share = Median(encode_share);
+  row->add_ns = Median(add);
+  row->add_stream_share = Median(add_share);
+}
+
+CodecReportRow MeasureCodec(const SyntheticGradients& source, const CodecSpec& spec,
+                            const CodecReportOptions& options, std::vector<double>* all_streams) {
+  const size_t elements = TotalElements(source.table());
+  std::vector<float> gradients(elements), stream(elements);
+  Exchanger exchanger(source.table(), spec, options.seed);
+  CodecReportRow row;
+  row.spec = ToString(spec);
+  row.spec_elements = exchanger.spec_elements();
+  source.FillAll(0, 0, absl::MakeSpan(gradients));
+  const StepMeasure first = exchanger.Step(1, gradients);
+  row.first_bytes = first.bytes;
+  row.nmse_gradient = Quotient(first.lost, first.energy);
+  row.settle = Settle(source, options.settle, &exchanger, &gradients);
+  std::vector<StepMeasure> steps;
+  std::vector<double> streams;
+  for (uint64_t step = row.settle + 1; step <= row.settle + options.steps; ++step) {
+    source.FillAll(0, step, absl::MakeSpan(gradients));
+    streams.push_back(SecondsOfStream(gradients, &stream));
+    steps.push_back(exchanger.Step(step + 1, gradients));
+  }
+  SetMeasures(steps, streams, elements, &row);
+  if (FindCodec(spec.codec).aggregation == Aggregation::kVote) {
+    row.nmse_gradient.reset();
+    row.nmse_accumulator.reset();
+  }
+  all_streams->insert(all_streams->end(), streams.begin(), streams.end());
+  return row;
+}
+
+absl::StatusOr<TensorTable> TableOf(const CodecReportOptions& options) {
+  return options.table_path.empty() ? ModelTable(options.model)
+                                    : ReadTensorTable(options.table_path);
+}
+
+std::string FormatNmse(const std::optional<double>& nmse) {
+  return nmse.has_value() ? absl::StrFormat("%.2g", *nmse) : "-";
+}
+
+nlohmann::ordered_json NumberOrNull(const std::optional<double>& number) {
+  return number.has_value() ? nlohmann::ordered_json(*number) : nlohmann::ordered_json();
+}
+
+}  // namespace
+
+std::vector<std::string> UsualReportSpecs() {
+  std::vector<std::string> specs;
+  for (const CodecEntry& entry : Codecs()) specs.emplace_back(entry.example);
+  for (const char* variant : {"topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:0.1%+int4",
+                              "topk:10%+int4", "ternary:0.7", "eden:1", "eden:4", "intsum:8"}) {
+    specs.emplace_back(variant);
+  }
+  return specs;
+}
+
+absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options) {
+  const absl::StatusOr<TensorTable> whole = TableOf(options);
+  if (!whole.ok()) return whole.status();
+  if (options.steps == 0) return absl::InvalidArgumentError("steps is 0; it must be 1 or more");
+  std::vector<CodecSpec> specs;
+  for (const std::string& text : options.specs.empty() ? UsualReportSpecs() : options.specs) {
+    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+    if (!spec.ok()) return spec.status();
+    specs.push_back(*spec);
+  }
+  const SyntheticGradients source(ShrinkTable(*whole, options.elements), {.seed = options.seed});
+  CodecReport report;
+  report.model = options.table_path.empty() ? options.model : options.table_path;
+  report.elements = TotalElements(source.table());
+  report.tensors = source.table().size();
+  report.steps = options.steps;
+  report.seed = options.seed;
+  std::vector<double> streams;
+  for (const CodecSpec& spec : specs) {
+    report.rows.push_back(MeasureCodec(source, spec, options, &streams));
+    if (options.done) options.done(report.rows.back().spec);
+  }
+  report.stream_ns = Median(streams) * 1e9 / static_cast<double>(report.elements);
+  return report;
+}
+
+std::string FormatCodecReport(const CodecReport& report) {
+  std::string text = absl::StrFormat(
+      "%s: %d elements in %d tensors, %d steps of synthetic gradients, seed %d\n"
+      "stream (read two, write one): %.2f ns per element, %.1f GB/s of fp32\n\n"
+      "%-24s %12s %9s %8s %12s %7s %10s %10s %9s %7s %9s %7s\n",
+      report.model, report.elements, report.tensors, report.steps, report.seed, report.stream_ns,
+      Quotient(4, report.stream_ns), "codec", "bytes/step", "ratio", "bits/el", "large alone",
+      "B/kept", "NMSE grad", "NMSE acc", "encode", "stream", "add", "stream");
+  for (const CodecReportRow& row : report.rows) {
+    const bool sparse = row.kept_elements > 0 && row.kept_elements < kSparse * row.spec_elements;
+    absl::StrAppendFormat(
+        &text, "%-24s %12.0f %8.1fx %8.3f %11.1fx %7s %10s %10s %6.2f ns %6.2fx %6.2f ns %6.2fx\n",
+        row.spec, row.bytes, row.ratio, row.bits_per_element,
+        Quotient(row.spec_elements * sizeof(float), row.spec_bytes),
+        sparse ? absl::StrFormat("%.2f", row.spec_bytes / row.kept_elements) : "-",
+        FormatNmse(row.nmse_gradient), FormatNmse(row.nmse_accumulator), row.encode_ns,
+        row.encode_stream_share, row.add_ns, row.add_stream_share);
+  }
+  text +=
+      "\nBytes count headers and small tensors; `large alone` and B/kept (bytes per element that "
+      "arrives, of sparse codecs) leave\ntensors out that are too small for the codec. NMSE: lost "
+      "energy over encoded energy, of the first gradient and of\ngradient + residual when the "
+      "codec's own feedback is steady. Times are per element on one core; `stream` is the\n"
+      "stream's time over theirs.\n";
+  return text;
+}
+
+std::string CodecReportJson(const CodecReport& report) {
+  nlohmann::ordered_json codecs = nlohmann::ordered_json::array();
+  for (const CodecReportRow& row : report.rows) {
+    codecs.push_back({{"spec", row.spec},
+                      {"settle_steps", row.settle},
+                      {"bytes_first_step", row.first_bytes},
+                      {"bytes_per_step", row.bytes},
+                      {"ratio", row.ratio},
+                      {"spec_bytes_per_step", row.spec_bytes},
+                      {"spec_elements", row.spec_elements},
+                      {"kept_elements_per_step", row.kept_elements},
+                      {"bits_per_element", row.bits_per_element},
+                      {"nmse_gradient", NumberOrNull(row.nmse_gradient)},
+                      {"nmse_accumulator", NumberOrNull(row.nmse_accumulator)},
+                      {"encode_ns_per_element", row.encode_ns},
+                      {"encode_gb_per_s", Quotient(4, row.encode_ns)},
+                      {"encode_stream_share", row.encode_stream_share},
+                      {"add_ns_per_element", row.add_ns},
+                      {"add_gb_per_s", Quotient(4, row.add_ns)},
+                      {"add_stream_share", row.add_stream_share}});
+  }
+  const nlohmann::ordered_json all = {{"schema", 1},
+                                      {"model", report.model},
+                                      {"elements", report.elements},
+                                      {"tensors", report.tensors},
+                                      {"steps", report.steps},
+                                      {"seed", report.seed},
+                                      {"stream_ns_per_element", report.stream_ns},
+                                      {"codecs", codecs}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace sluice

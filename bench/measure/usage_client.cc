@@ -1,0 +1,83 @@
+#include "bench/measure/usage_client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "sluice/v1/parameter_shard.grpc.pb.h"
+
+namespace sluice {
+
+struct UsageClient::Server {
+  // A new connection.
+  void Dial();
+  grpc::Status Ask(absl::Duration timeout, v1::GetUsageReply* reply) const;
+
+  std::string address;
+  std::shared_ptr<const Transport> transport;
+  std::unique_ptr<v1::ParameterShard::Stub> stub;
+};
+
+void UsageClient::Server::Dial() {
+  stub = v1::ParameterShard::NewStub(transport->DialForQuestions(address));
+}
+
+grpc::Status UsageClient::Server::Ask(absl::Duration timeout, v1::GetUsageReply* reply) const {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  return stub->GetUsage(&context, {}, reply);
+}
+
+namespace {
+
+// Stages that this program does not know are left out.
+void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
+  for (const v1::StageUsage& usage : reply.stages()) {
+    for (const Stage stage : kServerStages) {
+      if (usage.stage() != ToString(stage)) continue;
+      (*seconds)[static_cast<size_t>(stage)] += usage.processor_seconds();
+    }
+  }
+}
+
+}  // namespace
+
+UsageClient::UsageClient(const std::vector<std::string>& addresses,
+                         const std::shared_ptr<const Transport>& transport) {
+  for (const std::string& address : addresses) {
+    auto server = std::make_unique<Server>();
+    server->address = address;
+    server->transport = transport;
+    server->Dial();
+    servers_.push_back(std::move(server));
+  }
+}
+
+UsageClient::~UsageClient() = default;
+
+absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
+  ServersUsage usage;
+  for (const std::unique_ptr<Server>& server : servers_) {
+    v1::GetUsageReply reply;
+    grpc::Status status = server->Ask(timeout, &reply);
+    // Nobody answers a server's keepalive between two questions: after a long exchange, or when
+    // this process was stopped for a while, it has closed the connection.
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+      server->Dial();
+      status = server->Ask(timeout, &reply);
+    }
+    if (!status.ok()) {
+      return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
+                          absl::StrCat("no answer from the server at ", server->address, ": ",
+                                       server->transport->Explain(status.error_message())));
+    }
+    usage.cpu_seconds += reply.processor_seconds();
+    usage.peak_rss_bytes = std::max(usage.peak_rss_bytes, reply.peak_rss_bytes());
+    AddStages(reply, &usage.stages);
+  }
+  return usage;
+}
+
+}  // namespace sluice

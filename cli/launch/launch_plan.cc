@@ -1,0 +1,118 @@
+#include "cli/launch/launch_plan.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace sluice {
+namespace {
+
+// A proxy for the web must not get our loopback traffic, and the rank variables of a cluster that
+// the launcher itself runs in are not our workers'.
+constexpr std::array<absl::string_view, 10> kNotPassedOn = {
+    "http_proxy", "https_proxy",  "grpc_proxy",   "no_proxy",   "no_grpc_proxy",
+    "rank",       "slurm_procid", "slurm_ntasks", "world_size", "job_completion_index"};
+
+std::vector<std::string> Environment(const LaunchOptions& options, size_t process) {
+  std::vector<std::string> environment = PassedOn(options.environment);
+  if (process < options.proxy_ports.size()) {
+    environment.push_back(
+        absl::StrCat("grpc_proxy=http://127.0.0.1:", options.proxy_ports[process]));
+  }
+  return environment;
+}
+
+std::string Loopback(uint32_t port) { return absl::StrCat("127.0.0.1:", port); }
+
+// Number `number` of the processes of `kind`, number `process` of all, with the flags that say
+// which job.
+ChildOptions Child(const LaunchOptions& options, absl::string_view kind, size_t number,
+                   absl::string_view program, size_t process) {
+  const std::string file = absl::StrCat(kind, "-", number);
+  ChildOptions child;
+  child.name = absl::StrCat(kind, " ", number);
+  child.command = {absl::StrCat(options.program_folder, "/", program), "--job", options.job_path};
+  for (const std::string& set : options.sets) {
+    child.command.insert(child.command.end(), {"--set", set});
+  }
+  if (options.dense) child.command.push_back("--dense");
+  child.environment = Environment(options, process);
+  child.log_path = absl::StrCat(options.log_folder, "/", file, ".log");
+  child.append_log = options.append_logs;
+  return child;
+}
+
+void AddTrace(const LaunchOptions& options, absl::string_view kind, size_t number,
+              ChildOptions* child) {
+  if (options.trace_folder.empty()) return;
+  child->command.insert(
+      child->command.end(),
+      {"--trace", absl::StrCat(options.trace_folder, "/", kind, "-", number, ".json")});
+}
+
+}  // namespace
+
+std::vector<std::string> PassedOn(absl::Span<const std::string> environment) {
+  std::vector<std::string> passed_on;
+  for (const std::string& entry : environment) {
+    const std::string name = absl::AsciiStrToLower(entry.substr(0, entry.find('=')));
+    if (std::find(kNotPassedOn.begin(), kNotPassedOn.end(), name) == kNotPassedOn.end()) {
+      passed_on.push_back(entry);
+    }
+  }
+  return passed_on;
+}
+
+std::string ReportPath(const LaunchOptions& options, uint32_t rank) {
+  return absl::StrCat(options.log_folder, "/report-", rank, ".json");
+}
+
+LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
+  LaunchPlan plan;
+  plan.coordinator = Loopback(options.shard_ports[0]);
+  const size_t shards = options.shard_ports.size();
+  for (size_t i = 0; i < shards; ++i) {
+    ChildOptions child = Child(options, "shard", i, "sluice-server", i);
+    const std::string address = Loopback(options.shard_ports[i]);
+    const std::string metrics = options.metrics_port == 0
+                                    ? "off"
+                                    : Loopback(options.metrics_port + static_cast<uint32_t>(i));
+    child.command.insert(child.command.end(),
+                         {"--shard", absl::StrCat(i), "--listen", address, "--advertise", address,
+                          "--http-listen", i == 0 ? options.http_listen : metrics});
+    if (i > 0) child.command.insert(child.command.end(), {"--coordinator", plan.coordinator});
+    AddTrace(options, "shard", i, &child);
+    plan.shards.push_back(std::move(child));
+  }
+  const size_t relays = options.relay_ports.size();
+  for (size_t i = 0; i < relays; ++i) {
+    ChildOptions child = Child(options, "relay", i, "sluice-relay", shards + i);
+    child.command.insert(child.command.end(),
+                         {"--relay", absl::StrCat(i), "--upstream", plan.coordinator, "--listen",
+                          Loopback(options.relay_ports[i])});
+    plan.relays.push_back(std::move(child));
+  }
+  for (uint32_t rank = 0; rank < options.workers; ++rank) {
+    ChildOptions child = Child(options, "worker", rank, "sluice-worker", shards + relays + rank);
+    child.command.insert(
+        child.command.end(),
+        {"--coordinator",
+         relays == 0 ? plan.coordinator : Loopback(options.relay_ports[options.relay_of[rank]]),
+         "--rank", absl::StrCat(rank), "--report", ReportPath(options, rank)});
+    if (options.threads > 0) {
+      child.command.insert(child.command.end(), {"--threads", absl::StrCat(options.threads)});
+    }
+    if (options.metrics_port > 0) {
+      const auto port = options.metrics_port + static_cast<uint32_t>(shards) + rank;
+      child.command.insert(child.command.end(), {"--metrics-listen", Loopback(port)});
+    }
+    AddTrace(options, "worker", rank, &child);
+    plan.workers.push_back(std::move(child));
+  }
+  return plan;
+}
+
+}  // namespace sluice

@@ -1,0 +1,398 @@
+#include "compress/codecs/intsum.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/float_bits.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/payload.h"
+#include "compress/frame.h"
+#include "compress/simd/accumulate.h"
+#include "compress/simd/intsum.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kBlock = kIntSumBlock;
+
+size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
+size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
+size_t PayloadSize(size_t count, int bits) {
+  return 1 + 2 * Blocks(count) + CodeBytes(count, bits);
+}
+
+int LargestCode(int bits) { return (1 << (bits - 1)) - 1; }
+
+// Exponents travel as the exponent field of the fp32 2^e; 0: none yet, or nothing but zeros.
+constexpr uint8_t kExponentMax = 253;  // So that 2^-e is a normal number.
+// So that the largest code is finite.
+uint8_t ExponentMax(int bits) { return bits == 8 ? 248 : bits == 4 ? 252 : kExponentMax; }
+float PowerOfTwo(uint8_t exponent) { return std::bit_cast<float>(uint32_t{exponent} << 23); }
+float InversePowerOfTwo(uint8_t exponent) {
+  return std::bit_cast<float>((254 - uint32_t{exponent}) << 23);
+}
+
+// The smallest exponent with which a value of these bits is not clipped.
+uint8_t ExponentFor(uint32_t largest_bits, int bits) {
+  if (largest_bits == 0) return 0;
+  // The largest code is just below a power of two, so it is one of two neighbours.
+  const int field = static_cast<int>(largest_bits >> 23);
+  int exponent = std::clamp(field - (bits - 2), 1, int{ExponentMax(bits)});
+  const float reach =
+      static_cast<float>(LargestCode(bits)) * PowerOfTwo(static_cast<uint8_t>(exponent));
+  if (std::bit_cast<float>(largest_bits) > reach) ++exponent;
+  return static_cast<uint8_t>(std::min(exponent, int{ExponentMax(bits)}));
+}
+
+// What an IntSum payload of `count` elements holds.
+struct Parts {
+  int bits;
+  absl::Span<const std::byte> used;    // Exponents of the codes.
+  absl::Span<const std::byte> wanted;  // Exponents that would have fitted this sender.
+  const uint8_t* codes;
+
+  uint8_t exponent(size_t block) const { return static_cast<uint8_t>(used[block]); }
+  const uint8_t* block(size_t index) const { return codes + index * CodeBytes(kBlock, bits); }
+};
+
+Parts PartsOf(absl::Span<const std::byte> payload, size_t count) {
+  const size_t blocks = Blocks(count);
+  return {.bits = static_cast<int>(payload[0]),
+          .used = payload.subspan(1, blocks),
+          .wanted = payload.subspan(1 + blocks, blocks),
+          .codes = reinterpret_cast<const uint8_t*>(payload.data() + 1 + 2 * blocks)};
+}
+
+class IntSumCodec final : public Codec {
+ public:
+  explicit IntSumCodec(int bits) : bits_(bits) {}
+
+  FormatId format() const override { return FormatId::kIntSum; }
+  bool lossless() const override { return false; }
+  bool observes() const override { return true; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return PayloadSize(count, bits_); }
+  size_t StateSize(size_t count, uint32_t) const override { return Blocks(count); }
+
+  void Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const override;
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
+
+ private:
+  // Of a block, from the state; 0 if it says none.
+  uint8_t SharedExponent(absl::Span<const float> state, size_t block) const {
+    if (state.empty() || !(state[block] >= 1)) return 0;
+    return static_cast<uint8_t>(std::min(state[block], static_cast<float>(ExponentMax(bits_))));
+  }
+  // For blocks without a shared exponent: that of the chunk's largest value.
+  uint8_t FirstExponent(const EncodeInput& input) const {
+    for (size_t block = 0; block < Blocks(input.gradient.size()); ++block) {
+      if (SharedExponent(input.state, block) != 0) continue;
+      return ExponentFor(
+          LargestMagnitudeBits(input.gradient.data(),
+                               input.residual.empty() ? nullptr : input.residual.data(),
+                               input.gradient.size()),
+          bits_);
+    }
+    return 0;
+  }
+
+  const int bits_;
+};
+
+void IntSumCodec::Observe(absl::Span<const std::byte> frames, absl::Span<float> state) const {
+  absl::Span<const std::byte> exponents;
+  while (!frames.empty()) {
+    const absl::Span<const std::byte> frame = TakeFrame(&frames);
+    const FormatId format = FrameFormat(frame).id;
+    const absl::Span<const std::byte> payload = FramePayload(frame);
+    if (format == FormatId::kExponents) {
+      exponents = payload;
+      break;
+    }
+    if (format == FormatId::kIntSum) exponents = payload.subspan(1 + state.size(), state.size());
+  }
+  if (exponents.size() != state.size() || state.empty()) return;
+  // Blocks of nothing but zeros begin again at the chunk's largest: what comes next is rounded away
+  // at worst, and waits for a step, where with a small exponent it would be clipped for many.
+  const auto largest = static_cast<uint8_t>(*std::max_element(exponents.begin(), exponents.end()));
+  for (size_t block = 0; block < state.size(); ++block) {
+    const auto exponent = static_cast<uint8_t>(exponents[block]);
+    state[block] = static_cast<float>(exponent == 0 ? largest : exponent);
+  }
+}
+
+void IntSumCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
+  const size_t size = input.gradient.size();
+  const size_t blocks = Blocks(size);
+  const uint8_t first = FirstExponent(input);
+  const size_t start = out->size();
+  out->resize(start + PayloadSize(size, bits_));
+  auto* const bytes = reinterpret_cast<uint8_t*>(out->data() + start);
+  bytes[0] = static_cast<uint8_t>(bits_);
+  uint8_t* const used = bytes + 1;
+  uint8_t* const wanted = used + blocks;
+  uint8_t* packed = wanted + blocks;
+  ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* residual, size_t count) {
+    const size_t block = at / kBlock;
+    const uint8_t shared = SharedExponent(input.state, block);
+    used[block] = shared != 0 ? shared : first;
+    int8_t codes[kBlock];
+    // With exponent 0 everything is zero: any scale will do.
+    const uint8_t exponent = std::max(used[block], uint8_t{1});
+    const uint32_t largest =
+        QuantizeToPowerOfTwo(gradient, residual, PowerOfTwo(exponent), InversePowerOfTwo(exponent),
+                             LargestCode(bits_), codes, count);
+    wanted[block] = ExponentFor(largest, bits_);
+    PackCodes(codes, bits_, packed, count);
+    packed += CodeBytes(count, bits_);
+  });
+}
+
+// Empty if the block is one that an encoder can have written.
+absl::string_view WhatIsWrong(const Parts& parts, size_t block, size_t count) {
+  const uint8_t used = parts.exponent(block);
+  const auto wanted = static_cast<uint8_t>(parts.wanted[block]);
+  if (std::max(used, wanted) > ExponentMax(parts.bits)) return "an exponent that is too large";
+  int8_t codes[kBlock];
+  UnpackCodes(parts.block(block), parts.bits, codes, count);
+  const auto [least, most] = std::minmax_element(codes, codes + count);
+  if (*least < -LargestCode(parts.bits)) return "an unused code";
+  if ((used == 0 || wanted == 0) && (*least != 0 || *most != 0)) return "codes without an exponent";
+  const size_t size = CodeBytes(count, parts.bits);
+  for (size_t i = count; i < size * 8 / static_cast<size_t>(parts.bits); ++i) {
+    const auto bit = i / size * static_cast<size_t>(parts.bits);
+    if ((parts.block(block)[i % size] >> bit & ((1 << parts.bits) - 1)) != 0) {
+      return "bits after its last code";
+    }
+  }
+  return "";
+}
+
+class IntSumAggregator final : public Aggregator {
+ public:
+  IntSumAggregator(size_t count, int bits, uint32_t senders)
+      : count_(count),
+        bits_(bits),
+        // Sums of bytes where they can hold all senders: half the memory traffic.
+        small_(bits < 8 && senders <= static_cast<uint32_t>(127 / LargestCode(bits))),
+        frames_max_((small_ ? 127u : 32767u) / static_cast<uint32_t>(LargestCode(bits))),
+        wanted_(Blocks(count)) {}
+
+  absl::Status Validate(uint32_t, absl::Span<const std::byte> frame) const override {
+    absl::Status valid = ValidateFrame(frame, count_);
+    if (!valid.ok()) return valid;
+    if (IsAddend(FrameFormat(frame))) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("a ", FrameFormat(frame).name, " frame for a chunk whose codec is another"));
+  }
+
+  void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
+    PrefetchFrames(frames);
+    if (!open_) std::fill(wanted_.begin(), wanted_.end(), std::byte{0});
+    open_ = true;
+    for (const SenderFrame& frame : frames) NoteWanted(frame.frame);
+    while (!frames.empty()) {
+      const size_t alike = floats_ ? 0 : CountAlike(frames);
+      if (alike == 0) break;
+      AddCodes(frames.first(alike));
+      frames.remove_prefix(alike);
+    }
+    if (frames.empty()) return;
+    if (!floats_ && added_ > 0) WriteSums(1, sum);
+    floats_ = true;
+    for (const SenderFrame& frame : frames) {
+      FrameFormat(frame.frame).decode_add(FramePayload(frame.frame), sum);
+    }
+  }
+
+  void Close(uint32_t n, absl::Span<float> sum) override {
+    const auto divisor = static_cast<float>(n);
+    if (floats_ || added_ == 0) {
+      DivideBy(divisor, sum.data(), sum.size());
+    } else {
+      WriteSums(divisor, sum);
+    }
+    open_ = floats_ = false;
+    added_ = 0;
+    shared_.resize(wanted_.size());
+    std::transform(wanted_.begin(), wanted_.end(), shared_.begin(),
+                   [](std::byte exponent) { return static_cast<float>(exponent); });
+  }
+
+  void AppendShared(std::vector<std::byte>* out) const override {
+    if (shared_.empty()) return;
+    exponents_.resize(shared_.size());
+    std::transform(shared_.begin(), shared_.end(), exponents_.begin(), [](float exponent) {
+      // What was restored may be any number.
+      return static_cast<std::byte>(std::clamp(exponent, 0.0f, float{kExponentMax}));
+    });
+    AppendFrame(FormatId::kExponents, count_, exponents_, out);
+  }
+
+  std::vector<StateField> State() override { return {{"exponents", &shared_, Blocks(count_)}}; }
+
+  size_t state_bytes() const override {
+    const size_t of_block =
+        kBlock * (small_ ? sizeof(int8_t) : sizeof(int16_t)) + 2 + sizeof(float);
+    return Blocks(count_) * of_block;
+  }
+
+ private:
+  // Larger ones could overflow as floats where the integers do not.
+  static constexpr uint8_t kExponentOfIntegersMax = 127 + 112;
+
+  void NoteWanted(absl::Span<const std::byte> frame) {
+    if (FrameFormat(frame).id != FormatId::kIntSum) return;
+    const Parts parts = PartsOf(FramePayload(frame), count_);
+    for (size_t block = 0; block < wanted_.size(); ++block) {
+      wanted_[block] = std::max(wanted_[block], parts.wanted[block]);
+    }
+  }
+
+  // How many of `frames`, from the first one on, can be added to the step's integers in one pass.
+  // The first frame of a step sets its exponents.
+  size_t CountAlike(absl::Span<const SenderFrame> frames) {
+    size_t alike = 0;
+    for (; alike < std::min(frames.size(), kCodeFramesMax); ++alike) {
+      const absl::Span<const std::byte> frame = frames[alike].frame;
+      if (FrameFormat(frame).id != FormatId::kIntSum || added_ + alike == frames_max_) break;
+      const Parts parts = PartsOf(FramePayload(frame), count_);
+      if (parts.bits != bits_) break;
+      if (added_ + alike == 0) {
+        if (std::any_of(parts.used.begin(), parts.used.end(), [](std::byte exponent) {
+              return exponent > std::byte{kExponentOfIntegersMax};
+            })) {
+          break;
+        }
+        used_.assign(parts.used.begin(), parts.used.end());
+      } else if (!std::equal(used_.begin(), used_.end(), parts.used.begin())) {
+        break;
+      }
+    }
+    return alike;
+  }
+
+  void AddCodes(absl::Span<const SenderFrame> frames) {
+    if (small_) {
+      small_sums_.resize(Blocks(count_) * kBlock);
+    } else {
+      sums_.resize(Blocks(count_) * kBlock);
+    }
+    const uint8_t* blocks[kCodeFramesMax];
+    for (size_t i = 0; i < frames.size(); ++i) {
+      blocks[i] = PartsOf(FramePayload(frames[i].frame), count_).codes;
+    }
+    const bool start = added_ == 0;
+    const size_t step = CodeBytes(kBlock, bits_);
+    for (size_t at = 0; at + kBlock <= count_; at += kBlock) {
+      if (small_) {
+        AddPackedToInt8(blocks, frames.size(), bits_, start, small_sums_.data() + at);
+      } else {
+        AddPackedToInt16(blocks, frames.size(), bits_, start, sums_.data() + at);
+      }
+      for (size_t i = 0; i < frames.size(); ++i) blocks[i] += step;
+    }
+    for (size_t i = 0; i < frames.size(); ++i) AddLastBlock(blocks[i], start && i == 0);
+    added_ += static_cast<uint32_t>(frames.size());
+  }
+
+  // The block of less than kBlock elements, if there is one.
+  void AddLastBlock(const uint8_t* packed, bool start) {
+    int8_t codes[kBlock];
+    const size_t at = count_ / kBlock * kBlock;
+    UnpackCodes(packed, bits_, codes, count_ - at);
+    for (size_t i = at; i < count_; ++i) {
+      if (small_) {
+        small_sums_[i] = static_cast<int8_t>((start ? 0 : small_sums_[i]) + codes[i - at]);
+      } else {
+        sums_[i] = static_cast<int16_t>((start ? 0 : sums_[i]) + codes[i - at]);
+      }
+    }
+  }
+
+  void WriteSums(float divisor, absl::Span<float> out) const {
+    for (size_t at = 0; at < count_; at += kBlock) {
+      const float scale = PowerOfTwo(static_cast<uint8_t>(used_[at / kBlock]));
+      const size_t count = std::min(kBlock, count_ - at);
+      if (small_) {
+        ScaleInt8(small_sums_.data() + at, scale, divisor, out.data() + at, count);
+      } else {
+        ScaleInt16(sums_.data() + at, scale, divisor, out.data() + at, count);
+      }
+    }
+  }
+
+  const size_t count_;
+  const int bits_;
+  const bool small_;
+  const uint32_t frames_max_;  // That the sums can hold.
+  std::vector<int8_t> small_sums_;
+  std::vector<int16_t> sums_;
+  std::vector<std::byte> used_;    // Exponents of this step's integers.
+  std::vector<std::byte> wanted_;  // The largest that a sender of this step wants.
+  uint32_t added_ = 0;             // Frames in the integers.
+  bool floats_ = false;            // This step is added up in the floats.
+  bool open_ = false;
+  mutable std::vector<std::byte> exponents_;  // Scratch of AppendShared.
+  std::vector<float> shared_;  // `wanted_` of the last closed step; empty before the first.
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> MakeIntSum(const CodecSpec& spec) {
+  return std::make_unique<IntSumCodec>(static_cast<int>(spec.level));
+}
+
+absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count) {
+  if (payload.empty()) return PayloadSizeError("intsum", count, PayloadSize(count, 2), 0);
+  const int bits = static_cast<int>(payload[0]);
+  if (bits != 2 && bits != 4 && bits != 8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("intsum payload: codes of ", bits, " bits; there are 2, 4 and 8"));
+  }
+  if (payload.size() != PayloadSize(count, bits)) {
+    return PayloadSizeError("intsum", count, PayloadSize(count, bits), payload.size());
+  }
+  const Parts parts = PartsOf(payload, count);
+  for (size_t block = 0; block < Blocks(count); ++block) {
+    const absl::string_view wrong =
+        WhatIsWrong(parts, block, std::min(kBlock, count - block * kBlock));
+    if (wrong.empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("intsum payload: block ", block, " has ", wrong));
+  }
+  return absl::OkStatus();
+}
+
+void DecodeAddIntSum(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  const Parts parts = PartsOf(payload, sum.size());
+  int8_t codes[kBlock];
+  for (size_t at = 0; at < sum.size(); at += kBlock) {
+    const uint8_t exponent = parts.exponent(at / kBlock);
+    if (exponent == 0) continue;
+    const size_t count = std::min(kBlock, sum.size() - at);
+    UnpackCodes(parts.block(at / kBlock), parts.bits, codes, count);
+    AddScaledCodes(codes, PowerOfTwo(exponent), sum.data() + at, count);
+  }
+}
+
+absl::Status ValidateExponents(absl::Span<const std::byte> payload, size_t count) {
+  if (payload.size() != Blocks(count)) {
+    return PayloadSizeError("exponents", count, Blocks(count), payload.size());
+  }
+  for (size_t block = 0; block < payload.size(); ++block) {
+    if (static_cast<uint8_t>(payload[block]) <= kExponentMax) continue;
+    return absl::InvalidArgumentError(absl::StrCat("exponents payload: that of block ", block,
+                                                   " is ", static_cast<int>(payload[block]),
+                                                   "; the largest is ", kExponentMax));
+  }
+  return absl::OkStatus();
+}
+
+void DecodeAddExponents(absl::Span<const std::byte>, absl::Span<float>) {}
+
+std::unique_ptr<Aggregator> MakeIntSumAggregator(size_t count, const CodecSpec& spec,
+                                                 uint32_t senders) {
+  return std::make_unique<IntSumAggregator>(count, static_cast<int>(spec.level), senders);
+}
+
+}  // namespace sluice

@@ -1,0 +1,385 @@
+#include "compress/codecs/linear.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/float_bits.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/payload.h"
+#include "compress/simd/intsum.h"
+#include "compress/simd/linear.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kBlock = kLinearBlock;
+constexpr size_t kTileBlocks = 16;
+
+size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
+size_t CodeBytes(size_t count, int bits) { return (count * static_cast<size_t>(bits) + 7) / 8; }
+
+// Scales are bf16: 8 significant bits. Those a frame may hold besides 0: normal, so that values of
+// a block are decided at full precision, and such that the largest code is finite.
+constexpr uint16_t kSmallestScale = 0x0080;
+constexpr float BfloatOf(uint16_t scale) { return std::bit_cast<float>(uint32_t{scale} << 16); }
+constexpr uint16_t LargestScale(int most) {
+  const double limit = double{std::numeric_limits<float>::max()} / most;
+  uint16_t scale = 0x7F7F;
+  while (double{BfloatOf(scale)} > limit) --scale;
+  return scale;
+}
+constexpr int MostOf(int bits) { return (1 << (bits - 1)) - 1; }
+// The largest scale of each width, by bits.
+constexpr uint16_t kLargestScales[] = {0, 0, LargestScale(1),  0, LargestScale(7), 0,
+                                       0, 0, LargestScale(127)};
+static_assert(kLargestScales[8] == 0x7C01);
+
+// Rounded up, so that no value of the block is clipped.
+uint16_t ScaleFor(float exact, uint16_t largest) {
+  const uint32_t up = (std::bit_cast<uint32_t>(exact) + 0xFFFF) >> 16;
+  if (up < kSmallestScale) return 0;
+  return static_cast<uint16_t>(std::min(up, uint32_t{largest}));
+}
+
+absl::Status Bad(absl::string_view format, size_t block, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(format, " payload: block ", block, " has ", what));
+}
+
+// True if the bits after the last code of a block of `count` codes are 0.
+bool IsPadded(const uint8_t* packed, int bits, size_t count) {
+  const size_t size = CodeBytes(count, bits);
+  for (size_t i = count; i < size * 8 / static_cast<size_t>(bits); ++i) {
+    const size_t shift = i / size * static_cast<size_t>(bits);
+    if ((packed[i % size] >> shift & ((1 << bits) - 1)) != 0) return false;
+  }
+  return true;
+}
+
+// A bf16 scale per block, then the codes of each block (simd/intsum.h).
+template <int kBits>
+struct Symmetric {
+  static constexpr int kMost = MostOf(kBits);
+  static size_t PayloadSize(size_t count) {
+    return Blocks(count) * sizeof(uint16_t) + CodeBytes(count, kBits);
+  }
+  static const uint8_t* Codes(absl::Span<const std::byte> payload, size_t count) {
+    return reinterpret_cast<const uint8_t*>(payload.data()) + Blocks(count) * sizeof(uint16_t);
+  }
+};
+
+template <int kBits>
+class SymmetricCodec final : public Codec {
+ public:
+  SymmetricCodec(FormatId format, bool stochastic) : format_(format), stochastic_(stochastic) {}
+
+  FormatId format() const override { return format_; }
+  bool lossless() const override { return false; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
+    return Symmetric<kBits>::PayloadSize(count);
+  }
+
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
+    const size_t start = out->size();
+    out->resize(start + Blocks(input.gradient.size()) * sizeof(uint16_t));
+    ForEachTile<kTileBlocks * kBlock>(input, [&](size_t at, const float* gradient, float* residual,
+                                                 size_t count) {
+      uint16_t scales[kTileBlocks];
+      uint8_t packed[kTileBlocks * kBlock * kBits / 8];
+      const size_t whole = stochastic_ ? 0 : count / kBlock;
+      EncodeLinearBlocks(gradient, residual, kBits, kLargestScales[kBits], scales, packed, whole);
+      for (size_t done = whole * kBlock; done < count; done += kBlock) {
+        scales[done / kBlock] =
+            EncodeBlock(input, at + done, gradient + done, residual + done,
+                        packed + CodeBytes(done, kBits), std::min(kBlock, count - done));
+      }
+      std::memcpy(out->data() + start + at / kBlock * sizeof(uint16_t), scales,
+                  Blocks(count) * sizeof(uint16_t));
+      // Appended, not written to bytes that would have to be cleared first.
+      const auto* const bytes = reinterpret_cast<const std::byte*>(packed);
+      out->insert(out->end(), bytes, bytes + CodeBytes(count, kBits));
+    });
+  }
+
+ private:
+  // Returns the scale, or 0 if no code took one.
+  uint16_t EncodeBlock(const EncodeInput& input, size_t at, const float* gradient, float* acc,
+                       uint8_t* packed, size_t count) const {
+    const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
+    const uint16_t scale = ScaleFor(largest / Symmetric<kBits>::kMost, kLargestScales[kBits]);
+    if (scale == 0) {
+      std::memset(packed, 0, CodeBytes(count, kBits));
+      return 0;
+    }
+    int8_t local[kBlock];
+    int8_t* const codes = kBits == 8 ? reinterpret_cast<int8_t*>(packed) : local;
+    const float step = BfloatOf(scale);
+    if (stochastic_) {
+      QuantizeBlockStochastic(step, 1 / step, Symmetric<kBits>::kMost, input.own_key,
+                              static_cast<uint32_t>(at), acc, codes, count);
+    } else {
+      QuantizeBlock(step, 1 / step, Symmetric<kBits>::kMost, acc, codes, count);
+    }
+    if constexpr (kBits < 8) PackCodes(codes, kBits, packed, count);
+    // Rounding at random may leave nothing of a block, rounding to nearest keeps its largest.
+    return stochastic_ && LargestCode(codes, count) == 0 ? 0 : scale;
+  }
+
+  const FormatId format_;
+  const bool stochastic_;
+};
+
+template <int kBits>
+absl::Status ValidateSymmetric(absl::string_view format, absl::Span<const std::byte> payload,
+                               size_t count) {
+  const size_t wanted = Symmetric<kBits>::PayloadSize(count);
+  if (payload.size() != wanted) return PayloadSizeError(format, count, wanted, payload.size());
+  const uint8_t* packed = Symmetric<kBits>::Codes(payload, count);
+  for (size_t block = 0; block < Blocks(count); ++block) {
+    const size_t size = std::min(kBlock, count - block * kBlock);
+    const uint16_t scale = LoadAt<uint16_t>(payload.data(), block);
+    if (scale != 0 && (scale < kSmallestScale || scale > kLargestScales[kBits])) {
+      return Bad(format, block, "a scale that is out of range");
+    }
+    int8_t local[kBlock];
+    const auto* codes = reinterpret_cast<const int8_t*>(packed);
+    if constexpr (kBits < 8) {
+      UnpackCodes(packed, kBits, local, size);
+      codes = local;
+    }
+    const int largest = LargestCode(codes, size);
+    if (largest > Symmetric<kBits>::kMost) return Bad(format, block, "an unused code");
+    if ((largest == 0) != (scale == 0)) {
+      return Bad(format, block, scale == 0 ? "codes without a scale" : "a scale without codes");
+    }
+    if (kBits < 8 && !IsPadded(packed, kBits, size)) {
+      return Bad(format, block, "bits after its last code");
+    }
+    packed += CodeBytes(size, kBits);
+  }
+  return absl::OkStatus();
+}
+
+template <int kBits>
+void DecodeAddSymmetric(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  const uint8_t* packed = Symmetric<kBits>::Codes(payload, sum.size());
+  for (size_t at = 0; at < sum.size(); at += kBlock) {
+    const size_t size = std::min(kBlock, sum.size() - at);
+    const uint16_t scale = LoadAt<uint16_t>(payload.data(), at / kBlock);
+    if (scale != 0) {
+      int8_t local[kBlock];
+      const auto* codes = reinterpret_cast<const int8_t*>(packed);
+      if constexpr (kBits < 8) {
+        UnpackCodes(packed, kBits, local, size);
+        codes = local;
+      }
+      AddScaledCodes(codes, BfloatOf(scale), sum.data() + at, size);
+    }
+    packed += CodeBytes(size, kBits);
+  }
+}
+
+template <int kBits>
+void DecodeAddAllSymmetric(absl::Span<const absl::Span<const std::byte>> payloads,
+                           absl::Span<float> sum) {
+  const size_t whole = sum.size() / kBlock;
+  const size_t step = CodeBytes(kBlock, kBits);
+  for (; !payloads.empty(); payloads.remove_prefix(std::min(payloads.size(), kLinearFramesMax))) {
+    const auto some = payloads.first(std::min(payloads.size(), kLinearFramesMax));
+    for (size_t block = 0; block < whole; ++block) {
+      const uint8_t* blocks[kLinearFramesMax];
+      float scales[kLinearFramesMax];
+      size_t frames = 0;
+      for (const absl::Span<const std::byte> payload : some) {
+        const uint16_t scale = LoadAt<uint16_t>(payload.data(), block);
+        if (scale == 0) continue;
+        blocks[frames] = Symmetric<kBits>::Codes(payload, sum.size()) + block * step;
+        scales[frames++] = BfloatOf(scale);
+      }
+      // Prefetched past a payload's end at worst, which does no harm.
+      AddScaledBlocks(blocks, scales, frames, kBits, 2 * step, sum.data() + block * kBlock);
+    }
+    const size_t rest = sum.size() - whole * kBlock;
+    if (rest == 0) continue;
+    for (const absl::Span<const std::byte> payload : some) {
+      const uint16_t scale = LoadAt<uint16_t>(payload.data(), whole);
+      if (scale == 0) continue;
+      int8_t codes[kBlock];
+      UnpackCodes(Symmetric<kBits>::Codes(payload, sum.size()) + whole * step, kBits, codes, rest);
+      AddScaledCodes(codes, BfloatOf(scale), sum.data() + whole * kBlock, rest);
+    }
+  }
+}
+
+// A byte that says the bits of a code; per block its least value and its scale, both bf16; then the
+// codes of each block.
+size_t MinMaxSize(size_t count, int bits) {
+  return 1 + Blocks(count) * 2 * sizeof(uint16_t) + CodeBytes(count, bits);
+}
+
+// To a bf16 that is not above it.
+uint16_t BfloatBelow(float x) {
+  const uint32_t bits = std::bit_cast<uint32_t>(x);
+  if ((bits & 0xFFFF) == 0 || (bits & kSignBit) == 0) return static_cast<uint16_t>(bits >> 16);
+  return static_cast<uint16_t>(std::min((bits >> 16) + 1, uint32_t{0xFF7F}));
+}
+
+// Half the largest float: so that a block's range is finite whatever its least value.
+constexpr float kRangeLimit = std::numeric_limits<float>::max() / 2;
+constexpr float kLeastMin = -0x1p127f;  // -kRangeLimit, rounded down to bf16.
+
+class MinMaxCodec final : public Codec {
+ public:
+  MinMaxCodec(int bits, bool stochastic) : bits_(bits), stochastic_(stochastic) {}
+
+  FormatId format() const override { return FormatId::kMinMax; }
+  bool lossless() const override { return false; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return MinMaxSize(count, bits_); }
+
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override {
+    const size_t size = input.gradient.size();
+    const size_t start = out->size();
+    out->resize(start + MinMaxSize(size, bits_));
+    std::byte* const payload = out->data() + start;
+    payload[0] = static_cast<std::byte>(bits_);
+    std::byte* const levels = payload + 1;
+    auto* packed = reinterpret_cast<uint8_t*>(levels) + Blocks(size) * 2 * sizeof(uint16_t);
+    ForEachTile<kBlock>(
+        input, [&](size_t at, const float* gradient, float* residual, size_t count) {
+          const ValueRange range = AccumulateRange(gradient, residual, count);
+          // Beyond the limit values are clipped.
+          // A zero of either sign becomes the positive one: which of the two is least is not said.
+          uint16_t least = BfloatBelow(std::max(range.least, -kRangeLimit) + 0.0f);
+          const float reach = std::min(range.largest, kRangeLimit) - BfloatOf(least);
+          const int most = (1 << bits_) - 1;
+          const uint16_t scale =
+              reach > 0 ? ScaleFor(reach / static_cast<float>(most), ScaleLimit(bits_)) : 0;
+          // Too narrow for a scale: the least value for all would add more than there is.
+          if (scale == 0 && range.least < std::min(range.largest, 0.0f)) least = 0;
+          StoreAt(levels, 2 * (at / kBlock), least);
+          StoreAt(levels, 2 * (at / kBlock) + 1, scale);
+          EncodeBlock(input, at, BfloatOf(least), BfloatOf(scale), residual, packed, count);
+          packed += CodeBytes(count, bits_);
+        });
+  }
+
+  // So that least + most * scale is finite.
+  static uint16_t ScaleLimit(int bits) {
+    return static_cast<uint16_t>(LargestScale((1 << bits) - 1));
+  }
+
+ private:
+  void EncodeBlock(const EncodeInput& input, size_t at, float least, float scale, float* acc,
+                   uint8_t* packed, size_t count) const {
+    uint8_t codes[kBlock];
+    const int most = (1 << bits_) - 1;
+    const float inverse = scale == 0 ? 0 : 1 / scale;
+    if (stochastic_) {
+      QuantizeRangeStochastic(least, scale, inverse, most, input.own_key, static_cast<uint32_t>(at),
+                              acc, codes, count);
+    } else {
+      QuantizeRange(least, scale, inverse, most, acc, codes, count);
+    }
+    PackCodes(reinterpret_cast<const int8_t*>(codes), bits_, packed, count);
+  }
+
+  const int bits_;
+  const bool stochastic_;
+};
+
+}  // namespace
+
+std::unique_ptr<Codec> MakeLinear(const CodecSpec& spec) {
+  const bool stochastic = spec.has(kStochastic);
+  const int bits = spec.codec == CodecId::kInt8 ? 8 : spec.codec == CodecId::kInt4 ? 4 : 2;
+  if (spec.has(kMinMax)) return std::make_unique<MinMaxCodec>(bits, stochastic);
+  if (bits == 8) return std::make_unique<SymmetricCodec<8>>(FormatId::kInt8, stochastic);
+  if (bits == 4) return std::make_unique<SymmetricCodec<4>>(FormatId::kInt4, stochastic);
+  return std::make_unique<SymmetricCodec<2>>(FormatId::kInt2, stochastic);
+}
+
+absl::Status ValidateInt8(absl::Span<const std::byte> payload, size_t count) {
+  return ValidateSymmetric<8>("int8", payload, count);
+}
+void DecodeAddInt8(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  DecodeAddSymmetric<8>(payload, sum);
+}
+void DecodeAddAllInt8(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<8>(payloads, sum);
+}
+absl::Status ValidateInt4(absl::Span<const std::byte> payload, size_t count) {
+  return ValidateSymmetric<4>("int4", payload, count);
+}
+void DecodeAddInt4(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  DecodeAddSymmetric<4>(payload, sum);
+}
+void DecodeAddAllInt4(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<4>(payloads, sum);
+}
+absl::Status ValidateInt2(absl::Span<const std::byte> payload, size_t count) {
+  return ValidateSymmetric<2>("int2", payload, count);
+}
+void DecodeAddInt2(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  DecodeAddSymmetric<2>(payload, sum);
+}
+void DecodeAddAllInt2(absl::Span<const absl::Span<const std::byte>> payloads,
+                      absl::Span<float> sum) {
+  DecodeAddAllSymmetric<2>(payloads, sum);
+}
+
+absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count) {
+  const int bits = payload.empty() ? 0 : static_cast<int>(payload[0]);
+  if (bits != 2 && bits != 4 && bits != 8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("minmax payload: codes of ", bits, " bits; there are 2, 4 and 8"));
+  }
+  const size_t wanted = MinMaxSize(count, bits);
+  if (payload.size() != wanted) return PayloadSizeError("minmax", count, wanted, payload.size());
+  const std::byte* const levels = payload.data() + 1;
+  const auto* packed =
+      reinterpret_cast<const uint8_t*>(levels) + Blocks(count) * 2 * sizeof(uint16_t);
+  for (size_t block = 0; block < Blocks(count); ++block) {
+    const size_t size = std::min(kBlock, count - block * kBlock);
+    const float least = BfloatOf(LoadAt<uint16_t>(levels, 2 * block));
+    const uint16_t scale = LoadAt<uint16_t>(levels, 2 * block + 1);
+    if (!(least >= kLeastMin && IsFinite(least)) || (least == 0 && std::signbit(least))) {
+      return Bad("minmax", block, "a least value that is out of range");
+    }
+    if (scale != 0 && (scale < kSmallestScale || scale > MinMaxCodec::ScaleLimit(bits) ||
+                       !IsFinite(least + static_cast<float>((1 << bits) - 1) * BfloatOf(scale)))) {
+      return Bad("minmax", block, "a scale that is out of range");
+    }
+    if (!IsPadded(packed, bits, size)) return Bad("minmax", block, "bits after its last code");
+    const size_t bytes = CodeBytes(size, bits);
+    if (scale == 0 && std::any_of(packed, packed + bytes, [](uint8_t byte) { return byte != 0; })) {
+      return Bad("minmax", block, "codes without a scale");
+    }
+    packed += bytes;
+  }
+  return absl::OkStatus();
+}
+
+void DecodeAddMinMax(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  const int bits = static_cast<int>(payload[0]);
+  const auto mask = static_cast<uint8_t>((1 << bits) - 1);
+  const std::byte* const levels = payload.data() + 1;
+  const auto* packed =
+      reinterpret_cast<const uint8_t*>(levels) + Blocks(sum.size()) * 2 * sizeof(uint16_t);
+  for (size_t at = 0; at < sum.size(); at += kBlock) {
+    const size_t size = std::min(kBlock, sum.size() - at);
+    uint8_t codes[kBlock];
+    UnpackCodes(packed, bits, reinterpret_cast<int8_t*>(codes), size);
+    // Unpacking extends signs that these codes do not have.
+    for (size_t i = 0; i < size; ++i) codes[i] &= mask;
+    AddRange(codes, BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kBlock))),
+             BfloatOf(LoadAt<uint16_t>(levels, 2 * (at / kBlock) + 1)), sum.data() + at, size);
+    packed += CodeBytes(size, bits);
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,345 @@
+#include "compress/codecs/lsh.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "base/crc32c.h"
+#include "base/float_bits.h"
+#include "base/random.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/payload.h"
+#include "compress/frame.h"
+#include "compress/simd/intsum.h"
+#include "compress/simd/linear.h"
+#include "compress/simd/rotation.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kBlock = kLinearBlock;
+constexpr int kMostCode = 127;
+constexpr int kMatchingMax = 64;  // Of 256 signs.
+
+// Scales and gains are bf16. A gain of 0 is for blocks of nothing and needs no memory.
+constexpr uint16_t kScaleMin = 0x0080;  // Normal numbers only.
+constexpr uint16_t kScaleMax = 0x7C01;  // So that the largest code is finite.
+constexpr uint16_t kGainMin = 0x3780;   // 2^-16
+constexpr uint16_t kGainMax = 0x4300;   // 128
+// Blocks with a larger scale are not remembered, so that a gain times a block is always finite.
+constexpr uint16_t kRememberedMax = 0x7780;  // 2^112
+
+size_t Blocks(size_t count) { return (count + kBlock - 1) / kBlock; }
+size_t BitmapSize(size_t count) { return (Blocks(count) + 7) / 8; }
+size_t HeadSize(size_t count) { return sizeof(uint32_t) + BitmapSize(count) + 2 * Blocks(count); }
+
+// What both sides remember of one sender: the blocks that it last sent in full, as decoded; zeros
+// where there is none. `stamp` names it: 0 while there are only zeros, else the checksum of the
+// last frame that changed it, which says what that one started from.
+constexpr size_t kStampFloats = 2;  // 16 bits in each: exact.
+
+uint32_t LoadStamp(const float* state) {
+  // What was restored may be any number.
+  const auto half = [](float x) { return static_cast<uint32_t>(std::clamp(x, 0.0f, 65535.0f)); };
+  return half(state[0]) | half(state[1]) << 16;
+}
+
+void StoreStamp(uint32_t stamp, float* state) {
+  state[0] = static_cast<float>(stamp & 0xFFFF);
+  state[1] = static_cast<float>(stamp >> 16);
+}
+
+uint32_t StampOf(absl::Span<const std::byte> payload) {
+  return std::max(Crc32c(payload), uint32_t{1});
+}
+
+struct Parts {
+  uint32_t from;  // The stamp of the memory that it refers to.
+  const std::byte* bitmap;
+  const std::byte* levels;
+  const std::byte* codes;
+
+  bool full(size_t block) const {
+    return ((static_cast<uint8_t>(bitmap[block / 8]) >> (block % 8)) & 1) != 0;
+  }
+  uint16_t level(size_t block) const { return LoadAt<uint16_t>(levels, block); }
+};
+
+Parts PartsOf(absl::Span<const std::byte> payload, size_t count) {
+  const std::byte* const bitmap = payload.data() + sizeof(uint32_t);
+  return {.from = LoadAt<uint32_t>(payload.data(), 0),
+          .bitmap = bitmap,
+          .levels = bitmap + BitmapSize(count),
+          .codes = payload.data() + HeadSize(count)};
+}
+
+// fn(offset, size, level, codes) for each block; codes are null where it is a gain.
+template <typename Fn>
+void ForEachBlock(absl::Span<const std::byte> payload, size_t count, Fn fn) {
+  const Parts parts = PartsOf(payload, count);
+  auto codes = reinterpret_cast<const int8_t*>(parts.codes);
+  for (size_t block = 0; block < Blocks(count); ++block) {
+    const size_t size = std::min(kBlock, count - block * kBlock);
+    const bool full = parts.full(block);
+    fn(block * kBlock, size, parts.level(block), full ? codes : nullptr);
+    if (full) codes += size;
+  }
+}
+
+bool HasFull(absl::Span<const std::byte> payload, size_t count) {
+  const Parts parts = PartsOf(payload, count);
+  return std::any_of(parts.bitmap, parts.levels,
+                     [](std::byte bits) { return bits != std::byte{0}; });
+}
+
+void Remember(const int8_t* codes, uint16_t scale, float* memory, size_t count) {
+  std::fill(memory, memory + count, 0.0f);
+  if (scale <= kRememberedMax) AddScaledCodes(codes, FromBfloat(scale), memory, count);
+}
+
+void AddGain(float gain, const float* memory, float* sum, size_t count) {
+  for (size_t i = 0; i < count; ++i) sum[i] += gain * memory[i];
+}
+
+// Rounded up, so that no value of the block is clipped; 0: too small for one.
+uint16_t ScaleFor(float largest) {
+  const uint32_t up = (std::bit_cast<uint32_t>(largest / kMostCode) + 0xFFFF) >> 16;
+  return up < kScaleMin ? 0 : static_cast<uint16_t>(std::min(up, uint32_t{kScaleMax}));
+}
+
+using Signs = std::array<uint64_t, kBlock / 64>;
+
+// Signs of the projections H D x: D random signs, H the Walsh-Hadamard matrix.
+Signs SimHash(const float* x, size_t count, const Signs& random) {
+  float y[kBlock] = {};
+  std::copy(x, x + count, y);
+  uint32_t largest = 0;
+  for (const float value : y) largest = std::max(largest, MagnitudeBits(value));
+  // A power of two that brings the largest near 1.
+  const uint32_t exponent = std::clamp(254 - (largest >> 23), uint32_t{1}, uint32_t{254});
+  FlipSigns(y, random.data(), std::bit_cast<float>(exponent << 23), y, kBlock);
+  WalshHadamard(y, kBlock);
+  Signs signs = {};
+  for (size_t i = 0; i < kBlock; ++i) {
+    signs[i / 64] |= uint64_t{y[i] < 0 ? 1u : 0u} << (i % 64);
+  }
+  return signs;
+}
+
+bool PointTheSameWay(const float* a, const float* b, size_t count, uint64_t key, size_t block) {
+  Signs random;
+  CounterRandom numbers(key, block);
+  for (uint64_t& word : random) word = numbers.Next();
+  const Signs of_a = SimHash(a, count, random), of_b = SimHash(b, count, random);
+  int different = 0;
+  for (size_t i = 0; i < of_a.size(); ++i) different += std::popcount(of_a[i] ^ of_b[i]);
+  return different <= kMatchingMax;
+}
+
+// Sums in 16 lanes, then lanes l and l + 8, l and l + 4 ...: as the compiler vectorises it, and the
+// same everywhere. A product of two floats is exact in a double.
+double Product(const float* a, const float* b, size_t count) {
+  constexpr size_t kLanes = 16;
+  double lanes[kLanes] = {};
+  size_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    for (size_t i = 0; i < kLanes; ++i) lanes[i] += double{a[at + i]} * double{b[at + i]};
+  }
+  for (size_t i = 0; at + i < count; ++i) lanes[i] += double{a[at + i]} * double{b[at + i]};
+  for (size_t half = kLanes / 2; half > 0; half /= 2) {
+    for (size_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+// The gain that leaves least of acc, or 0: the block must go in full.
+uint16_t GainFor(const float* acc, const float* memory, size_t count, uint64_t key, size_t block) {
+  const double energy = Product(memory, memory, count);
+  if (energy == 0 || !PointTheSameWay(acc, memory, count, key, block)) return 0;
+  const double exact = Product(acc, memory, count) / energy;
+  // A hash may be wrong about the angle; then the gain is not worth sending, or not even positive.
+  if (!(exact >= FromBfloat(kGainMin)) || exact > FromBfloat(kGainMax)) return 0;
+  return ToBfloat(static_cast<float>(exact));
+}
+
+class LshCodec final : public Codec {
+ public:
+  FormatId format() const override { return FormatId::kLsh; }
+  bool lossless() const override { return false; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override { return HeadSize(count) + count; }
+  size_t StateSize(size_t count, uint32_t) const override { return kStampFloats + count; }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const override;
+  void TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
+                absl::Span<float> values) const override;
+};
+
+// Without a state, as a sender's first frame: everything in full.
+void LshCodec::Encode(const EncodeInput& input, std::vector<std::byte>* out) const {
+  const size_t size = input.gradient.size();
+  const size_t start = out->size();
+  out->resize(start + MaxPayloadSize(size, 0));
+  std::byte* const head = out->data() + start;
+  std::byte* const bitmap = head + sizeof(uint32_t);
+  std::byte* const levels = bitmap + BitmapSize(size);
+  auto codes = reinterpret_cast<int8_t*>(head + HeadSize(size));
+  const bool remembers = !input.state.empty();
+  StoreAt(head, 0, remembers ? LoadStamp(input.state.data()) : uint32_t{0});
+  bool changed = false;
+  ForEachTile<kBlock>(input, [&](size_t at, const float* gradient, float* acc, size_t count) {
+    const size_t block = at / kBlock;
+    const float largest = std::bit_cast<float>(AccumulateBlock(gradient, acc, count));
+    const uint16_t scale = ScaleFor(largest);
+    float* const memory = remembers ? input.state.data() + kStampFloats + at : nullptr;
+    const uint16_t gain =
+        scale == 0 || !remembers ? 0 : GainFor(acc, memory, count, input.shared_key, block);
+    if (gain != 0 || scale == 0) {
+      StoreAt(levels, block, gain);
+      if (gain != 0) AddGain(-FromBfloat(gain), memory, acc, count);
+      return;
+    }
+    StoreAt(levels, block, scale);
+    bitmap[block / 8] |= static_cast<std::byte>(1 << (block % 8));
+    QuantizeBlock(FromBfloat(scale), 1 / FromBfloat(scale), kMostCode, acc, codes, count);
+    if (remembers) Remember(codes, scale, memory, count);
+    codes += count;
+    changed = true;
+  });
+  out->resize(static_cast<size_t>(reinterpret_cast<std::byte*>(codes) - out->data()));
+  if (remembers && changed) {
+    StoreStamp(StampOf(absl::MakeConstSpan(*out).subspan(start)), input.state.data());
+  }
+}
+
+// Blocks that were sent in full are in the memory by now, those that were not are there still.
+void LshCodec::TakeBack(absl::Span<const std::byte> payload, absl::Span<float> state,
+                        absl::Span<float> values) const {
+  const float* const memory = state.data() + kStampFloats;
+  ForEachBlock(payload, values.size(),
+               [&](size_t at, size_t size, uint16_t level, const int8_t* codes) {
+                 if (codes != nullptr) {
+                   AddScaledCodes(codes, FromBfloat(level), values.data() + at, size);
+                 } else {
+                   AddGain(FromBfloat(level), memory + at, values.data() + at, size);
+                 }
+               });
+  // The receiver has not seen these blocks: begin anew.
+  std::fill(state.begin(), state.end(), 0.0f);
+}
+
+class LshAggregator final : public Aggregator {
+ public:
+  LshAggregator(size_t count, uint32_t senders)
+      : count_(count), stamps_(kStampFloats * senders), memories_(count * senders) {}
+
+  absl::Status Validate(uint32_t sender, absl::Span<const std::byte> frame) const override;
+  void Add(absl::Span<const SenderFrame> frames, absl::Span<float> sum) override {
+    for (const SenderFrame& frame : frames) AddOne(frame.sender, FramePayload(frame.frame), sum);
+  }
+  void Close(uint32_t n, absl::Span<float> sum) override {
+    const float divisor = static_cast<float>(n);
+    for (float& x : sum) x /= divisor;
+  }
+  std::vector<StateField> State() override {
+    return {{"stamps", &stamps_, stamps_.size(), /*by_sender=*/true},
+            {"blocks", &memories_, memories_.size(), /*by_sender=*/true}};
+  }
+  size_t state_bytes() const override {
+    return (stamps_.size() + memories_.size()) * sizeof(float);
+  }
+
+ private:
+  void AddOne(uint32_t sender, absl::Span<const std::byte> payload, absl::Span<float> sum);
+
+  const size_t count_;
+  std::vector<float> stamps_;
+  std::vector<float> memories_;  // One sender's after the other's.
+};
+
+absl::Status LshAggregator::Validate(uint32_t sender, absl::Span<const std::byte> frame) const {
+  absl::Status valid = ValidateFrame(frame, count_);
+  if (!valid.ok()) return valid;
+  if (FrameFormat(frame).id != FormatId::kLsh) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a ", FrameFormat(frame).name, " frame for a chunk whose senders use lsh: send lsh"));
+  }
+  if (kStampFloats * size_t{sender} >= stamps_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sender ", sender, " of ", stamps_.size() / kStampFloats, " does not exist"));
+  }
+  const uint32_t from = PartsOf(FramePayload(frame), count_).from;
+  const uint32_t here = LoadStamp(stamps_.data() + kStampFloats * sender);
+  if (from == 0 || from == here) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("an lsh frame that goes on from blocks ", absl::Hex(from), " where ",
+                   here == 0 ? "none" : absl::StrCat(absl::Hex(here)),
+                   " are remembered: a frame was lost, or one side was restarted alone; restart "
+                   "both from one checkpoint"));
+}
+
+void LshAggregator::AddOne(uint32_t sender, absl::Span<const std::byte> payload,
+                           absl::Span<float> sum) {
+  float* const memory = memories_.data() + count_ * sender;
+  float* const stamp = stamps_.data() + kStampFloats * sender;
+  if (PartsOf(payload, count_).from == 0) {
+    std::fill(memory, memory + count_, 0.0f);
+    StoreStamp(0, stamp);
+  }
+  ForEachBlock(payload, count_, [&](size_t at, size_t size, uint16_t level, const int8_t* codes) {
+    if (codes == nullptr) {
+      if (level != 0) AddGain(FromBfloat(level), memory + at, sum.data() + at, size);
+      return;
+    }
+    AddScaledCodes(codes, FromBfloat(level), sum.data() + at, size);
+    Remember(codes, level, memory + at, size);
+  });
+  if (HasFull(payload, count_)) StoreStamp(StampOf(payload), stamp);
+}
+
+absl::string_view WhatIsWrong(uint32_t from, uint16_t level, const int8_t* codes, size_t size) {
+  if (codes == nullptr) {
+    if (level == 0) return "";
+    if (from == 0) return "a gain in a frame that refers to nothing";
+    return level < kGainMin || level > kGainMax ? "a gain that is out of range" : "";
+  }
+  if (level < kScaleMin || level > kScaleMax) return "a scale that is out of range";
+  const int largest = LargestCode(codes, size);
+  if (largest > kMostCode) return "an unused code";
+  return largest == 0 ? "a scale without codes" : "";
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> MakeLsh(const CodecSpec&) { return std::make_unique<LshCodec>(); }
+
+absl::Status ValidateLsh(absl::Span<const std::byte> payload, size_t count) {
+  if (payload.size() < HeadSize(count)) {
+    return PayloadSizeError("lsh", count, HeadSize(count), payload.size());
+  }
+  const Parts parts = PartsOf(payload, count);
+  for (size_t block = Blocks(count); block < 8 * BitmapSize(count); ++block) {
+    if (parts.full(block)) {
+      return absl::InvalidArgumentError("lsh payload: bits after its last block's");
+    }
+  }
+  size_t wanted = HeadSize(count);
+  for (size_t block = 0; block < Blocks(count); ++block) {
+    if (parts.full(block)) wanted += std::min(kBlock, count - block * kBlock);
+  }
+  if (payload.size() != wanted) return PayloadSizeError("lsh", count, wanted, payload.size());
+  absl::Status status;
+  ForEachBlock(payload, count, [&](size_t at, size_t size, uint16_t level, const int8_t* codes) {
+    const absl::string_view wrong = WhatIsWrong(parts.from, level, codes, size);
+    if (wrong.empty() || !status.ok()) return;
+    status = absl::InvalidArgumentError(
+        absl::StrCat("lsh payload: block ", at / kBlock, " has ", wrong));
+  });
+  return status;
+}
+
+std::unique_ptr<Aggregator> MakeLshAggregator(size_t count, uint32_t senders) {
+  return std::make_unique<LshAggregator>(count, senders);
+}
+
+}  // namespace sluice

@@ -1,0 +1,357 @@
+#include "compress/codecs/sparse.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/float_bits.h"
+#include "compress/coding/accumulator.h"
+#include "compress/coding/position_coding.h"
+#include "compress/coding/sparse_values.h"
+#include "compress/simd/select.h"
+#include "hwy/cache_control.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kTile = 4096;
+constexpr size_t kHeaderMax = 6 + 2 * 3;
+
+// Makes acc in place and leaves positions and values of what reaches `tau` at the front of the
+// scratch; returns how many.
+size_t Select(const EncodeInput& input, float tau) {
+  const size_t count = input.gradient.size();
+  EncodeScratch& scratch = *input.scratch;
+  // Each by itself: other codecs that use the scratch have other needs.
+  AtLeast(&scratch.positions, count + kSelectSlack);
+  AtLeast(&scratch.values, count + kSelectSlack);
+  AtLeast(&scratch.numbers, count);
+  if (!input.residual.empty()) {
+    return SelectAbove(input.gradient.data(), input.residual.data(), count, tau, 0,
+                       scratch.positions.data(), scratch.values.data());
+  }
+  size_t kept = 0;
+  ForEachTile<kTile>(input, [&](size_t at, const float* gradient, float* zeros, size_t size) {
+    kept += SelectAbove(gradient, zeros, size, tau, static_cast<uint32_t>(at),
+                        scratch.positions.data() + kept, scratch.values.data() + kept);
+  });
+  return kept;
+}
+
+// All that stands before the values.
+void AppendOpening(ValueFormat format, const PositionPlan& plan, const ValueLevels& levels,
+                   absl::Span<const uint32_t> gaps, std::vector<std::byte>* out) {
+  ByteWriter writer(out);
+  writer.Write(static_cast<uint8_t>(format));
+  writer.Write(plan.coding);
+  writer.Write(static_cast<uint32_t>(gaps.size()));
+  AppendLevels(format, levels, out);
+  AppendFirstPlanes(plan, gaps, out);
+}
+
+// Writes the payload for the first `kept` of the scratch, and what each value's code loses into the
+// residual.
+void Write(const EncodeInput& input, size_t kept, ValueFormat format, IndexMode index, float floor,
+           std::vector<std::byte>* out) {
+  EncodeScratch& scratch = *input.scratch;
+  const absl::Span<float> values = absl::MakeSpan(scratch.values).first(kept);
+  const absl::Span<uint32_t> gaps = absl::MakeSpan(scratch.numbers).first(kept);
+  GapsOf(scratch.positions.data(), kept, gaps.data());
+  // The last position is the sum of all gaps and of what is kept before it.
+  const uint64_t sum = kept == 0 ? 0 : scratch.positions[kept - 1] + uint64_t{1} - kept;
+  const PositionPlan plan = PlanPositions(index, gaps, sum);
+  const ValueLevels levels = ChooseLevels(format, values, floor);
+  AppendOpening(format, plan, levels, gaps, out);
+  AppendValues(format, levels, values, out);
+  AppendLastPlane(plan, gaps, out);
+  if (input.residual.empty()) return;
+  for (size_t i = 0; i < kept; ++i) input.residual[scratch.positions[i]] = values[i];
+}
+
+class SparseCodec : public Codec {
+ public:
+  explicit SparseCodec(const CodecSpec& spec) : format_(spec.values), index_(IndexModeOf(spec)) {}
+
+  FormatId format() const override { return FormatId::kSparse; }
+  bool lossless() const override { return false; }
+  size_t MaxPayloadSize(size_t count, uint32_t) const override {
+    return kHeaderMax + MaxPositionBytes(index_, count) + ValueBytes(format_, count);
+  }
+  void Encode(const EncodeInput& input, std::vector<std::byte>* out) const final {
+    float floor = 0;
+    const size_t kept = Keep(input, &floor);
+    if (input.magnitudes != nullptr && density() > 0) {
+      // The residual is acc by now, and in a cache.
+      input.magnitudes->Add(input.residual.empty() ? input.gradient : input.residual, {},
+                            input.magnitude_stride);
+    }
+    Write(input, kept, format_, index_, floor, out);
+    if (input.kept != nullptr) *input.kept += kept;
+  }
+
+ protected:
+  // As Select, for what the codec keeps; `*floor`: what none of it is smaller than.
+  virtual size_t Keep(const EncodeInput& input, float* floor) const = 0;
+
+ private:
+  const ValueFormat format_;
+  const IndexMode index_;
+};
+
+class TopKCodec final : public SparseCodec {
+ public:
+  explicit TopKCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
+
+  double density() const override { return density_; }
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override {
+    float threshold = input.threshold;
+    if (!(threshold > 0)) {
+      MagnitudeHistogram own;
+      own.Add(input.gradient, input.residual);
+      threshold = own.ThresholdFor(input.density > 0 ? input.density : density_);
+    }
+    *floor = UsableThreshold(threshold);
+    return Select(input, *floor);
+  }
+
+  const double density_;
+};
+
+class ThresholdCodec final : public SparseCodec {
+ public:
+  explicit ThresholdCodec(const CodecSpec& spec)
+      : SparseCodec(spec), threshold_(UsableThreshold(static_cast<float>(spec.level))) {}
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override {
+    *floor = threshold_;
+    return Select(input, threshold_);
+  }
+
+  const float threshold_;
+};
+
+class TopKExactCodec final : public SparseCodec {
+ public:
+  explicit TopKExactCodec(const CodecSpec& spec) : SparseCodec(spec), density_(spec.level) {}
+
+ private:
+  size_t Keep(const EncodeInput& input, float* floor) const override;
+
+  const double density_;
+};
+
+// Magnitudes by their upper bits: 8 of exponent, 3 of mantissa.
+constexpr int kBinShift = 20;
+constexpr size_t kBins = 2048;
+
+// Counts of values by bin, and where the `wanted` largest end.
+class BinCounts {
+ public:
+  void Add(absl::Span<const float> values) {
+    for (const float value : values) ++counts_[MagnitudeBits(value) >> kBinShift];
+  }
+  // The bin that holds the last of the `wanted` largest, 0 if there are not as many; `*above`:
+  // how many are in larger ones.
+  uint32_t BinOfLast(size_t wanted, size_t* above) const {
+    *above = 0;
+    for (size_t bin = kBins - 1; bin > 0; --bin) {
+      if (*above + counts_[bin] >= wanted) return static_cast<uint32_t>(bin);
+      *above += counts_[bin];
+    }
+    return 0;
+  }
+
+ private:
+  std::array<uint32_t, kBins> counts_{};
+};
+
+float LowestOfBin(uint32_t bin) {
+  // At least 1, so that zeros are never kept.
+  return std::bit_cast<float>(std::max(bin << kBinShift, uint32_t{1}));
+}
+
+// A threshold that a few more than `wanted` elements reach, most probably.
+float GuessThreshold(const EncodeInput& input, size_t wanted) {
+  constexpr size_t kStride = 16;
+  MagnitudeHistogram sample;
+  sample.Add(input.gradient, input.residual, kStride);
+  // Four standard deviations of what a sample of one in so many has.
+  const double reach = static_cast<double>(wanted) / kStride;
+  const double more =
+      (reach + 4 * std::sqrt(reach) + 4) * kStride / static_cast<double>(input.gradient.size());
+  return more < 1 ? sample.ThresholdFor(more) : 0;
+}
+
+// As Select, of an acc that is in place already if there is a residual.
+size_t SelectAgain(const EncodeInput& input, float tau) {
+  if (input.residual.empty()) return Select(input, tau);
+  // Adding this changes nothing, not even the sign of a zero.
+  float nothing[kTile];
+  std::fill(nothing, nothing + kTile, -0.0f);
+  EncodeScratch& scratch = *input.scratch;
+  size_t kept = 0;
+  for (size_t at = 0; at < input.residual.size(); at += kTile) {
+    kept += SelectAbove(nothing, input.residual.data() + at,
+                        std::min(kTile, input.residual.size() - at), tau, static_cast<uint32_t>(at),
+                        scratch.positions.data() + kept, scratch.values.data() + kept);
+  }
+  return kept;
+}
+
+// Of the first `found` in the scratch, which are in order of position, keeps the `wanted` largest,
+// ties the lowest positions.
+void DropSmallest(size_t found, size_t wanted, EncodeScratch* scratch) {
+  BinCounts counts;
+  counts.Add(absl::MakeConstSpan(scratch->values).first(found));
+  size_t above = 0;
+  const uint32_t bin = counts.BinOfLast(wanted, &above);
+  // Larger first, then earlier.
+  const auto rank_of = [scratch](uint32_t i) {
+    return (uint64_t{~MagnitudeBits(scratch->values[i])} << 32) | i;
+  };
+  // Only those of that bin need to be put in order.
+  size_t size = 0;
+  for (uint32_t i = 0; i < found; ++i) {
+    scratch->numbers[size] = i;
+    size += MagnitudeBits(scratch->values[i]) >> kBinShift == bin ? 1 : 0;
+  }
+  const auto begin = scratch->numbers.begin();
+  const auto last_at = begin + static_cast<ptrdiff_t>(wanted - above) - 1;
+  std::nth_element(begin, last_at, begin + static_cast<ptrdiff_t>(size),
+                   [&](uint32_t a, uint32_t b) { return rank_of(a) < rank_of(b); });
+  const uint64_t last = rank_of(*last_at);
+  size_t kept = 0;
+  for (uint32_t i = 0; i < found; ++i) {
+    const bool keep = rank_of(i) <= last;
+    scratch->positions[kept] = scratch->positions[i];
+    scratch->values[kept] = scratch->values[i];
+    kept += keep ? 1 : 0;
+  }
+}
+
+size_t TopKExactCodec::Keep(const EncodeInput& input, float* floor) const {
+  const auto wanted =
+      static_cast<size_t>(std::ceil(density_ * static_cast<double>(input.gradient.size())));
+  if (wanted == 0) return 0;
+  // The guess is for speed alone: what is kept does not depend on it.
+  const float guess = std::max(GuessThreshold(input, wanted), LowestOfBin(0));
+  size_t found = Select(input, guess);
+  if (found < wanted && guess > LowestOfBin(0)) {
+    BinCounts counts;
+    counts.Add(input.residual.empty() ? input.gradient : input.residual);
+    size_t above = 0;
+    found = SelectAgain(input, LowestOfBin(counts.BinOfLast(wanted, &above)));
+  }
+  if (found > wanted) {
+    DropSmallest(found, wanted, input.scratch);
+    found = wanted;
+  }
+  float smallest = std::numeric_limits<float>::max();
+  for (size_t i = 0; i < found; ++i) {
+    smallest = std::min(smallest, std::abs(input.scratch->values[i]));
+  }
+  *floor = UsableThreshold(smallest);
+  return found;
+}
+
+// A payload taken apart; spans are of the right sizes, nothing else is checked.
+struct Parts {
+  ValueFormat format = ValueFormat::kFp16;
+  ValueLevels levels;
+  absl::Span<const std::byte> values;
+  PositionPlanes positions;
+};
+
+// False if the bytes do not suffice, or format or coding are unknown.
+bool Split(absl::Span<const std::byte> payload, Parts* parts) {
+  ByteReader reader(payload);
+  PositionPlanes& positions = parts->positions;
+  parts->format = static_cast<ValueFormat>(reader.Read<uint8_t>());
+  positions.coding = reader.Read<uint8_t>();
+  positions.kept = reader.Read<uint32_t>();
+  if (parts->format > ValueFormat::kSign) return false;
+  if (!ReadLevels(parts->format, &reader, &parts->levels)) return false;
+  if (!ReadFirstPlanes(&reader, &positions)) return false;
+  parts->values = reader.ReadBytes(ValueBytes(parts->format, positions.kept));
+  if (!reader.ok()) return false;
+  positions.last = reader.ReadBytes(reader.remaining());
+  return true;
+}
+
+absl::Status Bad(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("sparse payload: ", what));
+}
+
+// Calls `take(positions, values)` until all that was kept was given to it.
+template <typename Take>
+void ForEachBatch(absl::Span<const std::byte> payload, const Take& take) {
+  Parts parts;
+  Check(Split(payload, &parts), "only validated payloads are decoded");
+  uint32_t positions[PositionReader::kBatch];
+  float values[PositionReader::kBatch];
+  PositionReader reader(parts.positions);
+  size_t done = 0;
+  while (const size_t count = reader.Read(positions)) {
+    const absl::Span<float> batch = absl::MakeSpan(values).first(count);
+    DecodeValues(parts.format, parts.levels, parts.values, done, batch);
+    take(positions, batch);
+    done += count;
+  }
+}
+
+}  // namespace
+
+float UsableThreshold(float threshold) {
+  constexpr uint32_t kSmallestShortBits = 0x100;
+  return std::max(ToShortFloat(threshold), std::bit_cast<float>(kSmallestShortBits));
+}
+
+std::unique_ptr<Codec> MakeTopK(const CodecSpec& spec) {
+  Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
+  return std::make_unique<TopKCodec>(spec);
+}
+
+std::unique_ptr<Codec> MakeTopKExact(const CodecSpec& spec) {
+  Check(spec.level > 0 && spec.level <= 1, "a density is above 0 and at most 1");
+  return std::make_unique<TopKExactCodec>(spec);
+}
+
+std::unique_ptr<Codec> MakeThreshold(const CodecSpec& spec) {
+  Check(spec.level > 0, "a threshold is above 0");
+  return std::make_unique<ThresholdCodec>(spec);
+}
+
+absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count) {
+  Parts parts;
+  if (!Split(payload, &parts)) {
+    return Bad("its value format is unknown, or its planes do not fit into its bytes");
+  }
+  absl::string_view problem =
+      WhatIsWrong(parts.format, parts.levels, parts.positions.kept, parts.values);
+  if (problem.empty()) problem = PositionProblem(parts.positions, count);
+  return problem.empty() ? absl::OkStatus() : Bad(problem);
+}
+
+void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum) {
+  ForEachBatch(payload, [sum](const uint32_t* positions, absl::Span<float> values) {
+    for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += values[i];
+  });
+}
+
+void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
+                           absl::Span<float> sum) {
+  ForEachBatch(payload, [scale, sum](const uint32_t* positions, absl::Span<float> values) {
+    // Parameters lie in memory: all of a batch are on their way before the first is needed.
+    for (size_t i = 0; i < values.size(); ++i) hwy::Prefetch(sum.data() + positions[i]);
+    for (size_t i = 0; i < values.size(); ++i) sum[positions[i]] += scale * values[i];
+  });
+}
+
+}  // namespace sluice

@@ -1,0 +1,272 @@
+// Adds frames of formats sparse and ternary (docs/wire-format.md) to dense sums, a block of threads
+// per chunk. Nothing in them is read serially but the bits of a word:
+//   - where numbers end: a thread counts the ones of 32 bits of the unary plane, or says of a code
+//     whether it ends a gap; the counts are added up over the block.
+//   - gaps: each from its end and the one before, with its low bits, which are at a place that is
+//     known.
+//   - positions: gaps, added up over the block.
+// Payloads were validated before. All bytes from the network are read one by one: planes begin
+// anywhere.
+#pragma once
+
+#include "compress/gpu/kernels/sparse.h"
+#include "compress/gpu/kernels/ternary.h"
+
+namespace sluice::gpu {
+
+// Number i of a plane of `width` bits each, 0 to 31. Reads no byte that has none of it.
+constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
+  const uint64_t bit = uint64_t{i} * static_cast<uint64_t>(width);
+  const int shift = static_cast<int>(bit % 8);
+  uint64_t word = 0;
+  for (int filled = 0; filled < shift + width; filled += 8) {
+    word |= uint64_t{plane[(bit + filled) / 8]} << filled;
+  }
+  return static_cast<uint32_t>(word >> shift & ((uint64_t{1} << width) - 1));
+}
+
+// Numbers for each element of all chunks, from Chunk::first_element on.
+struct AddRoom {
+  uint32_t* ends;
+  uint32_t* offsets;
+  uint32_t* positions;
+
+  constexpr AddRoom Of(const Chunk& chunk) const {
+    const uint32_t at = chunk.first_element;
+    return {ends + at, offsets + at, positions + at};
+  }
+};
+
+// ends[i] is where one i of the plane is. Ends with a Sync.
+template <class Block>
+constexpr void FindOnes(Block& block, const uint8_t* plane, uint32_t bytes, uint32_t* ends) {
+  const auto word = [&](uint32_t i) {
+    uint32_t bits = 0;
+    for (uint32_t j = 0; j < 4 && 4 * i + j < bytes; ++j) {
+      bits |= uint32_t{plane[4 * i + j]} << (8 * j);
+    }
+    return bits;
+  };
+  ForEachSum(
+      block, (bytes + 3) / 4,
+      [&](uint32_t i) { return static_cast<uint32_t>(std::popcount(word(i))); },
+      [&](uint32_t i, uint32_t before) {
+        for (uint32_t bits = word(i); bits != 0; bits &= bits - 1) {
+          ends[before++] = 32 * i + static_cast<uint32_t>(std::countr_zero(bits));
+        }
+      });
+}
+
+// How many zeros there are before one i and after the one before.
+constexpr uint32_t ZerosBefore(const uint32_t* ends, uint32_t i) {
+  return i == 0 ? ends[0] : ends[i] - ends[i - 1] - 1;
+}
+
+// As compress/coding/position_coding.h has them.
+class PositionPlanes {
+ public:
+  constexpr PositionPlanes(uint8_t coding, uint32_t kept, const AddRoom& room)
+      : coding_(coding), kept_(kept), room_(room) {}
+
+  // The first planes are at `at`; returns what is after them.
+  template <class Block>
+  constexpr const uint8_t* ReadFirst(Block& block, const uint8_t* at) {
+    if (coding_ != kBlocksCoding) {
+      lows_ = at;
+      return at + FirstBytes(coding_, kept_);
+    }
+    const auto blocks = static_cast<uint32_t>(RiceBlocks(kept_));
+    parameters_ = at;
+    lows_ = at + ParameterBytes(kept_);
+    return lows_ + ForEachSum(
+                       block, blocks,
+                       [&](uint32_t i) {
+                         const auto size = static_cast<uint32_t>(kRiceBlock);
+                         return static_cast<uint32_t>(
+                             RemainderBytes(std::min(size, kept_ - i * size), Parameter(i)));
+                       },
+                       [&](uint32_t i, uint32_t before) { room_.offsets[i] = before; });
+  }
+
+  // All positions to the room. Ends with a Sync.
+  template <class Block>
+  constexpr void ReadLast(Block& block, const uint8_t* at, uint32_t bytes) {
+    last_ = at;
+    if (HasCodes(coding_)) {
+      FindLastCodes(block, bytes);
+    } else {
+      FindOnes(block, last_, bytes, room_.ends);
+    }
+    ForEachSum(
+        block, kept_, [&](uint32_t i) { return Gap(i) + 1; },
+        [&](uint32_t i, uint32_t before) { room_.positions[i] = before + Gap(i); });
+  }
+
+ private:
+  constexpr int Parameter(uint32_t rice_block) const {
+    return parameters_[rice_block / 2] >> (rice_block % 2 * 4) & kBlockParameterMax;
+  }
+
+  // Which codes are a gap's last.
+  template <class Block>
+  constexpr void FindLastCodes(Block& block, uint32_t bytes) {
+    const int width = WidthOf(coding_);
+    const uint32_t escape = (uint32_t{1} << width) - 1;
+    const auto is_last = [&](uint32_t i) { return NumberAt(last_, i, width) != escape ? 1u : 0u; };
+    ForEachSum(block, static_cast<uint32_t>(uint64_t{bytes} * 8 / static_cast<unsigned>(width)),
+               is_last, [&](uint32_t i, uint32_t before) {
+                 // What pads the last byte may look like more.
+                 if (before < kept_ && is_last(i) != 0) room_.ends[before] = i;
+               });
+  }
+
+  constexpr uint32_t Gap(uint32_t i) const {
+    const uint32_t quotient = ZerosBefore(room_.ends, i);
+    if (HasCodes(coding_)) {
+      const int width = WidthOf(coding_);
+      return quotient * ((uint32_t{1} << width) - 1) + NumberAt(last_, room_.ends[i], width);
+    }
+    const auto size = static_cast<uint32_t>(kRiceBlock);
+    if (coding_ == kBlocksCoding) {
+      const int parameter = Parameter(i / size);
+      const uint8_t* const lows = lows_ + room_.offsets[i / size];
+      return (quotient << parameter) + NumberAt(lows, i % size, parameter);
+    }
+    const int parameter = ParameterOf(coding_);
+    const uint32_t low = NumberAt(lows_, i, parameter);
+    if (!HasThirds(coding_)) return (quotient << parameter) + low;
+    const auto each = static_cast<uint32_t>(kThirdsPerByte);
+    uint32_t digits = lows_[RemainderBytes(kept_, parameter) + i / each];
+    for (uint32_t j = 0; j < i % each; ++j) digits /= 3;
+    return ((3 * quotient + digits % 3) << parameter) + low;
+  }
+
+  uint8_t coding_;
+  uint32_t kept_;
+  AddRoom room_;
+  const uint8_t* parameters_ = nullptr;
+  const uint8_t* lows_ = nullptr;  // And remainders by 3.
+  const uint8_t* last_ = nullptr;
+};
+
+// Values of a frame: as compress/coding/sparse_values.h has them.
+class SparseValues {
+ public:
+  constexpr explicit SparseValues(uint8_t format) : format_(format) {}
+
+  // The levels are at `at`; returns what is after them.
+  constexpr const uint8_t* ReadLevels(const uint8_t* at) {
+    if (format_ == Int4Values::kFormat) {
+      levels_.floor = LoadShortFloat(at);
+      at += 3;
+    }
+    if (format_ == Fp16Values::kFormat) return at;
+    levels_.step = LoadShortFloat(at);
+    return at + 3;
+  }
+  // Likewise the codes.
+  constexpr const uint8_t* ReadCodes(const uint8_t* at, uint32_t kept) {
+    codes_ = at;
+    return at + BytesFor(uint64_t{kept} * static_cast<unsigned>(Bits()));
+  }
+
+  constexpr float At(uint32_t i) const {
+    if (format_ == Fp16Values::kFormat) {
+      return FromHalf(LoadBytes<uint16_t>(codes_ + 2 * uint64_t{i}));
+    }
+    if (format_ == Int8Values::kFormat) {
+      return static_cast<float>(static_cast<int8_t>(codes_[i])) * levels_.step;
+    }
+    const uint32_t code = NumberAt(codes_, i, Bits());
+    const bool four = format_ == Int4Values::kFormat;
+    const float magnitude =
+        four ? levels_.floor + static_cast<float>(code & 7) * levels_.step : levels_.step;
+    const uint32_t sign = code >> (four ? 3 : 0) << 31;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | sign);
+  }
+
+ private:
+  constexpr int Bits() const {
+    return format_ == Fp16Values::kFormat   ? Fp16Values::kBits
+           : format_ == Int8Values::kFormat ? Int8Values::kBits
+           : format_ == Int4Values::kFormat ? Int4Values::kBits
+                                            : SignValues::kBits;
+  }
+
+  uint8_t format_;
+  Levels levels_;
+  const uint8_t* codes_ = nullptr;
+};
+
+// Adds a chunk's payload to `sum`, as below.
+struct AddSparse {
+  static constexpr int kThreads = 256;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const uint32_t* sizes;  // Of each chunk's payload, in bytes.
+  AddRoom room;
+
+  // Block `index` has chunk `index`.
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Chunk chunk = chunks[index];
+    const AddRoom own = room.Of(chunk);
+    const auto kept = LoadBytes<uint32_t>(chunk.payload + 2);
+    SparseValues values(chunk.payload[0]);
+    PositionPlanes planes(chunk.payload[1], kept, own);
+    const uint8_t* const first = values.ReadLevels(chunk.payload + 6);
+    const uint8_t* const last = values.ReadCodes(planes.ReadFirst(block, first), kept);
+    planes.ReadLast(block, last, sizes[index] - static_cast<uint32_t>(last - chunk.payload));
+    block.ForEach([&](int thread) {
+      for (uint32_t i = thread; i < kept; i += kThreads) {
+        chunk.sum[own.positions[i]] += values.At(i);
+      }
+    });
+  }
+};
+
+struct AddTernary {
+  static constexpr int kThreads = 256;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const uint32_t* sizes;
+  AddRoom room;
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Chunk chunk = chunks[index];
+    const AddRoom own = room.Of(chunk);
+    const int parameter = chunk.payload[1];
+    const auto kept = LoadBytes<uint32_t>(chunk.payload + 2);
+    const auto scales = LoadBytes<uint32_t>(chunk.payload + 6);
+    const auto unary_bytes = LoadBytes<uint32_t>(chunk.payload + 10);
+    PositionPlanes planes(chunk.payload[0], kept, own);
+    const uint8_t* const signs = planes.ReadFirst(block, chunk.payload + FinishTernary::kOpening);
+    const uint8_t* const lows = signs + BytesFor(kept);
+    const uint8_t* const unary = lows + RemainderBytes(scales, parameter);
+    const uint8_t* const last = unary + unary_bytes;
+    planes.ReadLast(block, last, sizes[index] - static_cast<uint32_t>(last - chunk.payload));
+    // Offsets become the scales' codes.
+    FindOnes(block, unary, unary_bytes, own.ends);
+    const auto step = [&](uint32_t i) {
+      const uint32_t folded =
+          (ZerosBefore(own.ends, i) << parameter) + NumberAt(lows, i, parameter);
+      return folded >> 1 ^ (0 - (folded & 1));
+    };
+    ForEachSum(block, scales, step,
+               [&](uint32_t i, uint32_t before) { own.offsets[i] = before + step(i); });
+    const auto begins = [&](uint32_t i) {
+      const uint32_t* const at = own.positions + i;
+      return i == 0 || at[0] / kCodeBlock != at[-1] / kCodeBlock ? 1u : 0u;
+    };
+    ForEachSum(block, kept, begins, [&](uint32_t i, uint32_t before) {
+      const uint32_t scale = own.offsets[before + begins(i) - 1] << kTernaryShift;
+      const uint32_t sign = NumberAt(signs, i, 1) << 31;
+      chunk.sum[own.positions[i]] += std::bit_cast<float>(scale | sign);
+    });
+  }
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,40 @@
+// Largest: the bits of the largest |acc| of each chunk; what is not finite counts as 0. With
+// kAccumulate acc goes to the residual.
+#pragma once
+
+#include "compress/gpu/kernels/block.h"
+#include "compress/gpu/kernels/chunk.h"
+
+namespace sluice::gpu {
+
+template <class Gradient, bool kAccumulate = false>
+struct Largest {
+  static constexpr int kThreads = kTileThreads;
+  static constexpr int kRun = 4;
+  struct Shared {};
+
+  const Chunk* chunks;
+  const Tile* tiles;
+  uint32_t* largest;  // Per chunk; 0 before.
+
+  template <class Block>
+  constexpr void operator()(Block& block, Shared&, uint32_t index) const {
+    const Tile tile = tiles[index];
+    const Chunk chunk = chunks[tile.chunk];
+    typename Block::template Each<uint32_t> most;
+    block.ForEach([&](int thread) {
+      most[thread] = 0;
+      for (uint32_t at = thread * kRun; at < kTile; at += kThreads * kRun) {
+        const auto acc = LoadAcc<Gradient, kRun>(chunk, tile.first + at);
+        if (kAccumulate) StoreResidual<kRun>(acc, chunk, tile.first + at);
+        for (const float x : acc.at) most[thread] = std::max(most[thread], MagnitudeBits(x));
+      }
+    });
+    const uint32_t total = block.Max(most);
+    block.ForEach([&](int thread) {
+      if (thread == 0) block.AtomicMax(largest + tile.chunk, total);
+    });
+  }
+};
+
+}  // namespace sluice::gpu

@@ -1,0 +1,60 @@
+// SampleMagnitudes: counts |acc| of some elements in logarithmic bins, the same elements and bins
+// as MagnitudeHistogram::Add takes; AddCounts there reads thresholds of the next step off them.
+// Before the launch that encodes.
+#pragma once
+
+#include "compress/gpu/kernels/block.h"
+#include "compress/gpu/kernels/chunk.h"
+
+namespace sluice::gpu {
+
+template <class Gradient>
+struct SampleMagnitudes {
+  static constexpr int kThreads = 256;
+  static constexpr uint32_t kBins = 2048;
+  static constexpr int kBinShift = 20;
+  static constexpr uint32_t kGroup = 64;  // Elements that are counted together.
+  static constexpr int kRun = kGroup / kWarp;
+  struct Shared {
+    uint32_t counts[kBins];
+  };
+
+  const Chunk* chunks;
+  const uint32_t* strides;  // Of each chunk: one group in so many; above 0.
+  uint32_t* counts;  // kBins, which all chunks of the launch add to, each group `stride` times.
+
+  // Block `index` has chunk `index`.
+  template <class Block>
+  constexpr void operator()(Block& block, Shared& shared, uint32_t index) const {
+    const Chunk chunk = chunks[index];
+    const uint32_t groups = (chunk.count + kGroup - 1) / kGroup;
+    const uint32_t stride = std::min(strides[index], groups);
+    block.ForEach([&](int thread) {
+      for (uint32_t i = thread; i < kBins; i += kThreads) shared.counts[i] = 0;
+    });
+    block.Sync();
+    block.ForEach([&](int thread) {
+      // A warp for each group.
+      for (uint64_t pick = thread / kWarp; pick * stride < groups; pick += kThreads / kWarp) {
+        const uint64_t first = pick * stride;
+        const uint64_t among = std::min<uint64_t>(stride, groups - first);
+        const auto group = static_cast<uint32_t>(first + CounterRandom(first).Below(among));
+        const uint32_t at = group * kGroup + thread % kWarp * kRun;
+        const auto acc = LoadAcc<Gradient, kRun, true>(chunk, at);
+        for (int i = 0; i < kRun; ++i) {
+          if (at + i < chunk.count) {
+            block.AtomicAdd(&shared.counts[MagnitudeBits(acc.at[i]) >> kBinShift], stride);
+          }
+        }
+      }
+    });
+    block.Sync();
+    block.ForEach([&](int thread) {
+      for (uint32_t i = thread; i < kBins; i += kThreads) {
+        if (shared.counts[i] != 0) block.AtomicAdd(&counts[i], shared.counts[i]);
+      }
+    });
+  }
+};
+
+}  // namespace sluice::gpu

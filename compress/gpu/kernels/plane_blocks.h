@@ -1,0 +1,53 @@
+// Blocks of 512 codes in bit planes, as compress/coding/plane_blocks.h has them: signs, then each
+// bit of levels; a plane of c elements has ceil(c / 8) bytes.
+#pragma once
+
+#include "compress/gpu/kernels/chunk.h"
+
+namespace sluice::gpu {
+
+inline constexpr uint32_t kPlaneBlock = 512;
+
+// A code: a level, and the sign above it, which 0 does not have.
+inline constexpr uint32_t kLevelMask = 0xFF;
+constexpr uint16_t PlaneCode(uint32_t level, float x) {
+  const uint32_t sign = level == 0 ? 0 : std::bit_cast<uint32_t>(x) & kSignBit;
+  return static_cast<uint16_t>(level | sign >> 23);
+}
+
+constexpr uint32_t PlaneBlocks(uint32_t count) { return (count + kPlaneBlock - 1) / kPlaneBlock; }
+
+// Of the block of element `at`.
+constexpr uint32_t PlaneBytes(uint32_t count, uint32_t at) {
+  return (std::min(kPlaneBlock, count - at / kPlaneBlock * kPlaneBlock) + 7) / 8;
+}
+
+// Writes a byte of each plane, `bytes` apart: of levels above 0 what they are more than `base`.
+constexpr void PackPlanes(const Run<uint16_t, 8>& codes, uint32_t base, uint32_t planes,
+                          uint32_t bytes, uint8_t* out) {
+  for (uint32_t plane = 0; plane < planes; ++plane) {
+    uint32_t byte = 0;
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t level = codes.at[i] & kLevelMask;
+      const uint32_t bit = level == 0   ? 0
+                           : plane == 0 ? uint32_t{codes.at[i]} >> 8
+                                        : (level - base) >> (plane - 1);
+      byte |= (bit & 1) << i;
+    }
+    out[plane * bytes] = static_cast<uint8_t>(byte);
+  }
+}
+
+// The code of element `at` of a chunk, of base 0, in its block's planes.
+constexpr uint32_t CodeOfPlanes(const uint8_t* planes, uint32_t number, uint32_t bytes,
+                                uint32_t at) {
+  const uint32_t i = at % kPlaneBlock;
+  uint32_t code = 0;
+  for (uint32_t plane = 0; plane < number; ++plane) {
+    const uint32_t bit = uint32_t{planes[plane * bytes + i / 8]} >> (i % 8) & 1;
+    code |= bit << (plane == 0 ? 8 : plane - 1);
+  }
+  return code;
+}
+
+}  // namespace sluice::gpu

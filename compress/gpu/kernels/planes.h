@@ -1,0 +1,60 @@
+// Planes of numbers as docs/wire-format.md has them, written by a block of threads: each byte by
+// one thread, so that bytes may begin anywhere and nothing is atomic.
+#pragma once
+
+#include "compress/coding/index_plan.h"
+#include "compress/gpu/kernels/chunk.h"
+#include "compress/gpu/kernels/scan.h"
+
+namespace sluice::gpu {
+
+// The lowest `width` bits (0 to 31) of number(i) for `count` of them from `first` on: whole bytes,
+// by one thread.
+template <class Number>
+constexpr void PackRun(uint32_t first, uint32_t count, int width, uint8_t* out, Number number) {
+  const uint64_t mask = (uint64_t{1} << width) - 1;
+  uint64_t word = 0;
+  int filled = 0;
+  for (uint32_t i = first; i < first + count; ++i) {
+    word |= (number(i) & mask) << filled;
+    for (filled += width; filled >= 8; filled -= 8, word >>= 8) *out++ = static_cast<uint8_t>(word);
+  }
+  if (filled > 0) *out = static_cast<uint8_t>(word);
+}
+
+// Of all numbers. Eight of them are whole bytes, and a thread's.
+template <class Block, class Number>
+constexpr void WritePacked(Block& block, uint32_t count, int width, uint8_t* out, Number number) {
+  if (width == 0) return;
+  block.ForEach([&](int thread) {
+    for (uint32_t i = 8 * thread; i < count; i += 8 * kThreadsOf<Block>) {
+      PackRun(i, std::min(count - i, uint32_t{8}), width, out + uint64_t{i} / 8 * width, number);
+    }
+  });
+}
+
+// For each number as many zeros as quotient(i) and a one, in BytesFor(bits) bytes. `ends` has room
+// for `count`. A byte is written by the thread that has its first one. Ends with a Sync.
+template <class Block, class Quotient>
+constexpr void WriteUnary(Block& block, uint32_t count, uint64_t bits, uint32_t* ends,
+                          uint8_t* plane, Quotient quotient) {
+  const auto bytes = static_cast<uint32_t>(BytesFor(bits));
+  block.ForEach([&](int thread) {
+    for (uint32_t i = thread; i < bytes; i += kThreadsOf<Block>) plane[i] = 0;
+  });
+  ForEachSum(
+      block, count, [&](uint32_t i) { return quotient(i) + 1; },
+      [&](uint32_t i, uint32_t before) { ends[i] = before + quotient(i); });
+  block.ForEach([&](int thread) {
+    for (uint32_t i = thread; i < count; i += kThreadsOf<Block>) {
+      const uint32_t byte = ends[i] / 8;
+      if (i > 0 && ends[i - 1] / 8 == byte) continue;
+      unsigned ones = 0;
+      for (uint32_t j = i; j < count && ends[j] / 8 == byte; ++j) ones |= 1U << (ends[j] % 8);
+      plane[byte] = static_cast<uint8_t>(ones);
+    }
+  });
+  block.Sync();
+}
+
+}  // namespace sluice::gpu

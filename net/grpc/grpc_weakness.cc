@@ -1,0 +1,37 @@
+#include "net/grpc/grpc_weakness.h"
+
+#include <array>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace sluice {
+namespace {
+
+constexpr std::array<int, 3> kMended = {1, 56, 2};  // The HPACK parser, CVE-2023-33953.
+
+}  // namespace
+
+std::string GrpcWeakness(absl::string_view version) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(version, '.');
+  std::array<int, 3> numbers = {};
+  for (size_t i = 0; i < numbers.size() && i < parts.size(); ++i) {
+    absl::string_view digits = parts[i];
+    size_t size = 0;
+    while (size < digits.size() && absl::ascii_isdigit(digits[size])) ++size;
+    if (!absl::SimpleAtoi(digits.substr(0, size), &numbers[i])) return "";
+  }
+  if (parts.size() < 2 || numbers >= kMended) return "";
+  return absl::StrCat(
+      "gRPC ", version,
+      " has published weaknesses (such as CVE-2023-33953), and it reads what hosts send to this "
+      "port "
+      "before their token is checked. Sluice limits what it may read, which cannot exclude that a "
+      "host slows the job down or ends it. Let in only members: with mutual TLS (--tls-cert, "
+      "--tls-key, --tls-ca) or a network policy; or run a build with gRPC 1.56.2 or later");
+}
+
+}  // namespace sluice

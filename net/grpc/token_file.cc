@@ -1,0 +1,87 @@
+#include "net/grpc/token_file.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "net/grpc/small_file.h"
+
+namespace sluice {
+namespace {
+
+constexpr char kFlag[] = "--token-file";
+constexpr size_t kTokensMax = 2;
+constexpr size_t kFileBytesMax = 2 * kTokensMax * kTokenBytesMax;
+
+// As a header may carry it.
+bool IsTokenByte(char c) { return absl::ascii_isgraph(static_cast<unsigned char>(c)); }
+
+absl::StatusOr<std::vector<std::string>> ReadTokens(const std::string& path) {
+  const absl::StatusOr<std::string> text = ReadSmallFile(path, kFlag, kFileBytesMax);
+  if (!text.ok()) return text.status();
+  return ParseTokens(*text, path);
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ParseTokens(absl::string_view text,
+                                                     absl::string_view path) {
+  std::vector<std::string> tokens;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty()) continue;
+    tokens.emplace_back(line);
+    const auto refused = [&](absl::string_view why) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(kFlag, ": token ", tokens.size(), " in ", path, " ", why));
+    };
+    if (tokens.size() > kTokensMax) {
+      return refused("is one too many: the new one and the old one, each on a line, is all");
+    }
+    if (line.size() < kTokenBytesMin || line.size() > kTokenBytesMax) {
+      return refused(absl::StrCat("has ", line.size(), " bytes, and is to have ", kTokenBytesMin,
+                                  " to ", kTokenBytesMax, ": `openssl rand -hex 32` makes one"));
+    }
+    if (!std::all_of(line.begin(), line.end(), IsTokenByte)) {
+      return refused("has bytes other than visible ASCII: `openssl rand -hex 32` makes one");
+    }
+  }
+  if (!tokens.empty()) return tokens;
+  return absl::InvalidArgumentError(
+      absl::StrCat(kFlag, ": ", path, " is empty: `openssl rand -hex 32` makes a token"));
+}
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(std::string path, Logger logger) {
+  absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path);
+  if (!tokens.ok()) return tokens.status();
+  return std::unique_ptr<TokenFile>(
+      new TokenFile(std::move(path), *std::move(tokens), std::move(logger)));
+}
+
+std::string TokenFile::Own() { return Read().front(); }
+
+bool TokenFile::Accepts(absl::string_view token) {
+  bool accepted = false;
+  for (const std::string& known : Read()) {
+    accepted |= known.size() == token.size() &&
+                CRYPTO_memcmp(known.data(), token.data(), token.size()) == 0;
+  }
+  return accepted;
+}
+
+std::vector<std::string> TokenFile::Read() {
+  absl::StatusOr<std::vector<std::string>> tokens = ReadTokens(path_);
+  MutexLock lock(&mutex_);
+  if (!tokens.ok() && !told_) {
+    logger_.Warning(tokens.status().message(), "; the token read before stays in use");
+  }
+  told_ = !tokens.ok();
+  if (tokens.ok()) tokens_ = *std::move(tokens);
+  return tokens_;
+}
+
+}  // namespace sluice

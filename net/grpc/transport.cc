@@ -1,0 +1,175 @@
+#include "net/grpc/transport.h"
+
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <grpcpp/support/client_interceptor.h>
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "net/grpc/bearer.h"
+#include "net/grpc/connection_reason.h"
+#include "net/grpc/grpc_weakness.h"
+#include "net/grpc/host_port.h"
+#include "net/grpc/tls_files.h"
+#include "net/grpc/token_file.h"
+
+namespace sluice {
+namespace {
+
+namespace tls = grpc::experimental;
+
+constexpr unsigned kRereadSeconds = 1;  // How soon a changed certificate is used.
+
+class FileTransport final : public Transport {
+ public:
+  FileTransport(TransportOptions options, std::shared_ptr<TokenFile> token)
+      : options_(std::move(options)), token_(std::move(token)) {
+    if (!options_.tls()) return;
+    provider_ = std::make_shared<tls::FileWatcherCertificateProvider>(
+        options_.tls_key, options_.tls_cert, options_.tls_ca, kRereadSeconds);
+  }
+
+  std::shared_ptr<grpc::Channel> Dial(const std::string& address) const override;
+  std::shared_ptr<grpc::Channel> DialForQuestions(const std::string& address) const override;
+  std::shared_ptr<grpc::ServerCredentials> ToListen() const override;
+  grpc::Status MayCall(const grpc::ServerContextBase& call) const override;
+  std::shared_ptr<grpc::Channel> DialInProcess(grpc::Server* server) const override;
+  absl::Status MayListen(absl::string_view address, bool allow_anonymous) const override;
+  std::string WarningFor(absl::string_view address) const override;
+  std::string ListenWarning(absl::string_view address) const override;
+  std::string Explain(absl::string_view reason) const override {
+    return ConnectionReason(reason, options_.tls());
+  }
+
+ private:
+  bool mutual() const { return options_.tls() && !options_.tls_ca.empty(); }
+  std::shared_ptr<grpc::ChannelCredentials> ToDial() const;
+  std::shared_ptr<grpc::Channel> DialWith(const std::string& address,
+                                          grpc::ChannelArguments arguments) const;
+
+  const TransportOptions options_;
+  const std::shared_ptr<TokenFile> token_;  // Null: none.
+  const InProcessSecret in_process_;
+  std::shared_ptr<tls::FileWatcherCertificateProvider> provider_;
+};
+
+void Watch(const TransportOptions& files, tls::TlsCredentialsOptions* options) {
+  if (!files.tls_ca.empty()) options->watch_root_certs();
+  if (!files.tls_cert.empty()) options->watch_identity_key_cert_pairs();
+}
+
+std::shared_ptr<grpc::ChannelCredentials> FileTransport::ToDial() const {
+  if (provider_ == nullptr) return grpc::InsecureChannelCredentials();
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(provider_);
+  Watch(options_, &options);
+  return tls::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ServerCredentials> FileTransport::ToListen() const {
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (provider_ != nullptr) {
+    tls::TlsServerCredentialsOptions options(provider_);
+    Watch(options_, &options);
+    options.set_cert_request_type(options_.tls_ca.empty()
+                                      ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                                      : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    credentials = tls::TlsServerCredentials(options);
+  }
+  return credentials;
+}
+
+grpc::Status FileTransport::MayCall(const grpc::ServerContextBase& call) const {
+  if (token_ == nullptr || in_process_.IsShownIn(call.client_metadata())) return grpc::Status::OK;
+  return CheckBearer(call.client_metadata(), token_.get());
+}
+
+std::shared_ptr<grpc::Channel> FileTransport::DialInProcess(grpc::Server* server) const {
+  std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(in_process_.Show());
+  return server->experimental().InProcessChannelWithInterceptors({}, std::move(interceptors));
+}
+
+std::shared_ptr<grpc::Channel> FileTransport::DialWith(const std::string& address,
+                                                       grpc::ChannelArguments arguments) const {
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
+  if (token_ == nullptr) return grpc::CreateCustomChannel(address, ToDial(), arguments);
+  // Not call credentials: gRPC has those over TLS only.
+  std::vector<std::unique_ptr<tls::ClientInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(ShowBearer(token_));
+  return tls::CreateCustomChannelWithInterceptors(address, ToDial(), arguments,
+                                                  std::move(interceptors));
+}
+
+std::shared_ptr<grpc::Channel> FileTransport::Dial(const std::string& address) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // This one is how long a single try may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+  // A machine that vanished closes nothing: who only waits for its answer would wait for ever.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  return DialWith(address, arguments);
+}
+
+std::shared_ptr<grpc::Channel> FileTransport::DialForQuestions(const std::string& address) const {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return DialWith(address, arguments);
+}
+
+absl::Status FileTransport::MayListen(absl::string_view address, bool allow_anonymous) const {
+  if (options_.tls() && options_.tls_cert.empty()) {
+    return absl::InvalidArgumentError(
+        "--tls-ca: a server with TLS needs a certificate of its own: --tls-cert and --tls-key");
+  }
+  if (mutual() || token_ != nullptr || allow_anonymous || IsLoopback(address)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--listen ", address,
+      ": whoever reaches that address could join the job, read its model and "
+      "change it. Give --token-file, the job's secret; or --tls-cert, --tls-key and --tls-ca, "
+      "which let in only who shows a certificate; or, on a network that you trust, "
+      "--allow-anonymous"));
+}
+
+std::string FileTransport::WarningFor(absl::string_view address) const {
+  if (token_ == nullptr || options_.tls() || IsLoopback(address)) return "";
+  return absl::StrCat("the token travels in plaintext (", address,
+                      "): who sees the network's packets sees it. TLS hides it: --tls-cert, "
+                      "--tls-key, --tls-ca");
+}
+
+std::string FileTransport::ListenWarning(absl::string_view address) const {
+  return mutual() || IsLoopback(address) ? "" : GrpcWeakness(grpc::Version());
+}
+
+}  // namespace
+
+std::shared_ptr<const Transport> Transport::Plain() {
+  return std::make_shared<FileTransport>(TransportOptions(), nullptr);
+}
+
+absl::StatusOr<std::shared_ptr<const Transport>> Transport::Open(const TransportOptions& options,
+                                                                 const Logger& logger) {
+  if (absl::Status files = CheckTlsFiles(options, absl::Now()); !files.ok()) return files;
+  std::shared_ptr<TokenFile> token;
+  if (!options.token_file.empty()) {
+    absl::StatusOr<std::unique_ptr<TokenFile>> opened = TokenFile::Open(options.token_file, logger);
+    if (!opened.ok()) return opened.status();
+    token = *std::move(opened);
+  }
+  return std::make_shared<FileTransport>(options, std::move(token));
+}
+
+}  // namespace sluice

@@ -1,0 +1,39 @@
+#include "protocol/exchange.h"
+
+#include "absl/types/span.h"
+#include "base/crc32c.h"
+#include "compress/frame.h"
+
+namespace sluice {
+
+uint32_t BundleChecksum(const std::vector<std::string>& frames) {
+  uint32_t crc = 0;
+  for (const std::string& chunk : frames) {
+    absl::Span<const std::byte> left = FrameBytes(chunk);
+    do {
+      const absl::Span<const std::byte> frame = TakeFrame(&left);
+      const uint32_t checksum = frame.size() < kFrameHeaderSize ? 0 : FrameChecksum(frame);
+      crc = ExtendCrc32c(
+          crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
+    } while (!left.empty());
+  }
+  return crc;
+}
+
+uint32_t BundleChecksum(const Exchange& exchange) {
+  if (!exchange.keys_only) return BundleChecksum(exchange.frames);
+  uint32_t crc = 0;
+  for (const uint32_t checksum : exchange.checksums) {
+    crc = ExtendCrc32c(
+        crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
+  }
+  return crc;
+}
+
+uint64_t TotalBytes(const std::vector<std::string>& frames) {
+  uint64_t bytes = 0;
+  for (const std::string& frame : frames) bytes += frame.size();
+  return bytes;
+}
+
+}  // namespace sluice

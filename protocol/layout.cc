@@ -1,0 +1,154 @@
+#include "protocol/layout.h"
+
+#include <algorithm>
+#include <functional>
+#include <queue>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// Codecs work on blocks of so many elements: a cut inside one would cost a second scale.
+constexpr uint64_t kCutMultiple = 256;
+
+absl::Status CheckRange(absl::string_view what, uint64_t value, uint64_t largest) {
+  if (value >= 1 && value <= largest) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout: ", what, " is ", value, "; it must be 1 to ", largest));
+}
+
+uint64_t DivideUp(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+
+struct Cut {
+  uint64_t size = 0;     // Elements of each chunk of a tensor but the last.
+  uint64_t columns = 0;  // If chunks are whole rows: elements of a row; else 0.
+};
+
+Cut FlatCut(uint64_t elements, uint64_t largest) {
+  const uint64_t even = DivideUp(elements, DivideUp(elements, largest));
+  return {.size = std::min(DivideUp(even, kCutMultiple) * kCutMultiple, largest)};
+}
+
+// Of the matrix that a tensor is as it is stored: its outermost dimension of more than one element
+// is the rows, the others are the columns. 1 if there are no others.
+uint64_t MatrixRows(const TensorInfo& tensor) {
+  uint64_t rows = 1;
+  int64_t widest = 0;
+  for (size_t d = 0; d < tensor.shape.size(); ++d) {
+    if (tensor.shape[d] < 2) continue;
+    const int64_t stride = tensor.strides.empty() ? (rows == 1 ? 1 : 0) : tensor.strides[d];
+    if (stride <= widest) continue;
+    widest = stride;
+    rows = static_cast<uint64_t>(tensor.shape[d]);
+  }
+  return rows == tensor.elements() ? 1 : rows;
+}
+
+Cut CutOf(const TensorInfo& tensor, uint64_t chunk_elements, bool whole_rows) {
+  const uint64_t elements = tensor.elements();
+  const uint64_t rows = whole_rows ? MatrixRows(tensor) : 1;
+  const uint64_t columns = elements / rows;
+  if (rows == 1 || columns > kChunkElementsMax) return FlatCut(elements, chunk_elements);
+  const uint64_t chunks = DivideUp(rows, kChunkElementsMax / columns);
+  return {.size = DivideUp(rows, chunks) * columns, .columns = columns};
+}
+
+absl::Status CutTensors(const TensorTable& table, uint32_t chunk_elements,
+                        const std::vector<bool>& whole_rows, Layout* layout) {
+  const auto cut_of = [&](size_t t) {
+    return CutOf(table[t], chunk_elements, !whole_rows.empty() && whole_rows[t]);
+  };
+  uint64_t chunks = 0;
+  for (size_t t = 0; t < table.size(); ++t) {
+    chunks += DivideUp(table[t].elements(), cut_of(t).size);
+  }
+  if (chunks > kMaxChunks) {
+    return absl::InvalidArgumentError(absl::StrCat("layout: ", chunks, " chunks of ",
+                                                   chunk_elements, " elements; the limit is ",
+                                                   kMaxChunks, "; make chunks larger"));
+  }
+  layout->chunks.reserve(chunks);
+  for (uint32_t t = 0; t < table.size(); ++t) {
+    const uint64_t elements = table[t].elements();
+    const Cut cut = cut_of(t);
+    for (uint64_t at = 0; at < elements; at += cut.size) {
+      Chunk& chunk = layout->chunks.emplace_back();
+      chunk.tensor = t;
+      chunk.offset = at;
+      chunk.count = static_cast<uint32_t>(std::min(cut.size, elements - at));
+      if (cut.columns > 0) chunk.rows = static_cast<uint32_t>(chunk.count / cut.columns);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void PlaceChunks(uint32_t shards, std::vector<Chunk>* chunks) {
+  std::vector<uint32_t> by_size(chunks->size());
+  for (uint32_t id = 0; id < by_size.size(); ++id) by_size[id] = id;
+  std::stable_sort(by_size.begin(), by_size.end(), [chunks](uint32_t a, uint32_t b) {
+    return (*chunks)[a].count > (*chunks)[b].count;
+  });
+  using Load = std::pair<uint64_t, uint32_t>;  // (elements, shard); the least is on top.
+  std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+  for (uint32_t shard = 0; shard < shards; ++shard) loads.emplace(0, shard);
+  for (const uint32_t id : by_size) {
+    Chunk& chunk = (*chunks)[id];
+    const auto [elements, shard] = loads.top();
+    loads.pop();
+    chunk.shard = shard;
+    loads.emplace(elements + chunk.count, shard);
+  }
+}
+
+// Of the chunks with ids from `first` to before `last`.
+void FillBundles(size_t first, size_t last, bool buffers, uint32_t bundle_elements,
+                 Layout* layout) {
+  for (size_t left = last; left > first; --left) {
+    const auto id = static_cast<uint32_t>(left - 1);
+    Chunk& chunk = layout->chunks[id];
+    std::vector<Bundle>& bundles = layout->bundles[chunk.shard];
+    if (bundles.empty() || bundles.back().elements >= bundle_elements ||
+        bundles.back().chunks.size() >= kBundleChunksMax || bundles.back().buffers != buffers) {
+      bundles.emplace_back().buffers = buffers;
+    }
+    chunk.bundle = static_cast<uint32_t>(bundles.size() - 1);
+    bundles.back().chunks.push_back(id);
+    bundles.back().elements += chunk.count;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
+                                   const LayoutParameters& parameters,
+                                   const std::vector<bool>& whole_rows) {
+  for (const absl::Status& status :
+       {ValidateTensorTable(table), CheckRange("the number of shards", shards, kMaxShards),
+        CheckRange("chunk_elements", parameters.chunk_elements, kChunkElementsMax),
+        CheckRange("bundle_elements", parameters.bundle_elements, kBundleElementsMax)}) {
+    if (!status.ok()) return status;
+  }
+  if (!whole_rows.empty() && whole_rows.size() != table.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("layout: whole_rows is for ", whole_rows.size(),
+                                                   " tensors, there are ", table.size()));
+  }
+  Layout layout;
+  const absl::Status cut = CutTensors(table, parameters.chunk_elements, whole_rows, &layout);
+  if (!cut.ok()) return cut;
+  PlaceChunks(shards, &layout.chunks);
+  layout.bundles.resize(shards);
+  const uint32_t trained = TrainedTensors(table);
+  const auto is_trained = [trained](const Chunk& chunk) { return chunk.tensor < trained; };
+  const size_t first_buffer = static_cast<size_t>(
+      std::partition_point(layout.chunks.begin(), layout.chunks.end(), is_trained) -
+      layout.chunks.begin());
+  // Gradients are there while backward runs; buffers may come when it is over.
+  FillBundles(0, first_buffer, /*buffers=*/false, parameters.bundle_elements, &layout);
+  FillBundles(first_buffer, layout.chunks.size(), /*buffers=*/true, parameters.bundle_elements,
+              &layout);
+  return layout;
+}
+
+}  // namespace sluice

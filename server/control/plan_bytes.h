@@ -1,0 +1,23 @@
+// PlanBytes: what a step's frames come to under a plan, as control reckons it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "job/job_spec.h"
+#include "protocol/compression_plan.h"
+#include "protocol/tensor_table.h"
+
+namespace sluice {
+
+struct PlanBytes {
+  std::vector<double> up{};  // By rank.
+  double down = 0;           // To each rank.
+};
+
+// By the prices of server/control/codec_price.h. None: there is a codec whose price is not known.
+std::optional<PlanBytes> BytesUnder(const CompressionPlan& plan, const CompressionSpec& compression,
+                                    const TensorTable& table, uint32_t ranks);
+
+}  // namespace sluice

@@ -1,0 +1,35 @@
+#include "server/control/plan_log.h"
+
+#include <utility>
+
+namespace sluice {
+
+PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control,
+                 std::string momentum_note) {
+  codecs_.uplink = ToString(compression.uplink);
+  codecs_.downlink = ToString(compression.downlink);
+  codecs_.policy = control.policy;
+  codecs_.momentum = std::move(momentum_note);
+}
+
+void PlanLog::Add(const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
+  std::vector<PlanChange>& plans = codecs_.plans;
+  while (!plans.empty() && plans.back().id >= plan.id) plans.pop_back();
+  if (plans.size() == kPlansMax) plans.erase(plans.begin());
+  plans.push_back({.id = plan.id,
+                   .effective_step = plan.effective_step,
+                   .what = Summary(plan),
+                   .reason = plan.reason,
+                   .bytes = std::move(bytes)});
+  ++codecs_.plans_made;
+}
+
+const PlanChange* PlanIn(absl::Span<const PlanChange> plans, uint64_t step) {
+  const PlanChange* in_force = nullptr;
+  for (const PlanChange& plan : plans) {
+    if (plan.effective_step <= step) in_force = &plan;
+  }
+  return in_force;
+}
+
+}  // namespace sluice

@@ -1,0 +1,237 @@
+#include "server/control/plan_maker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "protocol/compression_plan.h"
+#include "server/control/accuracy.h"
+#include "server/control/auto.h"
+#include "server/control/bandwidth.h"
+#include "server/control/codec_cost.h"
+
+namespace sluice {
+namespace {
+
+// Policies count a job's steps from 0, jobs from 1.
+constexpr uint64_t kFirstStep = 1;
+
+// As its text says: what all parties read.
+CodecSpec Canonical(const CodecSpec& codec) {
+  const absl::StatusOr<CodecSpec> parsed = ParseCodecSpec(ToString(codec));
+  Check(parsed.ok(), "a codec's text can be read");
+  return *parsed;
+}
+
+// Two digits are enough for a person, and more would make two ranks' plans differ for nothing.
+// Down, so that no plan takes more than was reckoned with. Of percents, as specs are written: 8.8 %
+// is not the number nearest to 0.088.
+CodecSpec Rounded(CodecSpec codec) {
+  if (!IsSparse(codec.codec) || !(codec.level > 0)) return codec;
+  const double percent = 100 * codec.level;
+  const double unit = std::pow(10, std::floor(std::log10(percent)) - 1);
+  double rounded = percent;
+  const std::string text = absl::StrFormat("%.3g", unit * std::floor(percent / unit * (1 + 1e-9)));
+  if (absl::SimpleAtod(text, &rounded) && rounded > 0) codec.level = rounded / 100;
+  return codec;
+}
+
+// Which tensors are coded by which codec, where that is not as in `base`; by the codec's text.
+std::map<std::string, PlanEntry> Changes(const std::vector<CodecSpec>& codecs,
+                                         const std::vector<CodecSpec>& base) {
+  std::map<std::string, PlanEntry> by_codec;
+  for (uint32_t tensor = 0; tensor < codecs.size(); ++tensor) {
+    if (codecs[tensor] == base[tensor]) continue;
+    PlanEntry& entry = by_codec[ToString(codecs[tensor])];
+    entry.codec = Canonical(codecs[tensor]);
+    entry.tensors.push_back(tensor);
+  }
+  return by_codec;
+}
+
+absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
+                                                 const CompressionSpec& compression,
+                                                 const std::vector<ControlledTensor>& tensors,
+                                                 uint32_t ranks, double shard_share,
+                                                 bool lockstep) {
+  uint64_t elements = 0;
+  for (const ControlledTensor& tensor : tensors)
+    elements += tensor.compressed ? tensor.elements : 0;
+  const auto shard_elements = static_cast<uint64_t>(shard_share * static_cast<double>(elements));
+  AutoOptions options{.ranks = ranks,
+                      .tensors = tensors,
+                      .first = compression.uplink,
+                      .overlap = control.overlap,
+                      .lockstep = lockstep};
+  for (const CodecSpec& candidate : control.candidates) {
+    absl::StatusOr<CodecCost> cost = UsualCost(candidate, elements, shard_elements, ranks);
+    if (!cost.ok()) return cost.status();
+    options.choices.push_back(*std::move(cost));
+  }
+  return MakeAutoPolicy(options);
+}
+
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
+                                                   const CompressionSpec& compression,
+                                                   const BaseCoding& base,
+                                                   const std::vector<ControlledTensor>& tensors,
+                                                   uint32_t ranks, double shard_share,
+                                                   bool lockstep) {
+  if (control.policy == "schedule") {
+    return MakeSchedulePolicy(control.schedule, base, tensors, ranks);
+  }
+  if (!control.measures()) {
+    return absl::InvalidArgumentError(absl::StrCat("control.policy: there is no ", control.policy));
+  }
+  if (std::none_of(tensors.begin(), tensors.end(),
+                   [](const ControlledTensor& tensor) { return tensor.compressed; })) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("control.policy ", control.policy,
+                     " has nothing to choose for: every tensor is below "
+                     "compression.min_elements or has a codec of its own in "
+                     "compression.overrides"));
+  }
+  if (control.policy == "auto")
+    return MakeAuto(control, compression, tensors, ranks, shard_share, lockstep);
+  if (control.policy == "accuracy") {
+    return MakeAccuracyPolicy({.ranks = ranks,
+                               .tensors = tensors,
+                               .sparse = compression.uplink,
+                               .reference = control.reference,
+                               .tolerance = control.tolerance});
+  }
+  return MakeBandwidthPolicy({.ranks = ranks,
+                              .tensors = tensors,
+                              .candidates = control.candidates,
+                              .first = compression.uplink,
+                              .step_time_s = control.step_time_s,
+                              .overlap = control.overlap});
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
+    const ControlSpec& control, const CompressionSpec& compression, const TensorTable& table,
+    uint32_t ranks, const MomentumRange& momentum, double shard_share, bool lockstep) {
+  if (!control.makes_plans()) return std::unique_ptr<PlanMaker>();
+  std::vector<ControlledTensor> tensors;
+  BaseCoding base;
+  for (uint32_t tensor = 0; tensor < TrainedTensors(table); ++tensor) {
+    base.up.push_back(SpecForTensor(compression, table[tensor], Direction::kUplink));
+    base.down.push_back(SpecForTensor(compression, table[tensor], Direction::kDownlink));
+    // What is small, or has a codec of its own, stays as it is where a policy chooses codecs.
+    const auto elements = static_cast<uint64_t>(table[tensor].elements());
+    tensors.push_back({.elements = elements,
+                       .compressed = elements >= compression.min_elements &&
+                                     base.up.back() == compression.uplink &&
+                                     base.down.back() == compression.downlink});
+  }
+  absl::StatusOr<std::unique_ptr<Policy>> policy =
+      MakePolicy(control, compression, base, tensors, ranks, shard_share, lockstep);
+  if (!policy.ok()) return policy.status();
+  return std::unique_ptr<PlanMaker>(
+      new PlanMaker(control, *std::move(policy), std::move(tensors), std::move(base), momentum));
+}
+
+PlanMaker::PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
+                     std::vector<ControlledTensor> tensors, BaseCoding base,
+                     const MomentumRange& momentum)
+    : measures_(control.measures()),
+      densities_(control.policy == "accuracy"),
+      tensors_(tensors),
+      base_(std::move(base)),
+      momentum_(momentum),
+      controller_(std::move(policy), std::move(tensors), momentum) {}
+
+PlanMaker::Plan PlanMaker::First() {
+  sluice::Plan plan = controller_.First();
+  // Until something is measured all is as the job file says.
+  if (measures_) {
+    plan.choice.up = {{.codecs = base_.up}};
+    plan.choice.down = {.codecs = base_.down};
+  }
+  return ToJob(plan);
+}
+
+void PlanMaker::Resume(uint64_t id, uint64_t step) { controller_.Resume(id, step - kFirstStep); }
+
+PlanMaker::Plan PlanMaker::Next(uint64_t step, const StepMeasurements* measured) {
+  if (measures_ && measured == nullptr) return nullptr;
+  StepMeasurements of_step = measured == nullptr ? StepMeasurements() : *measured;
+  of_step.step = step - kFirstStep;
+  const std::optional<sluice::Plan> plan = controller_.Next(of_step);
+  return plan.has_value() ? ToJob(*plan) : nullptr;
+}
+
+std::vector<CodecSpec> PlanMaker::Codecs(const Coding& coding,
+                                         const std::vector<CodecSpec>& base) const {
+  if (!measures_) return coding.codecs;
+  std::vector<CodecSpec> codecs;
+  for (size_t tensor = 0; tensor < base.size(); ++tensor) {
+    CodecSpec codec = base[tensor];
+    if (tensors_[tensor].compressed && densities_) {
+      if (IsSparse(codec.codec)) codec.level = Rounded(coding.codecs[tensor]).level;
+    } else if (tensors_[tensor].compressed) {
+      codec = Rounded(coding.codecs[tensor]);
+      codec.compensator = base[tensor].compensator;
+    }
+    codecs.push_back(codec);
+  }
+  return codecs;
+}
+
+PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
+  auto made = std::make_shared<CompressionPlan>();
+  made->id = plan.id;
+  made->effective_step = plan.effective_step + kFirstStep;
+  made->reason = plan.choice.reason;
+  // What is coded in fact, small tensors and those with a codec of their own as well.
+  Choice coded = plan.choice;
+  for (Coding& up : coded.up) up.codecs = Codecs(up, base_.up);
+  coded.down.codecs = Codecs(coded.down, base_.down);
+  const double momentum = MomentumFor(coded, tensors_, momentum_);
+  if (momentum < momentum_.base) made->momentum = static_cast<float>(momentum);
+  // What several ranks do alike is one entry, in the order of the first of them.
+  std::vector<PlanEntry> entries;
+  for (uint32_t rank = 0; rank < coded.up.size(); ++rank) {
+    for (auto& change : Changes(coded.up[rank].codecs, base_.up)) {
+      PlanEntry& entry = change.second;
+      const auto same = std::find_if(entries.begin(), entries.end(), [&](const PlanEntry& of) {
+        return of.codec == entry.codec && of.tensors == entry.tensors;
+      });
+      if (same != entries.end()) {
+        same->ranks.push_back(rank);
+      } else {
+        entry.ranks = {rank};
+        entries.push_back(std::move(entry));
+      }
+    }
+  }
+  for (PlanEntry& entry : entries) {
+    if (entry.ranks.size() == coded.up.size()) entry.ranks.clear();
+    made->entries.push_back(std::move(entry));
+  }
+  for (auto& [text, entry] : Changes(coded.down.codecs, base_.down)) {
+    entry.direction = Direction::kDownlink;
+    made->entries.push_back(std::move(entry));
+  }
+  return made;
+}
+
+absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
+                                          const CompressionSpec& compression,
+                                          const TensorTable& table, uint32_t ranks,
+                                          const MomentumRange& momentum) {
+  const absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
+      PlanMaker::Create(control, compression, table, ranks, momentum);
+  if (!maker.ok()) return maker.status();
+  return *maker == nullptr ? nullptr : (*maker)->First();
+}
+
+}  // namespace sluice

@@ -1,0 +1,562 @@
+#include "server/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/random.h"
+#include "server/control/plan_maker.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint32_t kFirstGeneration = 1;
+uint64_t NextIncarnation(const CoordinatorOptions& options) {
+  return options.run.has_value() ? options.run->coordinator_incarnation + 1 : 1;
+}
+
+CoordinatorOptions WithUidOfRun(CoordinatorOptions options) {
+  if (options.run.has_value()) options.job_uid = options.run->job_uid;
+  return options;
+}
+
+CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
+  return {.every = options.checkpoint_every,
+          .keep = options.checkpoint_keep,
+          .world_size = options.world_size,
+          .shards = options.shards,
+          .patience = options.wait_limit,
+          .in_lockstep = options.in_lockstep,
+          .in_rack = options.in_rack};
+}
+
+std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {
+  std::vector<uint64_t> steps;
+  steps.reserve(manifests.size());
+  for (const CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
+  return steps;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
+    : options_(WithUidOfRun(std::move(options))),
+      incarnation_(NextIncarnation(options_)),
+      created_(now),
+      waiting_since_(now),
+      last_tick_(now),
+      members_(options_.world_size),
+      seats_(options_.shards),
+      book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints),
+      begin_with_(options_.elastic.has_value() ? options_.elastic->start : options_.world_size) {
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
+  for (const CheckpointManifest& manifest : options_.checkpoints) {
+    manifests_.emplace(manifest.step, manifest);
+  }
+  if (has_checkpoints() && options_.run.has_value()) {
+    if (options_.run->finished || CanGoOnInTerm(*options_.run)) {
+      GoOnInTerm(*options_.run, now);
+      return;
+    }
+    phase_ = JobPhase::kRecovering;
+    term_ = options_.run->term + 1;
+    restore_step_ = book_.newest();
+    sequence_ = FirstNumber();
+    suspend_sequence_ = ++sequence_;
+  }
+  book_.BeginTerm(term_);
+  start_sequence_ = ++sequence_;
+}
+
+// The term goes on as an earlier coordinator had it. Who of it is still there is yet to be heard.
+void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
+  phase_ = JobPhase::kRunning;
+  announced_ = true;
+  knows_position_ = false;
+  term_ = record.term;
+  generation_ = record.generation;
+  restore_step_ = record.restore_step;
+  parameters_agree_ = record.parameters_agree;
+  table_ = record.table;
+  told_class_ = RecoveryClass::kReplay;
+  sequence_ = FirstNumber();
+  start_sequence_ = ++sequence_;
+  members_sequence_ = ++sequence_;  // It may have died before it told all shards.
+  book_.BeginTerm(term_);
+  if (record.finished) {
+    phase_ = JobPhase::kFinished;
+    end_sequence_ = ++sequence_;
+  }
+  for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
+    const RunMember& from = record.members[rank];
+    Member& member = members_[rank];
+    member.present = from.incarnation != 0;
+    member.heard = now;
+    member.incarnation = from.incarnation;
+    member.join.nonce = from.nonce;
+    member.join.rank = rank;
+    member.join.host = from.host;
+    member.join.pid = from.pid;
+    member.join.parameters_sha256 = from.parameters_sha256;
+  }
+  for (ShardSeat& seat : seats_) {
+    seat.heard = now;
+    seat.health.results_from = kEverything;
+  }
+}
+
+// Not if the checkpoint is gone that the term began with: nobody keeps anything from before it,
+// which shard 0, lost with its coordinator, would have to take up again.
+bool Coordinator::CanGoOnInTerm(const RunRecord& record) const {
+  return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
+         record.restore_step <= book_.newest() && ValidateTensorTable(record.table).ok();
+}
+
+void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
+  const absl::Status valid = CheckJoin(join);
+  if (!valid.ok()) {
+    if (ended() && join.rank < members_.size()) members_[join.rank].told_end = true;
+    out->push_back(AnswerJoin{token, valid});
+    return;
+  }
+  Member& member = members_[join.rank];
+  // Shards were told who begins, or who is here: others are newcomers.
+  if (!member.present && options_.elastic.has_value() && announced_) {
+    AwaitRank(&member, token, std::move(join), out);
+    AdmitLearners(now, out);
+    return;
+  }
+  if (!member.present) {
+    TakeRank(token, std::move(join), now, out);
+    return;
+  }
+  if (member.join.nonce != join.nonce) {
+    AwaitRank(&member, token, std::move(join), out);
+    return;
+  }
+  // The same worker again.
+  if (phase_ == JobPhase::kRunning && !repairs_losses()) {
+    member.heard = now;
+    Grant(token, &member, out);
+    return;
+  }
+  if (member.token != 0) {
+    out->push_back(AnswerJoin{member.token, absl::AbortedError("this Join was sent again")});
+  }
+  member.token = token;
+  if (phase_ != JobPhase::kRunning) return;
+  member.heard = now;
+  HearAgain(&member, out);
+  StartReplays(now, out);
+  AnswerWhenMembersAreKnown(now, out);
+}
+
+void Coordinator::TakeRank(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
+  Member& member = members_[join.rank];
+  if (table_.empty()) {
+    table_ = std::move(join.table);
+    table_rank_ = join.rank;
+  }
+  join.table.clear();
+  member.present = true;
+  member.left = false;
+  member.token = token;
+  member.incarnation = IncarnationOf(join);
+  member.join = std::move(join);
+  member.heard = now;
+  StartWhenComplete(now, out);
+  if (!announced_) {
+    out->push_back(
+        Notice{.text = absl::StrCat(Describe(member), " is here; waiting for ", WhoIsMissing()),
+               .fields = {.event = "member_joined", .rank = member.join.rank}});
+  }
+}
+
+uint64_t Coordinator::IncarnationOf(const WorkerJoin& join) const {
+  return CounterRandom(options_.job_uid, join.rank, join.nonce).Next() | 1;
+}
+
+// The rank is held: until it is known whether its holder is alive, the newcomer waits.
+void Coordinator::AwaitRank(Member* member, JoinToken token, WorkerJoin join, Effects* out) {
+  const bool again = member->successor_token != 0 && member->successor.nonce == join.nonce;
+  if (!again) member->successor_since = last_tick_;
+  RefuseSuccessor(member,
+                  again ? absl::AbortedError("this Join was sent again")
+                        : HeldByAnother(member->present ? member->join : member->successor),
+                  out);
+  member->successor_token = token;
+  member->successor = std::move(join);
+}
+
+void Coordinator::RefuseSuccessor(Member* member, const absl::Status& why, Effects* out) {
+  if (member->successor_token == 0) return;
+  out->push_back(AnswerJoin{member->successor_token, why});
+  member->successor_token = 0;
+  member->successor = WorkerJoin();
+}
+
+void Coordinator::JoinCancelled(JoinToken token) {
+  for (Member& member : members_) {
+    if (member.successor_token == token) {
+      member.successor_token = 0;
+      member.successor = WorkerJoin();
+      return;
+    }
+    if (!member.present || member.token != token) continue;
+    member.token = 0;
+    if (announced_) return;  // Its lease decides.
+    const JoinToken successor_token = member.successor_token;
+    WorkerJoin successor = std::move(member.successor);
+    member = Member();
+    member.successor_token = successor_token;  // Admitted by the next tick.
+    member.successor = std::move(successor);
+    const bool nobody = std::none_of(members_.begin(), members_.end(),
+                                     [](const Member& other) { return other.present; });
+    if (nobody && term_ == 0) table_.clear();
+    return;
+  }
+}
+
+void Coordinator::AttachShard(ControlStreamId stream, const ShardArrival& arrival, absl::Time now,
+                              Effects* out) {
+  const absl::Status valid = CheckArrival(arrival);
+  if (!valid.ok()) {
+    out->push_back(RefuseShard{stream, valid});
+    return;
+  }
+  ShardSeat& seat = seats_[arrival.shard];
+  const bool another = seat.known && !IsHolder(seat, arrival);
+  if (announced_ && another && !has_checkpoints()) {
+    const std::string reason =
+        absl::StrCat("shard ", arrival.shard, " (", arrival.address,
+                     ") was started again; its part of the job is lost and the job cannot go on");
+    out->push_back(RefuseShard{stream, absl::FailedPreconditionError(reason)});
+    Fail(reason, out);
+    return;
+  }
+  if (seat.stream != 0) {  // The same process with a new connection, or one that takes its place.
+    out->push_back(RefuseShard{seat.stream, absl::AbortedError("the shard attached again")});
+  }
+  const bool new_to_us = another || !seat.known;
+  if (another) seat = ShardSeat();
+  seat.known = true;
+  seat.arrival = arrival;
+  seat.stream = stream;
+  seat.heard = now;
+  if (std::exchange(seat.lost, false)) {
+    out->push_back(Notice{.text = absl::StrCat(Describe(seat), " is back"),
+                          .fields = {.event = "shard_back", .shard = seat.arrival.shard}});
+  }
+  if (announced_ && repairs_losses() && !ended()) {
+    TakeBackShard(&seat, new_to_us, now, out);
+  } else if (announced_ && another && !ended()) {
+    RollBack(absl::StrCat(Describe(seat), " was started again"), now, out);
+  } else {
+    CommandAttached(&seat, now, out);
+  }
+}
+
+// Tells a shard that has just attached what it may have missed.
+void Coordinator::CommandAttached(ShardSeat* seat, absl::Time now, Effects* out) {
+  if (ended()) {
+    out->push_back(CommandShard{seat->stream, end_sequence_, EndShard{phase_, failure_}});
+  } else if (announced_) {
+    if (!Started(*seat)) {
+      SendStart(seat, out);
+    } else if (repairs_losses()) {
+      TellMembers(*seat, out);
+      ReleaseResultsOf(*seat, out);
+    }
+    if (seat->arrival.shard == 0 && book_.asked_minimum() > 0) {
+      AskForCheckpoint(book_.asked_minimum(), out);
+    }
+  } else {
+    if (seat->acknowledged < suspend_sequence_) {
+      out->push_back(
+          CommandShard{seat->stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+    }
+    StartWhenComplete(now, out);
+    if (!announced_) {
+      out->push_back(
+          Notice{.text = absl::StrCat(Describe(*seat), " is here; waiting for ", WhoIsMissing()),
+                 .fields = {.event = "shard_joined", .shard = seat->arrival.shard}});
+    }
+  }
+}
+
+void Coordinator::StartWhenComplete(absl::Time now, Effects* out) {
+  const bool complete =
+      IsEnough(now) &&
+      std::all_of(seats_.begin(), seats_.end(), [](const ShardSeat& s) { return s.stream != 0; });
+  if (!complete || !gathering() || !MayBegin(out)) return;
+  announced_ = true;
+  generation_ = kFirstGeneration;
+  // Restored parameters are equal whatever the workers began with.
+  const Member& first = *std::find_if(members_.begin(), members_.end(),
+                                      [](const Member& member) { return member.present; });
+  const bool equal = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return !member.present || member.join.parameters_sha256 == first.join.parameters_sha256;
+  });
+  const bool may_agree = !options_.shards_update && !options_.relays;
+  if (!options_.in_rack) parameters_agree_ = restore_step_ > 0 || (equal && may_agree);
+  if (repairs_losses()) out->push_back(PersistRun{Record(/*finished=*/false)});
+  for (ShardSeat& seat : seats_) {
+    seat.heard = now;
+    SendStart(&seat, out);
+  }
+}
+
+void Coordinator::SendStart(ShardSeat* seat, Effects* out) {
+  // If it is sent again, the shard may have begun with the first one.
+  if (seat->told_generation == 0) seat->told_generation = generation_;
+  out->push_back(CommandShard{seat->stream, start_sequence_, MakeStart(*seat)});
+}
+
+void Coordinator::ShardAcknowledged(ControlStreamId stream, uint64_t sequence, absl::Time now,
+                                    Effects* out) {
+  ShardSeat* const seat = FindSeat(stream);
+  if (seat == nullptr || sequence > sequence_) return;
+  const bool begins = !Started(*seat) && sequence >= start_sequence_;
+  seat->acknowledged = std::max(seat->acknowledged, sequence);
+  seat->heard = now;
+  if (begins) seat->started = now;
+  if (begins && phase_ == JobPhase::kRunning) TellMembers(*seat, out);
+  GrantWhenAcknowledged(now, out);
+  AnswerWhenMembersAreKnown(now, out);
+}
+
+void Coordinator::GrantWhenAcknowledged(absl::Time now, Effects* out) {
+  if (!announced_ || ended() || phase_ == JobPhase::kRunning) return;
+  for (const ShardSeat& seat : seats_) {
+    if (!Started(seat)) return;
+  }
+  std::string how = "runs";
+  if (phase_ == JobPhase::kRecovering) {
+    how = absl::StrCat("goes on after step ", restore_step_);
+    if (furthest_step_ > restore_step_) absl::StrAppend(&how, " (was at ", furthest_step_, ")");
+  }
+  phase_ = JobPhase::kRunning;
+  if (options_.elastic.has_value()) began_with_ = PresentRanks();
+  for (Member& member : members_) {
+    if (!member.present) continue;
+    member.heard = now;
+    member.beaten = true;
+    member.replay_from = restore_step_ + 1;
+    if (member.token != 0) Grant(std::exchange(member.token, 0), &member, out);
+  }
+  out->push_back(Notice{.text = absl::StrCat("all ", Present(), " workers and ", seats_.size(),
+                                             " shards are here; the job ", how),
+                        .fields = {.event = "job_began", .step = restore_step_ + 1}});
+  if (!has_checkpoints()) return;
+  NoteOtherWorldSize(out);
+  ExpectPresentRanks();
+  furthest_step_ = restore_step_;
+  knows_position_ = true;
+  told_class_ = RecoveryClass::kReplay;
+  for (ShardSeat& seat : seats_) {  // What was heard before is of an earlier term.
+    seat.health.highest_closed_step = restore_step_;
+    seat.health.highest_open_step = restore_step_ + 1;
+    seat.health.results_from = restore_step_ + 1;
+  }
+  AskForNextCheckpoint(out);
+}
+
+// The checkpoint that the member begins with is held until the member has read it.
+void Coordinator::Grant(JoinToken token, Member* member, Effects* out) {
+  JoinGrant grant = MakeGrant(*member);
+  member->restoring_step = grant.restore_step;
+  out->push_back(AnswerJoin{token, std::move(grant)});
+}
+
+JoinGrant Coordinator::MakeGrant(const Member& member) const {
+  // Who comes in the middle of a term begins with the newest checkpoint.
+  const uint64_t restore_step =
+      phase_ == JobPhase::kRunning && repairs_losses() ? book_.newest() : restore_step_;
+  JoinGrant grant{.job_uid = options_.job_uid,
+                  .term = term_,
+                  .rank = member.join.rank,
+                  .incarnation = member.incarnation,
+                  .generation = generation_,
+                  .world_size = options_.world_size,
+                  .first_step = restore_step + 1,
+                  .layout = options_.layout,
+                  .window_bytes = options_.window_bytes,
+                  .parameters_agree = parameters_agree_ || restore_step > 0,
+                  .restore_step = restore_step,
+                  .lease = options_.lease,
+                  .heartbeat = options_.heartbeat,
+                  .server_incarnation = incarnation_,
+                  .learner = member.learner};
+  if (restore_step == restore_step_) grant.members = began_with_;
+  grant.shards = Places();
+  AddRestoreParts(&grant);
+  if (restore_step > 0) return grant;  // Its plans are in the checkpoint.
+  const absl::StatusOr<PlanMaker::Plan> plan = FirstPlan(
+      options_.control, options_.compression, table_, options_.world_size, options_.momentum);
+  if (plan.ok()) grant.plan = *plan;  // Else no shard has started.
+  return grant;
+}
+
+StartShard Coordinator::MakeStart(const ShardSeat& seat) const {
+  const uint64_t restore_step = seat.replays ? book_.newest() : restore_step_;
+  StartShard start{.job_uid = options_.job_uid,
+                   .term = term_,
+                   .first_step = restore_step + 1,
+                   .table = table_,
+                   .layout = options_.layout,
+                   .generation = generation_,
+                   .window_bytes = options_.window_bytes,
+                   .coordinator_incarnation = incarnation_,
+                   .parameters_agree = parameters_agree_ || restore_step > 0,
+                   .restore_step = restore_step,
+                   .replay = seat.replays};
+  for (const Member& member : members_) start.incarnations.push_back(member.incarnation);
+  AddRestorePart(seat.arrival.shard, &start);
+  return start;
+}
+
+absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat, absl::Time now,
+                                                Effects* out) {
+  if (OfEarlierTerm(heartbeat.sender)) return StateForEarlierTerm(heartbeat);
+  absl::StatusOr<Member*> member = FindMember(heartbeat.sender);
+  if (!member.ok()) return member.status();
+  (*member)->replay_from = heartbeat.replay_from;
+  (*member)->restoring_step = heartbeat.restoring_step;
+  (*member)->disk_wait = heartbeat.disk_wait;
+  Hear(heartbeat, *member, now, out);
+  for (const CheckpointPart& part : heartbeat.parts) {
+    // Of what the worker may not say it hears by ReportCheckpoint.
+    (void)WorkerPart(heartbeat.sender, part, now, out);
+  }
+  JobState state = StateFor(*member);
+  if (ShardsMoved(heartbeat)) state.shards = Places();
+  return state;
+}
+
+absl::StatusOr<JobState> Coordinator::Leave(const WorkerLeave& leave, absl::Time now,
+                                            Effects* out) {
+  if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
+  absl::StatusOr<Member*> found = FindMember(leave.last.sender);
+  if (!found.ok()) return found.status();
+  Member& member = **found;
+  Hear(leave.last, &member, now, out);
+  // The first word since a restart may take the job back.
+  if (OfEarlierTerm(leave.last.sender)) return StateForEarlierTerm(leave.last);
+  if (!member.left && !leave.finished) {
+    const std::string why = leave.reason.empty() ? "it gave no reason" : leave.reason;
+    if (options_.elastic.has_value() && phase_ == JobPhase::kRunning) {
+      GaveUp(&member, why, now, out);
+      return State();
+    }
+    Fail(absl::StrCat(Describe(member), " gave up: ", why), out);
+  }
+  member.left = true;
+  const bool all = std::all_of(members_.begin(), members_.end(),
+                               [](const Member& other) { return other.left || !other.present; });
+  if (all && phase_ == JobPhase::kRunning) {
+    Finish(out);
+  }
+  if (ended()) member.told_end = true;
+  return StateFor(&member);
+}
+
+void Coordinator::Hear(const WorkerHeartbeat& heartbeat, Member* member, absl::Time now,
+                       Effects* out) {
+  const bool stalls = options_.stall_limit > absl::ZeroDuration() && phase_ == JobPhase::kRunning &&
+                      !member->left && heartbeat.since_progress >= options_.stall_limit;
+  member->stalled = stalls ? heartbeat.since_progress : absl::ZeroDuration();
+  if (stalls) return;
+  member->heard = now;
+  member->progress = heartbeat.progress;
+  member->timings = heartbeat.timings;
+  furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
+  knows_position_ = true;
+  RefuseSuccessor(member, HeldByAnother(member->join), out);
+  HearAgain(member, out);
+  if (heartbeat.parameters_hash_step > 0) CompareParameters(heartbeat, now, out);
+  StartReplays(now, out);
+}
+
+JobState Coordinator::StateFor(Member* member) const {
+  // With checkpoints, a worker that has finished heeds only the answers to its Leave.
+  if (ended() && !(phase_ == JobPhase::kFinished && has_checkpoints())) member->told_end = true;
+  return State();
+}
+
+JobState Coordinator::State() const {
+  return {.phase = phase_,
+          .failure = failure_,
+          .generation = generation_,
+          .term = term_,
+          .durable_step = book_.newest()};
+}
+
+void Coordinator::EndNotTold(const Sender& sender) {
+  if (sender.rank < members_.size()) members_[sender.rank].told_end = false;
+}
+
+bool Coordinator::OfEarlierTerm(const Sender& sender) const {
+  return sender.job_uid == options_.job_uid && sender.term < term_ && sender.rank < members_.size();
+}
+
+JobState Coordinator::StateForEarlierTerm(const WorkerHeartbeat& heartbeat) {
+  furthest_step_ = std::max(furthest_step_, ExchangedStep(heartbeat.progress));
+  return StateFor(&members_[heartbeat.sender.rank]);
+}
+
+void Coordinator::Fail(absl::string_view reason, Effects* out) {
+  End(JobPhase::kFailed, reason, absl::StatusCode::kFailedPrecondition, out);
+}
+
+void Coordinator::End(JobPhase phase, absl::string_view reason, absl::StatusCode join_code,
+                      Effects* out) {
+  if (ended()) return;
+  phase_ = phase;
+  failure_ = std::string(reason);
+  end_sequence_ = ++sequence_;
+  if (has_checkpoints() && phase == JobPhase::kFinished) {
+    out->push_back(PersistRun{Record(/*finished=*/true)});
+    DropAtShards(std::numeric_limits<uint64_t>::max(), out);
+  }
+  const absl::Status answer(join_code,
+                            phase == JobPhase::kFinished ? "the job has finished" : reason);
+  for (Member& member : members_) {
+    RefuseSuccessor(&member, answer, out);
+    if (member.token == 0) continue;
+    out->push_back(AnswerJoin{member.token, answer});
+    member.token = 0;
+    member.told_end = true;
+  }
+  for (const ShardSeat& seat : seats_) {
+    if (seat.stream == 0) continue;
+    out->push_back(CommandShard{seat.stream, end_sequence_, EndShard{phase, failure_}});
+  }
+  AnswerRequests(
+      absl::FailedPreconditionError(absl::StrCat(
+          "the job has ", phase == JobPhase::kFinished ? "finished" : "failed: ", reason)),
+      out);
+}
+
+bool Coordinator::AnyToldEnd() const {
+  return std::any_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.told_end; });
+}
+
+bool Coordinator::Drained() const {
+  if (!ended()) return false;
+  // With checkpoints, a worker that is not here now may be on its way back, and one that left asks
+  // until it hears of the end.
+  const bool all_must_hear = has_checkpoints() && term_ > 0 && !options_.elastic.has_value();
+  return std::all_of(members_.begin(), members_.end(),
+                     [this, all_must_hear](const Member& m) {
+                       return m.told_end || (!m.present && !all_must_hear) ||
+                              (m.left && !has_checkpoints());
+                     }) &&
+         std::all_of(seats_.begin(), seats_.end(), [this](const ShardSeat& s) {
+           return s.stream == 0 || s.acknowledged >= end_sequence_;
+         });
+}
+
+}  // namespace sluice

@@ -1,0 +1,443 @@
+// How a job with checkpoints survives: rollback to the newest complete checkpoint, and how the next
+// one comes about.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/coordinator.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
+// For parts of a checkpoint that nobody vouches for any more, once everybody is past its step.
+constexpr int kForgottenLeases = 6;
+
+std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrCat("step ", step); }
+
+}  // namespace
+
+RunRecord Coordinator::Record(bool finished) const {
+  RunRecord record{.job_name = options_.job_name,
+                   .job_uid = options_.job_uid,
+                   .term = term_,
+                   .finished = finished,
+                   .coordinator_incarnation = incarnation_};
+  // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
+  const bool needed = repairs_losses() || (finished && options_.in_rack);
+  if (!needed || !announced_) return record;
+  record.generation = generation_;
+  record.restore_step = restore_step_;
+  record.parameters_agree = parameters_agree_;
+  record.table = table_;
+  for (const Member& member : members_) {
+    record.members.push_back({.nonce = member.join.nonce,
+                              .incarnation = member.incarnation,
+                              .host = member.join.host,
+                              .pid = member.join.pid,
+                              .parameters_sha256 = member.join.parameters_sha256});
+  }
+  return record;
+}
+
+void Coordinator::Begin(Effects* out) {
+  if (!has_checkpoints()) return;
+  // Also where nothing else is new: no later coordinator may have this one's number.
+  out->push_back(PersistRun{Record(phase_ == JobPhase::kFinished)});
+  if (phase_ == JobPhase::kFinished) {
+    out->push_back(
+        Notice{.text = "the run has finished; workers that have not heard of it are told",
+               .fields = {.event = "job_finished"}});
+    return;
+  }
+  if (phase_ == JobPhase::kRunning) {
+    out->push_back(
+        Notice{.text = absl::StrCat("the coordinator was started again; term ", term_,
+                                    " goes on where it was, with the newest checkpoint at ",
+                                    PlaceOf(book_.newest())),
+               .fields = {.event = "coordinator_restarted"}});
+    return;
+  }
+  if (phase_ != JobPhase::kRecovering) return;
+  last_rollback_ = absl::StrCat("the coordinator was started again; the job goes back to ",
+                                PlaceOf(restore_step_));
+  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
+                        .warning = true,
+                        .fields = {.event = "rollback", .step = restore_step_}});
+}
+
+void Coordinator::RollBack(absl::string_view cause, absl::Time now, Effects* out) {
+  if (ended()) return;
+  // Heartbeats lag behind: a checkpoint may be further than what they told.
+  const uint64_t was_at = std::max({furthest_step_, restore_step_, book_.newest()});
+  term_ += 1;
+  if (options_.elastic.has_value()) begin_with_ = std::max(Present(), options_.elastic->least);
+  announced_ = false;
+  generation_ = 0;
+  members_sequence_ = 0;
+  out->push_back(PersistRun{Record(/*finished=*/false)});
+  restore_step_ = book_.newest();
+  asked_above_ = above_began_ = leaving_above_ = false;
+  rollbacks_ += 1;
+  last_rollback_ =
+      options_.in_rack  ? absl::StrCat(cause, "; the rack begins again where the job above says")
+      : knows_position_ ? absl::StrCat(cause, "; the job goes back from step ", was_at, " to ",
+                                       PlaceOf(restore_step_), ": ",
+                                       was_at - std::min(was_at, restore_step_), " steps are lost")
+                        : absl::StrCat(cause, "; the job goes back to ", PlaceOf(restore_step_));
+  out->push_back(Notice{.text = absl::StrCat(last_rollback_, " (term ", term_, ")"),
+                        .warning = true,
+                        .fields = {.event = "rollback", .step = restore_step_}});
+  AnswerRequests(absl::UnavailableError(last_rollback_), out);
+  if (book_.under_way() != 0) {
+    out->push_back(DropCheckpoint{book_.under_way()});
+    DropAtShards(book_.under_way() + 1, out, book_.under_way());
+  }
+  book_.BeginTerm(term_);
+  phase_ = JobPhase::kRecovering;
+  waiting_since_ = now;
+  hashes_.clear();
+  ForgetMembers();
+  for (ShardSeat& seat : seats_) {
+    seat.lost = false;
+    seat.awaits_start = false;
+    seat.replays = false;
+    seat.told_generation = 0;
+  }
+  suspend_sequence_ = ++sequence_;
+  start_sequence_ = ++sequence_;
+  for (const ShardSeat& seat : seats_) {
+    if (seat.stream == 0) continue;
+    out->push_back(
+        CommandShard{seat.stream, suspend_sequence_, SuspendShard{term_, last_rollback_}});
+  }
+  StartWhenComplete(now, out);
+}
+
+// Except those whose Join still waits: they have begun nothing yet.
+void Coordinator::ForgetMembers() {
+  for (Member& member : members_) {
+    if (member.token != 0) {
+      member.learner = false;  // It begins the next term with all others.
+      continue;
+    }
+    Member forgotten;
+    forgotten.successor_token = member.successor_token;
+    forgotten.successor = std::move(member.successor);
+    member = std::move(forgotten);
+  }
+}
+
+absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart& part,
+                                     absl::Time now, Effects* out) {
+  if (!has_checkpoints()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " has no checkpoints"));
+  }
+  if (OfEarlierTerm(sender)) return absl::OkStatus();  // Nobody waits for it any more.
+  const absl::StatusOr<Member*> member = FindMember(sender);
+  if (!member.ok()) return member.status();
+  const bool own = part.name == WorkerPartName(sender.rank, part.term);
+  // An error may be about any file of the checkpoint that was to be restored.
+  if (!own && part.error.empty() &&
+      (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(Describe(**member), " reported ", part.name, ", which is not its own"));
+  }
+  if (part.server >= seats_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(Describe(**member), " reported ", part.name,
+                                                   " with server ", part.server, " of ",
+                                                   seats_.size()));
+  }
+  // Who saves a later one has read what it began with.
+  if (part.step > (*member)->restoring_step) (*member)->restoring_step = 0;
+  TakePart(part, Describe(**member), now, out);
+  return absl::OkStatus();
+}
+
+void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now,
+                            Effects* out) {
+  const ShardSeat* const seat = FindSeat(stream);
+  if (seat == nullptr || !has_checkpoints()) return;
+  if (part.error.empty() && (part.name != ShardPartName(seat->arrival.shard, part.term) ||
+                             part.server >= seats_.size())) {
+    out->push_back(Notice{.text = absl::StrCat(Describe(*seat), " reported ", part.name,
+                                               ", which is not its own; ignored"),
+                          .warning = true,
+                          .fields = {.event = "part_ignored", .shard = seat->arrival.shard}});
+    return;
+  }
+  TakePart(part, Describe(*seat), now, out);
+}
+
+void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
+                           Effects* out) {
+  if (ended() || !announced_) return;
+  if (part.unreadable) {
+    // Newer checkpoints have replaced it meanwhile: the process that was to begin with it asks
+    // again.
+    if (part.step == 0 || part.step != std::max(restore_step_, book_.newest())) return;
+    book_.Discard(part.step);
+    RollBack(absl::StrCat("the checkpoint after step ", part.step, " cannot be used (", from, ": ",
+                          part.error, ")"),
+             now, out);
+    return;
+  }
+  // Nobody names a checkpoint while the one before is under way: the one who asked has given it up,
+  // an earlier coordinator or the job above.
+  if (book_.Replaces(part)) {
+    AbandonCheckpoint(absl::StrCat("the one after step ", part.step, " is under way"), now, out);
+  }
+  switch (book_.Add(part, now)) {
+    case CheckpointBook::Progress::kFailed:
+      AbandonCheckpoint(absl::StrCat(from, ": ", part.error), now, out);
+      break;
+    case CheckpointBook::Progress::kComplete:
+      WriteManifest(part.step, out);
+      break;
+    case CheckpointBook::Progress::kIgnored:
+    case CheckpointBook::Progress::kTaken:
+      break;
+  }
+}
+
+void Coordinator::WriteManifest(uint64_t step, Effects* out) {
+  CheckpointManifest manifest{.job_name = options_.job_name,
+                              .job_hash = options_.job_hash,
+                              .job_uid = options_.job_uid,
+                              .term = term_,
+                              .step = step,
+                              .world_size = options_.world_size,
+                              .shards = options_.shards,
+                              .table_hash = HashTensorTable(table_),
+                              .layout = options_.layout,
+                              .software_version = options_.software_version,
+                              .at_shards = options_.checkpoints_at_shards,
+                              .parts = book_.parts()};
+  manifests_.insert_or_assign(step, manifest);
+  out->push_back(WriteCheckpoint{std::move(manifest)});
+}
+
+void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, absl::Time now,
+                                    Effects* out) {
+  if (book_.under_way() != step || step == 0) return;  // Given up meanwhile.
+  if (status.ok()) {
+    CompleteCheckpoint(step, now, out);
+  } else {
+    AbandonCheckpoint(status.message(), now, out);
+  }
+  for (const CheckpointPart& part : book_.TakeEarly()) TakePart(part, part.name, now, out);
+}
+
+void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
+  book_.Hold(StepsInUse());
+  for (const uint64_t old : book_.Written()) out->push_back(DropCheckpoint{old});
+  // Later steps may have litter, too. But the job may come to those steps again, and the command
+  // to a server is not in order with the parts that workers send it: the next one removes it.
+  DropAtShards(step + 1, out);
+  ForgetManifests();
+  newest_since_ = now;
+  given_up_in_a_row_ = 0;
+  checkpoint_trouble_.clear();
+  out->push_back(Notice{.text = absl::StrCat("the checkpoint after step ", step, " is complete"),
+                        .fields = {.event = "checkpoint_complete", .step = step}});
+  AnswerRequests(step, out);
+  for (const ShardSeat& seat : seats_) ReleaseResultsOf(seat, out);
+  for (auto hash = hashes_.begin(); hash != hashes_.end();) {
+    const bool over = hash->first <= step && hash->second.told.size() >= Present();
+    hash = over ? hashes_.erase(hash) : std::next(hash);
+  }
+  AskForNextCheckpoint(out);
+  StartReplays(now, out);
+  if (options_.elastic.has_value()) AdmitLearners(now, out);
+}
+
+// Steps of the checkpoints that members still read, while others may be past the next one.
+std::vector<uint64_t> Coordinator::StepsInUse() const {
+  std::vector<uint64_t> steps;
+  for (const Member& member : members_) {
+    if (member.present && member.restoring_step > 0) steps.push_back(member.restoring_step);
+  }
+  return steps;
+}
+
+// Needs no acknowledgement: it says so again when the shard attaches.
+void Coordinator::ReleaseResultsOf(const ShardSeat& seat, Effects* out) {
+  if (!repairs_losses() || seat.stream == 0 || !Started(seat) || book_.newest() == 0) return;
+  out->push_back(CommandShard{seat.stream, ++sequence_, ReleaseResults{book_.newest()}});
+}
+
+void Coordinator::AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out) {
+  const uint64_t step = book_.under_way();
+  book_.Abandon();
+  ++given_up_in_a_row_;
+  given_up_at_ = now;
+  const std::string text = absl::StrCat("the checkpoint after step ", step, " is given up: ", why);
+  checkpoint_trouble_ = text;
+  out->push_back(Notice{
+      .text = absl::StrCat(text, "; training goes on, the newest that can be used is ",
+                           book_.newest() == 0 ? "none" : absl::StrCat("of step ", book_.newest())),
+      .warning = true,
+      .fields = {.event = "checkpoint_given_up", .step = step}});
+  out->push_back(DropCheckpoint{step});
+  DropAtShards(step + 1, out, step);
+  ForgetManifests();
+  AnswerRequests(absl::UnavailableError(text), out);
+  AskForNextCheckpoint(out);
+}
+
+// Says what is to stay, not what is to go, so that whoever missed one command catches up with the
+// next.
+void Coordinator::DropAtShards(uint64_t before, Effects* out, uint64_t given_up) {
+  if (!options_.checkpoints_at_shards) return;
+  for (const ShardSeat& seat : seats_) {
+    // Who has not begun yet would acknowledge more than that.
+    if (seat.stream == 0 || !Started(seat)) continue;
+    auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
+    command.stream = seat.stream;
+    command.sequence = ++sequence_;
+    command.command.emplace<KeepCheckpoints>(KeepCheckpoints{book_.ToStay(given_up), before});
+  }
+}
+
+void Coordinator::ForgetManifests() {
+  std::erase_if(manifests_, [this](const auto& entry) { return !book_.IsComplete(entry.first); });
+}
+
+const CheckpointManifest* Coordinator::ManifestOf(uint64_t step) const {
+  const auto found = manifests_.find(step);
+  return found == manifests_.end() ? nullptr : &found->second;
+}
+
+void Coordinator::AddRestoreParts(JoinGrant* grant) const {
+  const CheckpointManifest* const manifest = ManifestOf(grant->restore_step);
+  if (manifest == nullptr) return;
+  grant->restore_world_size = manifest->world_size;
+  if (!manifest->at_shards) return;
+  // A learner goes on with any rank's parameters.
+  const bool own_only =
+      manifest->world_size == options_.world_size && !options_.elastic.has_value();
+  std::map<std::string, const CheckpointPart*> parts;
+  for (const CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
+  for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
+    if (own_only && rank != grant->rank) continue;
+    const auto part = parts.find(WorkerPartName(rank, manifest->term));
+    // A manifest that lacks one is not complete; whoever is to restore it says so.
+    if (part != parts.end()) grant->restore_parts.push_back(*part->second);
+  }
+}
+
+void Coordinator::AddRestorePart(uint32_t shard, StartShard* start) const {
+  const CheckpointManifest* const manifest = ManifestOf(start->restore_step);
+  if (manifest == nullptr) return;
+  start->restore_world_size = manifest->world_size;
+  if (!manifest->at_shards) return;
+  const std::string name = ShardPartName(shard, manifest->term);
+  for (const CheckpointPart& part : manifest->parts) {
+    if (part.name == name) start->restore_part = part;
+  }
+}
+
+void Coordinator::NoteOtherWorldSize(Effects* out) const {
+  const CheckpointManifest* const manifest = ManifestOf(restore_step_);
+  if (manifest == nullptr || manifest->world_size == options_.world_size) return;
+  out->push_back(
+      Notice{.text = absl::StrCat(
+                 "the run had ", manifest->world_size, " workers and goes on with ",
+                 options_.world_size, " after step ", restore_step_,
+                 ": all begin with the mean of the ranks' residuals, and what follows is not bit "
+                 "for bit what ",
+                 manifest->world_size, " would have computed"),
+             .warning = true,
+             .fields = {.event = "workers_changed", .step = restore_step_}});
+}
+
+void Coordinator::ShardNamedCheckpoint(ControlStreamId stream, uint64_t step) {
+  const ShardSeat* const seat = FindSeat(stream);
+  if (seat == nullptr || seat->arrival.shard != 0 || phase_ != JobPhase::kRunning) return;
+  if (book_.under_way() == 0) ExpectPresentRanks();
+  book_.Named(step);
+  named_step_ = step;
+}
+
+// Shard 0 names them for steps that nobody has reached. While it takes steps up again it does not
+// know how far the others are.
+bool Coordinator::MayNameCheckpoints() const {
+  const ShardSeat& seat = seats_[0];
+  if (!repairs_losses()) return seat.stream != 0;
+  return seat.stream != 0 && Started(seat) && !seat.awaits_start && !seat.replays;
+}
+
+// A checkpoint that was named to an earlier coordinator: a part that was reported to that one as
+// failed is never reported again.
+void Coordinator::GiveUpForgotten(absl::Time now, Effects* out) {
+  const uint64_t step = book_.under_way();
+  const bool forgotten =
+      step != 0 && step != named_step_ && !book_.being_written() &&
+      std::all_of(seats_.begin(), seats_.end(),
+                  [step](const ShardSeat& s) { return s.health.highest_closed_step >= step; }) &&
+      std::all_of(members_.begin(), members_.end(),
+                  [&](const Member& m) { return !m.present || ExchangedStep(m.progress) >= step; });
+  passed_since_ = forgotten ? std::min(passed_since_, now) : absl::InfiniteFuture();
+  if (!forgotten || now - passed_since_ < kForgottenLeases * options_.lease) return;
+  AbandonCheckpoint(absl::StrCat(book_.MissingParts(), " did not come in ",
+                                 absl::FormatDuration(kForgottenLeases * options_.lease),
+                                 ", and the coordinator that asked for it is gone"),
+                    now, out);
+}
+
+void Coordinator::ShardNotReproducible(ControlStreamId stream, uint32_t rank,
+                                       absl::string_view reason, absl::Time now, Effects* out) {
+  if (FindSeat(stream) == nullptr || rank >= members_.size() || phase_ != JobPhase::kRunning)
+    return;
+  RollBack(reason, now, out);
+}
+
+void Coordinator::AskForNextCheckpoint(Effects* out) {
+  if (phase_ != JobPhase::kRunning) return;
+  AskForCheckpoint(book_.NextRegular(seats_[0].health.highest_open_step), out);
+}
+
+void Coordinator::AskForCheckpoint(uint64_t minimum_step, Effects* out) {
+  if (options_.in_rack) return;
+  book_.Asked(minimum_step);
+  if (!MayNameCheckpoints()) return;  // Asked when it is back, and where the others are.
+  auto& command = std::get<CommandShard>(out->emplace_back(std::in_place_type<CommandShard>));
+  command.stream = seats_[0].stream;
+  command.sequence = ++sequence_;
+  command.command = NameCheckpoint{minimum_step};
+}
+
+void Coordinator::RequestCheckpoint(CheckpointToken token, Effects* out) {
+  absl::Status refused;
+  if (!has_checkpoints()) {
+    refused = absl::FailedPreconditionError(absl::StrCat(
+        "job ", options_.job_name, " has no checkpoints; its file needs a `checkpoint` section"));
+  } else if (options_.in_rack) {
+    refused = absl::FailedPreconditionError(
+        "this is a relay, and checkpoints are named by shard 0 of the job above: ask that");
+  } else if (ended()) {
+    refused = absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " is ", ToString(phase_)));
+  } else if (phase_ != JobPhase::kRunning) {
+    refused = absl::UnavailableError(absl::StrCat(
+        "job ", options_.job_name, " is ", ToString(phase_), "; it has nothing new to keep"));
+  } else if (requests_.size() >= kRequestsMax) {
+    refused = absl::ResourceExhaustedError(
+        absl::StrCat(kRequestsMax, " calls wait for a checkpoint already"));
+  }
+  if (!refused.ok()) {
+    out->emplace_back(AnswerCheckpoint{token, refused});
+    return;
+  }
+  requests_.insert(token);
+  if (book_.under_way() == 0 && book_.asked_minimum() != kAtOnce) AskForCheckpoint(kAtOnce, out);
+}
+
+void Coordinator::AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* out) {
+  for (const CheckpointToken token : requests_) out->emplace_back(AnswerCheckpoint{token, step});
+  requests_.clear();
+}
+
+}  // namespace sluice

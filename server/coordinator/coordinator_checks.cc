@@ -1,0 +1,269 @@
+// What a coordinator refuses, how it names its members, and what it shows of them.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/coordinator.h"
+
+namespace sluice {
+
+absl::string_view ToString(RecoveryClass recovery) {
+  switch (recovery) {
+    case RecoveryClass::kNone:
+      return "none";
+    case RecoveryClass::kRollback:
+      return "rollback";
+    case RecoveryClass::kReplay:
+      return "replay";
+  }
+  return "unknown";
+}
+
+absl::string_view ToString(JobPhase phase) {
+  switch (phase) {
+    case JobPhase::kWaiting:
+      return "waiting";
+    case JobPhase::kRunning:
+      return "running";
+    case JobPhase::kFinished:
+      return "finished";
+    case JobPhase::kFailed:
+      return "failed";
+    case JobPhase::kRecovering:
+      return "recovering";
+  }
+  return "";
+}
+
+absl::Status Coordinator::CheckSameJob(absl::string_view who, absl::string_view job_name,
+                                       uint64_t job_hash, absl::string_view version) const {
+  if (phase_ == JobPhase::kFinished) {
+    return absl::FailedPreconditionError(absl::StrCat("job ", options_.job_name, " has finished"));
+  }
+  if (phase_ == JobPhase::kFailed) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("job ", options_.job_name, " has failed: ", failure_));
+  }
+  if (job_name != options_.job_name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " belongs to job ", job_name, ", but job ", options_.job_name,
+                     " runs here; check the address of the coordinator"));
+  }
+  if (version != options_.software_version) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " is version ", version,
+                                                   ", the coordinator ", options_.software_version,
+                                                   "; use one build everywhere"));
+  }
+  if (job_hash != options_.job_hash) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        who,
+        " was started with another job file or other --set values than the coordinator "
+        "(hash ",
+        absl::Hex(job_hash), ", not ", absl::Hex(options_.job_hash),
+        "); start all processes of a job with the same ones"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
+  const std::string who = absl::StrCat("rank ", join.rank);
+  const absl::Status same = CheckSameJob(who, join.job_name, join.job_hash, join.software_version);
+  if (!same.ok()) return same;
+  if (join.rank >= members_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " is out of range: the job has ",
+                                                   members_.size(), " workers, ranks 0 to ",
+                                                   members_.size() - 1));
+  }
+  const Member& member = members_[join.rank];
+  const bool held = member.present && member.join.nonce != join.nonce;
+  const bool may_wait = has_checkpoints() && (announced_ || phase_ == JobPhase::kRecovering);
+  if (held && !may_wait) return HeldByAnother(member.join);
+  const absl::Status table = ValidateTensorTable(join.table);
+  if (!table.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
+  }
+  const std::string difference = table_.empty() ? "" : DescribeDifference(join.table, table_);
+  if (!difference.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(who, " trains another model than rank ",
+                                                   table_rank_, ": ", difference, " (here: rank ",
+                                                   join.rank, ", there: rank ", table_rank_, ")"));
+  }
+  if (table_.empty() && restore_step_ > 0 && !options_.checkpoints.empty() &&
+      options_.checkpoints.back().table_hash != HashTensorTable(join.table)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, " trains another model than the checkpoint after step ", restore_step_,
+                     " is of; start it with the program and job file that wrote it"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::HeldByAnother(const WorkerJoin& holder) const {
+  return absl::AlreadyExistsError(
+      absl::StrCat(Describe(holder), " holds the rank already; give this worker another --rank",
+                   announced_ && !has_checkpoints()
+                       ? " (a worker that was started again cannot come back into a running job)"
+                       : ""));
+}
+
+absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
+  const std::string who = absl::StrCat("shard ", arrival.shard, " (", arrival.address, ")");
+  if (arrival.shard >= seats_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, " is out of range: the job has ", seats_.size(), " shards, 0 to ", seats_.size() - 1));
+  }
+  const ShardSeat& seat = seats_[arrival.shard];
+  if (seat.known && IsHolder(seat, arrival)) return absl::OkStatus();  // It is told the end, too.
+  // And so is one that lost the coordinator before, or was started again after the end.
+  if (phase_ == JobPhase::kFinished && has_checkpoints()) return absl::OkStatus();
+  const absl::Status same =
+      CheckSameJob(who, arrival.job_name, arrival.job_hash, arrival.software_version);
+  if (!same.ok()) return same;
+  return CheckSeatIsFree(arrival);
+}
+
+absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sender) {
+  if (sender.job_uid != options_.job_uid) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("rank ", sender.rank, " belongs to another run of job ", options_.job_name,
+                     " than the one that is here; start the worker again"));
+  }
+  if (sender.rank >= members_.size() || !members_[sender.rank].present ||
+      members_[sender.rank].incarnation != sender.incarnation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this worker does not hold rank ", sender.rank));
+  }
+  if (!members_[sender.rank].gave_up.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("this worker has left rank ", sender.rank));
+  }
+  return &members_[sender.rank];
+}
+
+std::string Coordinator::Describe(const WorkerJoin& join) const {
+  return absl::StrCat(options_.relays ? "relay " : "rank ", join.rank, " (host ", join.host,
+                      ", pid ", join.pid, ")");
+}
+
+std::string Coordinator::Describe(const ShardSeat& seat) const {
+  return absl::StrCat("shard ", seat.arrival.shard, seat.arrival.address.empty() ? "" : " (",
+                      seat.arrival.address, seat.arrival.address.empty() ? "" : ")");
+}
+
+uint32_t Coordinator::Present() const {
+  return static_cast<uint32_t>(std::count_if(members_.begin(), members_.end(),
+                                             [](const Member& member) { return member.present; }));
+}
+
+std::string Coordinator::WhoIsMissing() const {
+  std::vector<uint32_t> ranks;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    if (!members_[rank].present) ranks.push_back(rank);
+  }
+  std::vector<uint32_t> shards;
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
+    if (seats_[shard].stream == 0) shards.push_back(shard);
+  }
+  std::vector<std::string> missing;
+  if (options_.elastic.has_value()) {
+    if (Present() < begin_with_) {
+      missing.push_back(absl::StrCat(begin_with_ - Present(), " of ", begin_with_, " workers"));
+    }
+  } else if (!ranks.empty()) {
+    missing.push_back(
+        absl::StrCat(options_.relays ? "relay " : "rank ", absl::StrJoin(ranks, ", ")));
+  }
+  if (!shards.empty()) missing.push_back(absl::StrCat("shard ", absl::StrJoin(shards, ", ")));
+  if (missing.empty() && asked_above_ && !above_began_) return "the job above";
+  return absl::StrJoin(missing, " and ");
+}
+
+double Coordinator::WaitedSeconds(uint32_t rank) const {
+  double sum = 0;
+  for (const ShardSeat& seat : seats_) {
+    const std::vector<double>& seconds = seat.health.waited_seconds;
+    if (rank < seconds.size()) sum += seconds[rank];
+  }
+  return sum / static_cast<double>(seats_.size());
+}
+
+LinkFigures Coordinator::SlowestLink(uint32_t rank) const {
+  LinkFigures slowest;
+  for (const ShardSeat& seat : seats_) {
+    if (rank >= seat.health.links.size()) continue;
+    const LinkFigures& link = seat.health.links[rank];
+    if (link.up_rate > 0 && (slowest.up_rate == 0 || link.up_rate < slowest.up_rate)) {
+      slowest.up_rate = link.up_rate;
+      slowest.up_latency_s = link.up_latency_s;
+    }
+    if (link.down_rate > 0 && (slowest.down_rate == 0 || link.down_rate < slowest.down_rate)) {
+      slowest.down_rate = link.down_rate;
+      slowest.down_latency_s = link.down_latency_s;
+    }
+  }
+  return slowest;
+}
+
+void Coordinator::AddWaits(absl::Time now, std::vector<LongWait>* out) const {
+  const auto add = [out](std::string who, const DiskWait& wait, absl::Duration since_heard) {
+    if (wait.what.empty()) return;
+    out->push_back({std::move(who), wait.what, wait.lasts + since_heard, wait.trouble});
+  };
+  for (const Member& member : members_) {
+    if (member.present) add(Describe(member), member.disk_wait, now - member.heard);
+  }
+  for (const ShardSeat& seat : seats_) {
+    if (seat.known) add(Describe(seat), seat.health.disk_wait, now - seat.heard);
+  }
+}
+
+JobStatus Coordinator::Status(absl::Time now) const {
+  JobStatus status{.job_name = options_.job_name,
+                   .job_uid = options_.job_uid,
+                   .phase = phase_,
+                   .failure = failure_,
+                   .generation = generation_,
+                   .term = term_,
+                   .world_size = options_.world_size,
+                   .uptime = now - created_,
+                   .software_version = options_.software_version,
+                   .has_checkpoints = has_checkpoints(),
+                   .checkpoint_step = book_.newest(),
+                   .checkpoint_trouble = checkpoint_trouble_,
+                   .rollbacks = rollbacks_,
+                   .last_rollback = last_rollback_,
+                   .repairs = repairs_,
+                   .last_repair = last_repair_,
+                   .relays = options_.relays,
+                   .lost_workers = lost_workers_,
+                   .lost_residual_energy = lost_residual_energy_};
+  status.recovery_class = Recovery(&status.recovery_reason);
+  if (newest_since_ > absl::InfinitePast()) status.checkpoint_age = now - newest_since_;
+  for (uint32_t rank = 0; rank < members_.size(); ++rank) {
+    const Member& member = members_[rank];
+    status.members.push_back(
+        {.rank = rank,
+         .host = member.join.host,
+         .pid = member.join.pid,
+         .joined = member.present,
+         .left = member.left,
+         .lost = member.lost,
+         .since_heartbeat = member.present ? now - member.heard : absl::ZeroDuration(),
+         .progress = member.progress,
+         .timings = member.timings,
+         .waited_seconds = WaitedSeconds(rank),
+         .link = SlowestLink(rank)});
+  }
+  for (uint32_t shard = 0; shard < seats_.size(); ++shard) {
+    const ShardSeat& seat = seats_[shard];
+    status.shards.push_back({.shard = shard,
+                             .address = seat.arrival.address,
+                             .attached = seat.stream != 0,
+                             .lost = seat.lost,
+                             .since_report = seat.known ? now - seat.heard : absl::ZeroDuration(),
+                             .elements = seat.health.elements,
+                             .highest_closed_step = seat.health.highest_closed_step});
+  }
+  if (!ended()) AddWaits(now, &status.waits);
+  return status;
+}
+
+}  // namespace sluice

@@ -1,0 +1,62 @@
+// How a relay's coordinator leaves to the job above what only that can decide: with which step the
+// rack begins a term, and when all is over.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/coordinator.h"
+
+namespace sluice {
+
+// All are here. In a rack the job above is asked, once for each term.
+bool Coordinator::MayBegin(Effects* out) {
+  if (!options_.in_rack || above_began_) return true;
+  if (!asked_above_) out->push_back(AskAbove{term_, table_});
+  asked_above_ = true;
+  return false;
+}
+
+void Coordinator::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree,
+                            absl::Time now, Effects* out) {
+  if (term != term_ || !gathering() || !asked_above_) return;
+  book_.DiscardAfter(restore_step);
+  book_.Release(restore_step);
+  ForgetManifests();
+  restore_step_ = restore_step;
+  parameters_agree_ = parameters_agree || restore_step > 0;
+  above_began_ = true;
+  waiting_since_ = now;
+  StartWhenComplete(now, out);
+}
+
+void Coordinator::AboveLost(uint32_t term, absl::string_view cause, absl::Time now, Effects* out) {
+  if (term != term_ || ended()) return;
+  if (!has_checkpoints()) {
+    Fail(cause, out);
+    return;
+  }
+  RollBack(cause, now, out);
+}
+
+std::optional<absl::Status> Coordinator::CheckpointOutcome(uint64_t step) const {
+  if (book_.IsComplete(step)) return absl::OkStatus();
+  if (!book_.IsOver(step)) return std::nullopt;
+  return absl::UnavailableError(absl::StrCat("the rack has no checkpoint after step ", step,
+                                             checkpoint_trouble_.empty() ? "" : ": ",
+                                             checkpoint_trouble_));
+}
+
+void Coordinator::Finish(Effects* out) {
+  if (!options_.in_rack) {
+    End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
+  } else if (!leaving_above_) {
+    leaving_above_ = true;
+    out->push_back(LeaveAbove{term_});
+  }
+}
+
+void Coordinator::FinishAbove(uint32_t term, Effects* out) {
+  if (term != term_ || !leaving_above_) return;
+  End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
+}
+
+}  // namespace sluice

@@ -1,0 +1,396 @@
+// How a job with checkpoints brings a lost process back to where it was, in the term that runs, by
+// what the others keep since the newest checkpoint; and when it cannot, and rolls back.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/coordinator.h"
+
+namespace sluice {
+namespace {
+
+constexpr size_t kHashSteps = 64;
+
+std::string AfterCheckpoint(uint64_t step) {
+  return step == 0 ? "all steps" : absl::StrCat("the steps after ", step);
+}
+
+}  // namespace
+
+// A shard attaches while the term runs: the same process, which is to hear what it missed; one that
+// runs the term already under an earlier coordinator; or one that has to take it up again.
+void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now, Effects* out) {
+  const ShardArrival& arrival = seat->arrival;
+  const bool runs = arrival.running && arrival.job_uid == options_.job_uid && arrival.term == term_;
+  // It will report its part again; until then no checkpoint may pass what it has to catch up on,
+  // which one that runs already may do at the word of an earlier coordinator.
+  if (new_to_us && phase_ == JobPhase::kRunning) {
+    book_.Withdraw(ShardPartName(arrival.shard, term_), now);
+  }
+  if (runs) {
+    seat->acknowledged = std::max(seat->acknowledged, start_sequence_);
+    if (new_to_us) seat->health.results_from = kEverything;
+    seat->awaits_start = false;
+  } else if (new_to_us && phase_ == JobPhase::kRunning) {
+    seat->awaits_start = true;
+  }
+  if (seat->awaits_start) {
+    StartReplays(now, out);
+    return;
+  }
+  CommandAttached(seat, now, out);
+  // It may have begun without our hearing of it; then no other acknowledgement follows.
+  GrantWhenAcknowledged(now, out);
+  AnswerWhenMembersAreKnown(now, out);
+}
+
+void Coordinator::StartReplays(absl::Time now, Effects* out) {
+  // A checkpoint that is just being written is the one to begin with.
+  if (!repairs_losses() || phase_ != JobPhase::kRunning || book_.being_written()) return;
+  // After a restart: whether anybody is left of the term is not known yet, where it matters.
+  if (!options_.elastic.has_value() && !AnyAlive(now, absl::InfiniteDuration())) return;
+  for (ShardSeat& seat : seats_) {
+    if (!seat.awaits_start || seat.stream == 0) continue;
+    const std::string why_not = WhyNoShardReplay();
+    if (!why_not.empty()) {
+      RollBack(absl::StrCat(Describe(seat), " was started again, and ", why_not), now, out);
+      return;
+    }
+    seat.awaits_start = false;
+    seat.replays = true;
+    seat.started = absl::InfiniteFuture();
+    seat.health = {.highest_closed_step = book_.newest(),
+                   .highest_open_step = book_.newest() + 1,
+                   .results_from = book_.newest() + 1};
+    // Those that have finished are needed again; they say so as long as the job goes on.
+    for (Member& member : members_) member.left = false;
+    CountRepair(absl::StrCat(Describe(seat), " was started again; it takes up step ",
+                             book_.newest() + 1, " again from what the workers kept"),
+                out);
+    SendStart(&seat, out);
+  }
+}
+
+void Coordinator::CountRepair(absl::string_view text, Effects* out) {
+  repairs_ += 1;
+  last_repair_ = absl::StrCat(text, " (repair ", repairs_, "); nothing is lost");
+  out->push_back(Notice{.text = last_repair_, .fields = {.event = "repair"}});
+}
+
+void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now,
+                                    Effects* out) {
+  const uint64_t step = heartbeat.parameters_hash_step;
+  const Sender& sender = heartbeat.sender;
+  const auto [at, is_first] =
+      hashes_.try_emplace(step, ParameterHash{sender, heartbeat.parameters_sha256, {}});
+  ParameterHash& hash = at->second;
+  if (hash.sha256 != heartbeat.parameters_sha256) {
+    const bool is_there = members_[hash.first.rank].incarnation == hash.first.incarnation;
+    const std::string differ = absl::StrCat(
+        "after step ", step, " the parameters of ", Describe(members_[sender.rank]),
+        " differ from those of ",
+        is_there ? Describe(members_[hash.first.rank])
+                 : absl::StrCat("an earlier process of rank ", hash.first.rank),
+        "; workers must compute the same from the same results (same build, same optimizer, no "
+        "change to parameters outside it)");
+    if (ComesOfARepair(hash, sender, step)) {
+      RollBack(absl::StrCat(differ,
+                            ": their training is not deterministic, so that it cannot be "
+                            "repaired in place"),
+               now, out);
+    } else {
+      Fail(differ, out);
+    }
+    return;
+  }
+  hash.told.insert(sender.rank);
+  // A rank that goes through steps again tells those after the newest checkpoint again, which must
+  // come out as they did before.
+  const bool over = hash.told.size() >= Present();
+  if (over && (!repairs_losses() || step <= book_.newest())) hashes_.erase(at);
+  if (hashes_.size() > kHashSteps) hashes_.erase(hashes_.begin());
+}
+
+// One of the two went through the step again, or the first is no longer here, so that the others
+// may have. That can be undone as long as no checkpoint has it. Other differences would come again.
+bool Coordinator::ComesOfARepair(const ParameterHash& hash, const Sender& sender,
+                                 uint64_t step) const {
+  if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
+  return members_[hash.first.rank].incarnation != hash.first.incarnation ||
+         hash.first.generation > 1 || sender.generation > 1;
+}
+
+// Until the workers and it are where the others are, shard 0 names no checkpoint.
+void Coordinator::WatchReplays(absl::Time now, Effects* out) {
+  for (ShardSeat& seat : seats_) {
+    if (!seat.replays || !Started(seat) || seat.health.highest_closed_step < furthest_step_) {
+      continue;
+    }
+    // While they wait for the shard they stay where they are; so one word of each is enough.
+    const bool all_told = std::all_of(members_.begin(), members_.end(), [&](const Member& member) {
+      return member.heard > seat.started || now - member.heard >= options_.lease;
+    });
+    if (!all_told) continue;
+    seat.replays = false;
+    if (seat.arrival.shard != 0 || book_.under_way() != 0) continue;
+    if (requests_.empty()) {
+      AskForNextCheckpoint(out);
+    } else {
+      AskForCheckpoint(book_.asked_minimum(), out);
+    }
+  }
+}
+
+// The membership that the shard has is the present one.
+bool Coordinator::KnowsMembers(const ShardSeat& seat) const {
+  return Started(seat) && (members_sequence_ == 0 || seat.told_generation == generation_ ||
+                           seat.acknowledged >= members_sequence_);
+}
+
+void Coordinator::TellMembers(const ShardSeat& seat, Effects* out) {
+  if (seat.stream == 0 || !Started(seat) || KnowsMembers(seat)) return;
+  SetMembers members{.generation = generation_};
+  for (const Member& member : members_) members.incarnations.push_back(member.incarnation);
+  out->push_back(CommandShard{seat.stream, members_sequence_, std::move(members)});
+}
+
+// Newcomers whose predecessors are gone take their ranks, all that are due in one generation.
+void Coordinator::ReplaceWorkers(absl::Time now, Effects* out) {
+  std::vector<Member*> due;
+  size_t newcomers = 0;
+  for (Member& member : members_) {
+    if (member.successor_token == 0) continue;
+    ++newcomers;
+    if (IsSilent(member, now)) due.push_back(&member);
+  }
+  // Everything was started again; there is nothing to wait for.
+  const bool all_new = newcomers == members_.size() &&
+                       (due.size() == newcomers || !AnyAlive(now, absl::InfiniteDuration()));
+  if ((due.empty() && !all_new) || book_.being_written()) return;
+  // If nobody was heard of, perhaps it is us who were cut off: then the others are heard soon.
+  const bool only_just = std::none_of(due.begin(), due.end(), [&](const Member* member) {
+    return now - member->successor_since >= options_.lease;
+  });
+  if (!all_new && only_just && !AnyAlive(now, options_.lease)) return;
+  const std::string why_not =
+      all_new ? absl::StrCat("no worker of term ", term_, " is left") : WhyNotReplaced(due, now);
+  if (!why_not.empty()) {
+    const Member& first = due.empty() ? members_[0] : *due[0];
+    RollBack(absl::StrCat(Describe(first), " was replaced by ", first.successor.host, " pid ",
+                          first.successor.pid, ", and ", why_not),
+             now, out);
+    return;
+  }
+  generation_ += 1;
+  members_sequence_ = ++sequence_;
+  const size_t persist_first = out->size();
+  for (Member* const member : due) {
+    const std::string before = Describe(*member);
+    const uint32_t rank = member->join.rank;
+    book_.WithdrawRank(rank, now);
+    SeatSuccessor(member, now);
+    member->beaten = true;
+    member->replay_from = book_.newest() + 1;
+    CountRepair(
+        absl::StrCat(before, " was replaced by ", member->join.host, " pid ", member->join.pid,
+                     ", which goes through ", AfterCheckpoint(book_.newest()), " again"),
+        out);
+  }
+  out->insert(out->begin() + static_cast<ptrdiff_t>(persist_first),
+              PersistRun{Record(/*finished=*/false)});
+  for (const ShardSeat& seat : seats_) TellMembers(seat, out);
+}
+
+void Coordinator::SeatSuccessor(Member* member, absl::Time now) {
+  Member holder;
+  holder.present = true;
+  holder.heard = now;
+  holder.token = member->successor_token;
+  holder.incarnation = IncarnationOf(member->successor);
+  holder.join = std::move(member->successor);
+  holder.join.table.clear();
+  *member = std::move(holder);
+}
+
+// Why the newcomers cannot go on in this term; empty: they can.
+std::string Coordinator::WhyNotReplaced(const std::vector<Member*>& members, absl::Time now) const {
+  if (!AnyAlive(now, options_.lease)) {
+    return absl::StrCat("no worker of term ", term_, " is left");
+  }
+  std::string why = WhyNoReexecution();
+  if (!why.empty() || book_.newest() > 0) return why;
+  for (const Member* const member : members) {
+    if (member->successor.parameters_sha256 == member->join.parameters_sha256) continue;
+    return "there is no checkpoint yet, and it begins with other parameters than the one before";
+  }
+  return "";
+}
+
+// A newcomer, or a worker that tries its Join again, begins when every shard knows it.
+void Coordinator::AnswerWhenMembersAreKnown(absl::Time now, Effects* out) {
+  if (!repairs_losses() || phase_ != JobPhase::kRunning) return;
+  if (!std::all_of(seats_.begin(), seats_.end(),
+                   [this](const ShardSeat& seat) { return KnowsMembers(seat); })) {
+    return;
+  }
+  for (Member& member : members_) {
+    if (member.token == 0) continue;
+    member.heard = now;
+    Grant(std::exchange(member.token, 0), &member, out);
+  }
+}
+
+// A lease that is over is no reason to go back as long as the others can bring back who was lost.
+void Coordinator::AwaitTheLost(absl::Time now, Effects* out) {
+  if (options_.elastic.has_value()) RemoveTheLost(now, out);
+  std::vector<std::string> lost;
+  std::vector<std::string> stalled;
+  bool shard_lost = false;
+  bool worker_lost = false;
+  bool too_long = false;
+  for (ShardSeat& seat : seats_) {
+    too_long = too_long || (seat.lost && now - seat.heard >= options_.wait_limit);
+    if (seat.lost || now - seat.heard < options_.lease) continue;
+    lost.push_back(Describe(seat));
+    seat.lost = shard_lost = true;
+    if (seat.stream == 0) continue;
+    // If it lives after all it attaches again; until then it is not here.
+    out->push_back(RefuseShard{seat.stream, absl::AbortedError("nothing was heard of the shard")});
+    seat.stream = 0;
+  }
+  for (Member& member : members_) {
+    if (!member.present) continue;
+    if (member.token != 0) member.heard = now;  // Its call waits for our answer.
+    too_long = too_long || (member.lost && now - member.heard >= options_.wait_limit);
+    if (member.lost || !LeaseIsOver(member, now)) continue;
+    AddLost(member, &lost, &stalled);
+    member.lost = worker_lost = true;
+  }
+  if (too_long) {
+    End(JobPhase::kFailed,
+        absl::StrCat("waited ", absl::FormatDuration(options_.wait_limit), ": ", WhoIsLost(),
+                     " did not come back; start the job again with --resume, or wait longer with "
+                     "server.wait_limit"),
+        absl::StatusCode::kDeadlineExceeded, out);
+    return;
+  }
+  if (lost.empty() && stalled.empty()) return;
+  std::string why_not;
+  if (shard_lost) why_not = WhyNoShardReplay();
+  if (why_not.empty() && worker_lost) why_not = WhyNoReexecution();
+  const std::string text = HowLost(lost, stalled);
+  if (why_not.empty()) {
+    out->push_back(Notice{.text = absl::StrCat(text, "; the others wait up to ",
+                                               absl::FormatDuration(options_.wait_limit),
+                                               " (server.wait_limit) for it to come back"),
+                          .warning = true,
+                          .fields = {.event = "lost"}});
+  } else {
+    RollBack(absl::StrCat(text, ", and ", why_not), now, out);
+  }
+}
+
+void Coordinator::HearAgain(Member* member, Effects* out) {
+  member->beaten = true;
+  if (!std::exchange(member->lost, false)) return;
+  out->push_back(Notice{.text = absl::StrCat(Describe(*member), " is back"),
+                        .fields = {.event = "member_back", .rank = member->join.rank}});
+}
+
+bool Coordinator::AnyAlive(absl::Time now, absl::Duration silence) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+    return member.present && member.beaten && now - member.heard < silence;
+  });
+}
+
+std::string Coordinator::WhoIsLost() const {
+  std::vector<std::string> lost;
+  for (const ShardSeat& seat : seats_) {
+    if (seat.lost) lost.push_back(Describe(seat));
+  }
+  for (const Member& member : members_) {
+    if (!member.lost) continue;
+    lost.push_back(member.gave_up.empty()
+                       ? Describe(member)
+                       : absl::StrCat(Describe(member), ", which left (", member.gave_up, "),"));
+  }
+  return absl::StrJoin(lost, " and ");
+}
+
+std::string Coordinator::WhyNoShardReplay() const {
+  if (options_.elastic.has_value()) {
+    return "who was in which step cannot be gone through again (membership elastic)";
+  }
+  const uint64_t first = book_.newest() + 1;
+  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
+  for (const Member& member : members_) {
+    if (member.replay_from >= 1 && member.replay_from <= first) continue;
+    return absl::StrCat(Describe(member), " keeps ",
+                        NotAllSince(member.replay_from, first, "of what it sent"));
+  }
+  return "";
+}
+
+// Step 0 cannot be gone through again.
+std::string Coordinator::WhyNoFirstStep() const {
+  return absl::StrCat("there is no checkpoint yet, and ",
+                      options_.shards_update ? "the shards had their parameters from rank 0"
+                                             : "the ranks began with different parameters");
+}
+
+std::string Coordinator::WhyNoReexecution() const {
+  const uint64_t first = book_.newest() + 1;
+  if (first == 1 && !parameters_agree_) return WhyNoFirstStep();
+  for (const ShardSeat& seat : seats_) {
+    const uint64_t from = seat.health.results_from;
+    if (from >= 1 && from <= first) continue;
+    return absl::StrCat(Describe(seat), " keeps ", NotAllSince(from, first, "of its results"));
+  }
+  return "";
+}
+
+std::string Coordinator::NotAllSince(uint64_t from, uint64_t first, absl::string_view what) const {
+  const std::string kept = from == 0
+                               ? absl::StrCat("nothing ", what)
+                               : absl::StrCat("only what came from step ", from, " on ", what);
+  return absl::StrCat(kept, ", but step ", first, " would be needed (checkpoint.replay_limit is ",
+                      options_.replay_limit,
+                      " bytes; raise it, or take checkpoints more often with checkpoint.every)");
+}
+
+RecoveryClass Coordinator::Recovery(std::string* reason) const {
+  reason->clear();
+  if (!has_checkpoints()) return RecoveryClass::kNone;
+  if (!repairs_losses()) {
+    *reason = options_.why_no_replay;
+    return RecoveryClass::kRollback;
+  }
+  if (phase_ != JobPhase::kRunning) {
+    *reason = absl::StrCat("the job is ", ToString(phase_));
+    return RecoveryClass::kRollback;
+  }
+  *reason = WhyNoShardReplay();
+  if (reason->empty()) *reason = WhyNoReexecution();
+  return reason->empty() ? RecoveryClass::kReplay : RecoveryClass::kRollback;
+}
+
+void Coordinator::WatchRecovery(Effects* out) {
+  std::string reason;
+  const RecoveryClass now = Recovery(&reason);
+  if (now == std::exchange(told_class_, now)) return;
+  if (now == RecoveryClass::kReplay) {
+    out->push_back(Notice{.text = "a loss would be repaired in place again (recovery class replay)",
+                          .fields = {.event = "recovery_class", .reason = "replay"}});
+    return;
+  }
+  out->push_back(Notice{
+      .text =
+          absl::StrCat("a loss would now take the whole job back to ",
+                       book_.newest() == 0 ? "its start" : absl::StrCat("step ", book_.newest()),
+                       " (recovery class rollback): ", reason),
+      .warning = true,
+      .fields = {.event = "recovery_class", .reason = "rollback"}});
+}
+
+}  // namespace sluice

@@ -1,0 +1,23 @@
+// JobReport: what became of a job and what holds it up, for the status page.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/coordinator/job_history.h"
+#include "server/coordinator/job_status.h"
+#include "server/coordinator/job_warnings.h"
+
+namespace sluice {
+
+struct JobReport {
+  std::vector<JobWarning> warnings{};
+  std::vector<HistoryPoint> history{};
+  std::vector<std::optional<MemberPace>> paces{};  // By rank.
+};
+
+// `silence` as WarningsOf has it.
+JobReport MakeReport(const JobStatus& status, const JobHistory& history, absl::Duration silence);
+
+}  // namespace sluice

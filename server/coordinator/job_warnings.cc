@@ -1,0 +1,253 @@
+#include "server/coordinator/job_warnings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace sluice {
+namespace {
+
+// Shares of a step from which on it is said where they go.
+constexpr double kTransferMuch = 0.5;
+constexpr double kEncodeMuch = 0.3;
+constexpr double kWaitMuch = 0.3;
+constexpr absl::Duration kStandstill = absl::Seconds(30);
+constexpr absl::Duration kLongWait = absl::Seconds(5);
+constexpr size_t kNamedMax = 4;  // Of workers in one sentence.
+
+using Kind = JobWarning::Kind;
+
+struct Paced {
+  uint32_t rank = 0;
+  MemberPace pace;
+
+  double Share(double seconds) const { return seconds / pace.split.seconds(); }
+  double wait_share() const { return Share(pace.split.wait); }
+};
+
+// "worker 1", "workers 1 and 3", "workers 1, 3, 4, 7 and 9 others".
+std::string Names(const char* what, std::vector<uint32_t> numbers) {
+  std::string text = absl::StrCat(what, numbers.size() == 1 ? " " : "s ");
+  if (numbers.size() > kNamedMax + 1) {
+    const size_t others = numbers.size() - kNamedMax;
+    numbers.resize(kNamedMax);
+    return absl::StrCat(text, absl::StrJoin(numbers, ", "), " and ", others, " others");
+  }
+  const uint32_t last = numbers.back();
+  numbers.pop_back();
+  if (numbers.empty()) return absl::StrCat(text, last);
+  return absl::StrCat(text, absl::StrJoin(numbers, ", "), " and ", last);
+}
+
+std::string Percent(double share) { return absl::StrFormat("%.0f %%", 100 * share); }
+
+std::string Percents(std::vector<double> shares) {
+  const auto [least, most] = std::minmax_element(shares.begin(), shares.end());
+  if (Percent(*least) == Percent(*most)) return Percent(*most);
+  return absl::StrFormat("%.0f to %.0f %%", 100 * *least, 100 * *most);
+}
+
+std::string Seconds(absl::Duration duration) {
+  return absl::FormatDuration(absl::Floor(duration, absl::Seconds(1)));
+}
+
+std::string Named(const MemberStatus& member) {
+  return absl::StrCat("worker ", member.rank,
+                      member.host.empty() ? "" : absl::StrCat(" (", member.host, ")"));
+}
+
+void AddSilent(const JobStatus& status, absl::Duration silence, std::vector<JobWarning>* out) {
+  const auto add = [&](const std::string& who, bool lost, absl::Duration since) {
+    if (!lost && since < silence) return;
+    out->push_back(
+        {Kind::kProblem, absl::StrCat(who, " has not been heard of for ", Seconds(since),
+                                      lost ? ": it is lost, and the job waits for it" : "")});
+  };
+  for (const MemberStatus& member : status.members) {
+    if (member.joined && !member.left) add(Named(member), member.lost, member.since_heartbeat);
+  }
+  for (const ShardStatus& shard : status.shards) {
+    if (shard.address.empty()) continue;
+    add(absl::StrCat("shard ", shard.shard, " (", shard.address, ")"), shard.lost,
+        shard.since_report);
+  }
+}
+
+// Those that fail are told at once, others when they are long.
+void AddWaits(const JobStatus& status, std::vector<JobWarning>* out) {
+  for (const LongWait& wait : status.waits) {
+    if (wait.trouble.empty() && wait.lasts < kLongWait) continue;
+    std::string text =
+        absl::StrCat(wait.who, " has been waiting for ", wait.what, " for ", Seconds(wait.lasts));
+    if (!wait.trouble.empty()) absl::StrAppend(&text, ", and tries again: ", wait.trouble);
+    out->push_back({Kind::kProblem, std::move(text)});
+  }
+}
+
+void AddAwaited(const JobStatus& status, std::vector<JobWarning>* out) {
+  std::vector<uint32_t> ranks;
+  std::vector<uint32_t> shards;
+  for (const MemberStatus& member : status.members) {
+    if (!member.joined) ranks.push_back(member.rank);
+  }
+  for (const ShardStatus& shard : status.shards) {
+    if (!shard.attached) shards.push_back(shard.shard);
+  }
+  std::vector<std::string> who;
+  if (!ranks.empty()) who.push_back(Names("worker", ranks));
+  if (!shards.empty()) who.push_back(Names("shard", shards));
+  if (who.empty()) return;
+  out->push_back(
+      {Kind::kNote, absl::StrCat("the job waits for ", absl::StrJoin(who, " and "), " to join")});
+}
+
+void AddLoss(const JobStatus& status, std::vector<JobWarning>* out) {
+  std::vector<uint32_t> ranks;
+  for (const MemberStatus& member : status.members) {
+    if (member.joined && !std::isfinite(member.progress.loss)) ranks.push_back(member.rank);
+  }
+  if (ranks.empty()) return;
+  out->push_back({Kind::kProblem, absl::StrCat("the loss of ", Names("worker", ranks),
+                                               " is not finite: training has diverged")});
+}
+
+// What is said where a part of steps is long.
+struct LongPart {
+  double StepSplit::*part = nullptr;
+  double much = 0;  // Share of a step.
+  const char* one = "";
+  const char* several = "";
+  const char* advice = "";
+};
+
+void AddLong(const std::vector<Paced>& all, const LongPart& told, std::vector<JobWarning>* out) {
+  std::vector<uint32_t> ranks;
+  std::vector<double> shares;
+  for (const Paced& one : all) {
+    const double share = one.Share(one.pace.split.*told.part);
+    if (share < told.much) continue;
+    ranks.push_back(one.rank);
+    shares.push_back(share);
+  }
+  if (ranks.empty()) return;
+  const std::string who = ranks.size() > 1 && ranks.size() == all.size()
+                              ? absl::StrCat("all ", ranks.size(), " workers")
+                              : Names("worker", ranks);
+  out->push_back({Kind::kSlow, absl::StrCat(who, ranks.size() == 1 ? told.one : told.several, ": ",
+                                            Percents(shares), " of a step; ", told.advice)});
+}
+
+const char* MostOf(const StepSplit& split) {
+  if (split.compute >= std::max(split.encode, split.transfer)) return "computing";
+  return split.encode >= split.transfer ? "encoding and decoding" : "on its link";
+}
+
+// One that the others wait for; or all wait, hence for the shards.
+void AddLast(const std::vector<Paced>& all, std::vector<JobWarning>* out) {
+  if (all.empty()) return;
+  const auto by_wait = [](const Paced& a, const Paced& b) {
+    return a.wait_share() < b.wait_share();
+  };
+  const auto last = std::min_element(all.begin(), all.end(), by_wait);
+  std::vector<double> others;
+  double sum = 0;
+  for (const Paced& one : all) {
+    if (one.rank == last->rank && all.size() > 1) continue;
+    others.push_back(one.wait_share());
+    sum += one.wait_share();
+  }
+  const double mean = sum / static_cast<double>(others.size());
+  if (mean < kWaitMuch) return;
+  const StepSplit& split = last->pace.split;
+  if (all.size() > 1 && last->wait_share() < mean / 2) {
+    const double busy = std::max({split.compute, split.encode, split.transfer});
+    out->push_back(
+        {Kind::kSlow,
+         absl::StrCat(all.size() == 2 ? "the other worker waits for worker "
+                                      : "the other workers wait for worker ",
+                      last->rank, ": ", Percents(others), " of a step, while that one spends ",
+                      Percent(last->Share(busy)), " of it ", MostOf(split))});
+  } else if (last->wait_share() >= kWaitMuch) {
+    out->push_back({Kind::kSlow, absl::StrCat("all workers wait for the shards or for each other: ",
+                                              Percents(others), " of a step")});
+  }
+}
+
+void AddSlow(const JobStatus& status, const JobHistory& history, std::vector<JobWarning>* out) {
+  std::vector<Paced> all;
+  for (const MemberStatus& member : status.members) {
+    const std::optional<MemberPace> pace = history.Pace(member.rank);
+    if (pace.has_value() && pace->split.seconds() > 0) all.push_back({member.rank, *pace});
+  }
+  AddLong(all,
+          {.part = &StepSplit::transfer,
+           .much = kTransferMuch,
+           .one = " waits on its link",
+           .several = " wait on their links",
+           .advice = "fewer bytes or a faster network would shorten it"},
+          out);
+  AddLong(all,
+          {.part = &StepSplit::encode,
+           .much = kEncodeMuch,
+           .one = " waits for its own encoding and decoding",
+           .several = " wait for their own encoding and decoding",
+           .advice = "a simpler codec or more processor time would shorten it"},
+          out);
+  AddLast(all, out);
+}
+
+}  // namespace
+
+absl::string_view ToString(JobWarning::Kind kind) {
+  switch (kind) {
+    case Kind::kProblem:
+      return "problem";
+    case Kind::kSlow:
+      return "slow";
+    case Kind::kNote:
+      break;
+  }
+  return "note";
+}
+
+std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& history,
+                                   absl::Duration silence) {
+  std::vector<JobWarning> out;
+  if (status.phase == JobPhase::kFailed) {
+    out.push_back({Kind::kProblem, absl::StrCat("the job has failed: ", status.failure)});
+  }
+  if (status.phase == JobPhase::kFailed || status.phase == JobPhase::kFinished) return out;
+  AddSilent(status, silence, &out);
+  AddWaits(status, &out);
+  if (status.phase != JobPhase::kRunning) AddAwaited(status, &out);
+  AddLoss(status, &out);
+  if (!status.checkpoint_trouble.empty()) {
+    out.push_back({Kind::kProblem, status.checkpoint_trouble});
+  }
+  if (status.phase != JobPhase::kRunning) return out;
+  const std::optional<absl::Duration> since = history.since_step();
+  if (since.has_value() && *since >= kStandstill) {
+    out.push_back(
+        {Kind::kProblem, absl::StrCat("no worker has finished a step for ", Seconds(*since),
+                                      ": they compute, test, or wait for data")});
+  } else {
+    AddSlow(status, history, &out);
+  }
+  if (!status.recovery_reason.empty()) {
+    out.push_back({Kind::kNote, absl::StrCat("the next process that is lost takes the job back to "
+                                             "its checkpoint: ",
+                                             status.recovery_reason)});
+  }
+  if (status.relays) {
+    out.push_back(
+        {Kind::kNote,
+         "what counts as a worker here is a relay, for all workers of its rack; those are "
+         "seen at the relay's own address"});
+  }
+  return out;
+}
+
+}  // namespace sluice

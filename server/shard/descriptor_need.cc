@@ -1,0 +1,78 @@
+#include "server/shard/descriptor_need.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace sluice {
+namespace {
+
+// Of `sluice status`, `sluice run`, probes and the like, at a time.
+constexpr uint64_t kQuestions = 16;
+// Standard streams, what listens, what gRPC and the threads of a server use. Measured: 11 with two
+// HTTP ports.
+constexpr uint64_t kProcess = 32;
+// Log, lock, trace, manifest, and a part of a checkpoint.
+constexpr uint64_t kFiles = 8;
+// Parts that workers send at a time (server/rpc/checkpoint_store.cc).
+constexpr uint64_t kSentParts = 16;
+
+std::string HowToHaveMore(uint64_t need, uint64_t limit) {
+  return absl::StrCat(
+      ", and this process may have ", limit, ": raise the hard limit to ", need,
+      " or more (`ulimit -Hn` in a shell of root, LimitNOFILE= of a systemd unit, --ulimit nofile= "
+      "of a container, on Kubernetes the container runtime's limit), or take fewer workers");
+}
+
+}  // namespace
+
+uint64_t DescriptorNeed::connections() const { return workers * per_worker + shards + kQuestions; }
+
+uint64_t DescriptorNeed::total() const {
+  return connections() + http + files + kNewcomerDescriptors + kProcess;
+}
+
+std::string DescriptorNeed::ToString() const {
+  return absl::StrCat(total(), " file descriptors (workers: ", workers, " with ", per_worker,
+                      per_worker == 1 ? " connection" : " connections",
+                      " each; other shards: ", shards, "; HTTP ports: ", http,
+                      "; newcomers and questions: ", kQuestions + kNewcomerDescriptors,
+                      "; files and the process itself: ", files + kProcess, ")");
+}
+
+DescriptorNeed NeedOf(const JobSpec& job, uint32_t shard, uint64_t http) {
+  DescriptorNeed need{.shard = shard, .workers = RankLimit(job), .per_worker = 1, .http = http};
+  // Bundles go to each shard; membership and heartbeats, which bundles must not hold up, to the
+  // coordinator, over a connection each.
+  if (shard == 0) need.per_worker += 2;
+  const bool stores = job.checkpoint.enabled() && job.checkpoint.at_shards();
+  if (stores) ++need.per_worker;
+  need.shards = shard == 0 ? job.shards - 1 : 2;
+  need.files = kFiles + (stores ? kSentParts : 0);
+  return need;
+}
+
+absl::Status CheckDescriptors(const DescriptorNeed& need, uint64_t limit) {
+  if (need.total() <= limit) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("shard ", need.shard, " of this job needs ",
+                                                   need.ToString(),
+                                                   HowToHaveMore(need.total(), limit)));
+}
+
+absl::StatusOr<std::vector<uint64_t>> ShareDescriptors(const std::vector<DescriptorNeed>& needs,
+                                                       uint64_t others, uint64_t limit) {
+  uint64_t total = others;
+  for (const DescriptorNeed& need : needs) total += need.total();
+  if (total > limit) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the ", needs.size(), " servers of this process need ", total,
+                     " file descriptors, the first of them ", needs.front().ToString(),
+                     HowToHaveMore(total, limit)));
+  }
+  std::vector<uint64_t> shares;
+  shares.reserve(needs.size());
+  for (const DescriptorNeed& need : needs) {
+    shares.push_back(need.total() + (limit - total) / needs.size());
+  }
+  return shares;
+}
+
+}  // namespace sluice

@@ -1,0 +1,201 @@
+#include "server/shard/open_bundle.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace sluice {
+namespace {
+
+// Frames are worth a pass over a sum in memory when they have this part of its bytes.
+constexpr uint64_t kWorthAPass = 4;
+
+}  // namespace
+
+std::vector<float> SumPool::Take(size_t elements) {
+  std::vector<float> sum;
+  if (!spare_.empty()) {
+    sum = std::move(spare_.back());  // The last that was used is the most likely to be in a cache.
+    spare_.pop_back();
+  }
+  elements_ -= sum.capacity();
+  sum.resize(elements);
+  elements_ += sum.capacity();
+  return sum;
+}
+
+void SumPool::GiveBack(std::vector<float> sum) {
+  if (elements_ <= elements_max_) {
+    spare_.push_back(std::move(sum));
+  } else {
+    elements_ -= sum.capacity();
+  }
+}
+
+size_t SumPool::spare_elements() const {
+  return std::accumulate(
+      spare_.begin(), spare_.end(), size_t{0},
+      [](size_t total, const std::vector<float>& sum) { return total + sum.capacity(); });
+}
+
+OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
+                       uint32_t world_size, uint32_t quorum, SumPool* pool)
+    : counts_(counts),
+      aggregators_(aggregators),
+      quorum_(quorum),
+      pool_(pool),
+      elements_(std::accumulate(counts.begin(), counts.end(), size_t{0})),
+      arrivals_(world_size),
+      expected_(world_size),
+      missing_(world_size) {}
+
+OpenBundle::~OpenBundle() {
+  if (!sum_.empty()) pool_->GiveBack(std::move(sum_));
+}
+
+void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
+                       std::vector<std::string> frames, absl::Time now, uint32_t weight) {
+  Arrival& arrival = arrivals_[rank];
+  Check(!arrival.arrived, "a rank is admitted to a bundle once");
+  arrival.arrived = true;
+  arrival.skipped = frames.empty();
+  arrival.checksum = checksum;
+  arrival.weight = arrival.skipped ? 1 : weight;
+  arrival.rate = rate;
+  arrival.frames = std::move(frames);
+  arrival.bytes = TotalBytes(arrival.frames);
+  held_bytes_ += arrival.bytes;
+  n_ += arrival.skipped ? 0 : arrival.weight;
+  first_arrival_ = std::min(first_arrival_, now);
+  last_arrival_ = std::max(last_arrival_, now);
+  if (arrival.expected) --missing_;
+  if (++arrived_ == quorum_) quorum_at_ = now;
+}
+
+void OpenBundle::Expect(uint32_t rank, bool expected) {
+  Arrival& arrival = arrivals_[rank];
+  if (arrival.expected == expected) return;
+  arrival.expected = expected;
+  const size_t step = expected ? size_t{1} : ~size_t{0};  // One more or less.
+  expected_ += step;
+  if (!arrival.arrived) missing_ += step;
+}
+
+void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksum, float rate,
+                           std::vector<std::string> frames) {
+  std::vector<Late>& of_rank = late_[rank];
+  Check(!arrivals_[rank].arrived && (of_rank.empty() || of_rank.back().origin_step < origin_step),
+        "late work comes first, and in order");
+  Late& late = of_rank.emplace_back();
+  late = {.origin_step = origin_step,
+          .checksum = checksum,
+          .rate = rate,
+          .bytes = 0,
+          .frames = std::move(frames)};
+  late.bytes = TotalBytes(late.frames);
+  held_bytes_ += late.bytes;
+  ++n_;
+}
+
+absl::Span<const OpenBundle::Late> OpenBundle::LateOf(size_t rank) const {
+  const auto late = late_.find(static_cast<uint32_t>(rank));
+  return late == late_.end() ? absl::Span<const Late>() : late->second;
+}
+
+float OpenBundle::rate() const {
+  Check(n_ > 0, "somebody contributed");
+  const auto first = std::find_if(arrivals_.begin(), arrivals_.end(), [](const Arrival& arrival) {
+    return arrival.arrived && !arrival.skipped;
+  });
+  return first == arrivals_.end() ? late_.begin()->second.front().rate : first->rate;
+}
+
+void OpenBundle::SumPrefix() {
+  if (complete()) return;
+  for (; there_ < arrivals_.size(); ++there_) {
+    if (arrivals_[there_].expected && !arrivals_[there_].arrived) break;
+    waiting_bytes_ += arrivals_[there_].bytes;
+    for (const Late& late : LateOf(there_)) waiting_bytes_ += late.bytes;
+  }
+  if (waiting_bytes_ == 0 || waiting_bytes_ < sizeof(float) * elements_ / kWorthAPass) return;
+  if (sum_.empty()) sum_ = pool_->Take(elements_);
+  size_t at = 0;
+  for (size_t chunk = 0; chunk < counts_.size(); ++chunk) {
+    SumRanks(chunk, there_, absl::MakeSpan(sum_).subspan(at, counts_[chunk]));
+    at += counts_[chunk];
+  }
+  for (; summed_ < there_; ++summed_) {
+    arrivals_[summed_].frames = {};
+    const auto late = late_.find(static_cast<uint32_t>(summed_));
+    if (late == late_.end()) continue;
+    for (Late& of_rank : late->second) of_rank.frames = {};
+  }
+  begun_ = true;
+  held_bytes_ -= waiting_bytes_;
+  waiting_bytes_ = 0;
+}
+
+// Adds those of ranks from summed_ to before `last`, to what there is or to 0.
+void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
+  if (!begun_) std::fill(sum.begin(), sum.end(), 0.0f);
+  frames_.clear();
+  for (auto rank = static_cast<uint32_t>(summed_); rank < last; ++rank) {
+    for (const Late& late : LateOf(rank)) {
+      frames_.push_back({.sender = rank, .frame = FrameBytes(late.frames[chunk])});
+    }
+    const Arrival& arrival = arrivals_[rank];
+    if (!arrival.arrived || arrival.skipped) continue;
+    frames_.push_back({.sender = rank, .frame = FrameBytes(arrival.frames[chunk])});
+  }
+  if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
+}
+
+absl::Span<const float> OpenBundle::SumOf(size_t chunk, uint32_t divisor) {
+  Check(n_ > 0, "a sum needs one contribution");
+  // Where no sum was begun all chunks use the same memory, one after the other.
+  if (sum_.empty()) sum_ = pool_->Take(*std::max_element(counts_.begin(), counts_.end()));
+  const absl::Span<float> sum = absl::MakeSpan(sum_).subspan(mean_at_, counts_[chunk]);
+  if (begun_) mean_at_ += counts_[chunk];
+  SumRanks(chunk, arrivals_.size(), sum);
+  aggregators_[chunk]->Close(divisor, sum);
+  return sum;
+}
+
+std::vector<uint32_t> OpenBundle::MissingRanks() const {
+  std::vector<uint32_t> missing;
+  for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
+    if (arrivals_[rank].expected && !arrivals_[rank].arrived) missing.push_back(rank);
+  }
+  return missing;
+}
+
+std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
+  std::vector<Included> included;
+  included.reserve(arrived_ + late_.size());
+  for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
+    for (const Late& late : LateOf(rank)) {
+      included.push_back({.rank = rank,
+                          .origin_step = late.origin_step,
+                          .checksum = late.checksum,
+                          .skipped = false});
+    }
+    if (!arrivals_[rank].arrived) continue;
+    included.push_back({.rank = rank,
+                        .origin_step = step,
+                        .checksum = arrivals_[rank].checksum,
+                        .skipped = arrivals_[rank].skipped,
+                        .weight = arrivals_[rank].weight});
+  }
+  return included;
+}
+
+std::vector<std::string> OpenBundle::TakeFrames(uint32_t rank) {
+  std::vector<std::string> frames = std::move(arrivals_[rank].frames);
+  arrivals_[rank].frames = {};
+  for (const std::string& frame : frames) held_bytes_ -= frame.size();
+  return frames;
+}
+
+}  // namespace sluice

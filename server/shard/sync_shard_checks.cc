@@ -1,0 +1,53 @@
+// What a shard refuses, and what it says then.
+#include "absl/strings/str_cat.h"
+#include "server/shard/sync_shard.h"
+
+namespace sluice {
+absl::Status SyncShard::CheckAddress(const Exchange& exchange) const {
+  if (exchange.bundle >= bundles_.size()) {
+    return InvalidRequest(exchange,
+                          absl::StrCat("shard ", options_.shard, " has ", bundles_.size(),
+                                       " bundles; worker and shard cut the tensors differently"));
+  }
+  if (exchange.step > StepAfter(open_step_)) {
+    return InvalidRequest(exchange,
+                          absl::StrCat("more than one step ahead of the open step ", open_step_));
+  }
+  if (exchange.acked_step > 0 && exchange.acked_step >= open_step_) {
+    return InvalidRequest(exchange, absl::StrCat("acknowledges step ", exchange.acked_step,
+                                                 ", but step ", open_step_, " is still open"));
+  }
+  const absl::Status stamps = gate_.CheckStamps(exchange);
+  if (!stamps.ok()) return stamps;
+  const absl::Status plans = CheckPlans(exchange);
+  if (!plans.ok()) return plans;
+  return CheckCheckpointStep(exchange);
+}
+
+// Shard 0 names them, two steps ahead; so one that it has not named is of nobody. But shard 0 may
+// be another process than the one that named it, or have named another since that one was lost:
+// what can be one is believed, and a checkpoint that not all parties know of is given up.
+absl::Status SyncShard::CheckCheckpointStep(const Exchange& exchange) const {
+  const uint64_t step = exchange.checkpoint_step;
+  if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
+  if (options_.shard == 0 && !options_.replay) {
+    return InvalidRequest(
+        exchange, absl::StrCat("speaks of a checkpoint after step ", step, ", but ",
+                               due_.empty() ? "none is named"
+                                            : absl::StrCat("the one that is named is after step ",
+                                                           DueCheckpoint())));
+  }
+  if (step <= StepAfter(StepAfter(exchange.step))) return absl::OkStatus();
+  return InvalidRequest(exchange, absl::StrCat("speaks of a checkpoint after step ", step,
+                                               ", but none is named more than two steps ahead"));
+}
+
+bool SyncShard::OverMemory(const Exchange& exchange) const {
+  uint32_t lowest = 0;
+  while (lowest < closed_.size() && closed_[lowest]) ++lowest;
+  if (exchange.step == open_step_ && exchange.bundle == lowest) return false;
+  return reserved_bytes_ + stats_.held_bytes + log_.bytes() + TotalBytes(exchange.frames) >
+         options_.max_memory;
+}
+
+}  // namespace sluice

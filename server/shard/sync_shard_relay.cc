@@ -1,0 +1,76 @@
+// How a relay's shard hands on what came in, and closes with what comes from above.
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "compress/frame.h"
+#include "server/shard/sync_shard.h"
+
+namespace sluice {
+
+// What arrived stays known until the bundle closes, so that repeats are told from other bytes.
+void SyncShard::HandOn(uint32_t bundle, Effects* out) {
+  OpenBundle& open = *open_.bundles[bundle];
+  const BundlePlan& plan = bundles_[bundle];
+  auto sum = std::make_shared<BundleSum>();
+  sum->term = options_.term;
+  sum->step = open_step_;
+  sum->bundle = bundle;
+  sum->n = open.n();
+  handed_[bundle] = true;
+  stats_.held_bytes -= open.held_bytes();
+  if (open_step_ == 0) {
+    sum->sum.resize(plan.elements);
+    absl::Span<float> rest = absl::MakeSpan(sum->sum);
+    const std::vector<std::string> frames = open.TakeFrames(ParameterRank(options_));
+    Check(frames.size() == plan.counts.size(), "rank 0 gave all its parameters");
+    for (size_t i = 0; i < frames.size(); ++i) {
+      AddValidFrames(FrameBytes(frames[i]), rest.first(plan.counts[i]));
+      rest.remove_prefix(plan.counts[i]);
+    }
+  } else if (sum->n > 0) {
+    sum->sum.reserve(plan.elements);
+    for (size_t i = 0; i < plan.counts.size(); ++i) {
+      const StageSpan summing(options_.stages, Stage::kSum);
+      const absl::Span<const float> of_chunk = open.SumOf(i);
+      sum->sum.insert(sum->sum.end(), of_chunk.begin(), of_chunk.end());
+    }
+  }
+  stats_.held_bytes += open.held_bytes();
+  out->push_back(BundleSummed{std::move(sum)});
+}
+
+std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
+  Effects out;
+  const uint32_t bundle = publication.bundle;
+  const bool awaited = !gate_.ended() && publication.step == open_step_ &&
+                       bundle < bundles_.size() && handed_[bundle] && !closed_[bundle];
+  if (!awaited) return out;
+  LearnCheckpoint(publication.checkpoint_step, &out);
+  const BundlePlan& plan = bundles_[bundle];
+  const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
+  auto answer = std::make_shared<ExchangeAnswer>();
+  answer->record.included = open->IncludedRanks(open_step_);
+  answer->record.n = publication.n;
+  if (publication.n > 0) {
+    Check(publication.mean.size() == plan.elements, "what is published is of the whole bundle");
+    const StageSpan encoding(options_.stages, Stage::kEncode);
+    absl::Span<const float> rest = publication.mean;
+    const auto mean_of = [&](size_t i) {
+      const absl::Span<const float> mean = rest.first(plan.counts[i]);
+      rest.remove_prefix(plan.counts[i]);
+      return mean;
+    };
+    const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
+    if (encoded.ok()) {
+      TakeFrames(bundle, answer.get());
+    } else {
+      LeaveOut(bundle, encoded.message(), answer.get(), &out);
+    }
+  }
+  Conclude(bundle, *open, answer, &out);
+  AdvanceSteps(&out);
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,236 @@
+// Codecs sign, onebit and signsgd against their formulas, their bytes, and the vote.
+
+#include "compress/codecs/sign.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/float_bits.h"
+#include "compress/simd/targets.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/compress/one_chunk.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Bytes = std::vector<std::byte>;
+
+// Heavy-tailed, with zeros here and there and whole rows of them.
+std::vector<float> WithZeros(size_t count, uint64_t seed) {
+  std::vector<float> values = HeavyTailed(count, seed);
+  for (size_t i = 0; i < count; ++i) {
+    if (i % 7 == 3 || (i / 64) % 5 == 2) values[i] = i % 2 == 0 ? 0.0f : -0.0f;
+  }
+  return values;
+}
+
+// The mean of what `chosen` says, as docs/wire-format.md adds it up.
+template <typename Chosen>
+float ReferenceMean(absl::Span<const float> block, Chosen chosen) {
+  double lanes[16] = {};
+  int count = 0;
+  for (size_t i = 0; i < block.size(); ++i) {
+    if (!chosen(block[i])) continue;
+    lanes[i % 16] += std::abs(block[i]);
+    ++count;
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return count == 0 ? 0 : FromBfloat(ToBfloat(static_cast<float>(sum / count)));
+}
+
+std::vector<float> Reference(const std::string& spec, const std::vector<float>& acc) {
+  std::vector<float> decoded(acc.size());
+  for (size_t from = 0; from < acc.size(); from += 1024) {
+    const auto block = absl::MakeConstSpan(acc).subspan(from, 1024);
+    float above = 1, below = 1;
+    if (spec == "sign") {
+      above = below = ReferenceMean(block, [](float x) { return x != 0; });
+    } else if (spec == "onebit") {
+      above = ReferenceMean(block, [](float x) { return x > 0; });
+      below = ReferenceMean(block, [](float x) { return x < 0; });
+    }
+    for (size_t i = 0; i < block.size(); ++i) {
+      decoded[from + i] = block[i] > 0 ? above : block[i] < 0 ? -below : 0;
+    }
+  }
+  return decoded;
+}
+
+class SignOnTarget : public ::testing::TestWithParam<std::string> {
+ protected:
+  SignOnTarget() { ForceSimdTarget(GetParam()); }
+  ~SignOnTarget() override { ForceSimdTarget(""); }
+};
+
+TEST_P(SignOnTarget, DecodesToItsFormula) {
+  for (const char* spec : {"sign", "onebit", "signsgd"}) {
+    for (const size_t count :
+         {1u, 2u, 15u, 16u, 17u, 255u, 256u, 257u, 1023u, 1024u, 1025u, 3000u, 8192u}) {
+      for (const std::vector<float>& x : {HeavyTailed(count, count), WithZeros(count, count)}) {
+        const LoneCodec codec(spec);
+        EXPECT_EQ(codec.Decoded(codec.Encoded(x), count), Reference(spec, x))
+            << spec << " " << count;
+      }
+    }
+  }
+}
+
+TEST_P(SignOnTarget, HugeAndTinyValues) {
+  constexpr float kMax = std::numeric_limits<float>::max();
+  constexpr float kTiny = std::numeric_limits<float>::denorm_min();
+  for (const char* spec : {"sign", "onebit", "signsgd"}) {
+    for (const float x : {kMax, -kMax, kTiny, -kTiny, 1e-40f, 0x1p-126f}) {
+      std::vector<float> values(1500, x);
+      values[7] = 0;
+      values[8] = -x / 2;
+      const LoneCodec codec(spec);
+      EXPECT_EQ(codec.Decoded(codec.Encoded(values), 1500), Reference(spec, values))
+          << spec << " " << x;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, SignOnTarget, ::testing::ValuesIn(SimdTargets()),
+                         [](const auto& param) { return param.param; });
+
+TEST(Sign, ZerosStayZeroAndCostNothingWhereThereAreNone) {
+  const size_t count = 4096;
+  std::vector<float> x = HeavyTailed(count, 1);
+  const LoneCodec codec("sign");
+  const size_t full = 4 * 2 + 1 + count / 8;
+  EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full);
+  std::fill(x.begin(), x.begin() + 1024, 0.0f);
+  EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full) << "a whole block";
+  x[2000] = 0;
+  EXPECT_EQ(codec.Encoded(x).size(), kFrameHeaderSize + full + 128);
+  // Rows of an embedding that no step touches never move, whatever is owed elsewhere.
+  OneChunk chunk(codec.spec(), count, 1);
+  for (uint64_t step = 0; step < 50; ++step) {
+    std::vector<float> gradient = HeavyTailed(count, step);
+    std::fill(gradient.begin() + 500, gradient.begin() + 1500, 0.0f);
+    const std::vector<float> mean = chunk.Step({gradient});
+    for (size_t i = 500; i < 1500; ++i) ASSERT_EQ(mean[i], 0) << i;
+  }
+}
+
+// |C(x) - x|^2 = |x|^2 (1 - delta), delta = |x|_1^2 / (d |x|_2^2), for each block.
+TEST(Sign, ErrorIsExactlyWhatTheoryGives) {
+  const std::vector<float> x = HeavyTailed(1024, 3);
+  double l1 = 0, l2 = 0, error = 0;
+  const LoneCodec codec("sign");
+  const std::vector<float> decoded = codec.Decoded(codec.Encoded(x), 1024);
+  for (size_t i = 0; i < 1024; ++i) {
+    l1 += std::abs(x[i]);
+    l2 += double{x[i]} * x[i];
+    error += (double{decoded[i]} - x[i]) * (double{decoded[i]} - x[i]);
+  }
+  // The scale has 8 significant bits: wrong by 2^-9 at most, which counts squared.
+  EXPECT_NEAR(error / l2, 1 - l1 * l1 / 1024 / l2, 1.1 * 0x1p-18 * l1 * l1 / 1024 / l2 + 1e-9);
+}
+
+TEST(Sign, TwoMeansAreNeverWorseThanOne) {
+  std::vector<float> x = HeavyTailed(4096, 4);
+  for (float& value : x) value = value > 0 ? value * 3 : value;
+  double errors[2] = {};
+  for (size_t k = 0; k < 2; ++k) {
+    const LoneCodec codec(k == 0 ? "sign" : "onebit");
+    const std::vector<float> decoded = codec.Decoded(codec.Encoded(x), x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      errors[k] += (double{decoded[i]} - x[i]) * (double{decoded[i]} - x[i]);
+    }
+  }
+  EXPECT_LT(errors[1], errors[0]);
+  EXPECT_GT(errors[1], 0.5 * errors[0]);
+}
+
+std::vector<float> Vote(const std::vector<std::vector<float>>& gradients) {
+  const size_t count = gradients[0].size();
+  const std::unique_ptr<Aggregator> aggregator =
+      MakeAggregator({.count = count, .spec = *ParseCodecSpec("signsgd")},
+                     static_cast<uint32_t>(gradients.size()));
+  std::vector<float> sum(count);
+  for (uint32_t rank = 0; rank < gradients.size(); ++rank) {
+    Bytes frame;
+    EXPECT_TRUE(EncodeFrame(*CodecFor("signsgd"), {.gradient = gradients[rank]}, &frame).ok());
+    EXPECT_TRUE(aggregator->Validate(rank, frame).ok());
+    aggregator->Add({{rank, frame}}, absl::MakeSpan(sum));
+  }
+  aggregator->Close(static_cast<uint32_t>(gradients.size()), absl::MakeSpan(sum));
+  return sum;
+}
+
+TEST(SignSgd, TheMajorityDecidesAndTiesAreZero) {
+  EXPECT_THAT(
+      Vote({{5, -5, 0, 0, 1, -1, 0}, {-1e-9f, -1, 0, 1, -1, 1, 0}, {1, 1, 0, 0, 0, -9, -2}}),
+      ElementsAre(1, -1, 0, 1, 0, -1, -1));
+  EXPECT_THAT(Vote({{2, -3, 0}}), ElementsAre(1, -1, 0));
+  EXPECT_THAT(Vote({{2, -3}, {-1, 4}}), ElementsAre(0, 0));
+}
+
+TEST(SignSgd, ItsReceiverTakesVotesOnly) {
+  const std::vector<float> x = HeavyTailed(1500, 1);
+  const std::unique_ptr<Aggregator> aggregator =
+      MakeAggregator({.count = 1500, .spec = *ParseCodecSpec("signsgd")}, 2);
+  const auto refusal = [&](const char* spec) {
+    Bytes frame;
+    EXPECT_TRUE(EncodeFrame(*CodecFor(spec), {.gradient = x}, &frame).ok());
+    return std::string(aggregator->Validate(0, frame).message());
+  };
+  EXPECT_EQ(refusal("signsgd"), "");
+  EXPECT_THAT(refusal("sign"), HasSubstr("a vote counts 1, but block 0 of the frame has scale"));
+  EXPECT_THAT(refusal("fp16"), HasSubstr("a fp16 frame for a chunk whose senders vote"));
+}
+
+TEST(SignSgd, HasNothingToFeedBack) {
+  EXPECT_THAT(std::string(ParseCodecSpec("signsgd/ef").status().message()),
+              HasSubstr("a vote has no size"));
+  EXPECT_EQ(ToString(*ParseCodecSpec("signsgd/noef")), "signsgd");
+}
+
+std::string Problem(bool onebit, const std::vector<int>& bytes, size_t count) {
+  Bytes payload;
+  for (const int byte : bytes) payload.push_back(static_cast<std::byte>(byte));
+  return std::string(
+      (onebit ? ValidateOneBit(payload, count) : ValidateSign(payload, count)).message());
+}
+
+TEST(Sign, RefusesWhatNoEncoderWrites) {
+  // Scale 1; no zeros; - + +.
+  EXPECT_EQ(Problem(false, {0x80, 0x3F, 0, 0b001}, 3), "");
+  EXPECT_EQ(Problem(false, {0x80, 0x3F, 1, 0b001, 0b010}, 3), "");
+  EXPECT_EQ(Problem(false, {0, 0, 0, 0}, 3), "");
+  EXPECT_EQ(Problem(false, {}, 0), "");
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 0}, 3), HasSubstr("has 3 bytes, should have 4"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0}, 3), HasSubstr("should have 1 bytes of zeros"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 0, 0, 0}, 3), HasSubstr("has 5 bytes, should have 4"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 2, 0}, 3), HasSubstr("padding is not zero"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 0, 8}, 3), HasSubstr("bits after its last element"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 9}, 3), HasSubstr("bits after its last element"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 2, 2}, 3), HasSubstr("a negative zero"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 0}, 3), HasSubstr("one kind of bit"));
+  EXPECT_THAT(Problem(false, {0x80, 0x3F, 1, 0, 7}, 3), HasSubstr("one kind of bit"));
+  EXPECT_THAT(Problem(false, {0, 0, 0, 1}, 3), HasSubstr("elements without a scale"));
+  EXPECT_THAT(Problem(false, {0, 0, 1, 0, 1}, 3), HasSubstr("elements without a scale"));
+  EXPECT_THAT(Problem(false, {0x80, 0x7F, 0, 1}, 3), HasSubstr("negative or not finite"));
+  EXPECT_THAT(Problem(false, {0x80, 0xBF, 0, 1}, 3), HasSubstr("negative or not finite"));
+}
+
+TEST(OneBit, RefusesWhatNoEncoderWrites) {
+  EXPECT_EQ(Problem(true, {0x80, 0x3F, 0x80, 0x3F, 0, 0b001}, 3), "");
+  EXPECT_EQ(Problem(true, {0x80, 0x3F, 0, 0, 0, 0}, 3), "");
+  EXPECT_EQ(Problem(true, {0, 0, 0x80, 0x3F, 1, 0b110, 0b001}, 3), "");
+  EXPECT_EQ(Problem(true, {0, 0, 0, 0, 0, 0}, 3), "");
+  const char* const without = "elements without a scale, or a scale without elements";
+  EXPECT_THAT(Problem(true, {0x80, 0x3F, 0x80, 0x3F, 0, 0}, 3), HasSubstr(without));
+  EXPECT_THAT(Problem(true, {0x80, 0x3F, 0x80, 0x3F, 0, 7}, 3), HasSubstr(without));
+  EXPECT_THAT(Problem(true, {0x80, 0x3F, 0, 0, 0, 1}, 3), HasSubstr(without));
+  EXPECT_THAT(Problem(true, {0, 0, 0x80, 0x3F, 0, 1}, 3), HasSubstr(without));
+  EXPECT_THAT(Problem(true, {0, 0, 0, 0, 1, 0, 1}, 3), HasSubstr(without));
+}
+
+}  // namespace
+}  // namespace sluice

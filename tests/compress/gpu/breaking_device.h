@@ -1,0 +1,58 @@
+// BreakingDevice: notes what is asked of a device, and breaks it when the test says so.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "compress/gpu/kernels/device.h"
+
+namespace sluice::gpu {
+
+struct DeviceCalls {
+  std::vector<void*> events;  // Of After.
+  int works = 0;
+  int maxima = 0;  // Of works, those that ask for the largest magnitude.
+  int sums = 0;
+  int waits = 0;
+};
+
+class BreakingDevice final : public Device {
+ public:
+  // Breaks after so many waits.
+  BreakingDevice(std::unique_ptr<Device> device, int waits, DeviceCalls* calls)
+      : device_(std::move(device)), waits_(waits), calls_(calls) {}
+
+  void* Allocate(size_t bytes) override { return device_->Allocate(bytes); }
+  void Free(void* memory) override { device_->Free(memory); }
+  void* AllocatePinned(size_t bytes) override { return device_->AllocatePinned(bytes); }
+  void FreePinned(void* memory) override { device_->FreePinned(memory); }
+  void After(void* event) override { calls_->events.push_back(event); }
+  void CopyIn(void* to, const void* from, size_t bytes) override {
+    device_->CopyIn(to, from, bytes);
+  }
+  void CopyOut(void* to, const void* from, size_t bytes) override {
+    device_->CopyOut(to, from, bytes);
+  }
+  void Clear(void* memory, size_t bytes) override { device_->Clear(memory, bytes); }
+  void Run(const EncodeWork& work) override {
+    ++calls_->works;
+    calls_->maxima += work.largest != nullptr ? 1 : 0;
+    device_->Run(work);
+  }
+  void Run(const SampleWork& work) override { device_->Run(work); }
+  void Run(const AddWork& work) override {
+    ++calls_->sums;
+    device_->Run(work);
+  }
+  const char* Wait() override {
+    return ++calls_->waits > waits_ ? "it fell off the bus" : device_->Wait();
+  }
+
+ private:
+  const std::unique_ptr<Device> device_;
+  const int waits_;
+  DeviceCalls* const calls_;
+};
+
+}  // namespace sluice::gpu

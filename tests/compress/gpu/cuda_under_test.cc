@@ -1,0 +1,11 @@
+#include "tests/compress/gpu/device_under_test.h"
+
+namespace sluice::gpu {
+
+std::unique_ptr<Device> MakeDeviceUnderTest(size_t) {
+  std::string problem;
+  return MakeCudaDevice(0, &problem);
+}
+bool HasLimitedRoom() { return false; }
+
+}  // namespace sluice::gpu

@@ -1,0 +1,28 @@
+// The cases that a GPU's test runs, run here: threads and blocks in either order leave the same.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/compress/gpu/device/kernel_cases.h"
+
+namespace sluice::gpu {
+namespace {
+
+TEST(CudaCases, OrderNeverMatters) {
+  const StepLayout layout(
+      {1, 2, 31, 255, 256, 257, 1023, 1024, 1025, 4096, 4097, 9999, 12289, 3, 5000, 40000});
+  ForEachCase([&](const char* name, double, auto before, auto run) {
+    SCOPED_TRACE(name);
+    const HostLauncher forth{ThreadOrder::kForward}, back{ThreadOrder::kBackward};
+    const std::vector<uint8_t> start = MemoryAfter(layout, forth, layout.Fill(), before);
+    const std::vector<uint8_t> forward = MemoryAfter(layout, forth, start, run);
+    const std::vector<uint8_t> backward =
+        MemoryAfter(layout, back, MemoryAfter(layout, back, layout.Fill(), before), run);
+    EXPECT_TRUE(forward != start) << "it does nothing";
+    EXPECT_TRUE(forward == backward) << "it depends on the order";
+  });
+}
+
+}  // namespace
+}  // namespace sluice::gpu

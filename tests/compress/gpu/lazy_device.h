@@ -1,0 +1,66 @@
+// LazyDevice: does what is asked of it as late as a GPU may: at Wait. Whoever touches memory before
+// that which the device is to read or to write finds, or leaves, something else in it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "compress/gpu/kernels/device.h"
+
+namespace sluice::gpu {
+
+class LazyDevice final : public Device {
+ public:
+  explicit LazyDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  void* Allocate(size_t bytes) override { return device_->Allocate(bytes); }
+  // As cudaFree, it waits.
+  void Free(void* memory) override {
+    Catch();
+    device_->Free(memory);
+  }
+  void* AllocatePinned(size_t bytes) override { return device_->AllocatePinned(bytes); }
+  void FreePinned(void* memory) override {
+    Catch();
+    device_->FreePinned(memory);
+  }
+
+  void After(void* event) override {
+    Later([this, event] { device_->After(event); });
+  }
+  void CopyIn(void* to, const void* from, size_t bytes) override {
+    Later([=, this] { device_->CopyIn(to, from, bytes); });
+  }
+  void CopyOut(void* to, const void* from, size_t bytes) override {
+    Later([=, this] { device_->CopyOut(to, from, bytes); });
+  }
+  void Clear(void* memory, size_t bytes) override {
+    Later([=, this] { device_->Clear(memory, bytes); });
+  }
+  void Run(const EncodeWork& work) override {
+    Later([=, this] { device_->Run(work); });
+  }
+  void Run(const SampleWork& work) override {
+    Later([=, this] { device_->Run(work); });
+  }
+  void Run(const AddWork& work) override {
+    Later([=, this] { device_->Run(work); });
+  }
+  const char* Wait() override {
+    Catch();
+    return device_->Wait();
+  }
+
+ private:
+  void Later(std::function<void()> what) { later_.push_back(std::move(what)); }
+  void Catch() {
+    for (const std::function<void()>& what : std::exchange(later_, {})) what();
+  }
+
+  const std::unique_ptr<Device> device_;
+  std::vector<std::function<void()>> later_;
+};
+
+}  // namespace sluice::gpu

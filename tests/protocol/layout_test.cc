@@ -1,0 +1,294 @@
+#include "protocol/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/fnv1a.h"
+#include "base/random.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TensorTable TableOf(const std::vector<int64_t>& sizes) {
+  TensorTable table;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    table.push_back({absl::StrCat("t", i), {sizes[i]}, {}, DType::kFloat32});
+  }
+  return table;
+}
+
+Layout Build(const TensorTable& table, uint32_t shards, const LayoutParameters& parameters,
+             const std::vector<bool>& whole_rows = {}) {
+  absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters, whole_rows);
+  EXPECT_TRUE(layout.ok()) << layout.status();
+  return layout.ok() ? *std::move(layout) : Layout();
+}
+
+// Chunks in id order cover each tensor from its first element to its last, without gap or overlap.
+void ExpectCovers(const TensorTable& table, const LayoutParameters& parameters,
+                  const Layout& layout) {
+  size_t next = 0;
+  for (uint32_t t = 0; t < table.size(); ++t) {
+    uint64_t at = 0;
+    while (next < layout.chunks.size() && layout.chunks[next].tensor == t) {
+      const Chunk& chunk = layout.chunks[next++];
+      EXPECT_EQ(chunk.offset, at);
+      EXPECT_GE(chunk.count, 1u);
+      EXPECT_LE(chunk.count, parameters.chunk_elements);
+      at += chunk.count;
+    }
+    EXPECT_EQ(at, table[t].elements());
+  }
+  EXPECT_EQ(next, layout.chunks.size());
+}
+
+// Every chunk is in the one bundle that it names, and bundles are sent from the last tensor on.
+void ExpectBundled(const LayoutParameters& parameters, const Layout& layout) {
+  size_t seen = 0;
+  for (uint32_t shard = 0; shard < layout.bundles.size(); ++shard) {
+    uint32_t before = UINT32_MAX;
+    for (uint32_t b = 0; b < layout.bundles[shard].size(); ++b) {
+      const Bundle& bundle = layout.bundles[shard][b];
+      uint64_t elements = 0;
+      for (const uint32_t id : bundle.chunks) {
+        EXPECT_LT(id, before);
+        before = id;
+        EXPECT_EQ(layout.chunks[id].shard, shard);
+        EXPECT_EQ(layout.chunks[id].bundle, b);
+        elements += layout.chunks[id].count;
+        ++seen;
+      }
+      EXPECT_EQ(bundle.elements, elements);
+      EXPECT_LE(bundle.chunks.size(), kBundleChunksMax);
+      const uint32_t last = layout.chunks[bundle.chunks.back()].count;
+      EXPECT_LT(elements - last, parameters.bundle_elements) << "was full before its last chunk";
+      const bool is_last = b + 1 == layout.bundles[shard].size();
+      EXPECT_TRUE(is_last || elements >= parameters.bundle_elements ||
+                  bundle.chunks.size() == kBundleChunksMax);
+    }
+  }
+  EXPECT_EQ(seen, layout.chunks.size());
+}
+
+TEST(Layout, CoversOddShapesOnce) {
+  CounterRandom random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int64_t> sizes;
+    for (uint64_t n = 1 + random.Below(12); n > 0; --n) {
+      sizes.push_back(static_cast<int64_t>(1 + random.Below(uint64_t{1} << random.Below(16))));
+    }
+    const TensorTable table = TableOf(sizes);
+    LayoutParameters parameters;
+    parameters.chunk_elements = static_cast<uint32_t>(1 + random.Below(5000));
+    parameters.bundle_elements = static_cast<uint32_t>(1 + random.Below(20000));
+    const auto shards = static_cast<uint32_t>(1 + random.Below(9));
+    SCOPED_TRACE(round);
+    const Layout layout = Build(table, shards, parameters);
+    ASSERT_EQ(layout.bundles.size(), shards);
+    ExpectCovers(table, parameters, layout);
+    ExpectBundled(parameters, layout);
+  }
+}
+
+TEST(Layout, CutsEvenlyInBlocks) {
+  LayoutParameters parameters;
+  parameters.chunk_elements = 65536;
+  const Layout layout = Build(TableOf({65537}), 1, parameters);
+  ASSERT_EQ(layout.chunks.size(), 2u);
+  EXPECT_EQ(layout.chunks[0].count, 33024u);  // Half, rounded up to a multiple of 256.
+  EXPECT_EQ(layout.chunks[1].count, 32513u);
+}
+
+TEST(Layout, BalancesShards) {
+  LayoutParameters parameters;
+  parameters.chunk_elements = 4096;
+  const TensorTable table = TableOf({150000, 10, 73728, 4608, 128, 33, 1280, 10});
+  const Layout layout = Build(table, 3, parameters);
+  std::vector<uint64_t> loads(3);
+  for (const Chunk& chunk : layout.chunks) loads[chunk.shard] += chunk.count;
+  const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
+  EXPECT_LE(*most - *least, parameters.chunk_elements);
+}
+
+TEST(Layout, PlacesLargestFirstTiesLowest) {
+  const Layout layout = Build(TableOf({10, 30, 20, 30}), 2, {});
+  // 30 (id 1) -> 0, 30 (id 3) -> 1, 20 (id 2) -> 0, 10 (id 0) -> 1.
+  std::vector<uint32_t> shards;
+  for (const Chunk& chunk : layout.chunks) shards.push_back(chunk.shard);
+  EXPECT_THAT(shards, ElementsAre(1, 0, 0, 1));
+}
+
+TEST(Layout, SendsTheLastTensorFirst) {
+  LayoutParameters parameters;
+  parameters.bundle_elements = 15;
+  const Layout layout = Build(TableOf({10, 10, 10}), 1, parameters);
+  ASSERT_EQ(layout.bundles[0].size(), 2u);
+  EXPECT_THAT(layout.bundles[0][0].chunks, ElementsAre(2, 1));
+  EXPECT_THAT(layout.bundles[0][1].chunks, ElementsAre(0));
+}
+
+TEST(Layout, LeavesShardsEmptyWhenChunksAreFew) {
+  const Layout layout = Build(TableOf({5}), 3, {});
+  EXPECT_EQ(layout.bundles[0].size(), 1u);
+  EXPECT_TRUE(layout.bundles[1].empty());
+  EXPECT_TRUE(layout.bundles[2].empty());
+}
+
+TEST(Layout, IsAFunctionOfItsArguments) {
+  const TensorTable table = TableOf({100000, 7, 7, 7, 50000});
+  const Layout a = Build(table, 4, {});
+  const Layout b = Build(table, 4, {});
+  ASSERT_EQ(a.chunks.size(), b.chunks.size());
+  for (size_t i = 0; i < a.chunks.size(); ++i) {
+    EXPECT_EQ(a.chunks[i].shard, b.chunks[i].shard);
+    EXPECT_EQ(a.chunks[i].bundle, b.chunks[i].bundle);
+  }
+}
+
+TEST(Layout, ClosesBundlesOfManyTinyTensors) {
+  const Layout layout = Build(TableOf(std::vector<int64_t>(kBundleChunksMax * 2 + 1, 1)), 1, {});
+  ASSERT_EQ(layout.bundles[0].size(), 3u);
+  EXPECT_EQ(layout.bundles[0][2].chunks.size(), 1u);
+}
+
+TEST(Layout, CutsMatricesBetweenRows) {
+  TensorTable table = TableOf({100, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  table[1].shape = {30, 4, 3, 3};               // 36 columns.
+  table[2].shape = {5000, 300};                 // 1,747 rows would fit in a chunk: 3 even ones.
+  table[3].shape = {3, kChunkElementsMax + 1};  // No row fits.
+  table[4].shape = {30, 36};                    // Not asked for.
+  table[5].shape = {1, 5000};                   // One row.
+  table[6].shape = {5000, 1};                   // One column.
+  table[7].shape = {2, kChunkElementsMax};      // Just fits.
+  table[8].shape = {1, 20, 30};                 // One of 20 rows.
+  table[9].shape = {20, 30, 2};                 // Stored with the second dimension outermost.
+  table[9].strides = {2, 40, 1};
+  LayoutParameters parameters;
+  parameters.chunk_elements = 700;
+  const Layout layout =
+      Build(table, 3, parameters, {true, true, true, true, false, true, true, true, true, true});
+  std::vector<uint64_t> next(table.size());
+  std::vector<std::vector<uint32_t>> rows(table.size());
+  for (const Chunk& chunk : layout.chunks) {
+    EXPECT_EQ(chunk.offset, next[chunk.tensor]);
+    next[chunk.tensor] += chunk.count;
+    if (chunk.rows == 0) {
+      EXPECT_LE(chunk.count, parameters.chunk_elements);
+      continue;
+    }
+    rows[chunk.tensor].push_back(chunk.rows);
+    EXPECT_LE(chunk.count, kChunkElementsMax);
+    EXPECT_EQ(chunk.count % chunk.rows, 0u);
+  }
+  for (size_t t = 0; t < table.size(); ++t) EXPECT_EQ(next[t], table[t].elements()) << t;
+  EXPECT_THAT(rows[1], ElementsAre(30));
+  EXPECT_THAT(rows[2], ElementsAre(1667, 1667, 1666));
+  EXPECT_THAT(rows[7], ElementsAre(1, 1));
+  EXPECT_THAT(rows[8], ElementsAre(20));
+  EXPECT_THAT(rows[9], ElementsAre(30));
+  for (const size_t flat : {0u, 3u, 4u, 5u, 6u}) EXPECT_TRUE(rows[flat].empty()) << flat;
+  EXPECT_EQ(BuildLayout(table, 1, parameters, {true}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Layout, RefusesWhatIsOutOfRange) {
+  const auto refusal = [](const TensorTable& table, uint32_t shards, LayoutParameters parameters) {
+    const absl::StatusOr<Layout> layout = BuildLayout(table, shards, parameters);
+    EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(layout.status().message());
+  };
+  const TensorTable table = TableOf({5});
+  EXPECT_THAT(refusal(table, 0, {}), HasSubstr("number of shards is 0"));
+  EXPECT_THAT(refusal(table, kMaxShards + 1, {}), HasSubstr("1 to 256"));
+  EXPECT_THAT(refusal(table, 1, {0, 1}), HasSubstr("chunk_elements is 0"));
+  EXPECT_THAT(refusal(table, 1, {kChunkElementsMax + 1, 1}), HasSubstr("chunk_elements"));
+  EXPECT_THAT(refusal(table, 1, {1, 0}), HasSubstr("bundle_elements is 0"));
+  EXPECT_THAT(refusal(table, 1, {1, kBundleElementsMax + 1}), HasSubstr("bundle_elements"));
+  EXPECT_THAT(refusal({}, 1, {}), HasSubstr("no tensors"));
+  EXPECT_THAT(refusal(TableOf({int64_t{1} << 40}), 1, {}), HasSubstr("make chunks larger"));
+}
+
+TensorTable TableWithBuffers(const std::vector<int64_t>& trained,
+                             const std::vector<int64_t>& buffers) {
+  TensorTable table = TableOf(trained);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    table.push_back(
+        {absl::StrCat("buffer", i), {buffers[i]}, {}, DType::kFloat32, TensorRole::kBuffer});
+  }
+  return table;
+}
+
+TEST(Layout, BuffersHaveBundlesOfTheirOwnAfterAllOthers) {
+  const TensorTable table = TableWithBuffers({8, 8}, {4, 4, 8});
+  const Layout layout = Build(table, 1, {.chunk_elements = 8, .bundle_elements = 16});
+  // Room for a buffer would be in the first.
+  ASSERT_EQ(layout.bundles[0].size(), 2u);
+  EXPECT_THAT(layout.bundles[0][0].chunks, ElementsAre(1, 0));
+  EXPECT_FALSE(layout.bundles[0][0].buffers);
+  EXPECT_THAT(layout.bundles[0][1].chunks, ElementsAre(4, 3, 2));
+  EXPECT_TRUE(layout.bundles[0][1].buffers);
+}
+
+TEST(Layout, NoBundleIsOfBothRolesAndBuffersAreLast) {
+  CounterRandom random(11);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE(round);
+    const auto sizes = [&](uint64_t least) {
+      std::vector<int64_t> some;
+      for (uint64_t n = least + random.Below(8); n > 0; --n) {
+        some.push_back(static_cast<int64_t>(1 + random.Below(uint64_t{1} << random.Below(12))));
+      }
+      return some;
+    };
+    const TensorTable table = TableWithBuffers(sizes(1), sizes(0));
+    const LayoutParameters parameters = {
+        .chunk_elements = static_cast<uint32_t>(1 + random.Below(3000)),
+        .bundle_elements = static_cast<uint32_t>(1 + random.Below(9000))};
+    const Layout layout = Build(table, static_cast<uint32_t>(1 + random.Below(5)), parameters);
+    ExpectCovers(table, parameters, layout);
+    size_t seen = 0;
+    for (const std::vector<Bundle>& bundles : layout.bundles) {
+      bool after_buffers = false;
+      for (const Bundle& bundle : bundles) {
+        EXPECT_FALSE(after_buffers && !bundle.buffers);
+        after_buffers = bundle.buffers;
+        ASSERT_FALSE(bundle.chunks.empty());
+        for (const uint32_t id : bundle.chunks) {
+          EXPECT_EQ(layout.chunks[id].tensor >= TrainedTensors(table), bundle.buffers);
+          ++seen;
+        }
+      }
+    }
+    EXPECT_EQ(seen, layout.chunks.size());
+  }
+}
+
+// Chunks and bundles of a table without buffers, as they were before tensors had roles.
+TEST(Layout, WithoutBuffersNothingChanged) {
+  CounterRandom random(5);
+  std::vector<int64_t> sizes;
+  for (int i = 0; i < 60; ++i) sizes.push_back(static_cast<int64_t>(1 + random.Below(70000)));
+  const Layout layout = Build(TableOf(sizes), 5, {.chunk_elements = 3000, .bundle_elements = 9000});
+  Fnv1a hash;
+  for (const Chunk& chunk : layout.chunks) {
+    for (const uint64_t number : {uint64_t{chunk.tensor}, chunk.offset, uint64_t{chunk.count},
+                                  uint64_t{chunk.shard}, uint64_t{chunk.bundle}}) {
+      hash.Add(number);
+    }
+  }
+  for (const std::vector<Bundle>& bundles : layout.bundles) {
+    for (const Bundle& bundle : bundles) {
+      for (const uint32_t id : bundle.chunks) hash.Add(uint64_t{id});
+    }
+  }
+  EXPECT_EQ(hash.value(), 0x7DF97CB5B6AE6268u);
+}
+
+}  // namespace
+}  // namespace sluice

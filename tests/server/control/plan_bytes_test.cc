@@ -1,0 +1,52 @@
+// What frames come to under a plan.
+#include "server/control/plan_bytes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/control/codec_price.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+
+TensorTable Table() {
+  return {{.name = "large", .shape = {1000}, .strides = {}},
+          {.name = "small", .shape = {10}, .strides = {}}};
+}
+
+CompressionSpec Compression() {
+  CompressionSpec compression;
+  compression.min_elements = 100;  // Below that fp16 at most.
+  compression.uplink = *ParseCodecSpec("none");
+  compression.downlink = *ParseCodecSpec("fp16");
+  return compression;
+}
+
+TEST(PlanBytesTest, WhatThePlanDoesNotNameIsAsTheJobFileSays) {
+  const std::optional<PlanBytes> bytes = BytesUnder({}, Compression(), Table(), 2);
+  ASSERT_TRUE(bytes.has_value());
+  EXPECT_THAT(bytes->up, ElementsAre(4040, 4040));
+  EXPECT_EQ(bytes->down, 2020);
+}
+
+TEST(PlanBytesTest, EachRankHasItsOwn) {
+  const CodecSpec int8 = *ParseCodecSpec("int8"), topk = *ParseCodecSpec("topk:1%+int4");
+  const CompressionPlan plan{
+      .entries = {{.codec = int8, .tensors = {0}, .ranks = {1}},
+                  {.direction = Direction::kDownlink, .codec = topk, .tensors = {0}}}};
+  const std::optional<PlanBytes> bytes = BytesUnder(plan, Compression(), Table(), 3);
+  ASSERT_TRUE(bytes.has_value());
+  EXPECT_THAT(bytes->up, ElementsAre(4040, 125 * PriceOf(int8)->bits + 40, 4040));
+  EXPECT_EQ(bytes->down, 125 * PriceOf(topk)->bits + 20);
+}
+
+TEST(PlanBytesTest, NothingIsKnownWithACodecWithoutAPrice) {
+  CompressionSpec compression = Compression();
+  compression.uplink = *ParseCodecSpec("qsgd:4");
+  EXPECT_FALSE(BytesUnder({}, compression, Table(), 1).has_value());
+}
+
+}  // namespace
+}  // namespace sluice

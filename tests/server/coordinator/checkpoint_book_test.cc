@@ -1,0 +1,184 @@
+#include "server/coordinator/checkpoint_book.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+using Progress = CheckpointBook::Progress;
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+
+CheckpointPart PartOf(std::string name, uint64_t step, uint32_t term = 0) {
+  return {
+      .term = term, .step = step, .name = std::move(name), .bytes = 3, .checksum = 4, .error = ""};
+}
+
+// One shard, one rank; a checkpoint every 10 steps.
+CheckpointBook BookOf(std::vector<uint64_t> complete = {}) {
+  return CheckpointBook({.every = 10, .keep = 2, .patience = absl::Seconds(60)},
+                        std::move(complete));
+}
+
+void Complete(uint64_t step, CheckpointBook* book) {
+  EXPECT_EQ(book->Add(PartOf(ShardPartName(0, 0), step), kStart), Progress::kTaken);
+  EXPECT_EQ(book->Add(PartOf(WorkerPartName(0, 0), step), kStart), Progress::kComplete);
+}
+
+TEST(CheckpointBook, RegularOnesAreMultiplesThatAreStillToCome) {
+  CheckpointBook book = BookOf();
+  EXPECT_EQ(book.NextRegular(0), 10u);
+  EXPECT_EQ(book.NextRegular(10), 10u);
+  EXPECT_EQ(book.NextRegular(11), 20u);
+  EXPECT_EQ(BookOf({10, 20}).NextRegular(21), 30u);
+  EXPECT_EQ(BookOf({13}).NextRegular(1), 20u);
+}
+
+TEST(CheckpointBook, IsCompleteWhenEveryShardAndRankGavePart) {
+  CheckpointBook book = BookOf();
+  book.Asked(10);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
+      << "a part may be here before shard 0's word";
+  EXPECT_EQ(book.under_way(), 12u);
+  book.Named(12);
+  EXPECT_EQ(book.Add(PartOf("parameters.pt", 12), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kTaken) << "a repeat";
+  EXPECT_EQ(book.MissingParts(), "shard-0-term-0.state");
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 12), kStart), Progress::kComplete);
+  EXPECT_EQ(book.parts().size(), 3u);
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 12), kStart), Progress::kIgnored)
+      << "complete only once";
+  EXPECT_EQ(book.newest(), 0u) << "not on disk yet";
+  EXPECT_THAT(book.Written(), IsEmpty());
+  EXPECT_EQ(book.newest(), 12u);
+  EXPECT_EQ(book.under_way(), 0u);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kIgnored) << "late";
+}
+
+TEST(CheckpointBook, OldOnesGoWhenANewOneIsOnDisk) {
+  CheckpointBook book = BookOf();
+  Complete(10, &book);
+  EXPECT_THAT(book.Written(), IsEmpty());
+  Complete(20, &book);
+  EXPECT_THAT(book.Written(), IsEmpty());
+  Complete(30, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(10));
+}
+
+TEST(CheckpointBook, WhatSomebodyReadsStays) {
+  CheckpointBook book = BookOf({10, 20});
+  book.Hold({10});
+  Complete(30, &book);
+  EXPECT_THAT(book.Written(), IsEmpty());
+  Complete(40, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(20));
+  EXPECT_TRUE(book.IsComplete(10));
+  book.Hold({});
+  Complete(50, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(10, 30));
+}
+
+TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
+  CheckpointBook book = BookOf();
+  CheckpointPart bad = PartOf(WorkerPartName(0, 0), 10);
+  bad.error = "disk full";
+  EXPECT_EQ(book.Add(bad, kStart), Progress::kFailed);
+  book.Abandon();
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kIgnored);
+  EXPECT_EQ(book.NextRegular(5), 20u) << "its step is over";
+  Complete(20, &book);
+  EXPECT_THAT(book.Written(), ElementsAre(10));
+}
+
+TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
+  CheckpointBook book = BookOf();
+  CheckpointPart bad = PartOf(WorkerPartName(0, 0), 0);
+  bad.error = "disk full";
+  for (bad.step = 10; bad.step <= 10000; bad.step += 10) {
+    ASSERT_EQ(book.Add(bad, kStart), Progress::kFailed);
+    book.Abandon();
+  }
+  Complete(10010, &book);
+  EXPECT_EQ(book.Written().size(), 64u);
+}
+
+// There the job above names checkpoints: parts of a later one may be here already.
+TEST(CheckpointBook, InARackNothingIsRemovedOfStepsToCome) {
+  CheckpointBook book({.every = 10, .keep = 2, .shards = 1, .in_rack = true}, {});
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 30), kStart), Progress::kTaken);
+  book.Abandon();
+  book.BeginTerm(1);
+  for (const uint64_t step : {20, 40}) {
+    EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), step, 1), kStart), Progress::kTaken);
+    EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), step, 1), kStart), Progress::kComplete);
+    EXPECT_THAT(book.Written(),
+                ElementsAreArray(step == 20 ? std::vector<uint64_t>() : std::vector<uint64_t>{30}));
+  }
+}
+
+TEST(CheckpointBook, OtherTermsAreNotMixed) {
+  CheckpointBook book = BookOf({10});
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 20), kStart), Progress::kTaken);
+  book.BeginTerm(1);
+  EXPECT_EQ(book.under_way(), 0u);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 20), kStart), Progress::kIgnored);
+  EXPECT_EQ(book.NextRegular(11), 20u) << "the same step comes again";
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), 20, 1), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), 20, 1), kStart), Progress::kComplete);
+  EXPECT_THAT(book.Written(), IsEmpty()) << "the files of term 0 share the folder that is kept";
+}
+
+TEST(CheckpointBook, ADamagedOneLeavesTheOneBefore) {
+  CheckpointBook book = BookOf({10, 20});
+  book.Discard(book.newest());
+  book.BeginTerm(1);
+  EXPECT_EQ(book.newest(), 10u);
+  EXPECT_EQ(book.NextRegular(11), 20u);
+}
+
+TEST(CheckpointBook, IsOverdueFromTheFirstPartOn) {
+  CheckpointBook book = BookOf();
+  book.Asked(10);
+  EXPECT_FALSE(book.Overdue(kStart + absl::Hours(9))) << "the step may be far away";
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_FALSE(book.Overdue(kStart + absl::Seconds(60)));
+  EXPECT_TRUE(book.Overdue(kStart + absl::Seconds(61)));
+  book.Shift(absl::Seconds(5));
+  EXPECT_FALSE(book.Overdue(kStart + absl::Seconds(61)));
+}
+
+// A rank may be hours behind the one that gives its part first.
+TEST(CheckpointBook, OutOfLockstepIsOverdueFromTheLastShardOn) {
+  CheckpointBook book({.every = 10,
+                       .world_size = 2,
+                       .shards = 2,
+                       .patience = absl::Seconds(60),
+                       .in_lockstep = false},
+                      {});
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(1, 0), 10), kStart), Progress::kTaken);
+  const absl::Time later = kStart + absl::Hours(9);
+  EXPECT_FALSE(book.Overdue(later));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), later), Progress::kTaken);
+  EXPECT_FALSE(book.Overdue(later + absl::Seconds(60)));
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
+            Progress::kTaken);
+  EXPECT_TRUE(book.Overdue(later + absl::Seconds(61))) << "a repeat is no news";
+}
+
+TEST(CheckpointBook, AFailureOfARankThatItDoesNotNeedCostsNothing) {
+  CheckpointBook book({.every = 10, .world_size = 2}, {});
+  EXPECT_FALSE(book.Expect({0}));
+  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  CheckpointPart failed = PartOf(WorkerPartName(1, 0), 10);
+  failed.error = "disk full";
+  EXPECT_EQ(book.Add(failed, kStart), Progress::kIgnored);
+  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kComplete);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,121 @@
+// Drives the coordinator of a job with checkpoints by hand.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/server/coordinator/coordinator_fixture.h"
+
+namespace sluice {
+
+inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
+  options.checkpoint_every = 100;
+  return options;
+}
+
+// Complete ones, as an earlier coordinator of ExampleOptions' job left them.
+inline std::vector<CheckpointManifest> TwoCheckpoints() {
+  std::vector<CheckpointManifest> checkpoints;
+  for (const uint64_t step : {100, 200}) {
+    CheckpointManifest manifest;
+    manifest.step = step;
+    manifest.world_size = 2;
+    manifest.table_hash = HashTensorTable(JoinOf(0).table);
+    checkpoints.push_back(std::move(manifest));
+  }
+  return checkpoints;
+}
+
+// A job of two ranks and two shards with a checkpoint every 100 steps.
+class RollbackTest : public CoordinatorTest {
+ protected:
+  RollbackTest() : RollbackTest(WithCheckpoints(ExampleOptions())) {}
+  explicit RollbackTest(CoordinatorOptions options) : CoordinatorTest(std::move(options)) {
+    coordinator_.Begin(&effects_);
+    Collect();
+  }
+
+  // If it is the newest command there.
+  template <typename Command>
+  const Command* LastOf(ControlStreamId stream) const {
+    const auto command = commands_.find(stream);
+    return command == commands_.end() ? nullptr : std::get_if<Command>(&command->second.command);
+  }
+  // The newest of its kind; null: none since the last ForgetCommands.
+  template <typename Command>
+  const CommandShard* NewestOf(ControlStreamId stream) const {
+    for (auto command = history_.rbegin(); command != history_.rend(); ++command) {
+      if (command->stream == stream && std::holds_alternative<Command>(command->command)) {
+        return &*command;
+      }
+    }
+    return nullptr;
+  }
+  void ForgetCommands() {
+    commands_.clear();
+    history_.clear();
+  }
+  CheckpointPart PartOf(std::string name, uint64_t step) const {
+    return {.term = coordinator_.term(),
+            .step = step,
+            .name = std::move(name),
+            .bytes = 1,
+            .error = ""};
+  }
+  absl::Status WorkerPart(uint32_t rank, CheckpointPart part) {
+    absl::Status status = coordinator_.WorkerPart(BeatOf(rank).sender, part, now_, &effects_);
+    Collect();
+    return status;
+  }
+  void ShardPart(ControlStreamId stream, CheckpointPart part) {
+    coordinator_.ShardPart(stream, part, now_, &effects_);
+    Collect();
+  }
+  void Written(uint64_t step, const absl::Status& status = absl::OkStatus()) {
+    coordinator_.CheckpointWritten(step, status, now_, &effects_);
+    Collect();
+  }
+  void Request(CheckpointToken token) {
+    coordinator_.RequestCheckpoint(token, &effects_);
+    Collect();
+  }
+  // From both shards (streams 11 and 12) and ranks.
+  void GiveAllParts(uint64_t step) {
+    for (uint32_t i = 0; i < 2; ++i) {
+      ShardPart(11 + i, PartOf(ShardPartName(i, coordinator_.term()), step));
+      EXPECT_TRUE(WorkerPart(i, PartOf(WorkerPartName(i, coordinator_.term()), step)).ok());
+    }
+  }
+  void CompleteCheckpoint(uint64_t step) {
+    GiveAllParts(step);
+    ASSERT_FALSE(manifests_.empty());
+    ASSERT_EQ(manifests_.back().step, step);
+    Written(step);
+  }
+  // Both ranks with new nonces, answered as Join tokens 1 and 2; both shards acknowledge.
+  void ComeAgain() {
+    answers_.clear();
+    const uint64_t nonce = 5000 + uint64_t{100} * coordinator_.term();
+    for (uint32_t rank = 0; rank < 2; ++rank) Join(1 + rank, JoinOf(rank, nonce + rank));
+    AcknowledgeAll();
+    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  }
+  void AcknowledgeAll() {
+    for (const auto& [stream, command] : std::map(commands_)) Acknowledge(stream, command.sequence);
+  }
+  // With heartbeats of everybody but one rank (or none: 9).
+  void PassWithout(uint32_t silent_rank, absl::Duration time) {
+    for (absl::Duration done; done < time; done += absl::Seconds(1)) {
+      Tick(absl::Seconds(1));
+      for (uint32_t rank = 0; rank < 2; ++rank) {
+        if (rank == silent_rank || coordinator_.phase() != JobPhase::kRunning) continue;
+        EXPECT_TRUE(Beat(BeatOf(rank)).ok());
+      }
+      for (const auto& [stream, command] : commands_) coordinator_.ShardHealth(stream, {}, now_);
+    }
+  }
+};
+
+}  // namespace sluice

@@ -1,0 +1,548 @@
+// How workers come and go in a job of membership `elastic`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/coordinator/repair_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+CoordinatorOptions WithElastic(CoordinatorOptions options) {
+  options = WithRepair(std::move(options));
+  options.world_size = 4;
+  options.elastic = {.start = 2, .least = 1};
+  return options;
+}
+
+// Two of at most four ranks begin (tokens 1 and 2); the least is one.
+class ElasticTest : public RepairTest {
+ protected:
+  ElasticTest() : ElasticTest(WithElastic(ExampleOptions())) {}
+  explicit ElasticTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
+
+  void AcknowledgeMembersEverywhere() {
+    AcknowledgeMembers(11);
+    AcknowledgeMembers(12);
+  }
+  uint64_t Incarnation(JoinToken token) { return answers_.at(token)->incarnation; }
+};
+
+TEST_F(ElasticTest, BeginsWithAsManyAsTheJobSays) {
+  StartJob();
+  EXPECT_EQ(answers_.at(1)->world_size, 4u);
+  EXPECT_FALSE(answers_.at(1)->learner);
+  EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(Incarnation(1), Incarnation(2), 0u, 0u));
+}
+
+TEST_F(ElasticTest, AnyRanksMayBegin) {
+  Join(1, JoinOf(3));
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  EXPECT_THAT(notices_.back(), HasSubstr("waiting for 1 of 2 workers"));
+  Join(2, JoinOf(1));
+  AcknowledgeAll();
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(0u, Incarnation(2), 0u, Incarnation(1)));
+}
+
+TEST_F(ElasticTest, GoesOnWithoutWhoIsLost) {
+  StartJob();
+  WorkerHeartbeat beat = BeatOfHolder(2, 40);
+  beat.progress.residual_energy = 2.5;
+  ASSERT_TRUE(Beat(beat).ok());
+  PassWith({1}, {11, 12}, absl::Seconds(12), 50);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.term(), 0u);
+  ASSERT_NE(MembersOf(11), nullptr);
+  EXPECT_EQ(MembersOf(11)->generation, 2u);
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, 0u, 0u));
+  EXPECT_THAT(warnings_.back(),
+              AllOf(HasSubstr("rank 1 (host a, pid 121) was not heard of for 10s"),
+                    HasSubstr("goes on with 1 workers")));
+  EXPECT_EQ(Now().lost_workers, 1u);
+  EXPECT_EQ(Now().lost_residual_energy, 2.5);
+  EXPECT_EQ(records_.back().members[1].incarnation, 0u);
+  EXPECT_FALSE(Beat(BeatOfHolder(2, 50)).ok()) << "it is shut out";
+}
+
+TEST_F(ElasticTest, WaitsWhenTooFewAreLeft) {
+  StartJob();
+  PassWith({}, {11, 12}, absl::Seconds(12), 50);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(MembersOf(11), nullptr);
+  EXPECT_THAT(warnings_.back(), HasSubstr("wait up to"));
+  EXPECT_TRUE(Beat(BeatOfHolder(1, 50)).ok()) << "it is back";
+  Tick(absl::Milliseconds(500));
+  ASSERT_NE(MembersOf(11), nullptr) << "one is enough";
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, 0u, 0u));
+}
+
+TEST_F(ElasticTest, ANewcomerLearnsFromTheNewestCheckpoint) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+  Join(3, JoinOf(2));
+  EXPECT_FALSE(answers_.contains(3)) << "shards do not know it yet";
+  ASSERT_NE(MembersOf(12), nullptr);
+  EXPECT_EQ(MembersOf(12)->generation, 2u);
+  EXPECT_THAT(MembersOf(12)->incarnations,
+              ElementsAre(Incarnation(1), Incarnation(2), ::testing::Ne(0u), 0u));
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(answers_.at(3)->learner);
+  EXPECT_EQ(answers_.at(3)->first_step, 101u);
+  EXPECT_EQ(answers_.at(3)->restore_step, 100u);
+  EXPECT_EQ(answers_.at(3)->generation, 2u);
+  EXPECT_EQ(Now().rollbacks, 0u);
+}
+
+TEST_F(ElasticTest, ALearnerThatWasNotToldOfItBeginsTheNextTermAsAllOthers) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+  Join(3, JoinOf(2));
+  Attach(13, ArrivalOf(1, /*incarnation=*/60));
+  ASSERT_EQ(coordinator_.term(), 1u) << "a shard was lost before all knew of the newcomer";
+  Join(4, JoinOf(0));
+  Join(5, JoinOf(1));
+  AcknowledgeAll();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_EQ(answers_.at(3)->term, 1u);
+  EXPECT_FALSE(answers_.at(3)->learner);
+}
+
+// With `keep: 1`: the next one is complete while the newcomer still reads.
+class KeepOneTest : public RepairTest {
+ protected:
+  static CoordinatorOptions KeepOne() {
+    CoordinatorOptions options = WithElastic(ExampleOptions());
+    options.checkpoint_keep = 1;
+    return options;
+  }
+  KeepOneTest() : RepairTest(KeepOne()) {
+    StartJob();
+    CompleteCheckpoint(100);
+    PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+    Join(3, JoinOf(2));
+    AcknowledgeMembers(11);
+    AcknowledgeMembers(12);
+  }
+  // A heartbeat of the newcomer, whose part of later checkpoints is not waited for.
+  void BeatOfNewcomer(uint64_t restoring_step) {
+    WorkerHeartbeat beat = BeatOfHolder(3, 100);
+    beat.restoring_step = restoring_step;
+    ASSERT_TRUE(Beat(beat).ok());
+  }
+};
+
+TEST_F(KeepOneTest, WhatANewcomerReadsIsNotRemoved) {
+  EXPECT_EQ(answers_.at(3)->restore_step, 100u);
+  CompleteCheckpoint(200);
+  EXPECT_THAT(dropped_, Not(Contains(100u))) << "it may not have begun to read";
+  BeatOfNewcomer(100);
+  CompleteCheckpoint(300);
+  EXPECT_THAT(dropped_, AllOf(Not(Contains(100u)), Contains(200u)));
+  BeatOfNewcomer(0);
+  CompleteCheckpoint(400);
+  EXPECT_THAT(dropped_, AllOf(Contains(100u), Contains(300u)));
+}
+
+TEST_F(KeepOneTest, WhatANewcomerReadIsRemovedOnceItIsLost) {
+  CompleteCheckpoint(200);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(12), 210);
+  CompleteCheckpoint(300);
+  EXPECT_THAT(dropped_, Contains(100u));
+}
+
+TEST_F(ElasticTest, ANewcomerBeforeTheFirstCheckpointWaitsForOne) {
+  StartJob();
+  ForgetCommands();
+  Join(3, JoinOf(2));
+  EXPECT_EQ(MembersOf(11), nullptr);
+  ASSERT_NE(NameOf(11), nullptr) << "one is asked for";
+  EXPECT_EQ(NameOf(11)->minimum_step, 1u);
+  CompleteCheckpoint(7);
+  ASSERT_NE(MembersOf(11), nullptr);
+  AcknowledgeMembersEverywhere();
+  EXPECT_EQ(answers_.at(3)->restore_step, 7u);
+}
+
+TEST_F(ElasticTest, WhoComesWhenShardsAreToldWhoBeginsIsANewcomer) {
+  Join(1, JoinOf(0));
+  Join(2, JoinOf(1));
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  Join(3, JoinOf(2));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_TRUE(answers_.contains(1));
+  EXPECT_FALSE(answers_.contains(3)) << "no shard knows it";
+  CompleteCheckpoint(7);
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(answers_.at(3)->learner);
+}
+
+// Its own coordinator may forget a generation only while nobody has heard of it.
+TEST_F(ElasticTest, TwoGenerationsAtOnceAreOnDiskInTheirOrder) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1}, {11, 12}, absl::Milliseconds(9800), 140);
+  Coordinator::Effects effects;
+  coordinator_.Join(3, JoinOf(2), now_, &effects);
+  now_ += absl::Milliseconds(400);
+  coordinator_.Tick(now_, &effects);
+  uint32_t on_disk = 0;
+  uint32_t told = 0;
+  for (const CoordinatorEffect& effect : effects) {
+    if (const auto* record = std::get_if<PersistRun>(&effect)) on_disk = record->record.generation;
+    const auto* command = std::get_if<CommandShard>(&effect);
+    if (command == nullptr || !std::holds_alternative<SetMembers>(command->command)) continue;
+    told = std::get<SetMembers>(command->command).generation;
+    EXPECT_EQ(told, on_disk);
+  }
+  EXPECT_GE(told, 2u);
+}
+
+TEST_F(ElasticTest, BeforeTheFirstCheckpointTooFewBeginAnew) {
+  StartJob();
+  PassWith({}, {11, 12}, absl::Seconds(12), 50);
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning) << "it waits";
+  Join(3, JoinOf(1, /*nonce=*/77));
+  EXPECT_EQ(coordinator_.term(), 0u);
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 1u) << "nobody can write what it could begin with";
+  EXPECT_THAT(warnings_.back(), HasSubstr("fewer than min_workers are left"));
+}
+
+TEST_F(ElasticTest, AWorkerThatWasStartedAgainComesBackAsALearner) {
+  StartJob();
+  CompleteCheckpoint(100);
+  PassWith({1, 2}, {11, 12}, absl::Seconds(1), 140);
+  Join(3, JoinOf(1, /*nonce=*/77));
+  PassWith({1}, {11, 12}, absl::Seconds(2), 141);
+  EXPECT_FALSE(answers_.contains(3)) << "the one before may be alive";
+  PassWith({1}, {11, 12}, absl::Seconds(2), 142);
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(answers_.at(3)->learner);
+  EXPECT_THAT(warnings_, Contains(HasSubstr("rank 1 (host a, pid 121) is replaced")));
+  EXPECT_EQ(Now().lost_workers, 1u);
+  EXPECT_EQ(Now().rollbacks, 0u);
+}
+
+TEST_F(ElasticTest, WhoGivesUpIsMissedByNobody) {
+  StartJob();
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_THAT(warnings_.back(), HasSubstr("left: got SIGTERM"));
+  EXPECT_TRUE(Leave(0, /*finished=*/true).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+}
+
+TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_TRUE(Leave(0, /*finished=*/false, "out of disk").ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Tick(absl::Milliseconds(500));
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 0 (host a, pid 120) left: out of disk"),
+                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+  Join(7, JoinOf(3));
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(answers_.at(7)->learner);
+}
+
+TEST_F(ElasticTest, ACheckpointIsCompleteWithoutWhoIsGone) {
+  StartJob();
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  EXPECT_THAT(manifests_, IsEmpty());
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  ASSERT_THAT(manifests_, SizeIs(1));
+  EXPECT_EQ(manifests_[0].world_size, 4u);
+  EXPECT_THAT(manifests_[0].parts, SizeIs(3));
+}
+
+TEST_F(ElasticTest, ANewcomersPartTakesThePlaceOfItsPredecessors) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Join(3, JoinOf(1, /*nonce=*/77));
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  const CheckpointManifest& manifest = manifests_.back();
+  EXPECT_EQ(manifest.step, 100u);
+  EXPECT_THAT(manifest.parts, SizeIs(3)) << "the file that it may write over is not listed";
+}
+
+TEST_F(ElasticTest, ACheckpointHasSomebodysState) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_EQ(manifests_.back().step, 50u);
+  EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 0), 100)).ok());
+  EXPECT_EQ(manifests_.back().step, 100u);
+}
+
+TEST_F(ElasticTest, TheParametersOfTheStartAreNotLostWithTheirGiver) {
+  WorkerJoin other = JoinOf(1);
+  other.parameters_sha256 = "another";
+  Join(1, JoinOf(0));
+  Join(2, other);
+  Attach(11, ArrivalOf(0));
+  Attach(12, ArrivalOf(1));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_FALSE(answers_.at(1)->parameters_agree);
+  EXPECT_THAT(answers_.at(1)->members, ElementsAre(0, 1));
+  EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(MembersOf(11), nullptr);
+}
+
+TEST_F(ElasticTest, ALostShardTakesARollbackToWhichThoseWhoWereHereComeBack) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_EQ(Now().recovery_class, RecoveryClass::kRollback);
+  EXPECT_THAT(Now().recovery_reason, HasSubstr("elastic"));
+  Attach(13, ArrivalOf(1, 60));
+  EXPECT_EQ(coordinator_.term(), 1u);
+  Join(5, JoinOf(0));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering) << "two were here";
+  Join(6, JoinOf(3));
+  EXPECT_THAT(StartOf(13)->incarnations, SizeIs(4));
+  EXPECT_EQ(StartOf(13)->restore_step, 100u);
+  EXPECT_FALSE(StartOf(13)->replay);
+}
+
+TEST_F(ElasticTest, AfterAWhileFewerDo) {
+  StartJob();
+  CompleteCheckpoint(100);
+  Attach(13, ArrivalOf(1, 60));
+  Join(5, JoinOf(0));
+  Pass(absl::Seconds(19));
+  EXPECT_EQ(StartOf(13), nullptr);
+  Pass(absl::Seconds(2));
+  ASSERT_NE(StartOf(13), nullptr);
+  EXPECT_EQ(StartOf(13)->incarnations[0] != 0, true);
+  EXPECT_EQ(StartOf(13)->incarnations[1], 0u);
+}
+
+// Both of the two that begin are needed; there may be four.
+class ElasticAtTheLeastTest : public ElasticTest {
+ protected:
+  ElasticAtTheLeastTest() : ElasticTest(AtTheLeast()) {}
+
+  static CoordinatorOptions AtTheLeast() {
+    CoordinatorOptions options = WithElastic(ExampleOptions());
+    options.elastic = {.start = 2, .least = 2};
+    return options;
+  }
+};
+
+TEST_F(ElasticAtTheLeastTest, WhoGivesUpIsAwaitedLikeOneThatIsLost) {
+  StartJob();
+  CompleteCheckpoint(100);
+  const WorkerHeartbeat late = BeatOfHolder(2, 110);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(MembersOf(11), nullptr) << "nobody is removed";
+  EXPECT_TRUE(Now().members[1].lost);
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
+                                        HasSubstr("wait up to 10m (server.wait_limit)"))));
+  const absl::Status refused = Beat(late).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << "a late heartbeat of it: " << refused;
+  EXPECT_TRUE(Now().members[1].lost);
+}
+
+TEST_F(ElasticAtTheLeastTest, ANewcomerTakesAtOnceTheRankOfWhoGaveUp) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  Join(7, JoinOf(1, /*nonce=*/77));
+  Tick(absl::Milliseconds(500));
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(7)) << "it is certain that the one before is gone";
+  EXPECT_TRUE(answers_.at(7)->learner);
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), Incarnation(7), 0u, 0u));
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_EQ(Now().lost_workers, 1u);
+}
+
+TEST_F(ElasticAtTheLeastTest, ANewcomerOfAnotherRankLetsWhoGaveUpGo) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Join(7, JoinOf(2));
+  Tick(absl::Milliseconds(500));
+  AcknowledgeMembersEverywhere();
+  EXPECT_THAT(MembersOf(11)->incarnations, ElementsAre(Incarnation(1), 0u, Incarnation(7), 0u));
+  EXPECT_THAT(warnings_, Contains(AllOf(HasSubstr("rank 1 (host a, pid 121) left: got SIGTERM"),
+                                        HasSubstr("goes on with 2 workers"))));
+  EXPECT_EQ(coordinator_.term(), 0u);
+}
+
+TEST_F(ElasticAtTheLeastTest, BeforeTheFirstCheckpointANewcomerOfAnyRankBeginsAnew) {
+  StartJob();
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 0u) << "it may have a successor yet";
+  Join(7, JoinOf(2));
+  Tick(absl::Milliseconds(500));
+  EXPECT_EQ(coordinator_.term(), 1u) << "nobody can write what it could begin with";
+  EXPECT_THAT(warnings_.back(), HasSubstr("fewer than min_workers are left"));
+}
+
+TEST_F(ElasticAtTheLeastTest, WhereNobodyComesTheEndSaysWhyTheOneLeft) {
+  StartJob();
+  CompleteCheckpoint(100);
+  EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
+  PassWith({1}, {11, 12}, absl::Seconds(590), 110);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  PassWith({1}, {11, 12}, absl::Seconds(20), 110);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_THAT(coordinator_.failure(),
+              AllOf(HasSubstr("waited 10m: rank 1 (host a, pid 121), which left (got SIGTERM)"),
+                    HasSubstr("server.wait_limit")));
+}
+
+TEST_F(ElasticTest, ANewcomerLeavesThePartsOfOthersInPlace) {
+  StartJob();
+  CompleteCheckpoint(50);
+  coordinator_.ShardNamedCheckpoint(11, 100);
+  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  ASSERT_TRUE(answers_.contains(3));
+  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_EQ(manifests_.back().step, 100u) << "rank 0 gave its part before";
+}
+
+TEST_F(ElasticTest, APartThatANewcomerCannotWriteCostsNoCompleteCheckpoint) {
+  StartJob();
+  CompleteCheckpoint(50);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CompleteCheckpoint(100);
+  CheckpointPart failed = PartOf(WorkerPartName(2, 0), 100);
+  failed.error = "no space left on device";
+  EXPECT_TRUE(WorkerPart(2, failed).ok());
+  EXPECT_EQ(coordinator_.term(), 0u);
+  EXPECT_TRUE(coordinator_.HasCheckpoint(100));
+}
+
+TEST_F(ElasticTest, APartThatANewcomerCannotReadTakesTheCheckpointBefore) {
+  StartJob();
+  CompleteCheckpoint(50);
+  CompleteCheckpoint(100);
+  Join(3, JoinOf(2));
+  AcknowledgeMembersEverywhere();
+  CheckpointPart damaged = PartOf(WorkerPartName(2, 0), 100);
+  damaged.error = "section 2: the checksum differs";
+  damaged.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, damaged).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+  EXPECT_FALSE(coordinator_.HasCheckpoint(100));
+  EXPECT_TRUE(coordinator_.HasCheckpoint(50));
+}
+
+// It was told to begin with one that newer ones have replaced meanwhile: it may ask again.
+TEST_F(ElasticTest, ACheckpointThatIsNoLongerKeptIsNoReasonToGoBack) {
+  StartJob();
+  CompleteCheckpoint(100);
+  Attach(13, ArrivalOf(1, 60));  // So that the term begins with that checkpoint.
+  answers_.clear();
+  Join(1, JoinOf(0, /*nonce=*/500));
+  Join(2, JoinOf(1, /*nonce=*/501));
+  AcknowledgeAll();
+  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  Join(3, JoinOf(2));
+  AcknowledgeMembers(11);
+  AcknowledgeMembers(13);
+  ASSERT_EQ(answers_.at(3)->restore_step, 100u);
+  // All have read it, so that it is not held for them.
+  for (const JoinToken holder : {1, 2, 3}) EXPECT_TRUE(Beat(BeatOfHolder(holder, 100)).ok());
+  for (const uint64_t step : {200, 300}) {
+    for (const uint32_t rank : {0u, 1u}) {
+      EXPECT_TRUE(WorkerPart(rank, PartOf(WorkerPartName(rank, 1), step)).ok());
+    }
+    ShardPart(11, PartOf(ShardPartName(0, 1), step));
+    ShardPart(13, PartOf(ShardPartName(1, 1), step));
+    if (manifests_.back().step != step) {
+      EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 1), step)).ok());
+    }
+    Written(step);
+  }
+  ASSERT_FALSE(coordinator_.HasCheckpoint(100));
+  CheckpointPart gone = PartOf(WorkerPartName(2, 1), 100);
+  gone.error = "shard-0 has it no longer";
+  gone.unreadable = true;
+  EXPECT_TRUE(WorkerPart(2, gone).ok());
+  EXPECT_EQ(coordinator_.term(), 1u);
+}
+
+TEST_F(ElasticTest, WhereCheckpointsFailANewcomerAsksForOneLessAndLessOften) {
+  StartJob();
+  Join(3, JoinOf(2));
+  ASSERT_NE(NameOf(11), nullptr);
+  uint64_t step = 0;
+  const auto seconds_until_asked = [&](int limit) {
+    CheckpointPart failed = PartOf(WorkerPartName(0, 0), ++step);
+    failed.error = "no space left on device";
+    EXPECT_TRUE(WorkerPart(0, failed).ok());
+    ForgetCommands();
+    for (int second = 0; second < limit; ++second) {
+      PassWith({1, 2}, {11, 12}, absl::Seconds(1), step);
+      if (NameOf(11) != nullptr && NameOf(11)->minimum_step == 1) return second;
+    }
+    return limit;
+  };
+  const int first = seconds_until_asked(1000);
+  EXPECT_GE(first, 9) << "not before a lease is over";
+  EXPECT_LE(first, 11);
+  EXPECT_GE(seconds_until_asked(1000), first + 9);
+  for (int times = 0; times < 10; ++times) seconds_until_asked(1000);
+  EXPECT_LE(seconds_until_asked(1000), 165) << "the disk may be mended";
+  CompleteCheckpoint(100);
+  AcknowledgeMembersEverywhere();
+  EXPECT_TRUE(answers_.contains(3));
+}
+
+TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {
+  StartJob();
+  WorkerHeartbeat beat = BeatOfHolder(1, 100);
+  beat.parameters_hash_step = 100;
+  beat.parameters_sha256 = "a";
+  EXPECT_TRUE(Beat(beat).ok());
+  beat = BeatOfHolder(2, 100);
+  beat.parameters_hash_step = 100;
+  beat.parameters_sha256 = "b";
+  (void)Beat(beat);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+}
+
+}  // namespace
+}  // namespace sluice

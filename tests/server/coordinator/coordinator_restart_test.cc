@@ -1,0 +1,396 @@
+// How a coordinator that was started again goes on with the term, or with the end, that it finds.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/coordinator/repair_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+CoordinatorOptions AfterARestart() {
+  CoordinatorOptions options = WithRepair({.job_name = "demo",
+                                           .job_hash = 9,
+                                           .software_version = "1",
+                                           .world_size = 2,
+                                           .shards = 2,
+                                           .layout = {},
+                                           .job_uid = 1234});
+  RunRecord record{.job_name = "demo", .job_uid = 77, .term = 3, .generation = 4};
+  record.coordinator_incarnation = 6;
+  record.restore_step = 100;
+  record.table = JoinOf(0).table;
+  for (const uint32_t rank : {0, 1}) {
+    record.members.push_back({.nonce = 1000 + rank,
+                              .incarnation = 900 + rank,
+                              .host = "a",
+                              .pid = 120 + rank,
+                              .parameters_sha256 = "same"});
+  }
+  options.run = record;
+  options.checkpoints = TwoCheckpoints();
+  return options;
+}
+
+class RestartInTermTest : public RepairTest {
+ protected:
+  RestartInTermTest() : RestartInTermTest(AfterARestart()) {}
+  explicit RestartInTermTest(CoordinatorOptions options) : RepairTest(std::move(options)) {}
+
+  // Of the members as the record has them.
+  WorkerHeartbeat OldBeat(uint32_t rank, uint64_t step = 240) {
+    WorkerHeartbeat beat;
+    beat.sender = {.job_uid = 77, .term = 3, .rank = rank, .incarnation = 900 + rank};
+    beat.progress.step = step;
+    beat.replay_from = 201;
+    return beat;
+  }
+  void PassWithOld(const std::vector<uint32_t>& ranks, const std::vector<ControlStreamId>& shards,
+                   absl::Duration time, uint64_t step = 240) {
+    for (absl::Duration done; done < time; done += absl::Seconds(1)) {
+      Tick(absl::Seconds(1));
+      for (const uint32_t rank : ranks) EXPECT_TRUE(Beat(OldBeat(rank, step)).ok());
+      for (const ControlStreamId shard : shards) Health(shard, step, 201);
+    }
+  }
+};
+
+TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
+  ASSERT_EQ(records_.size(), 1u);
+  RunRecord record = *AfterARestart().run;
+  record.coordinator_incarnation = 7;
+  EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.term(), 3u);
+  EXPECT_EQ(Now().generation, 4u);
+  EXPECT_THAT(notices_.back(), HasSubstr("term 3 goes on where it was"));
+  AttachRunning(12, 1, 3);
+  EXPECT_EQ(StartOf(12), nullptr) << "it runs";
+  ASSERT_NE(MembersOf(12), nullptr) << "the coordinator before may not have got to it";
+  EXPECT_EQ(MembersOf(12)->generation, 4u);
+  EXPECT_EQ(ReleaseOf(12)->durable_step, 200u);
+  Attach(11, ArrivalOf(0, 60));
+  EXPECT_EQ(StartOf(11), nullptr) << "nobody of the term was heard of yet";
+  EXPECT_EQ(Beat(OldBeat(0))->term, 3u);
+  ASSERT_NE(StartOf(11), nullptr);
+  EXPECT_EQ(StartOf(11)->term, 3u);
+  EXPECT_EQ(StartOf(11)->restore_step, 200u);
+  EXPECT_TRUE(StartOf(11)->replay);
+  EXPECT_THAT(StartOf(11)->incarnations, ElementsAre(900u, 901u));
+  EXPECT_EQ(StartOf(11)->coordinator_incarnation, 7u);
+  EXPECT_EQ(Now().repairs, 1u);
+  EXPECT_EQ(Beat(OldBeat(1))->durable_step, 200u);
+  EXPECT_EQ(Now().rollbacks, 0u);
+}
+
+TEST_F(RestartInTermTest, AcknowledgementsOfTheCoordinatorBeforeAreNotOurs) {
+  AttachRunning(12, 1, 3);
+  Acknowledge(12, uint64_t{3} << 32 | 7);
+  Join(7, JoinOf(1, 1001));  // Its first call was not answered.
+  Attach(11, ArrivalOf(0, 60));
+  AcknowledgeStart(11);
+  EXPECT_FALSE(answers_.contains(7)) << "shard 1 has not acknowledged the membership";
+  AcknowledgeMembers(12);
+  ASSERT_TRUE(answers_.at(7).ok());
+  EXPECT_EQ(answers_.at(7)->incarnation, 901u);
+  EXPECT_EQ(answers_.at(7)->first_step, 201u);
+}
+
+TEST_F(RestartInTermTest, Shard0NamesNoCheckpointBeforeItIsWhereTheOthersAre) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  PassWithOld({0, 1}, {12}, absl::Seconds(1));
+  AcknowledgeStart(11);
+  Health(11, 220, 201);
+  PassWithOld({0, 1}, {12}, absl::Seconds(2));
+  Request(1);
+  EXPECT_EQ(NameOf(11), nullptr);
+  Health(11, 240, 201);
+  PassWithOld({0, 1}, {12}, absl::Seconds(1));
+  ASSERT_NE(NameOf(11), nullptr);
+  EXPECT_EQ(NameOf(11)->minimum_step, 1u) << "as soon as can be";
+  coordinator_.ShardNamedCheckpoint(11, 243);
+  Tick(absl::Milliseconds(100));
+  ShardPart(11, PartOf(ShardPartName(0, 3), 243));
+  ShardPart(12, PartOf(ShardPartName(1, 3), 243));
+  for (const uint32_t rank : {0, 1}) {
+    WorkerHeartbeat beat = OldBeat(rank, 250);
+    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 243));
+    EXPECT_TRUE(Beat(beat).ok());
+  }
+  Written(243);
+  EXPECT_EQ(*checkpoint_answers_.at(1), 243u);
+  EXPECT_EQ(NameOf(11)->minimum_step, 300u);
+}
+
+TEST_F(RestartInTermTest, PartsOfACheckpointThatWasForgottenAreGatheredAgain) {
+  AttachRunning(12, 1, 3);
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  Attach(11, ArrivalOf(0, 60));
+  for (const uint32_t rank : {0, 1}) {
+    WorkerHeartbeat beat = OldBeat(rank);
+    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 230));
+    EXPECT_TRUE(Beat(beat).ok());
+  }
+  AcknowledgeStart(11);
+  EXPECT_THAT(manifests_, IsEmpty());
+  ShardPart(11, PartOf(ShardPartName(0, 3), 230));  // It has taken the steps up again.
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_EQ(manifests_[0].step, 230u);
+}
+
+TEST_F(RestartInTermTest, ThePartOfAShardThatWasReplacedIsNotThatOfTheNewOne) {
+  AttachRunning(11, 0, 3);
+  AttachRunning(12, 1, 3);
+  ShardPart(11, PartOf(ShardPartName(0, 3), 230));
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  // The coordinator before has started it; it takes up its steps from 201 on.
+  AttachRunning(13, 1, 3, 60);
+  for (const uint32_t rank : {0, 1}) {
+    WorkerHeartbeat beat = OldBeat(rank);
+    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 230));
+    EXPECT_TRUE(Beat(beat).ok());
+  }
+  EXPECT_THAT(manifests_, IsEmpty()) << "the workers would let go of what it needs";
+  ShardPart(13, PartOf(ShardPartName(1, 3), 230));
+  EXPECT_EQ(manifests_.size(), 1u);
+}
+
+TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpSoon) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  PassWithOld({0, 1}, {12}, absl::Seconds(1));
+  AcknowledgeStart(11);
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  PassWithOld({0, 1}, {11, 12}, absl::Seconds(30), 229);
+  EXPECT_THAT(warnings_, IsEmpty()) << "somebody is still before it";
+  PassWithOld({0, 1}, {11, 12}, absl::Seconds(55), 240);
+  EXPECT_THAT(warnings_, IsEmpty());
+  PassWithOld({0, 1}, {11, 12}, absl::Seconds(10), 240);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], AllOf(HasSubstr("after step 230 is given up"),
+                                  HasSubstr("worker-1-term-3.state did not come in 1m, and the "
+                                            "coordinator that asked for it is gone")));
+  ASSERT_NE(NameOf(11), nullptr);
+  EXPECT_EQ(NameOf(11)->minimum_step, 300u);
+}
+
+TEST_F(RestartInTermTest, ALaterCheckpointShowsThatTheOneBeforeWasGivenUp) {
+  AttachRunning(12, 1, 3);
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  EXPECT_TRUE(Beat(OldBeat(0)).ok());
+  WorkerHeartbeat beat = OldBeat(1, 260);
+  beat.parts.push_back(PartOf(WorkerPartName(1, 3), 250));
+  EXPECT_TRUE(Beat(beat).ok());
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("after step 230 is given up: the one after step 250"));
+  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  EXPECT_EQ(warnings_.size(), 1u) << "too late";
+}
+
+TEST_F(RestartInTermTest, AShardThatDiedWithTheCoordinatorIsBroughtBackAsWell) {
+  Attach(11, ArrivalOf(0, 60));
+  Attach(12, ArrivalOf(1, 61));
+  EXPECT_TRUE(Beat(OldBeat(1)).ok());
+  ASSERT_NE(StartOf(11), nullptr);
+  ASSERT_NE(StartOf(12), nullptr);
+  EXPECT_TRUE(StartOf(12)->replay);
+  EXPECT_EQ(Now().repairs, 2u);
+  EXPECT_EQ(coordinator_.term(), 3u);
+}
+
+TEST_F(RestartInTermTest, AShardOfAnEarlierTermOrAnotherRunIsStarted) {
+  EXPECT_TRUE(Beat(OldBeat(1)).ok());
+  AttachRunning(12, 1, 2);
+  ASSERT_NE(StartOf(12), nullptr) << "of the term before";
+  EXPECT_EQ(StartOf(12)->term, 3u);
+}
+
+TEST_F(RestartInTermTest, AWorkerThatDiedWithTheCoordinatorIsReplaced) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  Join(7, JoinOf(1, 7777));
+  PassWithOld({0}, {11, 12}, absl::Seconds(9));
+  EXPECT_EQ(records_.size(), 1u) << "the holder may not have found us yet";
+  AcknowledgeStart(11);
+  PassWithOld({0}, {11, 12}, absl::Seconds(2));
+  ASSERT_EQ(records_.size(), 2u);
+  EXPECT_EQ(records_[1].generation, 5u);
+  EXPECT_EQ(records_[1].term, 3u);
+  AcknowledgeMembers(11);
+  AcknowledgeMembers(12);
+  EXPECT_EQ(answers_.at(7)->first_step, 201u);
+  EXPECT_EQ(answers_.at(7)->term, 3u);
+}
+
+TEST_F(RestartInTermTest, AWorkerThatIsSilentIsAwaited) {
+  AttachRunning(12, 1, 3);
+  AttachRunning(11, 0, 3);
+  PassWithOld({0}, {11, 12}, absl::Seconds(11));
+  EXPECT_EQ(coordinator_.term(), 3u);
+  EXPECT_TRUE(Now().members[1].lost);
+  PassWithOld({0}, {11, 12}, absl::Minutes(10));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("rank 1 (host a, pid 121) did not come back"));
+}
+
+TEST_F(RestartInTermTest, AShardThatNeverComesBackEndsTheJob) {
+  AttachRunning(11, 0, 3);
+  PassWithOld({0, 1}, {11}, absl::Minutes(10) + absl::Seconds(2));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_THAT(coordinator_.failure(), HasSubstr("shard 1 did not come back"));
+}
+
+TEST_F(RestartInTermTest, PowerCutOfEverything) {
+  Attach(11, ArrivalOf(0, 60));
+  Attach(12, ArrivalOf(1, 61));
+  Join(7, JoinOf(0, 7000));
+  Tick(absl::Seconds(1));
+  EXPECT_EQ(coordinator_.term(), 3u) << "rank 1 may be alive";
+  Join(8, JoinOf(1, 7001));
+  Tick(absl::Milliseconds(100));
+  EXPECT_EQ(coordinator_.term(), 4u) << "nobody is left, and there is nobody to wait for";
+  EXPECT_EQ(Now().repairs, 0u);
+  EXPECT_EQ(warnings_.back(),
+            "rank 0 (host a, pid 120) was replaced by a pid 120, and no worker of term 3 is left; "
+            "the job goes back to step 200 (term 4)");
+  AcknowledgeAll();
+  ASSERT_TRUE(answers_.at(7).ok());
+  EXPECT_EQ(answers_.at(7)->term, 4u);
+  EXPECT_EQ(answers_.at(8)->restore_step, 200u);
+  EXPECT_FALSE(StartOf(12)->replay);
+}
+
+TEST_F(RestartInTermTest, NobodyComesBackAtAll) {
+  Pass(absl::Seconds(11));
+  EXPECT_EQ(coordinator_.term(), 3u) << "they may be cut off";
+  Pass(absl::Minutes(11));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+}
+
+TEST_F(RestartInTermTest, WorkersThatKeepTooLittleTakeARollback) {
+  AttachRunning(12, 1, 3);
+  WorkerHeartbeat beat = OldBeat(0);
+  beat.replay_from = 230;
+  EXPECT_TRUE(Beat(beat).ok());
+  Attach(11, ArrivalOf(0, 60));
+  EXPECT_EQ(coordinator_.term(), 4u);
+  EXPECT_THAT(warnings_.back(), AllOf(HasSubstr("keeps only what came from step 230"),
+                                      HasSubstr("from step 240 to step 200: 40 steps are lost")));
+  EXPECT_EQ(NewestOf<SuspendShard>(12)->command.index(),
+            NewestOf<SuspendShard>(11)->command.index());
+}
+
+CoordinatorOptions AfterTheEnd() {
+  CoordinatorOptions options = AfterARestart();
+  options.run->finished = true;
+  return options;
+}
+
+class FinishedRunTest : public RepairTest {
+ protected:
+  FinishedRunTest() : RepairTest(AfterTheEnd()) {}
+};
+
+TEST_F(FinishedRunTest, ItsWorkersAndShardsAreTold) {
+  ASSERT_EQ(records_.size(), 1u) << "this coordinator is counted";
+  EXPECT_TRUE(records_[0].finished);
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  AttachRunning(12, 1, 3);
+  ASSERT_NE(LastOf<EndShard>(12), nullptr);
+  EXPECT_EQ(LastOf<EndShard>(12)->phase, JobPhase::kFinished);
+  Attach(11, ArrivalOf(0, 60));
+  EXPECT_NE(LastOf<EndShard>(11), nullptr);
+  AcknowledgeAll();
+  EXPECT_FALSE(coordinator_.AnyToldEnd());
+  EXPECT_FALSE(coordinator_.Drained());
+  for (const uint32_t rank : {0, 1}) {
+    WorkerLeave leave{.last = {}, .finished = true, .reason = ""};
+    leave.last.sender = {.job_uid = 77, .term = 3, .rank = rank, .incarnation = 900 + rank};
+    EXPECT_EQ(coordinator_.Leave(leave, now_, &effects_)->phase, JobPhase::kFinished);
+    EXPECT_TRUE(coordinator_.AnyToldEnd());
+  }
+  EXPECT_TRUE(coordinator_.Drained());
+  Join(7, JoinOf(1, 7777));
+  EXPECT_THAT(AnswerText(7), HasSubstr("job demo has finished"));
+  Pass(absl::Minutes(20));
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+}
+
+CoordinatorOptions AfterARestartBeforeTheAnnouncement() {
+  CoordinatorOptions options = AfterARestart();
+  options.run->generation = 0;
+  options.run->members.clear();
+  options.run->table.clear();
+  return options;
+}
+
+TEST(RestartedCoordinator, ATermThatWasNotAnnouncedIsFollowedByTheNext) {
+  Coordinator coordinator(AfterARestartBeforeTheAnnouncement(), absl::UnixEpoch());
+  EXPECT_EQ(coordinator.term(), 4u);
+  EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
+}
+
+TEST(RestartedCoordinator, ATermWhoseFirstCheckpointIsGoneIsFollowedByTheNext) {
+  CoordinatorOptions options = AfterARestart();
+  options.checkpoints.resize(1);
+  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 3u) << "it began with that";
+  options.checkpoints.clear();
+  const Coordinator coordinator(options, absl::UnixEpoch());
+  EXPECT_EQ(coordinator.term(), 4u) << "nobody keeps anything of steps 1 to 100";
+  EXPECT_EQ(coordinator.phase(), JobPhase::kRecovering);
+}
+
+TEST(RestartedCoordinator, ARecordOfAnotherWorldOrWithoutAReplayLimitIsFollowedByTheNextTerm) {
+  CoordinatorOptions options = AfterARestart();
+  options.world_size = 3;
+  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
+  options = AfterARestart();
+  options.replay_limit = 0;
+  EXPECT_EQ(Coordinator(options, absl::UnixEpoch()).term(), 4u);
+}
+
+// There is no checkpoint, and the shards had their parameters from rank 0: a shard that is started
+// again takes the job to its start, as soon as a worker is heard of.
+class RestartAtTheStartTest : public RestartInTermTest {
+ protected:
+  RestartAtTheStartTest() : RestartInTermTest(AtTheStart()) {}
+
+  static CoordinatorOptions AtTheStart() {
+    CoordinatorOptions options = AfterARestart();
+    options.shards_update = true;
+    options.checkpoints = {};
+    options.run->restore_step = 0;
+    options.run->parameters_agree = false;
+    return options;
+  }
+  absl::StatusOr<JobState> LeaveFinished(const WorkerHeartbeat& last) {
+    absl::StatusOr<JobState> state =
+        coordinator_.Leave({last, /*finished=*/true, ""}, now_, &effects_);
+    Collect();
+    return state;
+  }
+};
+
+TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
+  AttachRunning(12, 1, 3);
+  Attach(11, ArrivalOf(0, 60));
+  const absl::StatusOr<JobState> state = LeaveFinished(OldBeat(0));
+  ASSERT_EQ(coordinator_.term(), 4u);
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->term, 4u);
+  EXPECT_FALSE(Now().members[0].left);
+  ComeAgain();
+  EXPECT_FALSE(Now().members[0].left) << "rank 0 goes through the job again";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(2, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "rank 0 has not finished";
+  EXPECT_TRUE(LeaveFinished(BeatOfHolder(1, 50)).ok());
+  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+}
+
+}  // namespace
+}  // namespace sluice

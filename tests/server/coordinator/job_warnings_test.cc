@@ -1,0 +1,156 @@
+#include "server/coordinator/job_warnings.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/server/coordinator/job_status_samples.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kSilence = absl::Seconds(5);
+constexpr StepSplit kFine = {.compute = 0.08, .encode = 0.005, .wait = 0.005, .transfer = 0.01};
+
+std::vector<std::string> Texts(const JobStatus& status, const JobHistory& history) {
+  std::vector<std::string> texts;
+  for (const JobWarning& warning : WarningsOf(status, history, kSilence)) {
+    texts.push_back(absl::StrCat(ToString(warning.kind), ": ", warning.text));
+  }
+  return texts;
+}
+
+// Of a job whose workers' steps have been so for some seconds.
+std::vector<std::string> TextsOfSteps(const std::vector<StepSplit>& splits) {
+  JobStatus status = RunningJob(static_cast<uint32_t>(splits.size()));
+  JobHistory history;
+  for (double second = 0; second < 12; ++second) {
+    for (MemberStatus& member : status.members) Step(10, splits[member.rank], &member);
+    history.Add(status, SecondOf(second));
+  }
+  return Texts(status, history);
+}
+
+TEST(JobWarnings, ThereAreNoneWhereAllIsWell) {
+  EXPECT_THAT(TextsOfSteps({kFine, kFine}), IsEmpty());
+  JobStatus finished = RunningJob(1);
+  finished.phase = JobPhase::kFinished;
+  finished.members[0].since_heartbeat = absl::Seconds(100);
+  EXPECT_THAT(Texts(finished, JobHistory()), IsEmpty());
+}
+
+TEST(JobWarnings, NameLongWaitsForDisksAndWhatFails) {
+  JobStatus status = RunningJob(1);
+  status.waits = {{.who = "worker 0", .what = "its part to be written", .lasts = absl::Seconds(4)},
+                  {.who = "shard 1", .what = "its part to be written", .lasts = absl::Seconds(70)},
+                  {.who = "the coordinator",
+                   .what = "the record of term 1",
+                   .lasts = absl::Seconds(2),
+                   .trouble = "no space left on device"}};
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: shard 1 has been waiting for its part to be written for 1m10s",
+                          "problem: the coordinator has been waiting for the record of term 1 for "
+                          "2s, and tries again: no space left on device"));
+}
+
+TEST(JobWarnings, TellThatMembersAreRelays) {
+  JobStatus status = RunningJob(2);
+  status.relays = true;
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("note: what counts as a worker here is a relay, for all workers of its "
+                          "rack; those are seen at the relay's own address"));
+}
+
+TEST(JobWarnings, NameAWorkerWithASlowLinkAndThoseWhoWaitForIt) {
+  const StepSplit slow = {.compute = 0.08, .transfer = 0.92};
+  const StepSplit others = {.compute = 0.08, .wait = 0.9, .transfer = 0.02};
+  EXPECT_THAT(TextsOfSteps({others, slow, others}),
+              ElementsAre("slow: worker 1 waits on its link: 92 % of a step; fewer bytes or a "
+                          "faster network would shorten it",
+                          "slow: the other workers wait for worker 1: 90 % of a step, while that "
+                          "one spends 92 % of it on its link"));
+}
+
+TEST(JobWarnings, NameAWorkerThatComputesSlowly) {
+  EXPECT_THAT(TextsOfSteps({{.compute = 1}, {.compute = 0.3, .wait = 0.7}}),
+              ElementsAre("slow: the other worker waits for worker 0: 70 % of a step, while that "
+                          "one spends 100 % of it computing"));
+}
+
+TEST(JobWarnings, TellOfLinksOfAll) {
+  EXPECT_THAT(TextsOfSteps({{.compute = 1, .transfer = 1.5}, {.compute = 1, .transfer = 2}}),
+              ElementsAre("slow: all 2 workers wait on their links: 60 to 67 % of a step; fewer "
+                          "bytes or a faster network would shorten it"));
+}
+
+TEST(JobWarnings, TellOfEncodingAndOfShards) {
+  EXPECT_THAT(TextsOfSteps({{.compute = 0.6, .encode = 0.4}}),
+              ElementsAre("slow: worker 0 waits for its own encoding and decoding: 40 % of a step; "
+                          "a simpler codec or more processor time would shorten it"));
+  const StepSplit shards = {.compute = 0.5, .wait = 0.5};
+  EXPECT_THAT(TextsOfSteps({shards, shards}),
+              ElementsAre("slow: all workers wait for the shards or for each other: 50 % of a "
+                          "step"));
+}
+
+TEST(JobWarnings, NameNoMoreThanAFew) {
+  std::vector<StepSplit> splits(9, {.compute = 0.4, .transfer = 0.6});
+  splits[0] = kFine;
+  EXPECT_THAT(TextsOfSteps(splits).at(0),
+              ::testing::StartsWith("slow: workers 1, 2, 3, 4 and 4 others wait on their links"));
+}
+
+TEST(JobWarnings, NameWhoIsSilentLostOrAwaited) {
+  JobStatus status = RunningJob(3);
+  status.members[0].since_heartbeat = absl::Seconds(4);
+  status.members[1].since_heartbeat = absl::Milliseconds(7500);
+  status.members[2].since_heartbeat = absl::Seconds(12);
+  status.members[2].lost = true;
+  status.shards[0].since_report = absl::Seconds(6);
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: worker 1 (h) has not been heard of for 7s",
+                          "problem: worker 2 (h) has not been heard of for 12s: it is lost, and "
+                          "the job waits for it",
+                          "problem: shard 0 (h:1) has not been heard of for 6s"));
+  JobStatus waiting = RunningJob(4);
+  waiting.phase = JobPhase::kWaiting;
+  for (const uint32_t rank : {1, 2, 3}) waiting.members[rank].joined = false;
+  waiting.shards[0].attached = false;
+  EXPECT_THAT(Texts(waiting, JobHistory()),
+              ElementsAre("note: the job waits for workers 1, 2 and 3 and shard 0 to join"));
+}
+
+TEST(JobWarnings, TellWhatElseIsWrong) {
+  JobStatus status = RunningJob(2);
+  status.members[1].progress.loss = std::numeric_limits<double>::quiet_NaN();
+  status.checkpoint_trouble = "the checkpoint after step 5 is given up: disk full";
+  status.recovery_reason = "rank 0 keeps too little";
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: the loss of worker 1 is not finite: training has diverged",
+                          "problem: the checkpoint after step 5 is given up: disk full",
+                          "note: the next process that is lost takes the job back to its "
+                          "checkpoint: rank 0 keeps too little"));
+  status.phase = JobPhase::kFailed;
+  status.failure = "worker 0 gave up";
+  EXPECT_THAT(Texts(status, JobHistory()),
+              ElementsAre("problem: the job has failed: worker 0 gave up"));
+}
+
+TEST(JobWarnings, TellOfAStandstill) {
+  JobStatus status = RunningJob(1);
+  JobHistory history;
+  for (double second = 0; second < 60; ++second) {
+    if (second < 20) Step(10, kFine, &status.members[0]);
+    history.Add(status, SecondOf(second));
+  }
+  EXPECT_THAT(Texts(status, history),
+              ElementsAre("problem: no worker has finished a step for 40s: they compute, test, or "
+                          "wait for data"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,66 @@
+#include "server/rpc/snapshot_writer.h"
+
+#include <gmock/gmock.h>
+
+#include "protocol/checkpoint/snapshot_format.h"
+#include "tests/rpc/host_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+class SnapshotWriterTest : public HostFixture {
+ protected:
+  static std::shared_ptr<const ShardSnapshot> SnapshotOf(uint64_t step) {
+    auto snapshot = std::make_shared<ShardSnapshot>();
+    snapshot->job_uid = kHostJob;
+    snapshot->term = 2;
+    snapshot->step = step;
+    snapshot->shard = 1;
+    snapshot->versions = {step};
+    return snapshot;
+  }
+};
+
+TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
+  bool go_on = false;
+  SnapshotWriter writer(
+      job_.checkpoint.dir, [] { return absl::OkStatus(); },
+      [&](const CheckpointPart& part) {
+        MutexLock lock(&mutex_);
+        parts_.push_back(part);
+        told_.SignalAll();
+        // The coordinator's connection is slow: the first is not over until it knows.
+        while (part.step == 1 && !go_on) told_.Wait(&mutex_);
+      },
+      &clock_, Logger("test"));
+  writer.Write(SnapshotOf(1));
+  const CheckpointPart first = AwaitPart();
+  EXPECT_EQ(first.error, "");
+  EXPECT_EQ(first.name, "shard-1-term-2.state");
+  writer.Write(SnapshotOf(2));
+  const CheckpointPart second = AwaitPart();
+  EXPECT_EQ(second.step, 2u);
+  EXPECT_EQ(second.term, 2u);
+  EXPECT_EQ(second.name, "shard-1-term-2.state");
+  EXPECT_THAT(second.error, HasSubstr("is still being written"));
+  {
+    MutexLock lock(&mutex_);
+    go_on = true;
+    told_.SignalAll();
+  }
+  CheckpointPart third;
+  for (uint64_t step = 3; third.name.empty() || !third.error.empty(); ++step) {
+    writer.Write(SnapshotOf(step));
+    third = AwaitPart();
+  }
+  Complete(third);
+  const auto bytes =
+      ReadPart(job_.checkpoint.dir, *ReadManifest(job_.checkpoint.dir, third.step), third.name);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_EQ(*ParseShardSnapshot(*bytes), *SnapshotOf(third.step));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,193 @@
+// What a shard whose ranks do not wait for each other does with compression plans.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/shard/async_shard.h"
+#include "tests/server/shard/shard_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Densities 50% from step 1, 25% from step 4, of the slowest rank.
+ShardOptions PlannedShard(uint32_t shard = 0) {
+  ShardOptions options = SmallShard(2, "topk:10%");
+  options.mode = "async";
+  options.rule = OptimizerSpec{.name = "sgd", .lr = 1};
+  options.parameters_agree = false;
+  options.compression.uplink = Spec("topk:10%");
+  options.control = {
+      .policy = "schedule",
+      .schedule = {.kind = ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
+  if (shard == 1) {
+    options.shard = 1;
+    for (Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+  }
+  return options;
+}
+
+Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
+  Exchange exchange =
+      step == 0 && rank > 0 ? SkipOf(rank, step, bundle) : Contribution(rank, step, bundle, 1);
+  exchange.rate = 1;
+  exchange.plan_id = plan;
+  return exchange;
+}
+
+// A rank's step, coded by `plan`. What its result of bundle 0 says.
+ExchangeAnswer Step(ShardUnderTest* shard, uint32_t rank, uint64_t step, uint64_t plan = 1) {
+  const ExchangeAnswer answer = shard->Ask(Push(rank, step, 0, plan));
+  shard->Send(Push(rank, step, 1, plan));
+  return answer;
+}
+
+std::shared_ptr<CompressionPlan> PlanOf(uint64_t id) {
+  auto plan = std::make_shared<CompressionPlan>();
+  plan->id = id;
+  plan->effective_step = 9;
+  plan->entries = {{.direction = Direction::kDownlink, .codec = Spec("fp16"), .tensors = {0, 1}}};
+  return plan;
+}
+
+uint64_t MadeIn(const std::vector<ShardEffect>& effects) {
+  for (const ShardEffect& effect : effects) {
+    if (const auto* made = std::get_if<PlanMade>(&effect)) return made->plan->id;
+  }
+  return 0;
+}
+
+TEST(AsyncPlans, AreMadeAsTheSlowestMovesOn) {
+  ShardUnderTest shard(PlannedShard());
+  for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
+  for (uint64_t step = 1; step <= 10; ++step) Step(&shard, 1, step);
+  EXPECT_EQ(shard->plan()->id, 1u) << "of steps that rank 0 has not done";
+  Step(&shard, 0, 1);
+  shard.Send(Push(0, 2, 0, 1));
+  EXPECT_EQ(shard->plan()->id, 1u);
+  EXPECT_EQ(MadeIn(shard.Send(Push(0, 2, 1, 1))), 2u);
+  EXPECT_EQ(shard->plan()->id, 2u);
+}
+
+TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
+  ShardUnderTest shard(PlannedShard());
+  for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
+  EXPECT_EQ(Step(&shard, 0, 1).plan, nullptr);
+  Step(&shard, 1, 1);
+  Step(&shard, 0, 2);
+  EXPECT_EQ(Step(&shard, 1, 2).plan, nullptr) << "of bundle 0: it came before the step was over";
+  const ExchangeAnswer told = Step(&shard, 0, 3);
+  ASSERT_NE(told.plan, nullptr);
+  EXPECT_EQ(told.plan->id, 2u);
+  EXPECT_EQ(told.record.plan_id, 2u);
+  EXPECT_EQ(shard.Ask(Push(0, 3, 1, 1)).plan, nullptr) << "bundle 0 alone says it";
+  EXPECT_EQ(Step(&shard, 0, 4, 2).plan, nullptr);
+  EXPECT_NE(Step(&shard, 1, 3).plan, nullptr);
+  EXPECT_NE(Step(&shard, 1, 4).plan, nullptr) << "until it codes by it";
+}
+
+const Replica& ReplicaOf(ShardUnderTest* shard) {
+  return static_cast<const AsyncShard*>(shard->operator->())->replica();
+}
+
+// The job's optimizer is here, and a plan's momentum its; or workers have it, and what they send
+// are moves, which add up whatever the plan.
+TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
+  float moved[2];
+  for (const bool on_shards : {false, true}) {
+    ShardOptions options = PlannedShard();
+    options.momentum = {.base = 0.9};
+    if (on_shards) {
+      options.rule->momentum = 0.9;
+      options.rule_momentum = 0.9;
+    }
+    ShardUnderTest shard(options);
+    for (uint64_t step = 0; step <= 5; ++step) {
+      for (uint32_t rank : {0, 1}) Step(&shard, rank, step, shard->plan()->id);
+    }
+    ASSERT_EQ(shard->plan()->id, 2u);
+    EXPECT_LT(shard->plan()->momentum.value_or(1), 0.89f);
+    moved[on_shards] = 1 - ReplicaOf(&shard).parameters(0)[0];
+  }
+  EXPECT_EQ(moved[false], 10) << "ten contributions of 1";
+  EXPECT_GT(moved[true], 11);
+}
+
+TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
+  ShardUnderTest shard(PlannedShard(1));
+  for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
+  Exchange exchange = Push(0, 1, 0, 4);
+  exchange.plan = PlanOf(4);
+  EXPECT_EQ(shard.Ask(exchange).outcome, Outcome::kResult);
+  EXPECT_EQ(shard->plan()->id, 4u);
+  // Of a rank that has not heard of it yet.
+  exchange = Push(1, 1, 0, 3);
+  exchange.plan = PlanOf(3);
+  EXPECT_EQ(shard.Ask(exchange).record.plan_id, 4u);
+  EXPECT_EQ(shard->plan()->id, 4u);
+  const ExchangeAnswer result = shard.Ask(Push(0, 2, 0, 4));
+  ASSERT_FALSE(result.results.empty());
+  EXPECT_EQ(result.plan, nullptr) << "shard 0 says it";
+}
+
+TEST(AsyncPlans, NumbersGoOnAfterThoseOfACheckpointThatIsFurther) {
+  ShardUnderTest shard(PlannedShard());
+  for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
+  const ExchangeAnswer told = Step(&shard, 0, 1, 8);
+  EXPECT_EQ(told.outcome, Outcome::kResult);
+  ASSERT_NE(told.plan, nullptr);
+  EXPECT_EQ(told.plan->id, 1u) << "what shard 0 has holds";
+  Step(&shard, 1, 1);
+  Step(&shard, 0, 2);
+  Step(&shard, 1, 2);
+  EXPECT_EQ(shard->plan()->id, 9u);
+}
+
+TEST(AsyncPlans, AreInSnapshots) {
+  ShardUnderTest before(PlannedShard());
+  for (uint32_t rank : {0, 1}) Step(&before, rank, 0);
+  before->NameCheckpoint(2);
+  std::shared_ptr<const ShardSnapshot> snapshot;
+  for (uint64_t step = 1; snapshot == nullptr && step <= 5; ++step) {
+    for (uint32_t bundle : {0, 1}) before.Send(Push(0, step, bundle, 1));
+    before.Send(Push(1, step, 0, 1));
+    for (const ShardEffect& effect : before.Send(Push(1, step, 1, 1))) {
+      if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot = taken->snapshot;
+    }
+  }
+  ASSERT_NE(snapshot, nullptr);
+  ASSERT_EQ(snapshot->plans.size(), 1u);
+  EXPECT_EQ(snapshot->plans[0], *before->plan());
+  ShardOptions options = PlannedShard();
+  options.parameters_agree = true;
+  options.first_step = snapshot->step + 1;
+  options.restore = snapshot;
+  ShardUnderTest shard(options);
+  EXPECT_EQ(*shard->plan(), *before->plan());
+  options.control = {};
+  EXPECT_THAT(Shard::Create(options).status().message(), HasSubstr("makes plans"));
+}
+
+TEST(AsyncPlans, ThatCannotBeAreRefused) {
+  ShardUnderTest shard(PlannedShard());
+  for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
+  Exchange exchange = Push(0, 1, 0, 3);
+  exchange.plan = PlanOf(4);
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("it is coded by plan 3"));
+  auto plan = PlanOf(3);
+  plan->entries[0].tensors = {7};
+  exchange.plan = plan;
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("plan 3, which cannot be"));
+  EXPECT_THAT(shard.Ask(Push(0, 1, 0, ~uint64_t{0})).message, HasSubstr("the newest is 1"));
+  exchange = Push(1, 1, 0, 1);
+  exchange.answered = true;
+  EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("goes through steps again"));
+  ShardOptions options = PlannedShard();
+  options.control = {};
+  ShardUnderTest fixed(options);
+  EXPECT_THAT(fixed.Ask(Push(0, 0, 0, 1)).message, HasSubstr("this job makes none"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,90 @@
+#include "server/shard/open_bundle.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "tests/compress/test_data.h"
+
+namespace sluice {
+namespace {
+
+TEST(SumPoolTest, GivesMemoryThatWasUsedBefore) {
+  SumPool pool(100);
+  std::vector<float> sum = pool.Take(80);
+  EXPECT_EQ(sum.size(), 80u);
+  const float* const memory = sum.data();
+  pool.GiveBack(std::move(sum));
+  const std::vector<float> again = pool.Take(60);
+  EXPECT_EQ(again.size(), 60u);
+  EXPECT_EQ(again.data(), memory);
+}
+
+TEST(SumPoolTest, GrowsForALargerOne) {
+  SumPool pool(100);
+  pool.GiveBack(pool.Take(10));
+  EXPECT_EQ(pool.Take(90).size(), 90u);
+}
+
+// Many small bundles at once, then many large ones: what is kept must not become as many large ones
+// as there were small ones.
+TEST(SumPoolTest, KeepsNoMoreThanItMay) {
+  SumPool pool(100);
+  for (const size_t elements : {10u, 30u, 50u}) {
+    std::vector<std::vector<float>> taken;
+    for (int i = 0; i < 10; ++i) taken.push_back(pool.Take(elements));
+    for (std::vector<float>& sum : taken) pool.GiveBack(std::move(sum));
+    EXPECT_LE(pool.spare_elements(), 100u) << elements;
+    EXPECT_GE(pool.spare_elements(), 50u) << elements;
+  }
+}
+
+// Frames of two chunks with every element, or one in a hundred.
+std::vector<std::string> FramesOf(const char* spec, uint64_t seed,
+                                  absl::Span<const uint32_t> counts) {
+  const CodecSpec codec = *ParseCodecSpec(spec);
+  std::vector<std::string> frames;
+  for (const uint32_t count : counts) {
+    const std::vector<float> gradient = HeavyTailed(count, seed++);
+    std::vector<std::byte> frame;
+    EXPECT_TRUE(
+        EncodeFrame(*MakeCodec(codec), {.gradient = gradient, .residual = {}}, &frame).ok());
+    frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+  return frames;
+}
+
+// What is let go early, and means that do not depend on it.
+TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
+  const std::vector<uint32_t> counts = {5000, 3000};
+  const auto first = MakeAdditiveAggregator(5000), second = MakeAdditiveAggregator(3000);
+  Aggregator* const aggregators[] = {first.get(), second.get()};
+  for (const char* spec : {"none", "topk:1%"}) {
+    SCOPED_TRACE(spec);
+    SumPool pool(100000);
+    const bool large = spec == std::string("none");
+    std::vector<std::vector<float>> expected = {std::vector<float>(5000), std::vector<float>(3000)};
+    OpenBundle bundle(counts, aggregators, 3, /*quorum=*/0, &pool);
+    for (const uint32_t rank : {0u, 2u, 1u}) {
+      bundle.Admit(rank, 0, /*rate=*/0, FramesOf(spec, 10 * rank, counts), absl::UnixEpoch());
+      bundle.SumPrefix();
+      if (rank == 0) {
+        EXPECT_EQ(bundle.held_bytes() == 0, large);
+      }
+    }
+    for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
+      for (uint64_t rank = 0; rank < 3; ++rank) {
+        const std::string frame = FramesOf(spec, 10 * rank, counts)[chunk];
+        ASSERT_TRUE(DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(expected[chunk])).ok());
+      }
+      for (float& x : expected[chunk]) x /= 3;
+      EXPECT_EQ(bundle.MeanOf(chunk), absl::MakeConstSpan(expected[chunk]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice

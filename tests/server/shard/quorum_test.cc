@@ -1,0 +1,347 @@
+// A shard that closes steps without the late ones, by scripted schedules.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "tests/server/shard/shard_fixture.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kGrace = absl::Milliseconds(20);
+
+ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration grace = kGrace) {
+  ShardOptions options = SmallShard(ranks);
+  options.quorum = quorum;
+  options.grace = grace;
+  return options;
+}
+
+// "0@7": rank 0's work of step 7.
+std::vector<std::string> Places(const ClosingRecord& record) {
+  std::vector<std::string> places;
+  for (const Included& included : record.included) {
+    places.push_back(
+        absl::StrCat(included.rank, "@", included.origin_step, included.skipped ? " skipped" : ""));
+  }
+  return places;
+}
+
+// Closes the step by ranks 0 and 1, each sending `value` in both bundles.
+void CloseByTwo(ShardUnderTest* shard, uint64_t step, float value) {
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      shard->Send(Contribution(rank, step, bundle, value));
+    }
+  }
+}
+
+TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
+  ShardUnderTest shard(QuorumShard(3, 2));
+  shard.Send(Contribution(0, 1, 0, 3));
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  shard.Advance(absl::Seconds(1));
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard->tick_due(), shard.now() + kGrace) << "since the one that made the quorum";
+  EXPECT_THAT(shard->Tick(shard.now() + kGrace - absl::Nanoseconds(1)), IsEmpty());
+  const auto results = ResultsByStream(shard->Tick(shard.now() + kGrace));
+  ASSERT_EQ(results.size(), 2u) << "whoever is not there hears when it comes";
+  const ExchangeAnswer& result = results.at(1);
+  EXPECT_THAT(Places(result.record), ElementsAre("0@1", "2@1"));
+  EXPECT_EQ(result.record.n, 2u);
+  EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(6, 6));
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  EXPECT_EQ(shard->Stats().quorum_bundles, 1u);
+}
+
+TEST(Quorum, WhoComesWithinGraceIsIncluded) {
+  ShardUnderTest shard(QuorumShard(3, 2));
+  shard.Send(Contribution(0, 1, 0, 3));
+  shard.Send(Contribution(1, 1, 0, 6));
+  shard.Advance(kGrace - absl::Milliseconds(1));
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 1, 0, 9)));
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results.at(1).record.n, 3u);
+  EXPECT_EQ(shard->Stats().quorum_bundles, 0u);
+}
+
+TEST(Quorum, WithoutGraceTheLastOfTheQuorumCloses) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  shard.Send(Contribution(0, 1, 0, 3));
+  EXPECT_EQ(ResultsByStream(shard.Send(Contribution(1, 1, 0, 6))).size(), 2u);
+}
+
+TEST(Quorum, ClosesOneBundleAndNotAnother) {
+  ShardUnderTest shard(QuorumShard(3, 2));
+  shard.Send(Contribution(0, 1, 0, 3));
+  shard.Send(Contribution(1, 1, 0, 6));
+  shard.Send(Contribution(0, 1, 1, 3));
+  shard.Advance(kGrace);
+  shard->Tick(shard.now());
+  EXPECT_EQ(shard->open_step(), 1u);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).record.n, 2u);
+  shard.Send(Contribution(1, 1, 1, 6));
+  // Bundle 0 went without rank 2, bundle 1 waits for it still.
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 1, 1, 9)));
+  EXPECT_EQ(results.at(3).record.n, 3u);
+  EXPECT_EQ(shard->open_step(), 2u);
+  // Its work of bundle 0 is in the next step.
+  const ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 9));
+  EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
+  CloseByTwo(&shard, 2, 0);
+  shard->Tick(shard.now() + 2 * kGrace);
+  EXPECT_THAT(Places(shard.Ask(Contribution(0, 2, 0, 0)).record), ElementsAre("0@2", "1@2", "2@1"));
+  EXPECT_THAT(Places(shard.Ask(Contribution(0, 2, 1, 0)).record), ElementsAre("0@2", "1@2"));
+}
+
+TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  for (uint64_t step = 1; step <= 3; ++step) CloseByTwo(&shard, step, 1);
+  const ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 8));
+  EXPECT_EQ(late.outcome, Outcome::kResult);
+  EXPECT_EQ(late.step, 1u);
+  EXPECT_EQ(late.open_step, 4u) << "so far it may skip";
+  EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
+  EXPECT_EQ(shard->Stats().late_contributions, 1u);
+  EXPECT_GT(shard->Stats().held_bytes, 0u);
+  shard.Send(Contribution(0, 4, 0, 1));
+  const auto results = ResultsByStream(shard.Send(Contribution(1, 4, 0, 3)));
+  const ClosingRecord& record = results.at(1).record;
+  EXPECT_THAT(Places(record), ElementsAre("0@4", "1@4", "2@1"));
+  EXPECT_EQ(record.n, 3u) << "contributions are counted";
+  EXPECT_EQ(record.included[2].checksum, BundleChecksum(Contribution(2, 1, 0, 8).frames));
+  EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(4, 4));
+  EXPECT_EQ(shard->Stats().held_bytes, 0u);
+}
+
+// 1e8 + 1 - 1e8 is 0 in fp32, 1e8 - 1e8 + 1 is 1: order shows.
+TEST(Quorum, SumsInRankThenStepOrder) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  shard.Send(Contribution(1, 1, 0, 0));
+  shard.Send(Contribution(2, 1, 0, 0));
+  shard.Send(Contribution(0, 1, 0, 1e8f));  // Late: it is rank 0's in step 2, before all others'.
+  for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(Contribution(rank, 1, 1, 0));
+  ASSERT_EQ(shard->open_step(), 2u);
+  shard.Send(Contribution(2, 2, 0, -1e8f));
+  const auto results = ResultsByStream(shard.Send(Contribution(0, 2, 0, 1)));
+  EXPECT_THAT(Places(results.at(1).record), ElementsAre("0@1", "0@2", "2@2"));
+  EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(0, 0));
+}
+
+TEST(Quorum, ARepeatOfLateWorkCountsOnce) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  for (uint64_t step = 1; step <= 2; ++step) CloseByTwo(&shard, step, 1);
+  EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, Outcome::kNeed);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
+    EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, Outcome::kResult);
+  }
+  EXPECT_THAT(shard.Ask(Contribution(2, 1, 0, 9)).message, HasSubstr("other bytes"));
+  CloseByTwo(&shard, 3, 1);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
+  CloseByTwo(&shard, 4, 1);
+  EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).record.n, 3u);
+  EXPECT_EQ(shard.Ask(Contribution(0, 4, 0, 1)).record.n, 2u);
+  EXPECT_EQ(shard->Stats().late_contributions, 1u);
+}
+
+TEST(Quorum, ASkipOfAClosedStepChangesNothing) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  for (uint64_t step = 1; step <= 2; ++step) CloseByTwo(&shard, step, 1);
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 5)).outcome, Outcome::kInvalid) << "it has skipped";
+  CloseByTwo(&shard, 3, 1);
+  EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).record.n, 2u);
+  EXPECT_EQ(shard->Stats().late_contributions, 0u);
+}
+
+// Bundle 0 of step 2 is closed, bundle 1 is open: late work of bundle 0 goes to step 3, whatever is
+// there of its rank.
+TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  CloseByTwo(&shard, 1, 1);
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 0, 1));
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 8)).outcome, Outcome::kResult);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 9)).outcome, Outcome::kResult) << "and a repeat";
+  }
+  EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 7)).outcome, Outcome::kInvalid) << "other bytes";
+  for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 1, 1));
+  ASSERT_EQ(shard->open_step(), 3u);
+  shard.Send(Contribution(2, 3, 0, 0));
+  const auto results = ResultsByStream(shard.Send(Contribution(0, 3, 0, 1)));
+  EXPECT_THAT(Places(results.at(1).record), ElementsAre("0@3", "2@1", "2@2", "2@3"));
+  EXPECT_EQ(results.at(1).record.n, 4u);
+  EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(4.5f, 4.5f));
+  EXPECT_EQ(shard->Stats().late_contributions, 3u);
+}
+
+// Each of two ranks is left out of another bundle of step 1, while both are needed for step 2.
+TEST(Quorum, RanksLeftOutOfDifferentBundlesDoNotWaitForEachOther) {
+  ShardUnderTest shard(QuorumShard(4, 3, absl::ZeroDuration()));
+  for (const uint32_t rank : {0, 1, 3}) shard.Send(Contribution(rank, 1, 0, 1));
+  for (const uint32_t rank : {0, 1, 2}) shard.Send(Contribution(rank, 1, 1, 1));
+  ASSERT_EQ(shard->open_step(), 2u);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(3, 1, 1, 1)).outcome, Outcome::kResult);
+}
+
+// Each time it comes it finds steps closed, is told so, skips them, and works at the open one: all
+// that it does is in exactly one step.
+TEST(Quorum, ARankAlwaysLate) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  uint64_t open = 1;
+  uint64_t slow = 1;
+  std::vector<uint64_t> worked;
+  const auto run_fast = [&](uint64_t steps) {
+    for (uint64_t i = 0; i < steps; ++i) CloseByTwo(&shard, open++, 1);
+  };
+  for (int round = 0; round < 10; ++round) {
+    run_fast(1 + static_cast<uint64_t>(round) % 4);
+    worked.push_back(slow);
+    uint64_t behind = 0;
+    for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+      const ExchangeAnswer answer = shard.Ask(Contribution(2, slow, bundle, 5));
+      ASSERT_EQ(answer.outcome, Outcome::kResult) << slow;
+      behind = answer.open_step - slow - 1;
+    }
+    for (++slow; behind > 0; --behind, ++slow) {
+      for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+        ASSERT_EQ(shard.Ask(SkipOf(2, slow, bundle)).outcome, Outcome::kResult) << slow;
+      }
+    }
+    EXPECT_EQ(slow, shard->open_step());
+  }
+  run_fast(1);
+  std::map<uint64_t, int> included;
+  for (const auto& result : shard->ResultsAfter(0, {0})) {
+    for (const Included& of : result->record.included) included[of.origin_step] += of.rank == 2;
+  }
+  EXPECT_EQ(shard->Stats().late_contributions, 2 * worked.size());
+  // The log is let go as ranks acknowledge; what is left of it must not have any twice.
+  for (const auto& [step, times] : included) EXPECT_LE(times, 1) << step;
+  EXPECT_EQ(shard->Stats().contributions, 3 * (shard->Stats().bundles_closed) - 2)
+      << "all but its skip or work of the last step";
+}
+
+TEST(Quorum, StepZeroWaitsForAll) {
+  ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
+  options.parameters_agree = false;
+  ShardUnderTest shard(options);
+  shard.Send(Contribution(0, 0, 0, 1));
+  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  EXPECT_THAT(ResultsByStream(shard->Tick(shard.now() + absl::Seconds(1))), IsEmpty());
+}
+
+TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
+  ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
+  options.table[1].role = TensorRole::kBuffer;
+  options.layout.bundles[0][0].buffers = true;
+  options.average_buffers_every = 2;
+  ShardUnderTest shard(options);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    shard.Send(SkipOf(rank, 1, 0));
+    shard.Send(Contribution(rank, 1, 1, 1));
+  }
+  EXPECT_EQ(shard->open_step(), 2u) << "nobody has buffers in step 1";
+  CloseByTwo(&shard, 2, 4);
+  EXPECT_EQ(shard->open_step(), 2u);
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  // The late rank catches up, and the buffers of all are averaged.
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 1)).outcome, Outcome::kResult);
+  const auto results = ResultsByStream(shard.Send(Contribution(2, 2, 0, 1)));
+  EXPECT_EQ(results.at(1).record.n, 3u);
+  EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(3, 3));
+}
+
+TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
+  ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
+  EXPECT_EQ(shard->NameCheckpoint(3), 3u);
+  CloseByTwo(&shard, 1, 1);
+  CloseByTwo(&shard, 2, 1);
+  CloseByTwo(&shard, 3, 1);
+  EXPECT_EQ(shard->open_step(), 3u);
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    EXPECT_EQ(shard.Ask(Contribution(2, 1, bundle, 4)).outcome, Outcome::kResult);
+  }
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    EXPECT_EQ(shard.Ask(SkipOf(2, 2, bundle)).outcome, Outcome::kResult);
+  }
+  shard.Send(Contribution(2, 3, 0, 1));
+  const std::vector<ShardEffect> closed = shard.Send(Contribution(2, 3, 1, 1));
+  EXPECT_THAT(Places(ResultsByStream(closed).at(1).record),
+              ElementsAre("0@3", "1@3", "2@1", "2@3"));
+  ASSERT_TRUE(std::holds_alternative<TakeSnapshot>(closed.back()));
+  EXPECT_EQ(std::get<TakeSnapshot>(closed.back()).snapshot->step, 3u);
+  EXPECT_EQ(shard->Stats().held_bytes, 0u);
+}
+
+// The log cannot grow for ever for a rank that does not come: then its step waits for it.
+TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
+  ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
+  options.log.steps = 4;
+  ShardUnderTest shard(options);
+  for (uint64_t step = 1; step <= 4; ++step) CloseByTwo(&shard, step, 1);
+  ASSERT_EQ(shard->open_step(), 5u);
+  CloseByTwo(&shard, 5, 1);
+  EXPECT_EQ(shard->open_step(), 5u) << "waits";
+  EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
+  // Whatever it asks for is there; and when it has it, the others go on.
+  for (uint64_t step = 1; step <= 4; ++step) {
+    for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+      Exchange work = step == 1 ? Contribution(2, step, bundle, 1) : SkipOf(2, step, bundle);
+      ASSERT_EQ(shard.Ask(std::move(work)).outcome, Outcome::kResult) << step;
+    }
+  }
+  EXPECT_LE(shard->tick_due(), shard.now());
+  shard->Tick(shard.now());
+  EXPECT_EQ(shard->open_step(), 6u);
+}
+
+TEST(Quorum, TheRateIsThatOfTheStepNotOfLateWork) {
+  ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
+  options.rule = OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
+  options.parameters_agree = false;
+  ShardUnderTest shard(options);
+  for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+    shard.Send(Contribution(0, 0, bundle, 1));
+    for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(SkipOf(rank, 0, bundle));
+  }
+  const auto at_rate = [](Exchange exchange, float rate) {
+    exchange.rate = rate;
+    return exchange;
+  };
+  for (uint32_t rank = 1; rank < 3; ++rank) {
+    for (uint32_t bundle = 0; bundle < 2; ++bundle) {
+      shard.Send(at_rate(Contribution(rank, 1, bundle, 0), 0.5f));
+    }
+  }
+  shard.Send(at_rate(Contribution(0, 1, 0, 3), 0.5f));
+  shard.Send(at_rate(Contribution(1, 2, 0, 3), 0.25f));
+  const auto results = ResultsByStream(shard.Send(at_rate(Contribution(2, 2, 0, 3), 0.25f)));
+  EXPECT_THAT(Places(results.at(2).record), ElementsAre("0@1", "1@2", "2@2"));
+  EXPECT_EQ(results.at(2).record.rate, 0.25f);
+}
+
+TEST(Quorum, GoesWithoutReplay) {
+  ShardOptions options = QuorumShard(3, 2);
+  options.replay_bytes = 1 << 20;
+  EXPECT_THAT(std::string(Shard::Create(options).status().message()),
+              HasSubstr("who was included"));
+  EXPECT_FALSE(Shard::Create(QuorumShard(3, 4)).ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,361 @@
+// What a shard's part of a job checkpoint is worth: a shard that begins with it goes on bit for
+// bit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <optional>
+
+#include "tests/server/shard/small_job.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr uint32_t kRanks = kSmallJobRanks;
+constexpr uint64_t kNamedAt = 2;  // Its open step when the checkpoint is named.
+constexpr uint64_t kSaved = 4;
+constexpr uint64_t kSteps = 9;
+
+// The small job's shard, and what its workers remember.
+class SmallJob {
+ public:
+  explicit SmallJob(const CodecSpec& spec) : options_(SmallJobOptions(spec)) {
+    shard_ = *Shard::Create(options_);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      workers_.push_back(SmallJobWorker(options_, rank));
+    }
+  }
+
+  // All ranks' contributions to a step, in an order of its own; what they made it into.
+  std::vector<ExchangeAnswer> RunStep(uint64_t step) {
+    std::vector<ExchangeAnswer> results;
+    for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
+      for (uint32_t i = 0; i < kRanks; ++i) {
+        const auto rank = static_cast<uint32_t>((i + step + bundle) % kRanks);
+        Exchange sent = SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
+        for (ShardEffect& effect : shard_->Handle(rank + 1, std::move(sent), {})) {
+          Take(std::move(effect), &results);
+        }
+      }
+    }
+    for (Compressor& worker : workers_) EndSmallJobStep(options_, step, results, &worker);
+    if (snapshot_ != nullptr && saved_workers_.empty()) {
+      for (Compressor& worker : workers_) saved_workers_.push_back(worker.Save());
+    }
+    return results;
+  }
+
+  // As after a rollback to what `other` saved.
+  absl::Status GoBackTo(const SmallJob& other) {
+    options_.term = 1;
+    options_.first_step = other.snapshot_->step + 1;
+    options_.restore = other.snapshot_;
+    absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(options_);
+    if (!shard.ok()) return shard.status();
+    shard_ = *std::move(shard);
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      const absl::Status restored = workers_[rank].Restore(other.saved_workers_[rank]);
+      if (!restored.ok()) return restored;
+    }
+    return absl::OkStatus();
+  }
+
+  Shard* shard() { return shard_.get(); }
+  const ShardSnapshot& snapshot() const { return *snapshot_; }
+  bool has_snapshot() const { return snapshot_ != nullptr; }
+
+ private:
+  void Take(ShardEffect effect, std::vector<ExchangeAnswer>* results) {
+    if (auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot_ = std::move(taken->snapshot);
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr || reply->answer->outcome != Outcome::kResult || reply->stream != 1) {
+      return;
+    }
+    results->push_back(*reply->answer);
+    results->back().record.term = 0;
+  }
+
+  ShardOptions options_;
+  std::unique_ptr<Shard> shard_;
+  std::vector<Compressor> workers_;
+  std::shared_ptr<const ShardSnapshot> snapshot_;
+  std::vector<SavedCompressor> saved_workers_;
+};
+
+// What must be equal; that a checkpoint was spoken of need not be.
+auto Essence(const ExchangeAnswer& answer) {
+  return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
+                         answer.version, answer.record.n, answer.record.result_checksum);
+}
+
+void ExpectSame(const std::vector<ExchangeAnswer>& a, const std::vector<ExchangeAnswer>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(Essence(a[i]), Essence(b[i])) << i;
+}
+
+class ShardOfCodec : public ::testing::TestWithParam<CodecSpec> {};
+
+TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
+  SmallJob undisturbed(GetParam());
+  SmallJob saving(GetParam());
+  std::vector<std::vector<ExchangeAnswer>> expected(1);
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    expected.push_back(undisturbed.RunStep(step));
+    ASSERT_EQ(expected.back().size(), undisturbed.shard()->bundles());
+    if (step == kNamedAt) {
+      EXPECT_EQ(saving.shard()->NameCheckpoint(1), kSaved);
+    }
+    ExpectSame(saving.RunStep(step), expected.back());
+    EXPECT_EQ(saving.has_snapshot(), step >= kSaved);
+  }
+  EXPECT_FALSE(undisturbed.has_snapshot());
+  // One that was just made, and one that had gone elsewhere.
+  for (const uint64_t strayed : {0u, 2u}) {
+    SmallJob restored(GetParam());
+    for (uint64_t step = 1; step <= strayed; ++step) restored.RunStep(step);
+    const absl::Status back = restored.GoBackTo(saving);
+    ASSERT_TRUE(back.ok()) << back;
+    EXPECT_EQ(restored.shard()->Stats().highest_closed_step, kSaved);
+    for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+      if (step == kSaved + 1) {
+        EXPECT_EQ(restored.shard()->NameCheckpoint(0), kSaved + 3);
+      }
+      ExpectSame(restored.RunStep(step), expected[step]);
+    }
+    EXPECT_EQ(restored.snapshot().term, 1u);
+    EXPECT_EQ(restored.snapshot().step, kSaved + 3);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, ShardOfCodec, ::testing::ValuesIn(CompensatedSpecs()),
+                         CompensatedName);
+
+std::vector<std::shared_ptr<const ShardSnapshot>> SnapshotsIn(
+    const std::vector<ShardEffect>& effects) {
+  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+  for (const ShardEffect& effect : effects) {
+    if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+      snapshots.push_back(taken->snapshot);
+    }
+  }
+  return snapshots;
+}
+
+TEST(ShardCheckpoint, IsNamedTwoStepsAheadAndNoSoonerThanItMust) {
+  ShardUnderTest shard(SmallShard(1));
+  EXPECT_EQ(shard->NameCheckpoint(5), 5u);
+  for (const uint64_t step : {1u, 2u}) {
+    for (const uint32_t bundle : {0u, 1u}) {
+      EXPECT_EQ(shard.Ask(Contribution(0, step, bundle, 1)).checkpoint_step, 0u);
+    }
+  }
+  const auto effects = shard.Send(Contribution(0, 3, 0, 1));
+  ASSERT_EQ(effects.size(), 2u);
+  EXPECT_EQ(std::get<CheckpointNamed>(effects[0]).step, 5u);
+  EXPECT_EQ(std::get<Reply>(effects[1]).answer->checkpoint_step, 5u);
+  EXPECT_EQ(shard->NameCheckpoint(0), 5u) << "it is under way";
+  EXPECT_EQ(shard->NameCheckpoint(50), 5u);
+
+  ShardOptions options = SmallShard(1);
+  options.parameters_agree = false;
+  ShardUnderTest fresh(options);
+  EXPECT_EQ(fresh->NameCheckpoint(0), 2u) << "two steps after step 0, in which parameters agree";
+}
+
+TEST(ShardCheckpoint, OneThatIsNotNamedYetIsReplaced) {
+  ShardUnderTest shard(SmallShard(1));
+  EXPECT_EQ(shard->NameCheckpoint(1000), 1000u);
+  shard.Send(Contribution(0, 1, 0, 1));
+  EXPECT_EQ(shard->NameCheckpoint(0), 3u);
+  EXPECT_EQ(std::get<CheckpointNamed>(shard.Send(Contribution(0, 1, 1, 1)).at(0)).step, 3u);
+}
+
+TEST(ShardCheckpoint, EveryResultSaysItUntilItsStepIsClosed) {
+  ShardUnderTest shard(SmallShard(1));
+  shard.Send(Contribution(0, 1, 0, 1));
+  EXPECT_EQ(shard->NameCheckpoint(0), 3u);
+  const auto effects = shard.Send(Contribution(0, 1, 1, 1));
+  EXPECT_EQ(std::get<Reply>(effects.at(1)).answer->checkpoint_step, 3u)
+      << "known to all by the end of the step in which it was named";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).checkpoint_step, 3u) << "repeats say it too";
+  for (const uint64_t step : {2u, 3u}) {
+    for (const uint32_t bundle : {0u, 1u}) {
+      EXPECT_EQ(shard.Ask(Contribution(0, step, bundle, 1)).checkpoint_step, 3u);
+    }
+  }
+  EXPECT_EQ(shard.Ask(Contribution(0, 4, 0, 1)).checkpoint_step, 0u);
+}
+
+TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
+  ShardOptions options = SmallShard(2);
+  options.shard = 1;
+  options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+  ShardUnderTest shard(options);
+  shard.RunStep(1, 1);
+  Exchange told = Contribution(1, 2, 1, 7);
+  told.checkpoint_step = 3;
+  EXPECT_EQ(shard.Ask(told).checkpoint_step, 0u) << "only shard 0 announces";
+  shard.Send(Contribution(0, 2, 1, 7));
+  shard.Send(Contribution(0, 2, 0, 7));
+  EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(1, 2, 0, 7))), IsEmpty()) << "a step too early";
+  for (const uint32_t bundle : {0u, 1u}) {
+    shard.Send(Contribution(0, 3, bundle, 7));
+    const auto effects = shard.Send(Contribution(1, 3, bundle, 7));
+    const auto snapshots = SnapshotsIn(effects);
+    ASSERT_EQ(snapshots.size(), bundle);
+    if (bundle == 0) continue;
+    EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(effects.back())) << "results go first";
+    EXPECT_EQ(snapshots[0]->step, 3u);
+    EXPECT_EQ(snapshots[0]->shard, 1u);
+    EXPECT_EQ(snapshots[0]->job_uid, kJob);
+    EXPECT_THAT(snapshots[0]->versions, ::testing::ElementsAre(3, 3));
+    EXPECT_EQ(snapshots[0]->aggregators.size(), 3u);
+  }
+  told = Contribution(1, 4, 0, 7);
+  told.checkpoint_step = 3;
+  EXPECT_EQ(shard.Ask(told).outcome, Outcome::kPending) << "of a step that is over: nothing";
+  shard.Send(Contribution(0, 4, 0, 7));
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(rank, 4, 1, 7))), IsEmpty());
+  }
+}
+
+TEST(ShardCheckpoint, OtherNamesAreRefused) {
+  ShardUnderTest first(SmallShard(2));
+  Exchange told = Contribution(0, 1, 0, 1);
+  told.checkpoint_step = 9;
+  EXPECT_THAT(first.Ask(told).message, HasSubstr("after step 9, but none is named"));
+  first->NameCheckpoint(0);
+  first.Send(Contribution(0, 1, 1, 1));
+  first.Send(Contribution(1, 1, 1, 1));
+  const ExchangeAnswer refused = first.Ask(told);
+  EXPECT_EQ(refused.outcome, Outcome::kInvalid);
+  EXPECT_THAT(refused.message, HasSubstr("is after step 3"));
+  told.checkpoint_step = 3;
+  EXPECT_EQ(first.Ask(told).outcome, Outcome::kPending);
+}
+
+TEST(ShardCheckpoint, WhatCameEarlyOfTheNextStepIsNotInIt) {
+  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+  for (const bool early : {false, true}) {
+    ShardUnderTest shard(SmallShard(2, "topk:50%/ef"));
+    shard->NameCheckpoint(0);
+    shard.RunStep(1, 1);
+    shard.RunStep(2, 2);
+    Exchange ahead = Contribution(0, 4, 0, 5);
+    ahead.acked_step = 2;
+    shard.Send(Contribution(0, 3, 0, 1));
+    shard.Send(Contribution(1, 3, 0, 2));
+    shard.Send(Contribution(0, 3, 1, 1));
+    if (early) {
+      EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kPending);
+      ahead.sender.rank = 1;
+      ahead.sender.incarnation = 101;
+      EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kPending);
+    }
+    const auto effects = shard.Send(Contribution(1, 3, 1, 2));
+    for (const auto& snapshot : SnapshotsIn(effects)) snapshots.push_back(snapshot);
+    // The results of step 3, the snapshot, and only then those of what had come early.
+    ASSERT_EQ(effects.size(), early ? 5u : 3u);
+    EXPECT_TRUE(std::holds_alternative<TakeSnapshot>(effects[2]));
+  }
+  ASSERT_EQ(snapshots.size(), 2u);
+  EXPECT_EQ(*snapshots[0], *snapshots[1]);
+  EXPECT_FALSE(snapshots[0]->downlink.chunks[1].state.empty());
+}
+
+TEST(ShardCheckpoint, WithoutANameNothingIsSaidOrTaken) {
+  ShardUnderTest shard(SmallShard(1));
+  for (uint64_t step = 1; step <= 5; ++step) {
+    for (const uint32_t bundle : {0u, 1u}) {
+      const auto effects = shard.Send(Contribution(0, step, bundle, 1));
+      ASSERT_EQ(effects.size(), 1u);
+      EXPECT_EQ(std::get<Reply>(effects[0]).answer->checkpoint_step, 0u);
+    }
+  }
+}
+
+TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
+  const ShardOptions options = SmallShard(2, "topk:50%/ef");
+  ShardUnderTest shard(options);
+  shard->NameCheckpoint(0);
+  for (uint64_t step = 1; step <= 2; ++step) shard.RunStep(step, 1);
+  for (const uint32_t bundle : {0u, 1u}) shard.Send(Contribution(0, 3, bundle, 1));
+  shard.Send(Contribution(1, 3, 0, 1));
+  const auto taken = SnapshotsIn(shard.Send(Contribution(1, 3, 1, 1)));
+  ASSERT_EQ(taken.size(), 1u);
+  const auto restored = [&](const std::function<void(ShardOptions*, ShardSnapshot*)>& change) {
+    ShardSnapshot snapshot = *taken[0];
+    ShardOptions changed = options;
+    changed.term = 2;
+    changed.first_step = 4;
+    change(&changed, &snapshot);
+    changed.restore = std::make_shared<ShardSnapshot>(std::move(snapshot));
+    return Shard::Create(std::move(changed)).status();
+  };
+  const absl::Status fits = restored([](ShardOptions*, ShardSnapshot*) {});
+  EXPECT_TRUE(fits.ok()) << fits;
+  const auto expect = [&](absl::string_view why,
+                          const std::function<void(ShardOptions*, ShardSnapshot*)>& change) {
+    const absl::Status status = restored(change);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
+  };
+  expect("cannot go on from the checkpoint after step 3: it is of run",
+         [](auto* /*here*/, auto* saved) { saved->job_uid = 1; });
+  expect("the term was 3 and is now 2", [](auto* /*here*/, auto* saved) { saved->term = 3; });
+  expect("the shard was 1 and is now 0", [](auto* /*here*/, auto* saved) { saved->shard = 1; });
+  expect("the step after it was 4 and is now 5",
+         [](auto* here, auto* /*saved*/) { here->first_step = 5; });
+  expect("has no step 0", [](auto* here, auto* /*saved*/) { here->parameters_agree = false; });
+  expect("the number of bundles was 1 and is now 2",
+         [](auto* /*here*/, auto* saved) { saved->versions.pop_back(); });
+  expect("the number of chunks was 2 and is now 3",
+         [](auto* /*here*/, auto* saved) { saved->aggregators.pop_back(); });
+  expect("topk",
+         [](auto* here, auto* /*saved*/) { here->compression.downlink = Spec("topk:20%/ef"); });
+  expect("2 elements", [](auto* here, auto* /*saved*/) { here->layout.chunks[2].count = 3; });
+  expect("chunk 1: saved memory belongs to nothing here", [](auto* /*here*/, auto* saved) {
+    saved->aggregators[1]["memory"] = {1, 2};
+  });
+  expect("finite", [](auto* /*here*/, auto* saved) {
+    for (auto& [name, values] : saved->downlink.chunks[1].state) {
+      values[0] = std::numeric_limits<float>::infinity();
+    }
+  });
+}
+
+TEST(ShardCheckpoint, SuspensionSendsEverybodyToTheNewTerm) {
+  ShardUnderTest shard(SmallShard(2));
+  shard.Send(Contribution(0, 1, 0, 2));
+  const auto effects = shard->Suspend(3, "rank 1 was lost at step 1");
+  ASSERT_EQ(effects.size(), 1u);
+  const ExchangeAnswer told = *std::get<Reply>(effects[0]).answer;
+  EXPECT_EQ(told.outcome, Outcome::kFenced);
+  EXPECT_EQ(told.term, 3u);
+  const ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(later.outcome, Outcome::kFenced);
+  EXPECT_EQ(later.term, 3u);
+  EXPECT_EQ(later.message, "rank 1 was lost at step 1");
+}
+
+TEST(ShardCheckpoint, SendersOfEarlierTermsHearOfTheirJobsTerm) {
+  ShardOptions options = SmallShard(2);
+  options.term = 4;
+  ShardUnderTest shard(options);
+  const ExchangeAnswer earlier = shard.Ask(Contribution(0, 1, 0, 2));
+  EXPECT_EQ(earlier.outcome, Outcome::kFenced);
+  EXPECT_EQ(earlier.term, 4u);
+  Exchange foreign = Contribution(0, 1, 0, 2);
+  foreign.sender.job_uid = 1;
+  EXPECT_EQ(shard.Ask(foreign).term, 0u) << "of another run: this is no rollback";
+  Exchange now = Contribution(0, 1, 0, 2);
+  now.sender.term = 4;
+  EXPECT_EQ(shard.Ask(now).outcome, Outcome::kPending);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,131 @@
+// A small shard, and workers' requests for it, for tests of the core.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/check.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "server/shard/shard.h"
+
+namespace sluice {
+
+inline constexpr uint64_t kJob = 77;
+
+inline CodecSpec Spec(absl::string_view text) { return *ParseCodecSpec(text); }
+
+inline std::string EncodedFrame(const std::vector<float>& values, absl::string_view spec = "none") {
+  std::vector<std::byte> frame;
+  const absl::Status encoded =
+      EncodeFrame(*MakeCodec(Spec(spec)), {.gradient = values, .residual = {}}, &frame);
+  Check(encoded.ok(), "a test's values can be encoded");
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
+
+inline std::vector<float> DecodedFrame(const std::string& frame, size_t count) {
+  std::vector<float> values(count);
+  const absl::Status decoded = DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(values));
+  Check(decoded.ok(), "a result decodes");
+  return values;
+}
+
+// Two bundles in sending order: bundle 0 holds "late" (2 elements), bundle 1 "early" (4, in chunks
+// of 3 and 1).
+inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "none") {
+  ShardOptions options;
+  options.table = {{.name = "early", .shape = {4}, .strides = {}, .dtype = DType::kFloat32},
+                   {.name = "late", .shape = {2}, .strides = {}, .dtype = DType::kFloat32}};
+  options.layout.chunks = {{.tensor = 0, .offset = 0, .count = 3, .shard = 0, .bundle = 1},
+                           {.tensor = 0, .offset = 3, .count = 1, .shard = 0, .bundle = 1},
+                           {.tensor = 1, .offset = 0, .count = 2, .shard = 0, .bundle = 0}};
+  options.layout.bundles = {{{.chunks = {2}, .elements = 2}, {.chunks = {0, 1}, .elements = 4}}};
+  options.compression.downlink = Spec(downlink);
+  options.compression.min_elements = 0;
+  options.job_uid = kJob;
+  options.server_incarnation = 5;
+  for (uint32_t rank = 0; rank < ranks; ++rank) options.incarnations.push_back(100 + rank);
+  return options;
+}
+
+// What rank `rank` sends for a bundle of SmallShard: every element is `value`.
+inline Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bundle, float value) {
+  Exchange exchange;
+  exchange.sender = {.job_uid = kJob, .rank = rank, .incarnation = 100 + rank, .generation = 1};
+  exchange.step = step;
+  exchange.bundle = bundle;
+  exchange.acked_step = step > 0 ? step - 1 : 0;
+  if (bundle == 0) {
+    exchange.frames = {EncodedFrame({value, value})};
+  } else {
+    exchange.frames = {EncodedFrame({value, value, value}), EncodedFrame({value})};
+  }
+  return exchange;
+}
+
+inline Exchange SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
+  Exchange exchange = Contribution(rank, step, bundle, 0);
+  exchange.frames.clear();
+  exchange.skip = true;
+  return exchange;
+}
+
+inline Exchange KeysOf(Exchange exchange) {
+  exchange.keys_only = true;
+  for (const std::string& frame : exchange.frames) {
+    exchange.checksums.push_back(FrameChecksum(FrameBytes(frame)));
+  }
+  exchange.frames.clear();
+  return exchange;
+}
+
+// A shard whose rank r talks on stream r + 1 unless told otherwise.
+class ShardUnderTest {
+ public:
+  explicit ShardUnderTest(ShardOptions options) : shard_(*Shard::Create(std::move(options))) {}
+
+  std::vector<ShardEffect> Send(Exchange exchange) {
+    const StreamId stream = exchange.sender.rank + 1;
+    return SendOn(stream, std::move(exchange));
+  }
+  std::vector<ShardEffect> SendOn(StreamId stream, Exchange exchange) {
+    return shard_->Handle(stream, std::move(exchange), now_);
+  }
+  // The only answer, which must be one.
+  ExchangeAnswer Ask(Exchange exchange) {
+    const std::vector<ShardEffect> effects = Send(std::move(exchange));
+    Check(!effects.empty() && std::holds_alternative<Reply>(effects[0]), "an answer came");
+    return *std::get<Reply>(effects[0]).answer;
+  }
+  // A whole step in which every rank sends `value` + its rank.
+  void RunStep(uint64_t step, float value) {
+    for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
+      for (uint32_t rank = 0; rank < shard_->options().incarnations.size(); ++rank) {
+        Send(Contribution(rank, step, bundle, value + static_cast<float>(rank)));
+      }
+    }
+  }
+  void Advance(absl::Duration by) { now_ += by; }
+  absl::Time now() const { return now_; }
+  Shard* operator->() { return shard_.get(); }
+
+ private:
+  std::unique_ptr<Shard> shard_;
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+// The results among effects, by the stream they go to: at most one to each.
+inline std::map<StreamId, ExchangeAnswer> ResultsByStream(const std::vector<ShardEffect>& effects) {
+  std::map<StreamId, ExchangeAnswer> results;
+  for (const ShardEffect& effect : effects) {
+    const auto* reply = std::get_if<Reply>(&effect);
+    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    Check(results.emplace(reply->stream, *reply->answer).second, "one answer to each");
+  }
+  return results;
+}
+
+}  // namespace sluice

@@ -1,0 +1,232 @@
+// A job goes on bit for bit when its shard, one of its workers, or both of them are brought back to
+// where they were by what the others kept, with every codec.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/shard/small_job.h"
+
+namespace sluice {
+namespace {
+
+constexpr uint64_t kSaved = 4;
+constexpr uint64_t kLost = 8;  // The step in which somebody is lost.
+constexpr uint64_t kSteps = 11;
+constexpr uint32_t kLostRank = 1;
+
+using Step = std::vector<std::vector<Exchange>>;  // By bundle and rank.
+
+// Shard 0 is asked in the same steps in every run.
+void AskForCheckpoints(uint64_t step, Shard* shard) {
+  if (step == kSaved - 2 || step == kLost - 2 || step == kSteps - 2) shard->NameCheckpoint(0);
+}
+
+// What a job went through in which nobody was lost.
+struct Lived {
+  ShardOptions options;
+  uint32_t bundles = 0;
+  std::vector<Step> sent;                                         // By step.
+  std::vector<std::vector<ExchangeAnswer>> results;               // By step and bundle.
+  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots{};  // After kSaved and later ones.
+  std::vector<SavedCompressor> workers{};                         // After kSaved.
+};
+
+// Handles one request, collects what it brings, and returns the answer on the sender's stream.
+class Witness {
+ public:
+  explicit Witness(Shard* shard) : shard_(shard) {}
+
+  ExchangeAnswer Send(Exchange exchange) {
+    const StreamId stream = exchange.sender.rank + 1;
+    ExchangeAnswer own;
+    for (const ShardEffect& effect : shard_->Handle(stream, std::move(exchange), {})) {
+      if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+        snapshots.push_back(taken->snapshot);
+      }
+      const auto* reply = std::get_if<Reply>(&effect);
+      if (reply == nullptr || reply->stream != stream) continue;
+      own = *reply->answer;
+      if (own.outcome == Outcome::kResult && own.bundle == results.size()) results.push_back(own);
+    }
+    return own;
+  }
+
+  std::vector<ExchangeAnswer> results;  // Of one step, by bundle.
+  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+
+ private:
+  Shard* const shard_;
+};
+
+Lived Live(const CodecSpec& spec) {
+  Lived lived{.options = SmallJobOptions(spec), .sent = {{}}, .results = {{}}};
+  const std::unique_ptr<Shard> shard = *Shard::Create(lived.options);
+  lived.bundles = shard->bundles();
+  std::vector<Compressor> workers;
+  for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+    workers.push_back(SmallJobWorker(lived.options, rank));
+  }
+  Witness witness(shard.get());
+  uint64_t due = 0;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    AskForCheckpoints(step, shard.get());
+    Step sent(lived.bundles);
+    witness.results.clear();
+    for (uint32_t bundle = 0; bundle < lived.bundles; ++bundle) {
+      for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+        sent[bundle].push_back(
+            SmallJobContribution(lived.options, &workers[rank], rank, step, bundle));
+        sent[bundle][rank].checkpoint_step = due >= step ? due : 0;
+        witness.Send(sent[bundle][rank]);
+      }
+    }
+    for (const ExchangeAnswer& result : witness.results) {
+      due = std::max(due, result.checkpoint_step);
+    }
+    for (Compressor& worker : workers) {
+      EndSmallJobStep(lived.options, step, witness.results, &worker);
+      if (step == kSaved) lived.workers.push_back(worker.Save());
+    }
+    lived.sent.push_back(std::move(sent));
+    lived.results.push_back(witness.results);
+  }
+  lived.snapshots = witness.snapshots;
+  return lived;
+}
+
+// What every process must see alike, whoever answers.
+void ExpectSame(const std::vector<ExchangeAnswer>& got, const std::vector<ExchangeAnswer>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto essence = [](const ExchangeAnswer& answer) {
+      return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
+                             answer.version, answer.record.n, answer.record.included,
+                             answer.record.result_checksum);
+    };
+    EXPECT_EQ(essence(got[i]), essence(want[i])) << "step " << want[i].step << ", bundle " << i;
+  }
+}
+
+class ReplayOfCodec : public ::testing::TestWithParam<CodecSpec> {
+ protected:
+  ReplayOfCodec() : lived_(Live(GetParam())) {
+    options_ = lived_.options;
+    options_.replay_bytes = 1 << 30;
+  }
+
+  // The shard's next process, which begins with what was saved.
+  std::unique_ptr<Shard> Restored() {
+    options_.server_incarnation = 6;
+    options_.restore = lived_.snapshots[0];
+    options_.first_step = kSaved + 1;
+    options_.replay = true;
+    return *Shard::Create(options_);
+  }
+  // Another worker for the rank that was lost, which begins with what its predecessor saved.
+  Compressor Successor() {
+    options_.generation = 2;
+    options_.incarnations[kLostRank] = 201;
+    Compressor worker = SmallJobWorker(options_, kLostRank);
+    const absl::Status restored = worker.Restore(lived_.workers[kLostRank]);
+    Check(restored.ok(), restored.message());
+    return worker;
+  }
+
+  Lived lived_;
+  ShardOptions options_;
+};
+
+TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
+  ASSERT_EQ(lived_.snapshots.size(), 3u);
+  const std::unique_ptr<Shard> shard = Restored();
+  Witness witness(shard.get());
+  for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+    const ExchangeAnswer need = witness.Send(lived_.sent[kLost][0][rank]);
+    EXPECT_EQ(need.outcome, Outcome::kNeed);
+    EXPECT_EQ(need.need_from, kSaved + 1);
+  }
+  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+    witness.results.clear();
+    for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
+      for (uint32_t i = 0; i < kSmallJobRanks; ++i) {
+        const Exchange& sent = lived_.sent[step][bundle][(i + step + bundle) % kSmallJobRanks];
+        witness.Send(sent);
+        // Once more, as after a stream that broke.
+        const ExchangeAnswer repeated = witness.Send(sent);
+        EXPECT_EQ(repeated.outcome, i + 1 == kSmallJobRanks ? Outcome::kResult : Outcome::kPending)
+            << repeated.message;
+      }
+    }
+    ExpectSame(witness.results, lived_.results[step]);
+    if (HasFailure()) return;
+  }
+  ASSERT_EQ(witness.snapshots.size(), 2u) << "taken again, by the names that the workers know";
+  EXPECT_EQ(*witness.snapshots[0], *lived_.snapshots[1]);
+  EXPECT_EQ(*witness.snapshots[1], *lived_.snapshots[2]);
+  EXPECT_EQ(shard->results_from(), kSaved + 1);
+}
+
+TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
+  const std::unique_ptr<Shard> shard = *Shard::Create(options_);
+  Witness witness(shard.get());
+  for (uint64_t step = 1; step < kLost; ++step) {
+    AskForCheckpoints(step, shard.get());
+    for (const std::vector<Exchange>& bundle : lived_.sent[step]) {
+      for (const Exchange& sent : bundle) witness.Send(sent);
+    }
+  }
+  // The others are further in the step than the one that is lost in it.
+  for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
+    for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+      if (rank != kLostRank || bundle == 0) witness.Send(lived_.sent[kLost][bundle][rank]);
+    }
+  }
+  Compressor worker = Successor();
+  ASSERT_TRUE(shard->SetMembership(2, options_.incarnations).ok());
+  EXPECT_EQ(witness.Send(lived_.sent[kLost].back()[kLostRank]).outcome, Outcome::kFenced);
+  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+    witness.results.clear();
+    if (step > kLost) AskForCheckpoints(step, shard.get());
+    for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
+      for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+        if (rank != kLostRank && step > kLost) witness.Send(lived_.sent[step][bundle][rank]);
+      }
+      const Exchange sent = SmallJobContribution(options_, &worker, kLostRank, step, bundle);
+      EXPECT_EQ(sent.frames, lived_.sent[step][bundle][kLostRank].frames);
+      const ExchangeAnswer answer = witness.Send(sent);
+      ASSERT_EQ(answer.outcome, Outcome::kResult) << answer.message;
+    }
+    ExpectSame(witness.results, lived_.results[step]);
+    if (HasFailure()) return;
+    EndSmallJobStep(options_, step, witness.results, &worker);
+  }
+}
+
+// Scripted schedule: worker and shard killed together.
+TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
+  Compressor worker = Successor();
+  const std::unique_ptr<Shard> shard = Restored();
+  Witness witness(shard.get());
+  const auto live = [](uint32_t rank) { return rank != kLostRank; };
+  for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+    if (!live(rank)) continue;
+    EXPECT_EQ(witness.Send(lived_.sent[kLost][0][rank]).need_from, kSaved + 1);
+  }
+  for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
+    witness.results.clear();
+    for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
+      for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
+        if (live(rank)) witness.Send(lived_.sent[step][bundle][rank]);
+      }
+      witness.Send(SmallJobContribution(options_, &worker, kLostRank, step, bundle));
+    }
+    ExpectSame(witness.results, lived_.results[step]);
+    if (HasFailure()) return;
+    EndSmallJobStep(options_, step, witness.results, &worker);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Specs, ReplayOfCodec, ::testing::ValuesIn(CompensatedSpecs()),
+                         CompensatedName);
+
+}  // namespace
+}  // namespace sluice

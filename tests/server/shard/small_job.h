@@ -1,0 +1,73 @@
+// A small job on one shard with real codecs, for tests of what a shard remembers.
+#pragma once
+
+#include <vector>
+
+#include "tests/compress/one_chunk.h"
+#include "tests/server/shard/shard_fixture.h"
+
+namespace sluice {
+
+inline constexpr uint32_t kSmallJobRanks = 3;
+
+// `spec` both ways, or where it does not go down, error feedback there.
+inline ShardOptions SmallJobOptions(const CodecSpec& spec) {
+  ShardOptions options;
+  options.table = {{.name = "a", .shape = {48, 32}, .strides = {}, .dtype = DType::kFloat32},
+                   {.name = "b", .shape = {40, 12}, .strides = {}, .dtype = DType::kFloat32},
+                   {.name = "c", .shape = {5}, .strides = {}, .dtype = DType::kFloat32}};
+  options.compression.uplink = spec;
+  options.compression.downlink = DownlinkRefusal(spec).empty() ? spec : Spec("topk:10%/ef");
+  options.compression.min_elements = 100;
+  options.compression.layout = {.chunk_elements = 512, .bundle_elements = 700};
+  options.compression.seed = 5;
+  options.layout = *BuildLayout(options.table, 1, options.compression.layout,
+                                WholeRows(options.compression, options.table));
+  options.job_uid = kJob;
+  for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) options.incarnations.push_back(100 + rank);
+  return options;
+}
+
+inline Compressor SmallJobWorker(const ShardOptions& options, uint32_t rank) {
+  return {ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink),
+          {.seed = 5, .sender = rank}};
+}
+
+// What `rank` sends; its worker encodes gradients that only the place decides. Someone has nothing
+// to give now and then.
+inline Exchange SmallJobContribution(const ShardOptions& options, Compressor* worker, uint32_t rank,
+                                     uint64_t step, uint32_t bundle) {
+  Exchange exchange;
+  exchange.sender = {.job_uid = kJob,
+                     .term = options.term,
+                     .rank = rank,
+                     .incarnation = options.incarnations[rank],
+                     .generation = options.generation};
+  exchange.step = step;
+  exchange.bundle = bundle;
+  exchange.acked_step = step - 1;
+  exchange.skip = step % 4 == 1 && rank == 1;
+  if (exchange.skip) return exchange;
+  for (const uint32_t chunk : options.layout.bundles[0][bundle].chunks) {
+    std::vector<std::byte> frame;
+    const std::vector<float> gradient =
+        HeavyTailed(options.layout.chunks[chunk].count, step * 1000 + 10 * chunk + rank);
+    Check(worker->Encode(chunk, step, gradient, &frame).ok(), "it is finite");
+    exchange.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
+  }
+  return exchange;
+}
+
+// What `worker` does when it has all results of a step.
+inline void EndSmallJobStep(const ShardOptions& options, uint64_t step,
+                            const std::vector<ExchangeAnswer>& results, Compressor* worker) {
+  worker->EndStep(step);
+  for (const ExchangeAnswer& result : results) {
+    for (size_t i = 0; i < result.results.size(); ++i) {
+      worker->Observe(options.layout.bundles[0][result.bundle].chunks[i],
+                      FrameBytes(result.results[i]));
+    }
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,228 @@
+// A pipeline of a job whose workers do not wait for each other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "tests/worker/core/one_worker.h"
+#include "worker/core/bundle_encoder.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+std::string FrameOf(const std::vector<float>& values) {
+  std::vector<std::byte> frame;
+  const std::unique_ptr<Codec> codec = MakeCodec({.codec = CodecId::kNone});
+  EXPECT_TRUE(EncodeFrame(*codec, {.gradient = values, .residual = {}}, &frame).ok());
+  return {reinterpret_cast<const char*>(frame.data()), frame.size()};
+}
+
+// Two elements and a buffer of one, each a bundle; after step 0 at version 1 with 10, 10.
+class AsyncPipelineTest : public testing::Test {
+ protected:
+  AsyncPipelineTest() : pipeline_(Options()), encoder_(table_, layout_, {}, 0) {
+    pipeline_.StartStep();
+    EXPECT_TRUE(pipeline_.BuffersDue(true)) << "parameters of the start are all that there is";
+    Submit(0, {10, 10});
+    Submit(1, {3});
+    for (const auto& exchange : TakeSends()) {
+      ExchangeAnswer answer = ResultOf(*exchange);
+      answer.exact = true;
+      answer.version = 1;
+      Answer(std::move(answer));
+    }
+    EXPECT_FALSE(pipeline_.step_open());
+    EXPECT_TRUE(pipeline_.DecodeMean(0, absl::MakeSpan(parameters_)).ok());
+  }
+
+  PipelineOptions Options() {
+    PipelineOptions options;
+    options.table = table_;
+    options.layout = layout_;
+    options.parameters_agree = false;
+    options.lockstep = false;
+    options.world_size = 4;
+    return options;
+  }
+  void Submit(uint32_t tensor, std::vector<float> values) {
+    values_[tensor] = std::move(values);
+    ASSERT_TRUE(pipeline_.TensorReady(tensor, values_[tensor]).ok());
+    while (std::optional<EncodeTask> task = pipeline_.NextEncoding()) {
+      EXPECT_TRUE(task->published.empty());
+      pipeline_.Encoded(encoder_.Encode(*task), &effects_);
+    }
+  }
+  std::vector<std::shared_ptr<const Exchange>> TakeSends() {
+    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
+    effects_.clear();
+    return sends;
+  }
+  void Answer(ExchangeAnswer answer) {
+    answer.record.result_checksum = BundleChecksum(answer.results);
+    pipeline_.Answer(0, std::move(answer), &effects_);
+  }
+  // A step, and its result as `change` makes it of one that brings nothing.
+  template <typename Change>
+  void Step(const Change& change) {
+    pipeline_.StartStep();
+    Submit(0, {1, 2});
+    for (const auto& exchange : TakeSends()) {
+      ExchangeAnswer answer = ResultOf(*exchange);
+      answer.results.clear();
+      answer.base_version = answer.version = exchange->base_version;
+      if (exchange->bundle == 0) change(&answer);
+      Answer(std::move(answer));
+    }
+  }
+  std::vector<float> Applied() {
+    EXPECT_TRUE(pipeline_.ApplyUpdate(0, absl::MakeSpan(parameters_)).ok());
+    return parameters_;
+  }
+
+  const TensorTable table_ = {
+      {.name = "w", .shape = {2}, .strides = {}},
+      {.name = "mean", .shape = {1}, .strides = {}, .role = TensorRole::kBuffer}};
+  const Layout layout_ = *BuildLayout(table_, 1, {});
+  Pipeline pipeline_;
+  BundleEncoder encoder_;
+  Pipeline::Effects effects_;
+  std::vector<float> values_[2];
+  std::vector<float> parameters_ = {0, 0};
+};
+
+TEST_F(AsyncPipelineTest, TakesAResultThatBringsNothing) {
+  Step([](ExchangeAnswer*) {});
+  ASSERT_TRUE(pipeline_.status().ok()) << pipeline_.status();
+  EXPECT_FALSE(pipeline_.step_open());
+  EXPECT_THAT(Applied(), ElementsAre(10, 10));
+}
+
+// In no step in particular, and whatever number the last one had.
+TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
+  PipelineOptions options = Options();
+  options.table = {{.name = "a", .shape = {2}, .strides = {}},
+                   {.name = "b", .shape = {2}, .strides = {}}};
+  options.layout = *BuildLayout(options.table, 2, {});
+  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  options.compression.min_elements = 0;
+  options.makes_plans = true;
+  options.parameters_agree = true;
+  Pipeline pipeline(options);
+  BundleEncoder encoder(options.table, options.layout, options.compression, 0);
+  const auto plan = [](uint64_t id) {
+    CompressionPlan made;
+    made.id = id;
+    made.effective_step = 40;
+    made.entries = {{.codec = *ParseCodecSpec("topk:20%"), .tensors = {0}}};
+    return made;
+  };
+  EXPECT_THAT(pipeline.SetPlans({}).message(), HasSubstr("no compression plan"));
+  ASSERT_TRUE(pipeline.SetPlans({{plan(3)}}).ok());
+  // What the request to each shard says, and which plan it brings.
+  const auto step = [&](std::shared_ptr<const CompressionPlan> told) {
+    std::map<uint32_t, std::pair<uint64_t, uint64_t>> said;
+    pipeline.StartStep();
+    Pipeline::Effects effects;
+    const std::vector<float> gradient = {1, 2};
+    for (uint32_t tensor : {0, 1}) EXPECT_TRUE(pipeline.TensorReady(tensor, gradient).ok());
+    while (std::optional<EncodeTask> task = pipeline.NextEncoding()) {
+      pipeline.Encoded(encoder.Encode(*task), &effects);
+    }
+    for (const PipelineEffect& effect : effects) {
+      const auto* send = std::get_if<SendExchange>(&effect);
+      if (send == nullptr) continue;
+      const Exchange& exchange = *send->exchange;
+      said[send->shard] = {exchange.plan_id, exchange.plan == nullptr ? 0 : exchange.plan->id};
+      ExchangeAnswer answer = ResultOf(exchange);
+      answer.results.clear();
+      answer.base_version = answer.version = exchange.base_version;
+      answer.record.result_checksum = BundleChecksum(answer.results);
+      if (send->shard == 0) answer.plan = told;
+      Pipeline::Effects more;
+      pipeline.Answer(send->shard, std::move(answer), &more);
+    }
+    EXPECT_TRUE(pipeline.status().ok()) << pipeline.status();
+    EXPECT_FALSE(pipeline.step_open());
+    return said;
+  };
+  using Said = std::map<uint32_t, std::pair<uint64_t, uint64_t>>;
+  EXPECT_EQ(step(nullptr), (Said{{0, {3, 0}}, {1, {3, 3}}}));
+  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(4))), (Said{{0, {3, 0}}, {1, {3, 0}}}));
+  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(2))), (Said{{0, {4, 0}}, {1, {4, 4}}}));
+  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 2}}})) << "what shard 0 says holds";
+  EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 0}}}));
+}
+
+TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
+  Step([](ExchangeAnswer* answer) {
+    answer->version = 4;
+    answer->results = {FrameOf({1e8f, 1}) + FrameOf({-1e8f, 2}) + FrameOf({1, 3})};
+  });
+  ASSERT_TRUE(pipeline_.status().ok()) << pipeline_.status();
+  // (10 + 1e8) - 1e8 is 8 in fp32.
+  EXPECT_THAT(Applied(), ElementsAre(9, 16));
+  pipeline_.StartStep();
+  Submit(0, {1, 1});
+  const auto sends = TakeSends();
+  ASSERT_THAT(sends, SizeIs(2));
+  EXPECT_EQ(sends[0]->base_version, 4u);
+}
+
+TEST_F(AsyncPipelineTest, TakesParametersInPlaceOfItsOwn) {
+  Step([](ExchangeAnswer* answer) {
+    answer->version = 9;
+    answer->base_version = 0;
+    answer->exact = true;
+    answer->results = {FrameOf({5, 6})};
+  });
+  ASSERT_TRUE(pipeline_.status().ok()) << pipeline_.status();
+  EXPECT_THAT(Applied(), ElementsAre(5, 6));
+}
+
+TEST_F(AsyncPipelineTest, NeverHasBuffersDue) {
+  for (int step = 1; step < 3; ++step) {
+    Step([](ExchangeAnswer*) {});
+    EXPECT_FALSE(pipeline_.BuffersDue(false));
+  }
+  EXPECT_TRUE(pipeline_.TakePublished().empty()) << "codecs observe nothing";
+}
+
+TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
+  Step([](ExchangeAnswer* answer) {
+    answer->base_version = 2;
+    answer->version = 3;
+    answer->results = {FrameOf({1, 1})};
+  });
+  EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
+  EXPECT_THAT(pipeline_.status().message(),
+              HasSubstr("leads from version 2 to 3, and this worker is at 1"));
+}
+
+TEST_F(AsyncPipelineTest, RefusesANewVersionWithoutAnything) {
+  Step([](ExchangeAnswer* answer) { answer->version = 3; });
+  EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
+}
+
+TEST_F(AsyncPipelineTest, RefusesParametersOfAnOlderVersion) {
+  Step([](ExchangeAnswer* answer) {
+    answer->exact = true;
+    answer->version = 0;
+    answer->results = {FrameOf({1, 1})};
+  });
+  EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
+}
+
+TEST_F(AsyncPipelineTest, RefusesTheWrongNumberOfFrames) {
+  Step([](ExchangeAnswer* answer) {
+    answer->version = 2;
+    answer->results = {FrameOf({1, 1}), FrameOf({1, 1})};
+  });
+  EXPECT_THAT(pipeline_.status().message(), HasSubstr("has 2 frames, wanted 1 or none"));
+}
+
+}  // namespace
+}  // namespace sluice

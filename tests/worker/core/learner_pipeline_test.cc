@@ -1,0 +1,102 @@
+// A worker that joins others who are further: it skips, and believes what others have done, until
+// every shard had a whole step of it in time.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/worker/core/one_worker.h"
+
+namespace sluice {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Rank 0 of two; two tensors, each a bundle, and each on a shard of its own.
+class LearnerPipelineTest : public testing::Test {
+ protected:
+  LearnerPipelineTest() {
+    PipelineOptions options;
+    for (const char* name : {"a", "b"}) {
+      options.table.push_back({.name = name, .shape = {4}, .strides = {}});
+    }
+    options.layout = *BuildLayout(options.table, 2, {.chunk_elements = 4, .bundle_elements = 4});
+    options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
+    options.world_size = 2;
+    options.first_step = 11;
+    options.elastic = true;
+    options.learner = true;
+    pipeline_.emplace(std::move(options));
+  }
+
+  void Skip() {
+    pipeline_->StartStep();
+    ASSERT_TRUE(pipeline_->SkipStep(&effects_).ok());
+    effects_.clear();
+  }
+  // What `included` did of the open step; the shard was at `open_step`.
+  void Tell(uint32_t shard, uint64_t open_step, std::vector<uint32_t> included) {
+    ExchangeAnswer answer;
+    answer.outcome = Outcome::kResult;
+    answer.step = pipeline_->step();
+    answer.record.step = answer.step;
+    for (const uint32_t rank : included) {
+      answer.record.included.push_back(
+          {.rank = rank, .origin_step = answer.step, .checksum = kAny, .skipped = true});
+    }
+    answer.open_step = open_step;
+    pipeline_->Answer(shard, answer, &effects_);
+  }
+
+  static constexpr uint32_t kAny = 4711;
+  std::optional<Pipeline> pipeline_;
+  Pipeline::Effects effects_;
+  const std::vector<float> gradient_ = {1, 2, 3, 4};
+};
+
+TEST_F(LearnerPipelineTest, SkipsUntilAllShardsHadAStepInTime) {
+  Skip();
+  Tell(0, 15, {1});
+  Tell(1, 14, {0, 1});  // Its predecessor was in that.
+  ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();
+  EXPECT_EQ(pipeline_->Result().steps_behind, 2u);
+  Skip();
+  Tell(0, 12, {0, 1});
+  Tell(1, 13, {1});
+  EXPECT_EQ(pipeline_->Result().steps_behind, 1u) << "one of the shards goes without it";
+  EXPECT_THAT(pipeline_->Result().members, ElementsAre(0, 1));
+  Skip();
+  Tell(0, 13, {0, 1});
+  Tell(1, 13, {0, 1});
+  EXPECT_EQ(pipeline_->Result().steps_behind, 0u);
+  pipeline_->StartStep();
+  EXPECT_TRUE(pipeline_->TensorReady(0, gradient_).ok());
+}
+
+TEST_F(LearnerPipelineTest, WorkIsRefusedSoFar) {
+  pipeline_->StartStep();
+  const absl::Status early = pipeline_->TensorReady(0, gradient_);
+  EXPECT_EQ(early.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(early.message(), HasSubstr("steps_behind"));
+}
+
+TEST_F(LearnerPipelineTest, AMemberIsInEveryStep) {
+  Skip();
+  Tell(0, 11, {0, 1});
+  Tell(1, 11, {0, 1});
+  ASSERT_EQ(pipeline_->Result().steps_behind, 0u);
+  Skip();
+  Tell(0, 12, {1});
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("leaves rank 0 out"));
+}
+
+TEST_F(LearnerPipelineTest, AMembersPartIsItsOwn) {
+  Skip();
+  Tell(0, 11, {0, 1});
+  Tell(1, 11, {0, 1});
+  Skip();
+  Tell(0, 12, {0, 1});
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("this worker sent checksum"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,176 @@
+// What a worker does with compression plans: it codes by the one that holds, passes on what was
+// announced, and refuses what cannot be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "compress/frame.h"
+#include "tests/worker/core/one_worker.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kSize = 64;
+
+// One worker, tensors a and b, each one bundle, b first.
+class PipelinePlanTest : public testing::Test {
+ protected:
+  void Make(bool makes_plans, uint64_t first_step = 1) {
+    compression_.uplink = *ParseCodecSpec("topk:10%");
+    compression_.min_elements = 0;
+    PipelineOptions options;
+    for (const char* name : {"a", "b"}) {
+      options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
+    }
+    options.layout = *BuildLayout(options.table, 1, {kSize, kSize});
+    options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
+    options.first_step = first_step;
+    options.makes_plans = makes_plans;
+    options.compression = compression_;
+    encoder_.emplace(options.table, options.layout, compression_, 0);
+    pipeline_.emplace(std::move(options));
+    for (size_t i = 0; i < kSize; ++i) gradient_[i] = static_cast<float>(i) - 10.5f;
+  }
+  static CompressionPlan PlanFrom(uint64_t step, uint64_t id, const char* codec) {
+    CompressionPlan plan{.id = id, .effective_step = step};
+    plan.entries = {
+        {.direction = Direction::kUplink, .codec = *ParseCodecSpec(codec), .tensors = {0, 1}}};
+    return plan;
+  }
+  // What was sent, by bundle.
+  std::vector<Exchange> Send() {
+    Pipeline::Effects effects;
+    pipeline_->StartStep();
+    for (const uint32_t tensor : {1, 0}) {
+      EXPECT_TRUE(pipeline_->TensorReady(tensor, gradient_).ok());
+      while (std::optional<EncodeTask> task = pipeline_->NextEncoding()) {
+        pipeline_->Encoded(encoder_->Encode(*task), &effects);
+      }
+    }
+    std::vector<Exchange> sent;
+    for (const auto& exchange : SentBy(effects)) sent.push_back(*exchange);
+    return sent;
+  }
+  // A step; `announced` comes with the first bundle's result.
+  std::vector<Exchange> Step(const CompressionPlan* announced = nullptr) {
+    const std::vector<Exchange> sent = Send();
+    for (const Exchange& exchange : sent) {
+      ExchangeAnswer answer = ResultOf(exchange);
+      if (exchange.bundle == 0 && announced != nullptr) {
+        answer.plan = std::make_shared<const CompressionPlan>(*announced);
+      }
+      Pipeline::Effects effects;
+      pipeline_->Answer(0, std::move(answer), &effects);
+    }
+    return sent;
+  }
+  static FormatId FormatOf(const Exchange& sent) {
+    return ReadFrameHeader(FrameBytes(sent.frames.at(0)))->format;
+  }
+
+  CompressionSpec compression_;
+  std::vector<float> gradient_ = std::vector<float>(kSize);
+  std::optional<Pipeline> pipeline_;
+  std::optional<BundleEncoder> encoder_;
+};
+
+TEST_F(PipelinePlanTest, CodesByThePlanFromItsStepOnAndPassesItOnBefore) {
+  Make(true);
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
+  const CompressionPlan next = PlanFrom(3, 2, "fp16");
+  const std::vector<Exchange> first = Step(&next);
+  EXPECT_EQ(FormatOf(first[0]), FormatId::kInt8);
+  EXPECT_EQ(first[0].plan_id, 1u);
+  EXPECT_EQ(first[0].plan, nullptr);
+  const std::vector<Exchange> second = Step();
+  EXPECT_EQ(FormatOf(second[0]), FormatId::kInt8);
+  ASSERT_NE(second[0].plan, nullptr);
+  EXPECT_EQ(*second[0].plan, next);
+  EXPECT_EQ(second[1].plan, nullptr);
+  EXPECT_EQ(pipeline_->KnownPlans().size(), 2u);
+  const std::vector<Exchange> third = Step();
+  EXPECT_EQ(FormatOf(third[0]), FormatId::kFp16);
+  EXPECT_EQ(third[1].plan_id, 2u);
+  EXPECT_EQ(third[0].plan, nullptr);
+  EXPECT_EQ(pipeline_->KnownPlans().size(), 1u);
+}
+
+TEST_F(PipelinePlanTest, ASkipPassesThePlanOnToo) {
+  Make(true);
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
+  const CompressionPlan next = PlanFrom(3, 2, "fp16");
+  Step(&next);
+  Pipeline::Effects effects;
+  pipeline_->StartStep();
+  ASSERT_TRUE(pipeline_->SkipStep(&effects).ok());
+  EXPECT_NE(SentBy(effects)[0]->plan, nullptr);
+}
+
+TEST_F(PipelinePlanTest, WithoutControlNothingIsSaidAndAPlanIsAnError) {
+  Make(false);
+  EXPECT_TRUE(pipeline_->SetPlans({}).ok());
+  EXPECT_THAT(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).message(), HasSubstr("makes none"));
+  EXPECT_EQ(Step()[0].plan_id, 0u);
+  const CompressionPlan plan = PlanFrom(4, 2, "fp16");
+  Step(&plan);
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("compression plan 2 cannot be"));
+}
+
+TEST_F(PipelinePlanTest, WhatCannotBeEndsTheSession) {
+  const auto failure = [this](const CompressionPlan& plan) {
+    Make(true);
+    EXPECT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
+    Step(&plan);
+    EXPECT_FALSE(pipeline_->status().ok());
+    return std::string(pipeline_->status().message());
+  };
+  EXPECT_THAT(failure(PlanFrom(2, 2, "fp16")), HasSubstr("begins with step 2"));
+  EXPECT_THAT(failure(PlanFrom(3, 1, "fp16")), HasSubstr("contradicts plan 1"));
+  EXPECT_THAT(failure(PlanFrom(3, 2, "powersgd:2")), HasSubstr("no plan can have"));
+  CompressionPlan plan = PlanFrom(3, 2, "fp16");
+  plan.entries[0].tensors = {9};
+  EXPECT_THAT(failure(plan), HasSubstr("tensor 9"));
+}
+
+TEST_F(PipelinePlanTest, BeginsWithAPlanThatHolds) {
+  Make(true, /*first_step=*/8);
+  EXPECT_THAT(pipeline_->SetPlans({}).message(), HasSubstr("no compression plan holds in step 8"));
+  EXPECT_FALSE(pipeline_->SetPlans({PlanFrom(9, 3, "int8")}).ok());
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(5, 2, "int8"), PlanFrom(9, 3, "fp16")}).ok());
+  const std::vector<Exchange> sent = Step();
+  EXPECT_EQ(sent[0].plan_id, 2u);
+  EXPECT_EQ(sent[0].plan->id, 3u);
+  EXPECT_EQ(Step()[0].plan_id, 3u);
+}
+
+// What its predecessor had asked for may be of steps that are far ahead.
+TEST_F(PipelinePlanTest, LearnsFromItsOwnStepAlone) {
+  Make(true);
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
+  const std::vector<Exchange> sent = Send();
+  Exchange ahead = sent[0];
+  ahead.step = 6;
+  ExchangeAnswer early = ResultOf(ahead);
+  early.plan = std::make_shared<const CompressionPlan>(PlanFrom(8, 4, "int4"));
+  Pipeline::Effects effects;
+  pipeline_->Answer(0, early, &effects);
+  EXPECT_TRUE(pipeline_->status().ok());
+  EXPECT_EQ(pipeline_->KnownPlans().size(), 1u);
+}
+
+TEST_F(PipelinePlanTest, AnEncoderGoesOnAsItWasSavedUnderAPlan) {
+  Make(true);
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());
+  Step();
+  const SavedCompressor saved = encoder_->Save();
+  const std::vector<Exchange> expected = Step();
+  Make(true, /*first_step=*/2);
+  ASSERT_TRUE(encoder_->Restore(saved, /*plans=*/true).ok());
+  ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());
+  EXPECT_EQ(Step()[0].frames, expected[0].frames);
+  EXPECT_FALSE(encoder_->Restore({}, /*plans=*/true).ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,157 @@
+// What the pipeline makes of results: those that are wrong, those of a job with a quorum, and the
+// same bytes after a checkpoint.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/core/pipeline_fixture.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+class CheckpointedCodecTest : public PipelineTest, public testing::WithParamInterface<const char*> {
+ protected:
+  // The frames of the next `steps` steps.
+  std::vector<std::string> Frames(int steps) {
+    std::vector<std::string> frames;
+    for (int i = 0; i < steps; ++i) {
+      // So that what one step publishes matters to the next.
+      for (std::vector<float>& gradient : gradients_) {
+        for (size_t at = 0; at < kSize; ++at) {
+          gradient[at] = std::ldexp(static_cast<float>(at) - 20.5f,
+                                    3 * static_cast<int>(pipeline_->next_step()));
+        }
+      }
+      StartWhole();
+      const auto sends = TakeSends();
+      for (const auto& exchange : sends) {
+        frames.insert(frames.end(), exchange->frames.begin(), exchange->frames.end());
+      }
+      AnswerAll(sends);
+      effects_.clear();
+    }
+    return frames;
+  }
+};
+
+// Step 2 is the checkpoint's. A run that takes none goes on with the same bytes, too.
+TEST_P(CheckpointedCodecTest, GoesOnWithTheSameBytes) {
+  Make(GetParam());
+  (void)Frames(2);
+  const std::vector<std::string> plain = Frames(3);
+
+  Make(GetParam());
+  (void)Frames(2);
+  for (const Published& bundle : pipeline_->TakePublished()) {
+    encoder_->Observe(bundle.chunks, bundle.frames);
+  }
+  const SavedCompressor saved = encoder_->Save();
+  const std::vector<std::string> undisturbed = Frames(3);
+
+  Make(GetParam(), 1 << 20, 1, true, /*first_step=*/3);
+  ASSERT_TRUE(encoder_->Restore(saved).ok());
+  EXPECT_EQ(Frames(3), undisturbed);
+  EXPECT_EQ(undisturbed, plain);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckpointedCodecTest,
+                         testing::Values("none", "topk:5%", "intsum:8", "intsum:2", "topk:10%/ef21",
+                                         "qsgd:4/diana"),
+                         [](const testing::TestParamInfo<const char*>& c) {
+                           return absl::StrCat("Spec", c.index);
+                         });
+
+struct WrongResult {
+  const char* name;
+  const char* says;
+  std::function<void(ExchangeAnswer*)> change;
+};
+
+class WrongResultTest : public PipelineTest, public testing::WithParamInterface<WrongResult> {};
+
+TEST_P(WrongResultTest, IsAnErrorThatSaysWhat) {
+  Make("none", 1 << 20, /*world_size=*/2);
+  StartWhole();
+  ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+  answer.record.included.push_back({.rank = 1, .origin_step = 1, .checksum = 5, .skipped = true});
+  GetParam().change(&answer);
+  pipeline_->Answer(0, answer, &effects_);
+  ASSERT_EQ(Count<PipelineFailed>(), 1);
+  const std::string message(pipeline_->status().message());
+  EXPECT_THAT(message, HasSubstr("shard 0 sent a wrong result for bundle 1 of shard 0 at step 1"));
+  EXPECT_THAT(message, HasSubstr(GetParam().says));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, WrongResultTest,
+    testing::Values(
+        WrongResult{"ResultChecksum", "its record says",
+                    [](ExchangeAnswer* a) { a->record.result_checksum ^= 1; }},
+        WrongResult{"Bit", "frame 0, for b", [](ExchangeAnswer* a) { a->results[0][40] ^= 4; }},
+        WrongResult{"FrameMissing", "0 frames", [](ExchangeAnswer* a) { a->results.clear(); }},
+        WrongResult{"Divisor", "divides by 2", [](ExchangeAnswer* a) { a->record.n = 2; }},
+        WrongResult{"OtherStep", "at step 9", [](ExchangeAnswer* a) { a->record.step = 9; }},
+        WrongResult{"OtherBundle", "of bundle 0", [](ExchangeAnswer* a) { a->record.bundle = 0; }},
+        WrongResult{"OtherTerm", "term 4", [](ExchangeAnswer* a) { a->record.term = 4; }},
+        WrongResult{"NotOurBytes", "this worker sent",
+                    [](ExchangeAnswer* a) { a->record.included[0].checksum ^= 1; }},
+        WrongResult{"WithoutUs", "leaves rank 0 out",
+                    [](ExchangeAnswer* a) {
+                      a->record.included.erase(a->record.included.begin());
+                      a->record.n = 0;
+                    }},
+        WrongResult{
+            "OutOfOrder", "rank 0 out of order",
+            [](ExchangeAnswer* a) { std::swap(a->record.included[0], a->record.included[1]); }},
+        WrongResult{"OfAnotherStep", "work of rank 1 for step 0",
+                    [](ExchangeAnswer* a) { a->record.included[1].origin_step = 0; }},
+        WrongResult{"Stranger", "no worker",
+                    [](ExchangeAnswer* a) { a->record.included[1].rank = 2; }}),
+    [](const testing::TestParamInfo<WrongResult>& c) { return std::string(c.param.name); });
+
+// A step of a job with a quorum that closed without this worker, with what rank 1 sent for the step
+// before and for this one.
+class QuorumRecordTest : public PipelineTest {
+ protected:
+  ExchangeAnswer LeftOut() {
+    Make("none", 1 << 20, /*world_size=*/2, true, 1, /*quorum=*/true);
+    FinishStep();
+    StartWhole();
+    ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+    answer.record.included = {{.rank = 1, .origin_step = 1, .checksum = 5, .skipped = false},
+                              {.rank = 1, .origin_step = 2, .checksum = 6, .skipped = false}};
+    answer.record.n = 2;
+    answer.open_step = 5;
+    return answer;
+  }
+};
+
+TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
+  ExchangeAnswer answer = LeftOut();
+  for (const uint32_t bundle : {0, 1, 2}) {
+    answer.bundle = answer.record.bundle = bundle;
+    pipeline_->Answer(0, answer, &effects_);
+  }
+  ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();
+  EXPECT_EQ(pipeline_->Result().steps_behind, 2u) << "3 and 4 are closed";
+  EXPECT_EQ(pipeline_->Result().n_max, 2u);
+}
+
+TEST_F(QuorumRecordTest, TellsNothingOfLaterStepsAndNothingTwice) {
+  ExchangeAnswer answer = LeftOut();
+  answer.record.included[1].origin_step = 3;
+  pipeline_->Answer(0, answer, &effects_);
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("work of rank 1 for step 3"));
+  answer = LeftOut();
+  answer.record.included[1].origin_step = 1;
+  pipeline_->Answer(0, answer, &effects_);
+  EXPECT_THAT(pipeline_->status().message(), HasSubstr("out of order"));
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,76 @@
+// CoordinatorClient, where the coordinator takes its time.
+#include "worker/rpc/coordinator_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+#include "tests/worker/rpc/fake_server.h"
+
+namespace sluice {
+namespace {
+
+class CoordinatorClientTest : public testing::Test {
+ protected:
+  absl::StatusOr<v1::JoinReply> Join(const FakeServer& server) {
+    CoordinatorClient client({.address = server.address(),
+                              .rank = 1,
+                              .backoff_min = absl::Milliseconds(1),
+                              .backoff_max = absl::Milliseconds(10),
+                              .answer_grace = absl::Milliseconds(20),
+                              .clock = &clock_});
+    v1::JoinRequest request;
+    request.set_rank(1);
+    request.set_nonce(8);
+    for (int i = 0; i < tensors_; ++i) {
+      request.mutable_table()->add_tensors()->set_name(std::string(100, 't'));
+    }
+    return client.Join(request, absl::Seconds(100), absl::Milliseconds(20));
+  }
+
+  int tensors_ = 0;
+  const SteadyClock clock_{};
+};
+
+TEST_F(CoordinatorClientTest, AJoinIsAskedAgainAsLongAsTheCoordinatorLives) {
+  FakeServer server({.joins_unanswered = 3});
+  const absl::StatusOr<v1::JoinReply> reply = Join(server);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  ASSERT_EQ(server.joins().size(), 4u);
+  for (const v1::JoinRequest& join : server.joins()) EXPECT_EQ(join.nonce(), 8u);
+}
+
+// Servers end a connection that sends much before its first call was allowed.
+TEST_F(CoordinatorClientTest, ASmallCallGoesBeforeEachTryOfALargeJoin) {
+  FakeServer server({.joins_unavailable = 2});
+  tensors_ = 2000;
+  const absl::StatusOr<v1::JoinReply> reply = Join(server);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(server.joins().size(), 3u);
+  EXPECT_GE(server.status_calls(), 3);
+}
+
+TEST_F(CoordinatorClientTest, ASmallJoinComesAtOnce) {
+  FakeServer server({});
+  tensors_ = 20;
+  ASSERT_TRUE(Join(server).ok());
+  EXPECT_EQ(server.status_calls(), 0);
+}
+
+TEST_F(CoordinatorClientTest, AJoinEndsWhereTheCoordinatorSaysNothing) {
+  FakeServer server(
+      {.joins_unanswered = 3, .status = {grpc::StatusCode::DEADLINE_EXCEEDED, "nothing"}});
+  EXPECT_EQ(Join(server).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(server.joins().size(), 1u);
+}
+
+TEST_F(CoordinatorClientTest, WhoNeverCameIsSaidOnce) {
+  FakeServer server(
+      {.join = {grpc::StatusCode::DEADLINE_EXCEEDED, "waited 60s: rank 0 never came"}});
+  EXPECT_THAT(std::string(Join(server).status().message()),
+              testing::HasSubstr("rank 0 never came"));
+  EXPECT_EQ(server.joins().size(), 1u);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,513 @@
+#include "worker/rpc/remote_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <limits>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "compress/codec_table.h"
+#include "compress/frame.h"
+#include "compress/gpu/gpu_encoder.h"
+#include "compress/gpu/kernels/host_device.h"
+#include "tests/compress/gpu/breaking_device.h"
+#include "tests/worker/rpc/deaf_port.h"
+#include "tests/worker/rpc/fake_server.h"
+
+namespace sluice {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr size_t kSize = 64;
+
+TensorTable Table() {
+  return {{.name = "a", .shape = {kSize}, .strides = {}},
+          {.name = "b", .shape = {kSize}, .strides = {}}};
+}
+
+RemoteSessionOptions Options(const std::string& coordinator) {
+  RemoteSessionOptions options;
+  options.coordinator = coordinator;
+  options.job_name = "test";
+  options.job_hash = 9;
+  options.compression.min_elements = 0;
+  options.join_timeout = absl::Seconds(100);
+  options.connect_timeout = absl::Seconds(100);
+  options.backoff_min = absl::Milliseconds(5);
+  options.backoff_max = absl::Milliseconds(20);
+  return options;
+}
+
+std::vector<float> Gradient(float at) {
+  std::vector<float> gradient(kSize);
+  for (size_t i = 0; i < kSize; ++i) gradient[i] = at + static_cast<float>(i);
+  return gradient;
+}
+
+// One step with the same gradient for both tensors; the mean must be it.
+void DoStep(Session* session, const std::vector<float>& gradient) {
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
+  const absl::StatusOr<StepResult> result = session->Wait();
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->n_min, 1u);
+  for (const uint32_t tensor : {0, 1}) {
+    std::vector<float> mean(kSize);
+    ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
+    EXPECT_EQ(mean, gradient);
+  }
+}
+
+// A program with a loop of its own that was not made for it.
+TEST(RemoteSessionTest, AnUpdateIsNotTakenForAMeanNorAMeanForAnUpdate) {
+  for (const bool shards_update : {false, true}) {
+    FakeServer server({});
+    RemoteSessionOptions options = Options(server.address());
+    options.shards_update = shards_update;
+    const std::unique_ptr<Session> session = MakeRemoteSession(options);
+    ASSERT_TRUE(session->Join(Table(), "abc").ok());
+    const std::vector<float> gradient = Gradient(1);
+    for (const uint32_t tensor : {1, 0}) ASSERT_TRUE(session->Submit(tensor, gradient).ok());
+    ASSERT_TRUE(session->Wait().ok());
+    std::vector<float> values(kSize);
+    const absl::Status status = shards_update ? session->Apply(0, absl::MakeSpan(values))
+                                              : session->ApplyUpdate(0, absl::MakeSpan(values));
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr(shards_update ? "use ApplyUpdate" : "use Apply,"));
+  }
+}
+
+TEST(RemoteSessionTest, TellsFiguresOfItself) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.quality_every = 2;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_FALSE(session->figures().has_value());
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  ASSERT_TRUE(session->figures().has_value());
+  EXPECT_FALSE(session->figures()->quality.has_value());
+  for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(1));
+  session->Report({.step = 3, .samples = 48, .loss = 0.5});
+  const std::optional<SessionFigures> figures = session->figures();
+  ASSERT_TRUE(figures.has_value());
+  EXPECT_EQ(figures->traffic.steps, 3u);
+  EXPECT_EQ(figures->traffic.bytes_up, server.bytes_read());
+  EXPECT_EQ(figures->dense_bytes, 3 * 2 * kSize * sizeof(float));
+  EXPECT_EQ(figures->bytes_in_flight, 0u);
+  EXPECT_EQ(figures->progress.samples, 48u);
+  EXPECT_EQ(figures->seconds.steps, 2u);
+  uint64_t exchanges = 0;
+  for (const uint64_t count : figures->exchanges.counts) exchanges += count;
+  EXPECT_EQ(exchanges, 3u);
+  EXPECT_GT(figures->exchanges.seconds, 0);
+  ASSERT_TRUE(figures->quality.has_value());
+  EXPECT_EQ(figures->quality->chunks, 2u);
+  EXPECT_EQ(figures->quality->CapturedEnergy(), 1) << "nothing is lost";
+  ASSERT_TRUE(session->Leave().ok());
+}
+
+// The GPU is host memory here.
+TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
+  FakeServer server({});
+  const auto device = gpu::MakeEncodingDevice(gpu::MakeHostDevice(1 << 24));
+  RemoteSessionOptions options = Options(server.address());
+  options.compression.uplink = *ParseCodecSpec("int8");
+  const std::unique_ptr<Session> without = MakeRemoteSession(options);
+  EXPECT_FALSE(without->TakesGpuViews());
+  options.device = device.get();
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_TRUE(session->TakesGpuViews());
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  for (int step = 0; step < 3; ++step) {
+    const std::vector<float> gradient = Gradient(static_cast<float>(step));
+    for (const uint32_t tensor : {1, 0}) {
+      GradientView view(gradient);
+      view.on_gpu = true;
+      ASSERT_TRUE(session->Submit(tensor, view).ok());
+    }
+    ASSERT_TRUE(session->Wait().ok());
+    std::vector<float> means[2] = {Gradient(7), Gradient(7)};
+    const absl::Status applied =
+        session->ApplyOnGpu({{0, means[0].data(), kSize}, {1, means[1].data(), kSize}}, nullptr);
+    ASSERT_TRUE(applied.ok()) << applied;
+    for (const uint32_t tensor : {0, 1}) {
+      std::vector<float> mean(kSize);
+      ASSERT_TRUE(session->Apply(tensor, absl::MakeSpan(mean)).ok());
+      EXPECT_EQ(means[tensor], mean);
+      EXPECT_NEAR(mean[3], gradient[3], 1) << "of int8";
+    }
+  }
+  float few[2];
+  EXPECT_EQ(session->ApplyOnGpu({{0, few, 2}}, nullptr).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
+  FakeServer server({});
+  gpu::DeviceCalls calls;
+  const auto device = gpu::MakeEncodingDevice(
+      std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 0, &calls));
+  RemoteSessionOptions options = Options(server.address());
+  options.compression.uplink = *ParseCodecSpec("int8");
+  options.device = device.get();
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "abc").ok());
+  const std::vector<float> gradient = Gradient(1);
+  for (const uint32_t tensor : {1, 0}) {
+    GradientView view(gradient);
+    view.on_gpu = true;
+    if (!session->Submit(tensor, view).ok()) break;
+  }
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(status.message(), HasSubstr("it fell off the bus"));
+}
+
+TEST(RemoteSessionTest, StepsAndLeaves) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  const absl::StatusOr<JoinInfo> info = session->Join(Table(), "abc");
+  ASSERT_TRUE(info.ok()) << info.status();
+  EXPECT_EQ(info->world_size, 1u);
+  for (int step = 0; step < 3; ++step) DoStep(session.get(), Gradient(static_cast<float>(step)));
+  ASSERT_TRUE(session->Skip().ok());
+  ASSERT_TRUE(session->Wait().ok());
+  const TrafficCounters traffic = session->traffic();
+  EXPECT_EQ(traffic.steps, 4u);
+  EXPECT_EQ(traffic.bytes_up, server.bytes_read());
+  EXPECT_EQ(traffic.bytes_down, server.bytes_written());
+  for (const Stage stage : {Stage::kEncode, Stage::kSend, Stage::kReceive}) {
+    EXPECT_GT(session->stages()[static_cast<size_t>(stage)], 0) << ToString(stage);
+  }
+  session->ReportParameters(4, "hash");
+  ASSERT_TRUE(session->Leave().ok());
+
+  const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
+  ASSERT_EQ(exchanges.size(), 8u);
+  EXPECT_EQ(exchanges[0].sender().job_uid(), 77u);
+  EXPECT_FALSE(exchanges[1].has_sender());
+  EXPECT_EQ(exchanges[7].acked_step(), 3u);
+  EXPECT_TRUE(exchanges[7].skip());
+  const std::vector<v1::JoinRequest> joins = server.joins();
+  EXPECT_EQ(joins[0].job_hash(), 9u);
+  EXPECT_EQ(joins[0].parameters_sha256(), "abc");
+  EXPECT_EQ(joins[0].pid(), static_cast<uint32_t>(getpid()));
+  EXPECT_EQ(joins[0].table().hash(), HashTensorTable(Table()));
+  const std::vector<v1::LeaveRequest> leaves = server.leaves();
+  ASSERT_EQ(leaves.size(), 1u);
+  EXPECT_TRUE(leaves[0].finished());
+  EXPECT_EQ(leaves[0].parameters_sha256(), "hash");
+  EXPECT_FALSE(session->Submit(0, Gradient(0)).ok());
+}
+
+TEST(RemoteSessionTest, AnUnreachableShardIsNamed) {
+  const DeafPort deaf;
+  FakeServer server({});
+  server.SetShards({server.address(), deaf.address()});
+  RemoteSessionOptions options = Options(server.address());
+  options.shards = 2;
+  options.connect_timeout = absl::Seconds(2);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<float> gradient = Gradient(0);
+  (void)session->Submit(1, gradient);
+  (void)session->Submit(0, gradient);
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("shard 1 at ", deaf.address(),
+                                     " cannot be reached for 2s (connection refused)")));
+  EXPECT_EQ(session->Wait().status(), status);
+}
+
+TEST(RemoteSessionTest, AnUnreachableCoordinatorIsNamed) {
+  const DeafPort deaf;
+  RemoteSessionOptions options = Options(deaf.address());
+  options.join_timeout = absl::Seconds(2);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  const absl::Status status = session->Join(Table(), "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(deaf.address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("connection refused"));
+  EXPECT_EQ(session->Submit(0, {}), status);
+}
+
+TEST(RemoteSessionTest, ARefusedJoinSaysWhy) {
+  FakeServer server(
+      {.join = {grpc::StatusCode::INVALID_ARGUMENT, "tensor 1 is b here and c there"}});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  const absl::Status status = session->Join(Table(), "").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("tensor 1 is b here and c there"));
+  EXPECT_EQ(server.joins().size(), 1u);
+}
+
+TEST(RemoteSessionTest, ARepeatedJoinIsTheSameMember) {
+  FakeServer server({.joins_unavailable = 2});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<v1::JoinRequest> joins = server.joins();
+  ASSERT_EQ(joins.size(), 3u);
+  EXPECT_NE(joins[0].nonce(), 0u);
+  EXPECT_EQ(joins[0].nonce(), joins[2].nonce());
+}
+
+TEST(RemoteSessionTest, AJoinReplyWithoutAllShardsIsRefused) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.shards = 2;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  EXPECT_THAT(std::string(session->Join(Table(), "").status().message()),
+              HasSubstr("names 1 shards, the job has 2"));
+}
+
+TEST(RemoteSessionTest, ABrokenStreamIsOpenedAgainAndBytesAreRepeated) {
+  FakeServer server({.streams_broken = 2});
+  RemoteSessionOptions options = Options(server.address());
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  DoStep(session.get(), Gradient(4));
+  const std::vector<v1::ExchangeRequest> exchanges = server.exchanges();
+  ASSERT_EQ(exchanges.size(), 8u);
+  for (const size_t first : {0, 2, 4}) {
+    EXPECT_TRUE(exchanges[first].has_sender()) << first;
+    for (const size_t i : {0, 1}) {
+      EXPECT_EQ(exchanges[first + i].bundle(), i);
+      EXPECT_EQ(exchanges[first + i].contributions(0).frame(),
+                exchanges[i].contributions(0).frame());
+    }
+  }
+}
+
+TEST(RemoteSessionTest, BusyIsAskedAgain) {
+  FakeServer server({.busy = 5});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  EXPECT_EQ(server.exchanges().size(), 7u);
+}
+
+TEST(RemoteSessionTest, AStreamThatIsRefusedIsFinal) {
+  FakeServer server({.stream = {grpc::StatusCode::PERMISSION_DENIED, "no token"}});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Skip().ok());
+  EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("no token"));
+}
+
+// Its file was changed on this machine sooner or later than on the others.
+TEST(RemoteSessionTest, ATokenThatIsRefusedForAWhileEndsNoSession) {
+  FakeServer server({.heartbeats_refused = 3, .streams_refused = 2});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  while (server.heartbeats().size() < 5) server.AwaitHeartbeat();
+  DoStep(session.get(), Gradient(4));
+  EXPECT_TRUE(session->Leave().ok());
+}
+
+TEST(RemoteSessionTest, ATokenThatStaysRefusedEndsTheSession) {
+  FakeServer server({.heartbeat = {grpc::StatusCode::UNAUTHENTICATED, "a wrong token"},
+                     .silent = true,
+                     .lease_ms = 300});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("has refused this worker for 300ms: a wrong token"));
+  EXPECT_GE(server.heartbeats().size(), 2u);
+}
+
+// Returns when a heartbeat says that the worker knows this process of shard 0 and no later one.
+void AwaitKnownShard(FakeServer* server, uint64_t incarnation) {
+  do {
+    server->AwaitHeartbeat();
+  } while (server->heartbeats().back().known_shards(0) != incarnation);
+}
+
+TEST(RemoteSessionTest, AWorkerGoesWhereAShardIsServedNow) {
+  FakeServer server({.silent = true});
+  FakeServer later({.incarnation = 6});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::thread tells([&] {
+    while (server.exchanges().empty()) server.AwaitHeartbeat();
+    AwaitKnownShard(&server, 5);
+    server.TellOfShard(later.address(), 6);
+  });
+  DoStep(session.get(), Gradient(3));
+  tells.join();
+  EXPECT_FALSE(later.exchanges().empty());
+  EXPECT_EQ(later.exchanges().front().sender().server_incarnation(), 6u);
+  AwaitKnownShard(&server, 6);
+}
+
+// As behind an address that still leads there.
+TEST(RemoteSessionTest, AProcessThatWasReplacedIsNotListenedTo) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.connect_timeout = absl::Milliseconds(500);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(3));
+  server.TellOfShard(server.address(), 6);
+  AwaitKnownShard(&server, 6);
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("a process answers there that another took the place of"));
+}
+
+TEST(RemoteSessionTest, AnswersThatAreNoMessagesAreFinal) {
+  FakeServer server({.garbage = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Skip().ok());
+  const absl::Status status = session->Wait().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shard 0 at " + server.address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("not an ExchangeReply"));
+}
+
+TEST(RemoteSessionTest, AFailedJobWakesWait) {
+  FakeServer server({.failure = "rank 1 on host-b was lost", .silent = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_EQ(status.message(), "rank 1 on host-b was lost");
+  EXPECT_EQ(session->Leave(), status);
+}
+
+TEST(RemoteSessionTest, ASilentCoordinatorEndsTheSessionAfterALease) {
+  FakeServer server(
+      {.heartbeat = {grpc::StatusCode::UNAVAILABLE, "gone"}, .silent = true, .lease_ms = 2000});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  (void)session->Skip();
+  const absl::Status status = session->Wait().status();
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("coordinator at ", server.address())));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("for 2s"));
+  EXPECT_GE(server.heartbeats().size(), 2u);
+}
+
+TEST(RemoteSessionTest, HeartbeatsTellProgress) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  DoStep(session.get(), Gradient(1));
+  session->Report({.step = 1, .total_steps = 8, .loss = 0.5, .seconds_left = 100});
+  server.AwaitHeartbeat();  // May have been composed before the report.
+  server.AwaitHeartbeat();
+  const v1::HeartbeatRequest last = server.heartbeats().back();
+  EXPECT_EQ(last.sender().job_uid(), 77u);
+  EXPECT_EQ(last.progress().step(), 1u);
+  EXPECT_EQ(last.progress().loss(), 0.5);
+  // As time has gone on since.
+  EXPECT_LT(last.progress().seconds_left(), 100);
+  EXPECT_GT(last.progress().seconds_left(), 0);
+  EXPECT_EQ(last.progress().bytes_up(), server.bytes_read());
+  EXPECT_EQ(last.progress().dense_bytes_up(), 2 * 4 * kSize);
+}
+
+TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
+  FakeServer server({});
+  RemoteSessionOptions options = Options(server.address());
+  options.quality_every = 1;
+  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<float> gradient = Gradient(1);  // Read until Wait is over.
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  ASSERT_TRUE(session->Submit(0, gradient).ok());
+  ASSERT_TRUE(session->Wait().ok());
+  server.AwaitHeartbeat();  // May have been composed before the step.
+  server.AwaitHeartbeat();
+  EXPECT_GT(session->figures()->quality->owed, 0);
+  EXPECT_EQ(server.heartbeats().back().progress().residual_energy(),
+            session->figures()->quality->owed);
+}
+
+TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
+  const std::vector<float> theirs = Gradient(7);
+  std::vector<std::byte> frame;
+  ASSERT_TRUE(EncodeFrame(*MakeCodec({.codec = CodecId::kNone}),
+                          {.gradient = theirs, .residual = {}}, &frame)
+                  .ok());
+  const std::string value(reinterpret_cast<const char*>(frame.data()), frame.size());
+  FakeServer server({.parameters_agree = false, .world_size = 2, .values = {value, value}});
+  RemoteSessionOptions options = Options(server.address());
+  options.rank = 1;
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::vector<float> a = Gradient(0);
+  std::vector<float> b = Gradient(1);
+  const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(a, theirs);
+  EXPECT_EQ(b, theirs);
+  EXPECT_EQ(session->traffic().bytes_down, 0u);
+  EXPECT_EQ(session->traffic().steps, 0u);
+}
+
+TEST(RemoteSessionTest, RankZeroSendsOnlyFiniteParameters) {
+  FakeServer server({.parameters_agree = false});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  std::vector<float> a = Gradient(0);
+  std::vector<float> b = Gradient(1);
+  b[9] = std::numeric_limits<float>::infinity();
+  const absl::Status status = session->AgreeOnParameters({absl::MakeSpan(a), absl::MakeSpan(b)});
+  EXPECT_THAT(std::string(status.message()), HasSubstr("parameter b is not finite"));
+  EXPECT_TRUE(server.exchanges().empty());
+}
+
+TEST(RemoteSessionTest, WaitingWithoutATensorIsAnError) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  EXPECT_FALSE(session->Wait().ok());
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  const std::vector<float> gradient = Gradient(0);
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+  EXPECT_THAT(std::string(session->Wait().status().message()), HasSubstr("before a was submitted"));
+}
+
+TEST(RemoteSessionTest, AbandonTellsWhy) {
+  FakeServer server({});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  session->Abandon("the disk is full");
+  const std::vector<v1::LeaveRequest> leaves = server.leaves();
+  ASSERT_EQ(leaves.size(), 1u);
+  EXPECT_FALSE(leaves[0].finished());
+  EXPECT_EQ(leaves[0].reason(), "the disk is full");
+  EXPECT_THAT(std::string(session->Skip().message()), HasSubstr("the disk is full"));
+}
+
+TEST(RemoteSessionTest, AbandonEndsAJoinThatStillTries) {
+  const DeafPort deaf;
+  RemoteSessionOptions options = Options(deaf.address());
+  options.join_timeout = absl::Hours(1);
+  const std::unique_ptr<Session> session = MakeRemoteSession(options);
+  std::thread watcher([&] { session->Abandon("stopped by a signal"); });
+  EXPECT_EQ(session->Join(Table(), "").status().code(), absl::StatusCode::kCancelled);
+  watcher.join();
+}
+
+TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {
+  const std::vector<float> gradient = Gradient(0);  // Outlives the session.
+  FakeServer server({.silent = true});
+  const std::unique_ptr<Session> session = MakeRemoteSession(Options(server.address()));
+  ASSERT_TRUE(session->Join(Table(), "").ok());
+  ASSERT_TRUE(session->Submit(1, gradient).ok());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,102 @@
+// A step that no rank has a gradient for changes nothing, wherever the optimizer is.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/train/memory_job.h"
+#include "tests/worker/train/small_job.h"
+#include "worker/data/batch_stream.h"
+#include "worker/data/dataset.h"
+#include "worker/train/learner.h"
+
+namespace sluice {
+namespace {
+
+constexpr double kRate = 0.001;
+
+// The only rank of a job, step by step.
+class OneRank {
+ public:
+  explicit OneRank(const JobSpec& spec)
+      : spec_(spec),
+        data_(*OpenDatasets(spec_.data, /*with_test=*/false)),
+        sampler_({.samples = data_.training->size(),
+                  .ranks = 1,
+                  .rank = 0,
+                  .batch_size = spec_.batch_size_per_worker,
+                  .passes_per_step = 1,
+                  .seed = spec_.seed}),
+        batches_(
+            data_.training.get(), &sampler_,
+            {.epoch = {.seed = spec_.seed, .epoch = 0}, .end_step = sampler_.steps_per_epoch()}),
+        learner_(*Learner::Create(spec_, 0, data_.training->shape(), session_.get(), &logger_)) {
+    EXPECT_TRUE(learner_->Join().ok());
+    session_->SetRate(static_cast<float>(kRate));
+  }
+
+  void Step() { Do({}); }
+  // Nothing is computed, and all ranks of the job skip.
+  void EmptyStep() { Do({.closed = true}); }
+  // The same batches are dropped, and there is no exchange.
+  void LeaveOut() { Do({.exchanges = false, .closed = true}); }
+  std::string hash() const { return learner_->ParametersSha256(); }
+
+ private:
+  void Do(StepPlan plan) {
+    plan.step_of_deal = step_++;
+    plan.step = step_;
+    plan.rate = kRate;
+    const auto done = learner_->Step(plan, &batches_);
+    ASSERT_TRUE(done.ok()) << done.status();
+  }
+
+  const JobSpec spec_;
+  const Logger logger_{"worker-0"};
+  MemoryJob job_{1};
+  std::unique_ptr<MemoryJob::RankSession> session_ = job_.MakeSession(0);
+  const Datasets data_;
+  const ShardSampler sampler_;
+  BatchStream batches_;
+  const std::unique_ptr<Learner> learner_;
+  uint64_t step_ = 0;
+};
+
+class EmptyStepTest : public ::testing::TestWithParam<OptimizerSpec> {};
+
+TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
+  for (const char* const precision : {"fp32", "bf16", "fp16"}) {
+    JobSpec spec = SmallJob();
+    spec.optimizer = GetParam();
+    spec.optimizer.lr = kRate;
+    spec.precision = precision;
+    OneRank with(spec), without(spec);
+    for (int i = 0; i < 2; ++i) {
+      with.Step();
+      without.Step();
+    }
+    const std::string before = with.hash();
+    with.EmptyStep();
+    EXPECT_EQ(with.hash(), before) << precision;
+    // What the optimizer remembers is as it was, too.
+    without.LeaveOut();
+    with.Step();
+    without.Step();
+    EXPECT_NE(with.hash(), before);
+    EXPECT_EQ(with.hash(), without.hash()) << precision;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, EmptyStepTest,
+    ::testing::Values(OptimizerSpec{.name = "sgd", .weight_decay = 0.01},
+                      OptimizerSpec{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
+                      OptimizerSpec{.name = "adam"},
+                      OptimizerSpec{.name = "adamw", .weight_decay = 0.1},
+                      OptimizerSpec{.name = "rmsprop", .momentum = 0.9},
+                      OptimizerSpec{.name = "sgd", .on = "shards"}),
+    [](const auto& test) { return absl::StrCat(test.param.name, test.index); });
+
+}  // namespace
+}  // namespace sluice

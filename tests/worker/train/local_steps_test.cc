@@ -1,0 +1,178 @@
+// RunTraining where workers do steps of their own and send how far these have brought them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/train/memory_job.h"
+#include "tests/worker/train/small_job.h"
+#include "tests/worker/train/train_alone.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// 32 steps, of which the last round has but two. MemoryJob's shards do plain descent, which at rate
+// 1 sets parameters to the mean of the workers'.
+JobSpec LocalJob() {
+  JobSpec spec = SmallJob();
+  spec.mode = "local_sgd";
+  spec.sync_every = 5;
+  spec.outer_optimizer = "average";
+  spec.outer_lr = 1;
+  spec.lr_schedule.name = "cosine";
+  return spec;
+}
+
+class LocalStepsTest : public ::testing::TestWithParam<const char*> {};
+
+// An average of one is that one.
+TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
+  JobSpec plain = LocalJob();
+  plain.mode = "sync";
+  plain.precision = GetParam();
+  plain.gradient_accumulation_steps = 2;
+  plain.optimizer.clip_norm = 1;
+  const auto want = TrainAlone(plain);
+  ASSERT_TRUE(want.ok()) << want.status();
+  for (const char* mode : {"local_sgd", "async", "ssp"}) {
+    JobSpec local = plain;
+    local.mode = mode;
+    const auto got = TrainAlone(local);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_GT(got->test_accuracy.value(), 0.5) << mode;
+    EXPECT_NEAR(got->test_loss.value(), want->test_loss.value(), 1e-3) << mode;
+    EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3) << mode;
+    EXPECT_EQ(got->steps, 16u);
+    EXPECT_EQ(got->rounds, local.mode == "local_sgd" ? 4u : 16u);
+    EXPECT_EQ(got->traffic.steps, got->rounds);
+    EXPECT_EQ(got->staleness.has_value(), local.mode != "local_sgd");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, LocalStepsTest, ::testing::Values("fp32", "bf16", "fp16"));
+
+class LocalRanksTest : public ::testing::Test {
+ protected:
+  // By rank; every session restored after `round` unless it is 0.
+  std::vector<std::string> Run(const JobSpec& spec, uint64_t round) {
+    MemoryJob job(spec.workers);
+    sessions_.clear();
+    reports_.assign(spec.workers, absl::UnknownError("did not run"));
+    for (uint32_t rank = 0; rank < spec.workers; ++rank) {
+      sessions_.push_back(job.MakeSession(rank));
+      sessions_[rank]->CheckpointEvery(1);
+      if (round > 0) sessions_[rank]->RestoreAfter(round, saved_[rank].at(round));
+    }
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < spec.workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        reports_[rank] = RunTraining(spec, rank, sessions_[rank].get(), {},
+                                     Logger(absl::StrCat("worker-", rank)));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    std::vector<std::string> hashes;
+    for (uint32_t rank = 0; rank < spec.workers; ++rank) {
+      EXPECT_TRUE(reports_[rank].ok()) << reports_[rank].status();
+      hashes.push_back(reports_[rank]->parameters_sha256);
+      if (round == 0) saved_[rank] = sessions_[rank]->saved();
+    }
+    return hashes;
+  }
+
+  std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions_;
+  std::vector<absl::StatusOr<TrainReport>> reports_;
+  std::map<uint64_t, std::string> saved_[2];
+};
+
+// Rounds go on over an epoch's end; checkpoints are of rounds.
+TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
+  JobSpec spec = LocalJob();
+  spec.workers = 2;
+  spec.optimizer.name = "adam";
+  spec.optimizer.momentum = 0;
+  spec.optimizer.lr = 0.005;
+  spec.ema_decay = 0.5;
+  const std::vector<std::string> undisturbed = Run(spec, 0);
+  EXPECT_EQ(undisturbed[0], undisturbed[1]);
+  EXPECT_EQ(reports_[0]->steps, 16u);
+  EXPECT_EQ(reports_[0]->rounds, 4u);
+  EXPECT_GT(reports_[0]->test_accuracy.value(), 0.5);
+  EXPECT_EQ(sessions_[0]->progress().back().step, 16u);
+  ASSERT_THAT(sessions_[0]->reported_parameters(), SizeIs(1));
+  EXPECT_EQ(sessions_[0]->reported_parameters().begin()->first, 4u) << "hashes are of rounds";
+  ASSERT_THAT(saved_[1], SizeIs(4));
+  for (const uint64_t round : {1, 2, 3, 4}) {
+    EXPECT_EQ(Run(spec, round), undisturbed) << "after round " << round;
+  }
+}
+
+// 65 samples in batches of 16: the second rank has nothing for the third step of an epoch, which is
+// all of each third round of a step.
+TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
+  JobSpec spec = LocalJob();
+  spec.workers = 2;
+  spec.data.limit = 65;
+  spec.batch_size_per_worker = 16;
+  spec.sync_every = 1;
+  const auto expect_agreement = [&] {
+    const std::vector<std::string> hashes = Run(spec, 0);
+    EXPECT_EQ(hashes[0], hashes[1]);
+  };
+  expect_agreement();
+  EXPECT_EQ(sessions_[0]->skips(), 0u);
+  EXPECT_EQ(sessions_[1]->skips(), 2u);
+  spec.sync_every = 3;
+  expect_agreement();
+  EXPECT_EQ(sessions_[1]->skips(), 0u) << "it has a part in what it did of the round";
+}
+
+TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
+  JobSpec spec = LocalJob();
+  spec.optimizer.lr = 1e30;
+  spec.epochs = 10;
+  for (const char* mode : {"local_sgd", "async"}) {
+    spec.mode = mode;
+    const auto report = TrainAlone(spec);
+    EXPECT_EQ(report.status().code(), absl::StatusCode::kOutOfRange) << report.status();
+    EXPECT_THAT(std::string(report.status().message()), HasSubstr("lower optimizer.lr"));
+  }
+}
+
+// Tests within a round are of what all ranks had after the last exchange.
+TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange) {
+  JobSpec spec = LocalJob();
+  spec.sync_every = 1000;
+  spec.epochs = 2;
+  spec.output = ::testing::TempDir() + "/local_steps";
+  const auto report = TrainAlone(spec);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->rounds, 1u);
+  EXPECT_GT(report->test_accuracy.value(), 0.8) << "the last test is after an exchange";
+  ASSERT_TRUE(report->best.has_value());
+  EXPECT_EQ(report->best->step, 32u);
+}
+
+// What closed without a late worker is left out: nothing is computed, and its samples are not used.
+TEST(StepsBehindTest, AreSkipped) {
+  const JobSpec spec = SmallJob();
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->PretendLate(/*step=*/14, /*steps_behind=*/3);
+  const auto report = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(session->skips(), 3u);
+  EXPECT_EQ(report->steps, 32u);
+  EXPECT_EQ(report->traffic.steps, 32u);
+  EXPECT_THAT(session->abandoned(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,79 @@
+// RunTraining where workers come and go: what is left of a pass is dealt to those who are here.
+#include <gtest/gtest.h>
+
+#include "tests/worker/train/memory_job.h"
+#include "tests/worker/train/small_job.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+namespace {
+
+// 512 samples in passes of 32 a worker; two begin.
+JobSpec ElasticJob() {
+  JobSpec spec = SmallJob();
+  spec.epochs = 1;
+  spec.workers = 2;
+  spec.membership = "elastic";
+  spec.max_workers = 4;
+  return spec;
+}
+
+class MembersTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<TrainReport> Train(uint32_t rank) {
+    return RunTraining(spec_, rank, session_.get(), options_, logger_);
+  }
+
+  JobSpec spec_ = ElasticJob();
+  const Logger logger_ = Logger("worker");
+  TrainOptions options_;
+  MemoryJob job_{1};
+  std::unique_ptr<MemoryJob::RankSession> session_ = job_.MakeSession(0);
+};
+
+TEST_F(MembersTest, NobodyComesOrGoes) {
+  session_->MembersSince(1, {0, 1});
+  const auto report = Train(0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->steps, 8u);
+}
+
+TEST_F(MembersTest, WhoIsLeftTakesTheRest) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(3, {0});
+  const auto report = Train(0);
+  ASSERT_TRUE(report.ok()) << report.status();
+  // Three steps of two workers take 192 samples, and 320 are left.
+  EXPECT_EQ(report->steps, 13u);
+}
+
+TEST_F(MembersTest, ANewcomerIsDealtNothingUntilItTookPart) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(5, {0, 1, 3});
+  const auto report = Train(3);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(session_->skips(), 5u);
+  // 320 of 512 are taken; three workers need two steps for the rest.
+  EXPECT_EQ(report->steps, 7u);
+}
+
+TEST_F(MembersTest, GoesOnFromACheckpointWithWhoWasThere) {
+  session_->MembersSince(1, {0, 1});
+  session_->MembersSince(3, {0});
+  session_->CheckpointEvery(1);
+  const auto undisturbed = Train(0);
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  for (const uint64_t step : {2, 3, 4}) {
+    auto restored = job_.MakeSession(0);
+    restored->RestoreAfter(step, session_->saved().at(step));
+    restored->MembersSince(1, {0, 1});
+    restored->MembersSince(3, {0});
+    const auto report = RunTraining(spec_, 0, restored.get(), options_, logger_);
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->parameters_sha256, undisturbed->parameters_sha256) << "after step " << step;
+    EXPECT_EQ(report->steps, 13u);
+  }
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,96 @@
+// RunTraining with the optimizer on the shards: it ends where the workers' own would.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/train/memory_job.h"
+#include "tests/worker/train/small_job.h"
+#include "tests/worker/train/train_alone.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// MemoryJob's shards do plain descent.
+JobSpec JobOn(const char* on) {
+  JobSpec spec = SmallJob();
+  spec.optimizer.momentum = 0;
+  spec.optimizer.on = on;
+  spec.lr_schedule.name = "cosine";
+  return spec;
+}
+
+class ShardsUpdateTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
+  JobSpec here = JobOn("workers");
+  JobSpec there = JobOn("shards");
+  here.precision = there.precision = GetParam();
+  here.gradient_accumulation_steps = there.gradient_accumulation_steps = 2;
+  here.ema_decay = there.ema_decay = 0.9;
+  const auto want = TrainAlone(here);
+  const auto got = TrainAlone(there);
+  ASSERT_TRUE(want.ok()) << want.status();
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_GT(got->test_accuracy.value(), 0.5);
+  EXPECT_NEAR(got->test_loss.value(), want->test_loss.value(), 1e-3);
+  EXPECT_NEAR(got->train_loss, want->train_loss, 1e-3);
+}
+
+INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest, ::testing::Values("fp32", "bf16", "fp16"));
+
+// One of the ranks is out of data in an epoch's last step.
+TEST(ShardsUpdateRanksTest, AllEndAlike) {
+  JobSpec spec = JobOn("shards");
+  spec.workers = 2;
+  spec.data.limit = 65;
+  spec.batch_size_per_worker = 16;
+  MemoryJob job(2);
+  absl::StatusOr<TrainReport> reports[2];
+  std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions;
+  for (uint32_t rank = 0; rank < 2; ++rank) sessions.push_back(job.MakeSession(rank));
+  std::vector<std::thread> threads;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      reports[rank] =
+          RunTraining(spec, rank, sessions[rank].get(), {}, Logger(absl::StrCat("worker-", rank)));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& report : reports) ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(sessions[1]->skips(), 2u);
+  EXPECT_EQ(reports[0]->parameters_sha256, reports[1]->parameters_sha256);
+}
+
+TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
+  const JobSpec spec = JobOn("shards");
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  session->CheckpointEvery(1);
+  const auto undisturbed = RunTraining(spec, 0, session.get(), {}, Logger("worker-0"));
+  ASSERT_TRUE(undisturbed.ok()) << undisturbed.status();
+  ASSERT_THAT(session->saved(), SizeIs(32));
+  for (const uint64_t step : {1, 16, 31}) {
+    MemoryJob again(1);
+    const auto restored = again.MakeSession(0);
+    restored->RestoreAfter(step, session->saved().at(step));
+    const auto report = RunTraining(spec, 0, restored.get(), {}, Logger("worker-0"));
+    ASSERT_TRUE(report.ok()) << report.status();
+    EXPECT_EQ(report->parameters_sha256, undisturbed->parameters_sha256) << "after step " << step;
+  }
+  // Where the shards had the optimizer, no worker has its memory.
+  MemoryJob other(1);
+  const auto restored = other.MakeSession(0);
+  restored->RestoreAfter(16, session->saved().at(16));
+  const auto refused = RunTraining(JobOn("workers"), 0, restored.get(), {}, Logger("worker-0"));
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("go on with optimizer.on shards"));
+}
+
+}  // namespace
+}  // namespace sluice

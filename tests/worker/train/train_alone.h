@@ -1,0 +1,17 @@
+// A job of one worker without processes.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "tests/worker/train/memory_job.h"
+#include "worker/train/train.h"
+
+namespace sluice {
+
+inline absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec,
+                                              const TrainOptions& options = {}) {
+  MemoryJob job(1);
+  const auto session = job.MakeSession(0);
+  return RunTraining(spec, 0, session.get(), options, Logger("worker-0"));
+}
+
+}  // namespace sluice
