@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {

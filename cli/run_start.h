@@ -5,9 +5,10 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 struct RunStart {
   bool continues = false;

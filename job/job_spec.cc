@@ -10,28 +10,6 @@ namespace {
 // Above it, feedback's delay costs accuracy with sparse codecs; at it, runs match dense ones.
 constexpr double kMomentumMax = 0.5;
 
-// Whether all of `name` matches `pattern`, where * stands for any text and ? for any character.
-bool Matches(absl::string_view pattern, absl::string_view name) {
-  size_t p = 0, n = 0;
-  size_t star = absl::string_view::npos, resume = 0;  // The last *, and where its text may end.
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != absl::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 // A codec of the job and where it is used, for messages.
 struct CodecUse {
   std::string where;
@@ -116,13 +94,6 @@ std::string OuterMomentumWarning(const JobSpec& spec) {
 
 }  // namespace
 
-bool DataSpec::has_test_data() const {
-  if (format == "idx") return !test_images.empty();
-  if (format == "image_folder") return !test_folder.empty();
-  if (format == "text" || format == "synthetic_text") return validation_fraction > 0;
-  return format != "custom";
-}
-
 std::optional<OptimizerSpec> ShardOptimizer(const JobSpec& spec) {
   if (spec.mode == "local_sgd" && spec.outer_optimizer == "nesterov") {
     return OptimizerSpec{.name = "sgd",
@@ -156,57 +127,6 @@ std::string WhyNoReplay(const JobSpec& spec) {
   if (InLockstep(spec.mode)) return "";
   return absl::StrCat("in mode ", spec.mode,
                       " the order of updates does not follow from what workers and shards keep");
-}
-
-CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
-                        Direction direction) {
-  if (tensor.role == TensorRole::kBuffer) return {};
-  const bool up = direction == Direction::kUplink;
-  for (auto o = compression.overrides.rbegin(); o != compression.overrides.rend(); ++o) {
-    const std::optional<CodecSpec>& codec = up ? o->uplink : o->downlink;
-    if (codec && Matches(o->tensors, tensor.name)) return *codec;
-  }
-  const CodecSpec& usual = up ? compression.uplink : compression.downlink;
-  const bool compresses = usual.codec != CodecId::kNone && usual.codec != CodecId::kBf16;
-  if (!compresses || tensor.elements() >= compression.min_elements) return usual;
-  CodecSpec dense;
-  dense.codec = CodecId::kFp16;
-  if (!usual.error_feedback() && !TraitsOf(usual.codec, usual.options).unbiased) {
-    dense.compensator.id = CompensatorId::kNone;
-  }
-  return dense;
-}
-
-std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table) {
-  std::vector<bool> whole_rows;
-  whole_rows.reserve(table.size());
-  for (const TensorInfo& tensor : table) {
-    bool wanted = false;
-    for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-      wanted = wanted || SpecForTensor(compression, tensor, direction).codec == CodecId::kPowerSgd;
-    }
-    whole_rows.push_back(wanted);
-  }
-  return whole_rows;
-}
-
-std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
-                                      const Layout& layout, Direction direction) {
-  std::vector<CodecSpec> specs;
-  specs.reserve(table.size());
-  for (const TensorInfo& tensor : table) {
-    specs.push_back(SpecForTensor(compression, tensor, direction));
-  }
-  std::vector<ChunkConfig> configs;
-  configs.reserve(layout.chunks.size());
-  for (const Chunk& chunk : layout.chunks) {
-    configs.push_back({.count = chunk.count,
-                       .spec = specs[chunk.tensor],
-                       .id = static_cast<uint32_t>(configs.size()),
-                       .tensor = chunk.tensor,
-                       .rows = chunk.rows});
-  }
-  return configs;
 }
 
 std::vector<std::string> JobWarnings(const JobSpec& spec) {

@@ -11,104 +11,15 @@
 #include "compress/chunk_config.h"
 #include "compress/codec_spec.h"
 #include "job/control_spec.h"
+#include "job/optimizer_spec.h"
 #include "job/support.h"
+#include "job/training_spec.h"
+#include "protocol/checkpoint/checkpoint_spec.h"
+#include "protocol/compression_spec.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
 namespace sluice {
-
-struct ModelSpec {
-  std::string name;                // mlp, simple_cnn, resnet20, resnet18, resnet50, vgg16, char_gpt
-  std::vector<uint32_t> hidden{};  // mlp
-  std::string stem = "auto";       // resnet18, resnet50: auto, cifar, imagenet
-  bool batch_norm = false;         // vgg16
-  // char_gpt
-  uint32_t layers = 4;
-  uint32_t heads = 4;
-  uint32_t width = 128;
-  double dropout = 0;
-};
-
-struct DataSpec {
-  std::string format;  // idx, cifar10, cifar100, image_folder, text, or made up: synthetic,
-                       // synthetic_cifar, synthetic_text.
-  std::string path;    // A folder; of text the file.
-  std::string train_images, train_labels, test_images, test_labels;  // idx: file names below path.
-  uint32_t limit = 0;  // Training samples at most; 0: all.
-  uint32_t test_limit = 0;
-  std::string labels = "fine";            // cifar100: or coarse.
-  std::string train_folder, test_folder;  // image_folder: below path; no test_folder: no tests.
-  uint32_t image_size = 224;              // image_folder: pixels, both ways.
-  std::string level = "char";             // text: or byte.
-  uint32_t context = 128;                 // text: tokens.
-  double validation_fraction = 0.1;       // text: its end.
-  uint32_t crop_padding = 0;              // Pixels.
-  bool flip = false;
-  double random_resized_crop = 0;  // image_folder: least share of the area; 0: off.
-  std::vector<double> mean, std;   // Of each channel; empty: measured or usual.
-  uint32_t prefetch = 2;           // Batches.
-
-  bool has_test_data() const;
-};
-
-struct OptimizerSpec {
-  std::string name = "sgd";  // sgd, adam, adamw, rmsprop
-  double lr = 0;
-  double momentum = 0;
-  bool nesterov = false;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-  double alpha = 0.99;
-  double weight_decay = 0;
-  double clip_norm = 0;        // 0: off.
-  double clip_value = 0;       // 0: off.
-  std::string on = "workers";  // Or shards.
-  // At most so much where gradients come late (job/momentum.h); none: by its table.
-  std::optional<double> delayed_momentum{};
-};
-
-struct LrScheduleSpec {
-  std::string name = "constant";  // constant, step, cosine, one_cycle
-  uint64_t warmup_steps = 0;
-  uint64_t step_size = 0;
-  double gamma = 0.1;
-  double final_lr = 0;
-  double warmup_fraction = 0.3;
-};
-
-struct CompressionOverride {
-  std::string tensors;  // Pattern with * and ?.
-  std::optional<CodecSpec> uplink;
-  std::optional<CodecSpec> downlink;
-};
-
-struct CompressionSpec {
-  CodecSpec uplink;
-  CodecSpec downlink;
-  std::vector<CompressionOverride> overrides;  // The last match wins.
-  // Smaller tensors are not compressed beyond fp16 unless an override names them.
-  uint32_t min_elements = 1024;
-  LayoutParameters layout;
-  uint64_t seed = 0;  // The job's; of stochastic codecs.
-};
-
-// Job checkpoints (docs/checkpoints.md).
-struct CheckpointSpec {
-  std::string dir;        // Empty: the job has none.
-  uint64_t every = 1000;  // Steps from one to the next.
-  uint32_t keep = 2;      // Complete ones.
-  // path: every process writes into `dir`, which all of them see. shards: each server has a `dir`
-  // of its own, and workers send theirs to the servers.
-  std::string store = "path";
-  // Bytes that each worker keeps of what it sent, and each shard of what it answered, since the
-  // newest complete checkpoint. Beyond it, and with 0, a loss is repaired by a rollback.
-  uint64_t replay_limit = uint64_t{1} << 30;
-
-  bool enabled() const { return !dir.empty(); }
-  bool at_shards() const { return store == "shards"; }
-};
-
 struct ServerSpec {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
@@ -200,20 +111,6 @@ uint64_t StepsPerExchange(const JobSpec& spec);
 // Why losses in a job with checkpoints take all of it back to one, whatever is kept to repair them
 // in place; empty if they do not.
 std::string WhyNoReplay(const JobSpec& spec);
-
-// The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
-// that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than
-// that, else the direction's codec.
-CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
-                        Direction direction);
-
-// By tensor: true if a codec of either direction wants its chunks to be whole rows; for
-// BuildLayout.
-std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table);
-
-// How the chunks of a layout are coded in one direction, by chunk id.
-std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
-                                      const Layout& layout, Direction direction);
 
 // Things that are allowed but unwise, each a sentence with what to do instead; e.g. a codec whose
 // feedback delay does not go with the optimizer's momentum.

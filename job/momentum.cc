@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/power.h"
 #include "compress/codec_table.h"
+#include "job/job_spec.h"
 
 namespace sluice {
 namespace {

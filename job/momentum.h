@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "job/job_spec.h"
+#include "job/optimizer_spec.h"
 #include "protocol/compression_plan.h"
+#include "protocol/tensor_table.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // At most, of coded tensors; 0.5 was measured to be within noise of dense.
 inline constexpr double kCodedMomentum = 0.5;

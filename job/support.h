@@ -9,11 +9,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "compress/codec_spec.h"
+#include "protocol/compression_spec.h"
 
 namespace sluice {
-
-enum class Direction { kUplink, kDownlink };
-
 // Whether the workers of a job in this mode take every step together; else each has its own pace.
 bool InLockstep(absl::string_view mode);
 

@@ -15,8 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "compress/codec_spec.h"
-#include "job/job_spec.h"
-#include "job/support.h"
+#include "protocol/compression_spec.h"
 #include "protocol/tensor_table.h"
 
 namespace sluice {

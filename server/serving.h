@@ -15,7 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "app/log_flags.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "net/grpc/transport_options.h"
 #include "net/http/http_server.h"
 #include "server/http/http_view.h"
@@ -26,6 +25,8 @@ class App;
 }
 
 namespace sluice {
+
+struct JobSpec;
 
 struct ServingFlags {
   std::string advertise;

@@ -8,9 +8,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // Gives the value of an environment variable, or nullptr. main passes std::getenv.
 using ReadVariable = std::function<const char*(const char* name)>;

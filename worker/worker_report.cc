@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
 
 namespace sluice {
 namespace {

@@ -6,10 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "job/job_spec.h"
 #include "worker/train/train.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // One flat object: job, rank, exit (0) and every figure of the report; test_* and judged_by (loss
 // or accuracy) only where this rank tested, best_* only where it keeps a best.pt. Bytes are sums

@@ -15,8 +15,8 @@
 #include "compress/codec_table.h"
 #include "compress/compressor.h"
 #include "compress/frame.h"
-#include "job/job_spec.h"
 #include "nlohmann/json.hpp"
+#include "protocol/compression_spec.h"
 #include "protocol/layout.h"
 
 namespace sluice {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "job/job_spec.h"
+#include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
 namespace sluice {

@@ -16,7 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "job/job_spec.h"
+#include "protocol/checkpoint/checkpoint_spec.h"
 #include "protocol/checkpoint/durable_file.h"
 #include "protocol/snapshot.h"
 

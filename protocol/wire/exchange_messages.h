@@ -29,4 +29,18 @@ grpc::ByteBuffer ProbeBytes(uint64_t ready_ns);
 // Takes the frames out of `message`. INVALID_ARGUMENT: an outcome that this version does not know.
 absl::StatusOr<ExchangeAnswer> TakeAnswer(v1::ExchangeReply* message);
 
+// Frames are moved out of the request. `known` is the sender of the stream's first message, for
+// those that leave it out.
+absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequest* request);
+
+// The same serialized, referring to the results in `answer` without copying them.
+// `ready_ns`: since when it can be sent, by this side's clock.
+grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
+                            uint64_t server_incarnation, uint64_t ready_ns);
+
+// Answers a probe that was here for `held_ns`.
+grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns);
+
+Sender SenderFromProto(const v1::Sender& sender);
+
 }  // namespace sluice

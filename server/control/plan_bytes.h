@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "job/job_spec.h"
 #include "protocol/compression_plan.h"
+#include "protocol/compression_spec.h"
 #include "protocol/tensor_table.h"
 
 namespace sluice {

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "job/job_spec.h"
+#include "job/control_spec.h"
 #include "protocol/compression_plan.h"
+#include "protocol/compression_spec.h"
 #include "server/control/plan_bytes.h"
 
 namespace sluice {

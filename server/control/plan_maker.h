@@ -7,9 +7,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
+#include "job/control_spec.h"
 #include "job/momentum.h"
 #include "protocol/compression_plan.h"
+#include "protocol/compression_spec.h"
 #include "protocol/tensor_table.h"
 #include "server/control/controller.h"
 #include "server/control/schedule.h"

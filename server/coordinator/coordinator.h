@@ -17,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "job/job_spec.h"
 #include "job/momentum.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"

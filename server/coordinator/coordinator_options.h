@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "job/job_spec.h"
+#include "job/control_spec.h"
 #include "job/momentum.h"
+#include "protocol/compression_spec.h"
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/durable_file.h"
+#include "protocol/wire/exchange_messages.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {

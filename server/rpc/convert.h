@@ -20,18 +20,7 @@ namespace sluice {
 // The codes of both are the same numbers.
 grpc::Status ToGrpc(const absl::Status& status);
 
-// Frames are moved out of the request. `known` is the sender of the stream's first message, for
-// those that leave it out.
-absl::StatusOr<Exchange> ExchangeFromProto(const Sender& known, v1::ExchangeRequest* request);
 v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_incarnation);
-// The same serialized, referring to the results in `answer` without copying them.
-// `ready_ns`: since when it can be sent, by this side's clock.
-grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
-                            uint64_t server_incarnation, uint64_t ready_ns);
-// Answers a probe that was here for `held_ns`.
-grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns);
-Sender SenderFromProto(const v1::Sender& sender);
-
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request);
 void PlaceToProto(const ShardPlace& place, v1::ShardAddress* address);
 void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply);

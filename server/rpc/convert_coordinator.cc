@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/plan_message.h"
 #include "protocol/wire/tensor_table_message.h"
 #include "server/rpc/convert.h"

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/process_usage.h"
+#include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/link_message.h"
 #include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"

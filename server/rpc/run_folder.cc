@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {

@@ -11,10 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "protocol/snapshot.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 class RunFolder {
  public:

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/process_usage.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
+#include "protocol/wire/exchange_messages.h"
 #include "server/rpc/convert.h"
 
 namespace sluice {

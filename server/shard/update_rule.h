@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "job/job_spec.h"
+#include "job/optimizer_spec.h"
 
 namespace sluice {
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
 namespace sluice {

@@ -8,7 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "job/job_spec.h"
+#include "job/control_spec.h"
+#include "job/optimizer_spec.h"
+#include "protocol/compression_spec.h"
 
 namespace sluice {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "job/job_spec.h"
+#include "job/optimizer_spec.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "server/shard/async_shard.h"

@@ -10,8 +10,8 @@
 
 #include "absl/types/span.h"
 #include "compress/compressor.h"
-#include "job/job_spec.h"
 #include "protocol/compression_plan.h"
+#include "protocol/compression_spec.h"
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 #include "worker/core/gradient_view.h"

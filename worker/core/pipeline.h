@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "compress/device_encoder.h"
+#include "job/job_spec.h"
 #include "protocol/compression_plan.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"

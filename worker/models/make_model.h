@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
+#include "job/training_spec.h"
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 

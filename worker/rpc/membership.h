@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "job/job_spec.h"
 #include "protocol/compression_plan.h"
+#include "protocol/compression_spec.h"
 #include "protocol/exchange.h"
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"

@@ -16,9 +16,14 @@
 #include "compress/device_encoder.h"
 #include "job/job_spec.h"
 #include "net/grpc/transport.h"
+#include "protocol/checkpoint/checkpoint_spec.h"
+#include "protocol/compression_spec.h"
+#include "protocol/tensor_table.h"
 #include "worker/core/session.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 struct RemoteSessionOptions {
   std::string coordinator;  // host:port of shard 0.

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "job/job_spec.h"
+#include "job/training_spec.h"
 
 namespace sluice {
 

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 struct FoundDevices {
   bool cuda = false;  // LibTorch is built for it.

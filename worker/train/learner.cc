@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
+#include "job/job_spec.h"
 #include "job/momentum.h"
 #include "worker/models/make_model.h"
 #include "worker/train/device.h"

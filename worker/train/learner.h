@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "worker/core/session.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
@@ -25,6 +24,8 @@
 #include "worker/train/training_state.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // What a step is to do.
 struct StepPlan {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "job/job_spec.h"
+#include "job/optimizer_spec.h"
 
 namespace sluice {
 

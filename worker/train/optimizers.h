@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "job/job_spec.h"
+#include "job/optimizer_spec.h"
 
 namespace sluice {
 

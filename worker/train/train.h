@@ -11,11 +11,12 @@
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "worker/core/session.h"
 #include "worker/train/best_test.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // What a rank reads once, for as many runs as it takes.
 struct TrainingData;

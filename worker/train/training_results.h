@@ -7,7 +7,6 @@
 
 #include "absl/time/time.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "worker/core/session.h"
 #include "worker/scalars/scalar_log.h"
 #include "worker/train/best_test.h"
@@ -18,6 +17,8 @@
 #include "worker/train/training_state.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 // A step as results see it.
 struct FinishedStep {

@@ -10,7 +10,6 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "job/job_spec.h"
 #include "worker/core/session.h"
 #include "worker/data/batch_stream.h"
 #include "worker/data/dataset.h"
@@ -22,6 +21,8 @@
 #include "worker/train/training_state.h"
 
 namespace sluice {
+
+struct JobSpec;
 
 struct TrainingData {
   Datasets sets;  // No test data on ranks that do not evaluate.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/link_message.h"
 #include "protocol/wire/tensor_table_message.h"
 

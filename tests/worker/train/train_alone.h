@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "job/job_spec.h"
 #include "tests/worker/train/memory_job.h"
 #include "worker/train/train.h"
 

@@ -10,6 +10,7 @@
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "job/job_spec.h"
 #include "worker/launch_environment.h"
 #include "worker/worker_report.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "job/job_spec.h"
+#include "job/training_spec.h"
 #include "worker/data/source/augmentation.h"
 #include "worker/data/source/labelled_images.h"
 

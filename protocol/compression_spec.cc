@@ -1,0 +1,84 @@
+#include "protocol/compression_spec.h"
+
+#include "absl/strings/string_view.h"
+#include "compress/codec_table.h"
+
+namespace sluice {
+namespace {
+
+// Whether all of `name` matches `pattern`, where * stands for any text and ? for any character.
+bool Matches(absl::string_view pattern, absl::string_view name) {
+  size_t p = 0, n = 0;
+  size_t star = absl::string_view::npos, resume = 0;  // The last *, and where its text may end.
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+}  // namespace
+
+CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
+                        Direction direction) {
+  if (tensor.role == TensorRole::kBuffer) return {};
+  const bool up = direction == Direction::kUplink;
+  for (auto o = compression.overrides.rbegin(); o != compression.overrides.rend(); ++o) {
+    const std::optional<CodecSpec>& codec = up ? o->uplink : o->downlink;
+    if (codec && Matches(o->tensors, tensor.name)) return *codec;
+  }
+  const CodecSpec& usual = up ? compression.uplink : compression.downlink;
+  const bool compresses = usual.codec != CodecId::kNone && usual.codec != CodecId::kBf16;
+  if (!compresses || tensor.elements() >= compression.min_elements) return usual;
+  CodecSpec dense;
+  dense.codec = CodecId::kFp16;
+  if (!usual.error_feedback() && !TraitsOf(usual.codec, usual.options).unbiased) {
+    dense.compensator.id = CompensatorId::kNone;
+  }
+  return dense;
+}
+
+std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table) {
+  std::vector<bool> whole_rows;
+  whole_rows.reserve(table.size());
+  for (const TensorInfo& tensor : table) {
+    bool wanted = false;
+    for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+      wanted = wanted || SpecForTensor(compression, tensor, direction).codec == CodecId::kPowerSgd;
+    }
+    whole_rows.push_back(wanted);
+  }
+  return whole_rows;
+}
+
+std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
+                                      const Layout& layout, Direction direction) {
+  std::vector<CodecSpec> specs;
+  specs.reserve(table.size());
+  for (const TensorInfo& tensor : table) {
+    specs.push_back(SpecForTensor(compression, tensor, direction));
+  }
+  std::vector<ChunkConfig> configs;
+  configs.reserve(layout.chunks.size());
+  for (const Chunk& chunk : layout.chunks) {
+    configs.push_back({.count = chunk.count,
+                       .spec = specs[chunk.tensor],
+                       .id = static_cast<uint32_t>(configs.size()),
+                       .tensor = chunk.tensor,
+                       .rows = chunk.rows});
+  }
+  return configs;
+}
+
+}  // namespace sluice
