@@ -1,7 +1,7 @@
 // Exit codes of the programs of a job; each says in its --help what they mean for it.
 #pragma once
 
-namespace sluice {
+namespace sluice::app {
 
 inline constexpr int kExitFinished = 0;
 inline constexpr int kExitFailed = 1;  // The reason is the last line of the log.
@@ -11,4 +11,4 @@ inline constexpr int kExitUsage = 2;   // Wrong flags or job file.
 inline constexpr int kExitLostPeers = 75;
 inline constexpr int kExitSignal = 128;  // Plus the signal's number, as shells do.
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -4,9 +4,9 @@
 
 #include "app/exit_codes.h"
 
-namespace sluice {
+namespace sluice::app {
 
-void AddJobFlags(CLI::App* app, LoadJobOptions* options) {
+void AddJobFlags(CLI::App* app, job::LoadJobOptions* options) {
   app->add_option("--job", options->path, "Job file (docs/job-file.md)")
       ->required()
       ->type_name("JOB.yaml");
@@ -27,4 +27,4 @@ std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv) {
   return std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -10,12 +10,12 @@ namespace CLI {
 class App;
 }
 
-namespace sluice {
+namespace sluice::app {
 
 // --job, --set and --dense: which job. `options` must outlive the parsing, here and below.
-void AddJobFlags(CLI::App* app, LoadJobOptions* options);
+void AddJobFlags(CLI::App* app, job::LoadJobOptions* options);
 
 // The exit code if nothing is left to do: the command line was wrong, or asked for --help.
 std::optional<int> ParseFlags(CLI::App* app, int argc, char** argv);
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-namespace sluice {
+namespace sluice::app {
 
 LogOptions LogFlags::OptionsFor(std::string training_job) const {
   return {.lowest = lowest, .format = format, .training_job = std::move(training_job)};
@@ -35,4 +35,4 @@ void AddLogFlags(CLI::App* app, LogFlags* flags) {
       ->excludes(level);
 }
 
-}  // namespace sluice
+}  // namespace sluice::app

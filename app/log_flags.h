@@ -9,7 +9,7 @@ namespace CLI {
 class App;
 }
 
-namespace sluice {
+namespace sluice::app {
 
 struct LogFlags {
   LogLevel lowest = LogLevel::kInfo;
@@ -21,4 +21,4 @@ struct LogFlags {
 // --log-level, --log-format and --quiet. `flags` must outlive the parsing.
 void AddLogFlags(CLI::App* app, LogFlags* flags);
 
-}  // namespace sluice
+}  // namespace sluice::app

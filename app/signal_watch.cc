@@ -7,7 +7,7 @@
 
 #include "app/exit_codes.h"
 
-namespace sluice {
+namespace sluice::app {
 namespace {
 
 sigset_t StopSignalSet() {
@@ -47,4 +47,4 @@ void SignalWatch::Watch() {
   if (!done_) _exit(kExitSignal + signal);
 }
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::app {
 
 // Call first in main: threads that start later inherit it. Signals then wait until a SignalWatch
 // takes them.
@@ -36,4 +36,4 @@ class SignalWatch {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::app

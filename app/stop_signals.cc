@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 
-namespace sluice {
+namespace sluice::app {
 
 absl::StatusOr<StopSignals> StopSignals::Catch() {
   sigset_t wanted;
@@ -42,4 +42,4 @@ std::optional<int> StopSignals::Take() {
   return static_cast<int>(info.ssi_signo);
 }
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::app {
 
 // Blocks SIGINT, SIGTERM and SIGHUP for the calling thread and for threads started after; make one
 // before any.
@@ -30,4 +30,4 @@ class StopSignals {
   sigset_t before_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::app

@@ -2,9 +2,9 @@
 
 #include <CLI/CLI.hpp>
 
-namespace sluice {
+namespace sluice::app {
 
-void AddTransportFlags(CLI::App* app, TransportOptions* options) {
+void AddTransportFlags(CLI::App* app, net::TransportOptions* options) {
   app->add_option("--tls-cert", options->tls_cert,
                   "TLS: this process's certificate (PEM); read again when it changes")
       ->type_name("FILE");
@@ -20,4 +20,4 @@ void AddTransportFlags(CLI::App* app, TransportOptions* options) {
       ->type_name("FILE");
 }
 
-}  // namespace sluice
+}  // namespace sluice::app

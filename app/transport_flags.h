@@ -7,9 +7,9 @@ namespace CLI {
 class App;
 }
 
-namespace sluice {
+namespace sluice::app {
 
 // --tls-cert, --tls-key, --tls-ca and --token-file. `options` must outlive the parsing.
-void AddTransportFlags(CLI::App* app, TransportOptions* options);
+void AddTransportFlags(CLI::App* app, net::TransportOptions* options);
 
-}  // namespace sluice
+}  // namespace sluice::app

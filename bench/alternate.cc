@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -51,4 +51,4 @@ Timing Alternate(const Pair& pair, double seconds) {
           .pairs = times.size()};
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace sluice {
+namespace sluice::bench {
 
 // The same number of slices of two equal amounts of memory.
 struct Pair {
@@ -33,4 +33,4 @@ struct Timing {
 // One pass that does not count, then pairs until `seconds` are over, at least a whole pass.
 Timing Alternate(const Pair& pair, double seconds);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -18,7 +18,7 @@
 #include "bench/streams.h"
 #include "nlohmann/json.hpp"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 struct Options {
@@ -257,6 +257,6 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench
 
-int main(int argc, char** argv) { return sluice::Main(argc, argv); }
+int main(int argc, char** argv) { return sluice::bench::Main(argc, argv); }

@@ -11,7 +11,7 @@
 
 namespace {
 
-using namespace sluice::gpu;
+using namespace sluice::compress::gpu;
 
 constexpr int kRuns = 11;
 constexpr uint32_t kChunk = 256 * 1024;

@@ -6,7 +6,7 @@
 #include "absl/types/span.h"
 #include "hwy/aligned_allocator.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 inline constexpr size_t kChunk = 65536;      // Elements; the default of a job.
 inline constexpr size_t kChunks = 512;       // 128 MiB an array.
@@ -41,4 +41,4 @@ struct Memory {
   Side against;
 };
 
-}  // namespace sluice
+}  // namespace sluice::bench

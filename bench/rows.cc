@@ -18,7 +18,7 @@
 #include "compress/simd/sign.h"
 #include "compress/simd/ternary.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr size_t kSliceElements = kChunksInSlice * kChunk;
@@ -108,21 +108,22 @@ Row PayloadKernelRow(const std::string& spec, double floor) {
   });
 }
 
-Row SelectRow(const std::string& spec, ValueFormat format, double floor) {
+Row SelectRow(const std::string& spec, compress::ValueFormat format, double floor) {
   return KernelRow(spec, floor, [format] {
     struct Buffers {
-      std::vector<uint32_t> positions = std::vector<uint32_t>(kChunk + kSelectSlack);
-      std::vector<float> values = std::vector<float>(kChunk + kSelectSlack);
+      std::vector<uint32_t> positions = std::vector<uint32_t>(kChunk + compress::kSelectSlack);
+      std::vector<float> values = std::vector<float>(kChunk + compress::kSelectSlack);
       std::vector<std::byte> codes;
     };
     return [buffers = std::make_shared<Buffers>(), format](Sender* sender, size_t chunk) {
-      const EncodeInput input = sender->Input(chunk);
-      const size_t kept =
-          SelectAbove(input.gradient.data(), input.residual.data(), kChunk, input.threshold, 0,
-                      buffers->positions.data(), buffers->values.data());
+      const compress::EncodeInput input = sender->Input(chunk);
+      const size_t kept = compress::SelectAbove(input.gradient.data(), input.residual.data(),
+                                                kChunk, input.threshold, 0,
+                                                buffers->positions.data(), buffers->values.data());
       const absl::Span<float> values = absl::MakeSpan(buffers->values).first(kept);
       buffers->codes.clear();
-      AppendValues(format, ChooseLevels(format, values, input.threshold), values, &buffers->codes);
+      compress::AppendValues(format, compress::ChooseLevels(format, values, input.threshold),
+                             values, &buffers->codes);
       for (size_t i = 0; i < kept; ++i) input.residual[buffers->positions[i]] = values[i];
     };
   });
@@ -130,24 +131,24 @@ Row SelectRow(const std::string& spec, ValueFormat format, double floor) {
 
 Row TernaryRow(const std::string& spec, double floor) {
   return KernelRow(spec, floor, [spec] {
-    const float share = static_cast<float>(ParseCodecSpec(spec)->level);
-    auto entries = std::make_shared<std::vector<uint32_t>>(kChunk + kTernarySlack);
-    auto scales = std::make_shared<std::vector<uint32_t>>(kChunk / kTernaryBlock);
+    const float share = static_cast<float>(compress::ParseCodecSpec(spec)->level);
+    auto entries = std::make_shared<std::vector<uint32_t>>(kChunk + compress::kTernarySlack);
+    auto scales = std::make_shared<std::vector<uint32_t>>(kChunk / compress::kTernaryBlock);
     return [entries, scales, share](Sender* sender, size_t chunk) {
-      const EncodeInput input = sender->Input(chunk);
-      EncodeTernary(input.gradient.data(), input.residual.data(), share, 0, entries->data(),
-                    scales->data(), scales->size());
+      const compress::EncodeInput input = sender->Input(chunk);
+      compress::EncodeTernary(input.gradient.data(), input.residual.data(), share, 0,
+                              entries->data(), scales->data(), scales->size());
     };
   });
 }
 
-Row SignRow(const std::string& spec, SignScale scale, double floor) {
+Row SignRow(const std::string& spec, compress::SignScale scale, double floor) {
   return KernelRow(spec, floor, [scale] {
-    auto blocks = std::make_shared<std::vector<SignBlock>>(kChunk / kSignBlock);
+    auto blocks = std::make_shared<std::vector<compress::SignBlock>>(kChunk / compress::kSignBlock);
     return [blocks, scale](Sender* sender, size_t chunk) {
-      const EncodeInput input = sender->Input(chunk);
-      EncodeSigns(input.gradient.data(), input.residual.data(), scale, blocks->data(),
-                  blocks->size());
+      const compress::EncodeInput input = sender->Input(chunk);
+      compress::EncodeSigns(input.gradient.data(), input.residual.data(), scale, blocks->data(),
+                            blocks->size());
     };
   });
 }
@@ -180,19 +181,20 @@ Row SendersRow(const std::string& name, const std::string& spec, const std::stri
 Row CompressorRow(const std::string& spec) {
   return {.group = "sender", .name = spec, .against = "stream", .make = [spec](Memory* memory) {
             struct State {
-              std::unique_ptr<Compressor> compressor;
+              std::unique_ptr<compress::Compressor> compressor;
               std::vector<std::vector<std::byte>> frames =
                   std::vector<std::vector<std::byte>>(kChunks);
               uint64_t step = 0;
             };
             auto state = std::make_shared<State>();
-            std::vector<ChunkConfig> chunks(kChunks);
+            std::vector<compress::ChunkConfig> chunks(kChunks);
             for (size_t i = 0; i < kChunks; ++i) {
               chunks[i].id = static_cast<uint32_t>(i);
               chunks[i].count = kChunk;
-              chunks[i].spec = *ParseCodecSpec(spec);
+              chunks[i].spec = *compress::ParseCodecSpec(spec);
             }
-            state->compressor = std::make_unique<Compressor>(chunks, Compressor::Options{});
+            state->compressor =
+                std::make_unique<compress::Compressor>(chunks, compress::Compressor::Options{});
             Side* const side = &memory->measured;
             const auto encode = ForChunks([state, side](size_t chunk) {
               state->frames[chunk].clear();
@@ -209,8 +211,8 @@ Row CompressorRow(const std::string& spec) {
           }};
 }
 
-std::vector<SenderFrame> FramesAt(const SenderFrames& frames, size_t chunk) {
-  std::vector<SenderFrame> at;
+std::vector<compress::SenderFrame> FramesAt(const SenderFrames& frames, size_t chunk) {
+  std::vector<compress::SenderFrame> at;
   for (uint32_t sender = 0; sender < kSumInputs; ++sender) {
     at.push_back({.sender = sender, .frame = frames.of_sender[sender][chunk]});
   }
@@ -221,17 +223,17 @@ std::vector<SenderFrame> FramesAt(const SenderFrames& frames, size_t chunk) {
 struct Receiver {
   Receiver(const std::string& spec, Side* side) : frames(FramesOf(spec, side)) {
     for (size_t chunk = 0; chunk < kChunks; ++chunk) {
-      ChunkConfig config;
+      compress::ChunkConfig config;
       config.id = static_cast<uint32_t>(chunk);
       config.count = kChunk;
-      config.spec = *ParseCodecSpec(spec);
-      aggregators.push_back(MakeAggregator(config, kSumInputs));
+      config.spec = *compress::ParseCodecSpec(spec);
+      aggregators.push_back(compress::MakeAggregator(config, kSumInputs));
       lists.push_back(FramesAt(frames, chunk));
     }
   }
   SenderFrames frames;
-  std::vector<std::unique_ptr<Aggregator>> aggregators;
-  std::vector<std::vector<SenderFrame>> lists;
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators;
+  std::vector<std::vector<compress::SenderFrame>> lists;
 };
 
 enum class ReceiverWork { kAdd, kAddInCache, kAddAndClose, kCheckAndAdd };
@@ -239,12 +241,12 @@ enum class ReceiverWork { kAdd, kAddInCache, kAddAndClose, kCheckAndAdd };
 std::function<void(size_t)> WorkOf(std::shared_ptr<Receiver> receiver, Side* side,
                                    ReceiverWork what) {
   return ForChunks([receiver = std::move(receiver), side, what](size_t chunk) {
-    Aggregator& aggregator = *receiver->aggregators[chunk];
+    compress::Aggregator& aggregator = *receiver->aggregators[chunk];
     // One chunk's sum for all stays in a cache.
     const absl::Span<float> sum =
         side->residual.chunk(what == ReceiverWork::kAddInCache ? 0 : chunk);
     if (what == ReceiverWork::kCheckAndAdd) {
-      for (const SenderFrame& frame : receiver->lists[chunk]) {
+      for (const compress::SenderFrame& frame : receiver->lists[chunk]) {
         const absl::Status status = aggregator.Validate(frame.sender, frame.frame);
         Check(status.ok(), status.message());
       }
@@ -342,7 +344,7 @@ Row CheckRow() {
           .make = [](Memory* memory) {
             Side* const side = &memory->measured;
             return AgainstStream(memory, ForChunks([side](size_t chunk) {
-                                   const absl::Status status = CheckAccumulator(
+                                   const absl::Status status = compress::CheckAccumulator(
                                        side->gradient.chunk(chunk), side->residual.chunk(chunk));
                                    Check(status.ok(), status.message());
                                  }),
@@ -351,16 +353,16 @@ Row CheckRow() {
 }
 
 void AddKernelRows(std::vector<Row>* rows) {
-  rows->push_back(SelectRow("topk:0.1%", ValueFormat::kFp16, 0.85));
-  rows->push_back(SelectRow("topk:0.1%+int4", ValueFormat::kInt4, 0.85));
-  rows->push_back(SelectRow("topk:1%", ValueFormat::kFp16, 0.85));
-  rows->push_back(SelectRow("topk:1%+int4", ValueFormat::kInt4, 0.85));
-  rows->push_back(SelectRow("topk:10%", ValueFormat::kFp16, 0));
-  rows->push_back(SelectRow("topk:10%+int4", ValueFormat::kInt4, 0));
+  rows->push_back(SelectRow("topk:0.1%", compress::ValueFormat::kFp16, 0.85));
+  rows->push_back(SelectRow("topk:0.1%+int4", compress::ValueFormat::kInt4, 0.85));
+  rows->push_back(SelectRow("topk:1%", compress::ValueFormat::kFp16, 0.85));
+  rows->push_back(SelectRow("topk:1%+int4", compress::ValueFormat::kInt4, 0.85));
+  rows->push_back(SelectRow("topk:10%", compress::ValueFormat::kFp16, 0));
+  rows->push_back(SelectRow("topk:10%+int4", compress::ValueFormat::kInt4, 0));
   rows->push_back(TernaryRow("ternary:0.5", 0.85));
   rows->push_back(TernaryRow("ternary:0.7", 0.85));
-  rows->push_back(SignRow("sign", SignScale::kMean, 0.85));
-  rows->push_back(SignRow("onebit", SignScale::kTwoMeans, 0));
+  rows->push_back(SignRow("sign", compress::SignScale::kMean, 0.85));
+  rows->push_back(SignRow("onebit", compress::SignScale::kTwoMeans, 0));
   rows->push_back(PayloadKernelRow("int8", 0.75));
   rows->push_back(PayloadKernelRow("int4", 0.75));
   rows->push_back(PayloadKernelRow("int2", 0));
@@ -376,7 +378,7 @@ void AddFrameRows(std::vector<Row>* rows) {
                {"topk:1%+sign", 0}};
   const size_t first = rows->size();
   for (const auto& row : usual) rows->push_back(FrameRow(row.spec, row.floor));
-  for (const CodecEntry& entry : Codecs()) {
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
     const std::string spec(entry.example);
     const bool there = std::any_of(rows->begin() + static_cast<ptrdiff_t>(first), rows->end(),
                                    [&](const Row& row) { return row.name == spec; });
@@ -426,4 +428,4 @@ std::vector<Group> Groups() {
           {"shard", "frames of 8 senders added up; ns are per kept element"}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

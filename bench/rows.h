@@ -8,7 +8,7 @@
 #include "bench/alternate.h"
 #include "bench/memory.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // What a row's figure is.
 enum class Figure {
@@ -41,4 +41,4 @@ struct Group {
 };
 std::vector<Group> Groups();
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -7,22 +7,22 @@
 #include "compress/codec_table.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr size_t kWarmChunks = 32;  // What gets warmed up; the others are copies.
 constexpr int kWarmSteps = 20;
 constexpr uint32_t kRows = 256;  // Of the matrix that a chunk is, for codecs that take one.
 
-CodecSpec Parsed(const std::string& spec) {
-  absl::StatusOr<CodecSpec> parsed = ParseCodecSpec(spec);
+compress::CodecSpec Parsed(const std::string& spec) {
+  absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(spec);
   Check(parsed.ok(), parsed.status().message());
   return *parsed;
 }
 
 size_t CountKept(absl::Span<const std::byte> frame) {
   std::vector<float> sum(kChunk, 0.0f);
-  const absl::Status status = DecodeAddFrame(frame, absl::MakeSpan(sum));
+  const absl::Status status = compress::DecodeAddFrame(frame, absl::MakeSpan(sum));
   Check(status.ok(), status.message());
   return kChunk - static_cast<size_t>(std::count(sum.begin(), sum.end(), 0.0f));
 }
@@ -45,11 +45,11 @@ Memory::Memory() {
 }
 
 Sender::Sender(const std::string& spec, Side* side)
-    : Sender(spec, side, Parsed(spec).compensator.id != CompensatorId::kNone) {}
+    : Sender(spec, side, Parsed(spec).compensator.id != compress::CompensatorId::kNone) {}
 
 Sender::Sender(const std::string& spec, Side* side, bool feedback)
     : spec_(Parsed(spec)),
-      codec_(MakeCodec(spec_)),
+      codec_(compress::MakeCodec(spec_)),
       side_(side),
       feedback_(feedback && !codec_->lossless()),
       frames_(kChunks),
@@ -85,21 +85,22 @@ void Sender::NextPass() {
   if (codec_->density() == 0) return;
   magnitudes_.Clear();
   for (size_t chunk = 0; chunk < kWarmChunks; ++chunk) {
-    const EncodeInput input = Input(chunk);
+    const compress::EncodeInput input = Input(chunk);
     magnitudes_.Add(input.gradient, input.residual);
   }
   threshold_ = magnitudes_.ThresholdFor(codec_->density());
   magnitudes_.Clear();
 }
 
-EncodeInput Sender::Input(size_t chunk) {
-  EncodeInput input;
+compress::EncodeInput Sender::Input(size_t chunk) {
+  compress::EncodeInput input;
   input.gradient = side_->gradient.span().subspan(chunk * kChunk + offset_, kChunk);
   if (feedback_) input.residual = side_->residual.chunk(chunk);
   input.threshold = threshold_;
   if (searches_) {
     input.magnitudes = &magnitudes_;
-    input.magnitude_stride = MagnitudeHistogram::StrideFor(kChunks * kChunk, codec_->density());
+    input.magnitude_stride =
+        compress::MagnitudeHistogram::StrideFor(kChunks * kChunk, codec_->density());
   }
   input.own_key = chunk;
   input.shared_key = chunk;
@@ -112,7 +113,7 @@ EncodeInput Sender::Input(size_t chunk) {
 
 void Sender::EncodeFrame(size_t chunk) {
   frames_[chunk].clear();
-  const absl::Status status = sluice::EncodeFrame(*codec_, Input(chunk), &frames_[chunk]);
+  const absl::Status status = sluice::compress::EncodeFrame(*codec_, Input(chunk), &frames_[chunk]);
   Check(status.ok(), status.message());
 }
 
@@ -148,4 +149,4 @@ SenderFrames FramesOf(const std::string& spec, Side* side) {
   return all;
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -11,7 +11,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 class Sender {
  public:
@@ -29,25 +29,25 @@ class Sender {
   void EncodeSlice(size_t slice);  // All its frames.
 
   // For kernels.
-  EncodeInput Input(size_t chunk);
+  compress::EncodeInput Input(size_t chunk);
   float threshold() const { return threshold_; }
   // Count magnitudes for the next threshold, as a Compressor with all these chunks would.
   void SearchThresholds() { searches_ = true; }
 
-  const Codec& codec() const { return *codec_; }
+  const compress::Codec& codec() const { return *codec_; }
   const std::vector<std::byte>& frame(size_t chunk) const { return frames_[chunk]; }
 
  private:
   void WarmUp();
   void EncodePayloadTo(size_t chunk, std::vector<std::byte>* payload);
 
-  const CodecSpec spec_;
-  const std::unique_ptr<Codec> codec_;
+  const compress::CodecSpec spec_;
+  const std::unique_ptr<compress::Codec> codec_;
   Side* const side_;
   const bool feedback_;
   bool searches_ = false;
-  MagnitudeHistogram magnitudes_;
-  EncodeScratch scratch_;
+  compress::MagnitudeHistogram magnitudes_;
+  compress::EncodeScratch scratch_;
   std::vector<std::vector<std::byte>> frames_;
   std::vector<std::byte> payload_;
   std::vector<std::vector<float>> states_;
@@ -62,4 +62,4 @@ struct SenderFrames {
 };
 SenderFrames FramesOf(const std::string& spec, Side* side);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -7,7 +7,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::bench {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -43,11 +43,11 @@ void SumOfBytes(const int8_t* const* HWY_RESTRICT inputs, int16_t* HWY_RESTRICT 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::bench
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::bench {
 
 HWY_EXPORT(ReadModifyWrite);
 void ReadModifyWrite(const float* gradient, float* acc, size_t count) {
@@ -59,5 +59,5 @@ void SumOfBytes(const int8_t* const* inputs, int16_t* out, size_t count) {
   HWY_DYNAMIC_DISPATCH(SumOfBytes)(inputs, out, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench
 #endif

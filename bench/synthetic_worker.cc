@@ -38,7 +38,7 @@
 #include "worker/http/worker_pages.h"
 #include "worker/rpc/remote_session.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr uint32_t kTensorElements = 1 << 22;
@@ -47,7 +47,7 @@ constexpr float kRate = 0.01f;
 constexpr int kSessionsMax = 20;
 
 struct Flags {
-  LoadJobOptions job;
+  job::LoadJobOptions job;
   std::string coordinator = "127.0.0.1:7070";
   uint32_t rank = 0;
   uint64_t parameters = 1'000'000;
@@ -67,8 +67,8 @@ double Now() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-TensorTable TableOf(uint64_t parameters) {
-  TensorTable table;
+protocol::TensorTable TableOf(uint64_t parameters) {
+  protocol::TensorTable table;
   for (uint64_t left = parameters; left > 0; left -= std::min<uint64_t>(left, kTensorElements)) {
     const auto count = static_cast<int64_t>(std::min<uint64_t>(left, kTensorElements));
     const bool matrix = count == kTensorElements;
@@ -76,7 +76,7 @@ TensorTable TableOf(uint64_t parameters) {
         {.name = absl::StrCat("t", table.size()),
          .shape = matrix ? std::vector<int64_t>{2048, 2048} : std::vector<int64_t>{count},
          .strides = {},
-         .dtype = DType::kFloat32});
+         .dtype = protocol::DType::kFloat32});
   }
   return table;
 }
@@ -104,8 +104,8 @@ class Trainer {
         parameters_(flags_.parameters) {}
 
   // One session; what it ended with.
-  absl::Status Run(Session* session) {
-    absl::StatusOr<JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
+  absl::Status Run(worker::Session* session) {
+    absl::StatusOr<worker::JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     std::fill(parameters_.begin(), parameters_.end(), 0.0f);
     if (joined->restored_step > 0) {
@@ -155,7 +155,7 @@ class Trainer {
       absl::SleepFor(absl::Milliseconds(std::min(left, 1.0)));
     }
   }
-  absl::Status Step(Session* session) {
+  absl::Status Step(worker::Session* session) {
     if (behind_ > 0) {
       --behind_;
       if (absl::Status skipped = session->Skip(); !skipped.ok()) return skipped;
@@ -170,8 +170,8 @@ class Trainer {
     }
     return Finish(session);
   }
-  absl::Status Finish(Session* session) {
-    const absl::StatusOr<StepResult> result = session->Wait();
+  absl::Status Finish(worker::Session* session) {
+    const absl::StatusOr<worker::StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
     behind_ = std::max(behind_, result->steps_behind);
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
@@ -199,7 +199,7 @@ class Trainer {
 
   const Flags flags_;
   const bool shards_update_;
-  const TensorTable table_;
+  const protocol::TensorTable table_;
   const std::vector<float> gradient_;
   std::vector<float> parameters_;
   uint64_t turn_ = 0;
@@ -207,12 +207,12 @@ class Trainer {
 };
 
 int Run(const Flags& flags) {
-  const absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  const absl::StatusOr<job::JobSpec> job = job::LoadJob(flags.job);
   if (!job.ok()) {
     std::cerr << job.status().message() << "\n";
     return 2;
   }
-  Trainer trainer(flags, ShardOptimizer(*job).has_value());
+  Trainer trainer(flags, job::ShardOptimizer(*job).has_value());
   const SteadyClock clock;
   absl::StatusOr<std::unique_ptr<TraceFile>> trace;
   if (!flags.trace.empty()) {
@@ -226,19 +226,19 @@ int Run(const Flags& flags) {
     }
     (*trace)->NameThread("training");
   }
-  CurrentSession session;
-  const std::function<WorkerView()> view = [&] {
-    return WorkerView{.job_name = job->name,
-                      .software_version = SLUICE_VERSION,
-                      .rank = flags.rank,
-                      .cpu_seconds = CpuSecondsOfThisProcess(),
-                      .figures = session.figures()};
+  worker::CurrentSession session;
+  const std::function<worker::WorkerView()> view = [&] {
+    return worker::WorkerView{.job_name = job->name,
+                              .software_version = SLUICE_VERSION,
+                              .rank = flags.rank,
+                              .cpu_seconds = CpuSecondsOfThisProcess(),
+                              .figures = session.figures()};
   };
-  absl::StatusOr<std::unique_ptr<HttpServer>> metrics;
+  absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics;
   if (!flags.metrics_listen.empty()) {
-    metrics = HttpServer::Start({.listen = flags.metrics_listen}, [&view](const std::string& path) {
-      return WorkerPage(path, view);
-    });
+    metrics = net::HttpServer::Start(
+        {.listen = flags.metrics_listen},
+        [&view](const std::string& path) { return worker::WorkerPage(path, view); });
     if (!metrics.ok()) {
       std::cerr << metrics.status().message() << "\n";
       return 2;
@@ -247,33 +247,34 @@ int Run(const Flags& flags) {
   absl::Status status;
   bool rejoining = false;
   for (int session_number = 0; session_number < kSessionsMax; ++session_number) {
-    RemoteSessionOptions options = OptionsFromJob(*job, flags.coordinator, flags.rank);
+    worker::RemoteSessionOptions options =
+        worker::OptionsFromJob(*job, flags.coordinator, flags.rank);
     options.software_version = SLUICE_VERSION;
     options.rejoining = rejoining;
     options.quality_every = flags.quality_every;
     options.clock = &clock;
     if (trace.ok()) options.trace = trace->get();
-    status = trainer.Run(session.Replace(MakeRemoteSession(std::move(options))));
-    if (!IsRollback(status)) break;
+    status = trainer.Run(session.Replace(worker::MakeRemoteSession(std::move(options))));
+    if (!worker::IsRollback(status)) break;
     rejoining = true;
     std::printf("rollback %.6f\n", Now());
     std::fflush(stdout);
   }
   if (status.ok()) return 0;
   std::cerr << status.message() << "\n";
-  return IsRollback(status) ? kExitLostPeers : 1;
+  return worker::IsRollback(status) ? app::kExitLostPeers : 1;
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   CLI::App app(
       "A worker of a real job that computes nothing, for bench/survival.py and "
       "bench/straggler.py.");
-  sluice::Flags flags;
-  sluice::AddJobFlags(&app, &flags.job);
+  sluice::bench::Flags flags;
+  sluice::app::AddJobFlags(&app, &flags.job);
   app.add_option("--coordinator", flags.coordinator, "Address of shard 0");
   app.add_option("--rank", flags.rank, "From 0");
   app.add_option("--parameters", flags.parameters, "How many")->check(CLI::PositiveNumber);
@@ -287,5 +288,5 @@ int main(int argc, char** argv) {
   app.add_option("--quality-every", flags.quality_every, "As of sluice-worker; 0: never");
   app.add_option("--trace", flags.trace, "As of sluice-worker");
   CLI11_PARSE(app, argc, argv);
-  return sluice::Run(flags);
+  return sluice::bench::Run(flags);
 }

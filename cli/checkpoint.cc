@@ -18,25 +18,25 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // Of an ostream: Abseil's string_view has no << for it everywhere.
 std::string Text(absl::string_view text) { return std::string(text); }
 
-uint64_t BytesOf(const CheckpointManifest& manifest) {
+uint64_t BytesOf(const protocol::CheckpointManifest& manifest) {
   uint64_t bytes = 0;
-  for (const CheckpointPart& part : manifest.parts) bytes += part.bytes;
+  for (const protocol::CheckpointPart& part : manifest.parts) bytes += part.bytes;
   return bytes;
 }
 
-std::string Amount(const CheckpointManifest& manifest) {
+std::string Amount(const protocol::CheckpointManifest& manifest) {
   return absl::StrCat(manifest.parts.size(), " parts, ",
                       FormatBytes(static_cast<double>(BytesOf(manifest))));
 }
 
 absl::StatusOr<std::vector<uint64_t>> StepsOf(const CheckpointCommand& command) {
-  absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(command.dir);
+  absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(command.dir);
   if (!steps.ok() || !command.step.has_value()) return steps;
   if (std::count(steps->begin(), steps->end(), *command.step) > 0) {
     return std::vector<uint64_t>{*command.step};
@@ -46,15 +46,15 @@ absl::StatusOr<std::vector<uint64_t>> StepsOf(const CheckpointCommand& command) 
       steps->empty() ? "; it has none" : absl::StrCat("; it has: ", absl::StrJoin(*steps, ", "))));
 }
 
-std::string DescribeRun(const RunRecord& run) {
+std::string DescribeRun(const protocol::RunRecord& run) {
   return absl::StrFormat("run %016x of job %s: %s, term %d", run.job_uid,
                          absl::CHexEscape(run.job_name), run.finished ? "finished" : "unfinished",
                          run.term);
 }
 
-std::string DescribeCompressor(const SavedCompressor& saved) {
+std::string DescribeCompressor(const compress::SavedCompressor& saved) {
   std::set<std::string> specs;
-  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
+  for (const compress::SavedCompressor::Chunk& chunk : saved.chunks) {
     specs.insert(ToString(chunk.config.spec));
   }
   return absl::StrCat(saved.chunks.size(), " chunks",
@@ -69,7 +69,7 @@ absl::Status Expect(absl::string_view what, uint64_t found, uint64_t wanted) {
 
 template <typename Snapshot>
 absl::Status CheckIdentity(const Snapshot& snapshot, absl::string_view place, uint32_t found,
-                           uint32_t wanted, const CheckpointManifest& manifest) {
+                           uint32_t wanted, const protocol::CheckpointManifest& manifest) {
   absl::Status same = Expect("job_uid", snapshot.job_uid, manifest.job_uid);
   if (same.ok()) same = Expect("term", snapshot.term, manifest.term);
   if (same.ok()) same = Expect("step", snapshot.step, manifest.step);
@@ -79,11 +79,12 @@ absl::Status CheckIdentity(const Snapshot& snapshot, absl::string_view place, ui
 
 // What a state holds, in words, once everything about it was seen to be right.
 absl::StatusOr<std::string> ReadShardState(absl::string_view dir,
-                                           const CheckpointManifest& manifest, uint32_t shard) {
+                                           const protocol::CheckpointManifest& manifest,
+                                           uint32_t shard) {
   const absl::StatusOr<std::string> bytes =
-      ReadPart(dir, manifest, ShardPartName(shard, manifest.term));
+      protocol::ReadPart(dir, manifest, protocol::ShardPartName(shard, manifest.term));
   if (!bytes.ok()) return bytes.status();
-  const absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  const absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
   absl::Status same = CheckIdentity(*snapshot, "shard", snapshot->shard, shard, manifest);
   if (!same.ok()) return same;
@@ -92,11 +93,12 @@ absl::StatusOr<std::string> ReadShardState(absl::string_view dir,
 }
 
 absl::StatusOr<std::string> ReadWorkerState(absl::string_view dir,
-                                            const CheckpointManifest& manifest, uint32_t rank) {
+                                            const protocol::CheckpointManifest& manifest,
+                                            uint32_t rank) {
   const absl::StatusOr<std::string> bytes =
-      ReadPart(dir, manifest, WorkerPartName(rank, manifest.term));
+      protocol::ReadPart(dir, manifest, protocol::WorkerPartName(rank, manifest.term));
   if (!bytes.ok()) return bytes.status();
-  const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
+  const absl::StatusOr<protocol::WorkerSnapshot> snapshot = protocol::ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
   absl::Status same = CheckIdentity(*snapshot, "rank", snapshot->rank, rank, manifest);
   if (!same.ok()) return same;
@@ -111,22 +113,23 @@ absl::Status AtPart(const std::string& name, const absl::Status& status) {
 }
 
 // Whether a part can be looked at: others lie on the machines of their servers.
-bool IsHere(absl::string_view dir, const CheckpointManifest& manifest, uint32_t server) {
+bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest, uint32_t server) {
   if (!manifest.at_shards) return true;
   std::error_code none;
-  return std::filesystem::is_directory(PartsFolder(dir, server), none);
+  return std::filesystem::is_directory(protocol::PartsFolder(dir, server), none);
 }
 
-bool IsHere(absl::string_view dir, const CheckpointManifest& manifest, const std::string& name) {
-  const absl::StatusOr<CheckpointPart> part = FindPart(manifest, name);
+bool IsHere(absl::string_view dir, const protocol::CheckpointManifest& manifest,
+            const std::string& name) {
+  const absl::StatusOr<protocol::CheckpointPart> part = protocol::FindPart(manifest, name);
   return !part.ok() || IsHere(dir, manifest, part->server);  // One that is not listed is missed.
 }
 
 // For what is not here; empty if all is.
-std::string Elsewhere(absl::string_view dir, const CheckpointManifest& manifest) {
+std::string Elsewhere(absl::string_view dir, const protocol::CheckpointManifest& manifest) {
   std::set<uint32_t> servers;
   size_t parts = 0;
-  for (const CheckpointPart& part : manifest.parts) {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
     if (IsHere(dir, manifest, part.server)) continue;
     servers.insert(part.server);
     ++parts;
@@ -136,23 +139,24 @@ std::string Elsewhere(absl::string_view dir, const CheckpointManifest& manifest)
                       absl::StrJoin(servers, ", "));
 }
 
-absl::Status VerifyStates(absl::string_view dir, const CheckpointManifest& manifest) {
+absl::Status VerifyStates(absl::string_view dir, const protocol::CheckpointManifest& manifest) {
   for (uint32_t shard = 0; shard < manifest.shards; ++shard) {
-    if (!IsHere(dir, manifest, ShardPartName(shard, manifest.term))) continue;
-    const absl::Status good =
-        AtPart(ShardPartName(shard, manifest.term), ReadShardState(dir, manifest, shard).status());
+    if (!IsHere(dir, manifest, protocol::ShardPartName(shard, manifest.term))) continue;
+    const absl::Status good = AtPart(protocol::ShardPartName(shard, manifest.term),
+                                     ReadShardState(dir, manifest, shard).status());
     if (!good.ok()) return good;
   }
   for (uint32_t rank = 0; rank < manifest.world_size; ++rank) {
-    if (!IsHere(dir, manifest, WorkerPartName(rank, manifest.term))) continue;
-    const absl::Status good =
-        AtPart(WorkerPartName(rank, manifest.term), ReadWorkerState(dir, manifest, rank).status());
+    if (!IsHere(dir, manifest, protocol::WorkerPartName(rank, manifest.term))) continue;
+    const absl::Status good = AtPart(protocol::WorkerPartName(rank, manifest.term),
+                                     ReadWorkerState(dir, manifest, rank).status());
     if (!good.ok()) return good;
   }
   return absl::OkStatus();
 }
 
-void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::ostream& out) {
+void ShowParts(absl::string_view dir, const protocol::CheckpointManifest& manifest,
+               std::ostream& out) {
   out << absl::StrFormat("  job hash %016x, tensor table %016x, %d workers, %d shards\n",
                          manifest.job_hash, manifest.table_hash, manifest.world_size,
                          manifest.shards);
@@ -160,7 +164,7 @@ void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::o
                          manifest.layout.chunk_elements, manifest.layout.bundle_elements,
                          absl::CHexEscape(manifest.software_version));
   const size_t parts = manifest.parts.size();
-  for (const CheckpointPart& part : manifest.parts) {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
     out << absl::StrFormat("  %-28s %10s  %08x\n", part.name,
                            FormatBytes(static_cast<double>(part.bytes)), part.checksum);
     if (!part.file.empty()) out << "    in the file " << part.file << "\n";
@@ -173,12 +177,12 @@ void ShowParts(absl::string_view dir, const CheckpointManifest& manifest, std::o
     };
     // No more states than parts, whatever the manifest says of shards and workers.
     for (uint32_t shard = 0; shard < std::min<size_t>(manifest.shards, parts); ++shard) {
-      if (part.name == ShardPartName(shard, manifest.term)) {
+      if (part.name == protocol::ShardPartName(shard, manifest.term)) {
         show(ReadShardState(dir, manifest, shard));
       }
     }
     for (uint32_t rank = 0; rank < std::min<size_t>(manifest.world_size, parts); ++rank) {
-      if (part.name == WorkerPartName(rank, manifest.term)) {
+      if (part.name == protocol::WorkerPartName(rank, manifest.term)) {
         show(ReadWorkerState(dir, manifest, rank));
       }
     }
@@ -191,9 +195,9 @@ int Complain(const absl::Status& status, std::ostream& err) {
 }
 
 // The run that the folder is of, if its record can be read; 1 if it is there and cannot.
-int ShowRun(const std::string& dir, std::optional<RunRecord>* run, std::ostream& out,
+int ShowRun(const std::string& dir, std::optional<protocol::RunRecord>* run, std::ostream& out,
             std::ostream& err) {
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(dir);
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(dir);
   if (record.ok()) {
     out << DescribeRun(*record) << "\n";
     *run = *record;
@@ -204,7 +208,8 @@ int ShowRun(const std::string& dir, std::optional<RunRecord>* run, std::ostream&
   return 0;
 }
 
-absl::Status CheckRun(const std::optional<RunRecord>& run, const CheckpointManifest& manifest) {
+absl::Status CheckRun(const std::optional<protocol::RunRecord>& run,
+                      const protocol::CheckpointManifest& manifest) {
   if (!run.has_value() || run->job_uid == manifest.job_uid) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat("it is of another run, %016x", manifest.job_uid));
 }
@@ -213,7 +218,7 @@ absl::Status CheckRun(const std::optional<RunRecord>& run, const CheckpointManif
 bool OnlyParts(const CheckpointCommand& command) {
   const std::vector<std::string> folders = FindServerFolders(command.dir);
   if (IsServerFolder(command.dir)) return true;
-  return !folders.empty() && absl::IsNotFound(ReadRunRecord(command.dir).status());
+  return !folders.empty() && absl::IsNotFound(protocol::ReadRunRecord(command.dir).status());
 }
 
 int ShowServers(const CheckpointCommand& command, bool verify, std::ostream& out) {
@@ -230,10 +235,11 @@ int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std:
   if (OnlyParts(command)) return ShowServers(command, /*verify=*/false, out);
   const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
   if (!steps.ok()) return Complain(steps.status(), err);
-  std::optional<RunRecord> run;
+  std::optional<protocol::RunRecord> run;
   int code = ShowRun(command.dir, &run, out, err);
   for (const uint64_t step : *steps) {
-    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(command.dir, step);
+    const absl::StatusOr<protocol::CheckpointManifest> manifest =
+        protocol::ReadManifest(command.dir, step);
     if (manifest.ok()) {
       out << "step " << step << ", term " << manifest->term << ": complete, " << Amount(*manifest)
           << Elsewhere(command.dir, *manifest) << "\n";
@@ -257,11 +263,12 @@ int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::
   if (OnlyParts(command)) return ShowServers(command, /*verify=*/true, out);
   const absl::StatusOr<std::vector<uint64_t>> steps = StepsOf(command);
   if (!steps.ok()) return Complain(steps.status(), err);
-  std::optional<RunRecord> run;
+  std::optional<protocol::RunRecord> run;
   bool damage = ShowRun(command.dir, &run, out, err) != 0;
   size_t good = 0;
   for (const uint64_t step : *steps) {
-    const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(command.dir, step);
+    const absl::StatusOr<protocol::CheckpointManifest> manifest =
+        protocol::ReadManifest(command.dir, step);
     absl::Status status = manifest.status();
     if (absl::IsNotFound(status)) {
       out << "step " << step << ": incomplete, it has no manifest\n";
@@ -269,7 +276,7 @@ int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::
     }
     if (status.ok()) status = CheckRun(run, *manifest);
     if (status.ok()) {
-      status = VerifyCheckpoint(command.dir, *manifest, [&](uint32_t server) {
+      status = protocol::VerifyCheckpoint(command.dir, *manifest, [&](uint32_t server) {
         return IsHere(command.dir, *manifest, server);
       });
     }
@@ -289,4 +296,4 @@ int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::
                   err);
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

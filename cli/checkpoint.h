@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace sluice {
+namespace sluice::cli {
 
 struct CheckpointCommand {
   std::string dir;
@@ -22,4 +22,4 @@ int InspectCheckpoints(const CheckpointCommand& command, std::ostream& out, std:
 // code: 0 if there is a complete checkpoint and nothing is damaged, else 1.
 int VerifyCheckpoints(const CheckpointCommand& command, std::ostream& out, std::ostream& err);
 
-}  // namespace sluice
+}  // namespace sluice::cli

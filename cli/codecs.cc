@@ -6,11 +6,11 @@
 #include "compress/codec_table.h"
 #include "nlohmann/json.hpp"
 
-namespace sluice {
+namespace sluice::cli {
 
 std::string FormatCodecTable() {
   std::string text = absl::StrFormat("%-11s %-16s %s\n", "codec", "example", "what it does");
-  for (const CodecEntry& codec : Codecs()) {
+  for (const compress::CodecEntry& codec : compress::Codecs()) {
     absl::StrAppendFormat(&text, "%-11s %-16s %s\n", codec.name, codec.example, codec.summary);
   }
   text +=
@@ -28,18 +28,19 @@ std::string FormatCodecTable() {
 
 std::string CodecTableJson() {
   nlohmann::ordered_json codecs = nlohmann::ordered_json::array();
-  for (const CodecEntry& entry : Codecs()) {
-    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(entry.example);
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
+    const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(entry.example);
     Check(spec.ok(), "examples are specs");
     nlohmann::ordered_json compensators;
-    for (const CompensatorId id : Compensators()) {
-      const absl::string_view refusal = CompensatorRefusal(entry.id, spec->options, id);
-      const bool usual = id == UsualCompensator(entry.id, spec->options);
-      compensators[std::string(CompensatorName(id))] = !refusal.empty() ? std::string(refusal)
-                                                       : usual          ? "usual"
-                                                                        : "yes";
+    for (const compress::CompensatorId id : compress::Compensators()) {
+      const absl::string_view refusal = compress::CompensatorRefusal(entry.id, spec->options, id);
+      const bool usual = id == compress::UsualCompensator(entry.id, spec->options);
+      compensators[std::string(compress::CompensatorName(id))] = !refusal.empty()
+                                                                     ? std::string(refusal)
+                                                                 : usual ? "usual"
+                                                                         : "yes";
     }
-    const absl::string_view downlink = DownlinkRefusal(*spec);
+    const absl::string_view downlink = compress::DownlinkRefusal(*spec);
     codecs.push_back({{"name", std::string(entry.name)},
                       {"example", std::string(entry.example)},
                       {"compensators", compensators},
@@ -48,4 +49,4 @@ std::string CodecTableJson() {
   return codecs.dump(2) + "\n";
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace sluice {
+namespace sluice::cli {
 
 // A table of names, examples and summaries, and how specs are written; ends with a newline.
 std::string FormatCodecTable();
@@ -11,4 +11,4 @@ std::string FormatCodecTable();
 // For programs: an array of {name, example, downlink, compensators: {name: usual | yes | reason}}.
 std::string CodecTableJson();
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -25,7 +25,7 @@
 #include "cli/validate.h"
 #include "job/support.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr int kUsageError = 2;
@@ -113,7 +113,7 @@ void AddStatus(CLI::App* app, std::function<int()>* chosen) {
                    "Print the coordinator's answer as JSON; with --watch a line each time");
   status->add_flag("--watch", options->watch,
                    "Show it again every second, until the job has ended or Ctrl-C");
-  AddTransportFlags(status, &options->security);
+  app::AddTransportFlags(status, &options->security);
   status->callback([options, chosen] { *chosen = [options] { return ShowStatus(*options); }; });
 }
 
@@ -149,7 +149,7 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   codecs->add_flag("--json", *json, "Show the list as JSON");
   codecs->callback([chosen, support, json] {
     *chosen = [support, json] {
-      const std::string text = *support ? SupportTableMarkdown()
+      const std::string text = *support ? job::SupportTableMarkdown()
                                : *json  ? CodecTableJson()
                                         : FormatCodecTable();
       return std::fputs(text.c_str(), stdout) < 0 ? 1 : 0;
@@ -157,27 +157,27 @@ void AddCodecs(CLI::App* app, std::function<int()>* chosen) {
   });
 }
 
-int BenchCodecs(CodecReportOptions options, const std::string& json_path) {
+int BenchCodecs(bench::CodecReportOptions options, const std::string& json_path) {
   Console console(ConsoleOfThisProcess());
   options.done = [&console](const std::string& spec) { console.DrawBlock({"measured " + spec}); };
-  const absl::StatusOr<CodecReport> report = MeasureCodecs(options);
+  const absl::StatusOr<bench::CodecReport> report = bench::MeasureCodecs(options);
   console.ClearBlock();
   if (!report.ok()) {
     console.Error(report.status().message());
     return kUsageError;
   }
-  if (std::fputs(FormatCodecReport(*report).c_str(), stdout) < 0) return 1;
+  if (std::fputs(bench::FormatCodecReport(*report).c_str(), stdout) < 0) return 1;
   if (json_path.empty()) return 0;
   std::ofstream file(json_path);
-  file << CodecReportJson(*report);
+  file << bench::CodecReportJson(*report);
   if (file.flush()) return 0;
   console.Error("cannot write " + json_path);
   return 1;
 }
 
-ExchangeBenchOptions ExchangeOptionsOfThisProcess() {
+bench::ExchangeBenchOptions ExchangeOptionsOfThisProcess() {
   const RunOptions process = RunOptionsOfThisProcess();
-  ExchangeBenchOptions options;
+  bench::ExchangeBenchOptions options;
   options.program = process.program_folder + "/sluice";
   options.program_folder = process.program_folder;
   options.temporary_folder = process.temporary_folder;
@@ -191,11 +191,11 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
   bench->require_subcommand(1);
   CLI::App* codecs = bench->add_subcommand(
       "codecs", "Bytes, errors and times of codecs on a model's gradients, which are made up");
-  auto options = std::make_shared<CodecReportOptions>();
+  auto options = std::make_shared<bench::CodecReportOptions>();
   auto json = std::make_shared<std::string>();
   codecs
       ->add_option("--model", options->model,
-                   "Whose tensors: " + absl::StrJoin(ModelTableNames(), ", "))
+                   "Whose tensors: " + absl::StrJoin(bench::ModelTableNames(), ", "))
       ->type_name("NAME")
       ->capture_default_str();
   codecs
@@ -231,7 +231,7 @@ void AddBench(CLI::App* app, std::function<int()>* chosen) {
   codecs->callback([options, json, chosen] {
     *chosen = [options, json] { return BenchCodecs(*options, *json); };
   });
-  AddExchangeCommands(ExchangeOptionsOfThisProcess(), bench, chosen);
+  bench::AddExchangeCommands(ExchangeOptionsOfThisProcess(), bench, chosen);
 }
 
 void AddCheckpoint(CLI::App* app, std::function<int()>* chosen) {
@@ -275,9 +275,9 @@ int Main(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli
 
 int main(int argc, char** argv) {
   sluice::RaiseDescriptorLimit();
-  return sluice::Main(argc, argv);
+  return sluice::cli::Main(argc, argv);
 }

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cli/launch/quantity.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 double Ratio(double above, double below) { return below > 0 ? above / below : 0; }
@@ -212,4 +212,4 @@ std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& 
       FormatRatio(totals.ratio_down), FormatElapsed(totals.time_left), survival);
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "sluice/v1/coordinator.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // All workers of a job as one.
 struct ProgressTotals {
@@ -48,4 +48,4 @@ std::vector<std::string> ProgressTable(const v1::GetStatusReply& status, const P
 // worker, eta 0:31"; ", checkpoint 100, 2 restarts" where there are such.
 std::string ProgressLine(const v1::GetStatusReply& status, const ProgressFrame& frame);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "cli/launch/quantity.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -276,4 +276,4 @@ std::string ReportSummary(const RunReport& report) {
   return text;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // The best test of a run; its parameters are kept as best.pt.
 struct BestParameters {
@@ -104,4 +104,4 @@ std::string FailureJson(const RunFacts& facts, absl::string_view failure);
 
 std::string ReportSummary(const RunReport& report);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -29,7 +29,7 @@
 #include "cli/run_setup.h"
 #include "cli/run_start.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr absl::Duration kAskEvery = absl::Milliseconds(500);
@@ -103,7 +103,7 @@ class JobRun {
   const SteadyClock clock_;
   Console console_;
   RunSetup setup_;
-  std::optional<StopSignals> signals_;
+  std::optional<app::StopSignals> signals_;
   std::unique_ptr<LinkPacer> pacer_;
   ProcessSet processes_;
   RestartPolicy restarts_;
@@ -130,7 +130,7 @@ int JobRun::Run() {
     return setup.status().code() == absl::StatusCode::kInvalidArgument ? 2 : 1;
   }
   setup_ = *std::move(setup);
-  absl::StatusOr<StopSignals> signals = StopSignals::Catch();
+  absl::StatusOr<app::StopSignals> signals = app::StopSignals::Catch();
   if (!signals.ok()) {
     console_.Error(signals.status().message());
     return 1;
@@ -363,7 +363,7 @@ RunFacts JobRun::Facts() const {
   RunFacts facts;
   facts.job_name = setup_.spec.name;
   facts.mode = setup_.spec.mode;
-  facts.ranks_agree = InLockstep(setup_.spec.mode);
+  facts.ranks_agree = job::InLockstep(setup_.spec.mode);
   facts.workers = setup_.spec.workers;
   facts.shards = setup_.spec.shards;
   facts.seed = setup_.spec.seed;
@@ -454,4 +454,4 @@ int JobRun::Finish() {
 
 int RunJob(const RunOptions& options) { return JobRun(options).Run(); }
 
-}  // namespace sluice
+}  // namespace sluice::cli

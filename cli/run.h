@@ -8,7 +8,7 @@
 #include "cli/launch/console.h"
 #include "cli/launch/restart_policy.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct RunOptions {
   std::string job_path;
@@ -39,4 +39,4 @@ struct RunOptions {
 // (cli/launch/restart_policy.h), and a stop signal first asks for a checkpoint.
 int RunJob(const RunOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -18,10 +18,10 @@
 #include "job/momentum.h"
 #include "job/relays.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
-absl::Status CheckPrograms(const std::string& folder, const JobSpec& spec) {
+absl::Status CheckPrograms(const std::string& folder, const job::JobSpec& spec) {
   for (const absl::string_view program : {"sluice-server", "sluice-relay", "sluice-worker"}) {
     if (program == "sluice-relay" && !spec.relays.enabled()) continue;
     const std::string path = absl::StrCat(folder, "/", program);
@@ -126,12 +126,12 @@ uint32_t ShareOfCores(uint32_t workers) {
 
 absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console) {
   RunSetup setup;
-  absl::StatusOr<JobSpec> job = LoadJob({options.job_path, options.sets, options.dense});
+  absl::StatusOr<job::JobSpec> job = job::LoadJob({options.job_path, options.sets, options.dense});
   if (!job.ok()) return absl::InvalidArgumentError(job.status().message());
   setup.spec = *std::move(job);
   if (!options.quiet) {
-    if (const std::string note = MomentumNote(setup.spec); !note.empty()) console->Say(note);
-    for (const std::string& warning : JobWarnings(setup.spec)) console->Warning(warning);
+    if (const std::string note = job::MomentumNote(setup.spec); !note.empty()) console->Say(note);
+    for (const std::string& warning : job::JobWarnings(setup.spec)) console->Warning(warning);
   }
   absl::StatusOr<RunStart> start = FindRunStart(setup.spec, options.resume);
   if (!start.ok()) return start.status();
@@ -147,7 +147,7 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   setup.launch.metrics_port = options.metrics_port;
   setup.launch.trace_folder = options.trace_folder;
   for (uint32_t rank = 0; setup.spec.relays.enabled() && rank < setup.spec.workers; ++rank) {
-    setup.launch.relay_of.push_back(FindRackPlace(setup.spec, rank).relay);
+    setup.launch.relay_of.push_back(job::FindRackPlace(setup.spec, rank).relay);
   }
   setup.launch.append_logs = setup.start.continues;
   if (absl::Status status = MakeLogFolder(options, &setup); !status.ok()) return status;
@@ -155,4 +155,4 @@ absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console)
   return setup;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -13,10 +13,10 @@
 #include "cli/run_start.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct RunSetup {
-  JobSpec spec;
+  job::JobSpec spec;
   RunStart start;
   LaunchOptions launch;
   std::string page_url;                   // Empty: no page.
@@ -30,4 +30,4 @@ struct RunSetup {
 // Says on `console` what is unwise. INVALID_ARGUMENT: the job file or a flag is wrong.
 absl::StatusOr<RunSetup> PrepareRun(const RunOptions& options, Console* console);
 
-}  // namespace sluice
+}  // namespace sluice::cli

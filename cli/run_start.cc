@@ -7,15 +7,15 @@
 #include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // Damaged ones are the coordinator's to name: it verifies every part, which takes time.
 uint64_t NewestComplete(const std::string& dir) {
-  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir);
+  const absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(dir);
   if (!steps.ok()) return 0;
   for (auto step = steps->rbegin(); step != steps->rend(); ++step) {
-    if (ReadManifest(dir, *step).ok()) return *step;
+    if (protocol::ReadManifest(dir, *step).ok()) return *step;
   }
   return 0;
 }
@@ -27,7 +27,7 @@ std::string Newest(uint64_t step) {
 
 }  // namespace
 
-absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume) {
+absl::StatusOr<RunStart> FindRunStart(const job::JobSpec& spec, bool resume) {
   if (!spec.checkpoint.enabled()) {
     if (!resume) return RunStart{};
     return absl::InvalidArgumentError(
@@ -35,7 +35,7 @@ absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume) {
         "from the start (docs/checkpoints.md)");
   }
   const std::string& dir = spec.checkpoint.dir;
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(dir);
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(dir);
   if (absl::IsNotFound(record.status())) {
     if (!resume) return RunStart{};
     return absl::InvalidArgumentError(absl::StrCat(
@@ -61,16 +61,16 @@ absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume) {
   return RunStart{.continues = true, .term = record->term + 1, .checkpoint_step = step};
 }
 
-bool HasFinished(const JobSpec& spec) {
+bool HasFinished(const job::JobSpec& spec) {
   if (!spec.checkpoint.enabled()) return false;
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(spec.checkpoint.dir);
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(spec.checkpoint.dir);
   return record.ok() && record->finished;
 }
 
-uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term) {
+uint32_t RollbacksSince(const job::JobSpec& spec, uint32_t first_term) {
   if (!spec.checkpoint.enabled()) return 0;
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(spec.checkpoint.dir);
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(spec.checkpoint.dir);
   return record.ok() && record->term > first_term ? record->term - first_term : 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -6,9 +6,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::cli {
 
 struct RunStart {
   bool continues = false;
@@ -19,12 +21,12 @@ struct RunStart {
 // Reads only. INVALID_ARGUMENT, with what to do instead: there is a run and `resume` is not given,
 // or none that could go on and it is; DATA_LOSS: what is there cannot be read. A job without
 // checkpoints starts anew.
-absl::StatusOr<RunStart> FindRunStart(const JobSpec& spec, bool resume);
+absl::StatusOr<RunStart> FindRunStart(const job::JobSpec& spec, bool resume);
 
 // By what the folder says now; false for a job without checkpoints.
-bool HasFinished(const JobSpec& spec);
+bool HasFinished(const job::JobSpec& spec);
 
 // Rollbacks since a run began with `first_term`, by what the folder says now; 0 if it says nothing.
-uint32_t RollbacksSince(const JobSpec& spec, uint32_t first_term);
+uint32_t RollbacksSince(const job::JobSpec& spec, uint32_t first_term);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -15,21 +15,21 @@
 #include "protocol/checkpoint/durable_file.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // Against its own checksums and the folder's step: which checksum the manifest has is not known.
 absl::Status CheckState(const std::string& path, const std::string& name, uint64_t bytes,
                         uint64_t step) {
-  const absl::StatusOr<std::string> content = ReadWholeFile(path, bytes);
+  const absl::StatusOr<std::string> content = protocol::ReadWholeFile(path, bytes);
   if (!content.ok()) return content.status();
   uint64_t found = 0;
   if (absl::StartsWith(name, "shard-")) {
-    const absl::StatusOr<ShardSnapshot> state = ParseShardSnapshot(*content);
+    const absl::StatusOr<protocol::ShardSnapshot> state = protocol::ParseShardSnapshot(*content);
     if (!state.ok()) return state.status();
     found = state->step;
   } else {
-    const absl::StatusOr<WorkerSnapshot> state = ParseWorkerSnapshot(*content);
+    const absl::StatusOr<protocol::WorkerSnapshot> state = protocol::ParseWorkerSnapshot(*content);
     if (!state.ok()) return state.status();
     found = state->step;
   }
@@ -38,8 +38,8 @@ absl::Status CheckState(const std::string& path, const std::string& name, uint64
 }
 
 bool ShowStep(const std::string& folder, uint64_t step, bool verify, std::ostream& out) {
-  const std::string at = StepFolder(folder, step);
-  absl::StatusOr<std::vector<std::string>> names = ListFolder(at);
+  const std::string at = protocol::StepFolder(folder, step);
+  absl::StatusOr<std::vector<std::string>> names = protocol::ListFolder(at);
   if (!names.ok()) {
     out << "  step " << step << ": DAMAGED: " << std::string(names.status().message()) << "\n";
     return false;
@@ -49,8 +49,9 @@ bool ShowStep(const std::string& folder, uint64_t step, bool verify, std::ostrea
   size_t parts = 0;
   std::string damage;
   for (const std::string& name : *names) {
-    const absl::StatusOr<FileFacts> facts = StatFile(absl::StrCat(at, "/", name));
-    if (!facts.ok() || absl::EndsWith(name, kUnfinishedSuffix)) continue;
+    const absl::StatusOr<protocol::FileFacts> facts =
+        protocol::StatFile(absl::StrCat(at, "/", name));
+    if (!facts.ok() || absl::EndsWith(name, protocol::kUnfinishedSuffix)) continue;
     ++parts;
     bytes += facts->bytes;
     if (!verify || !absl::EndsWith(name, ".state")) continue;
@@ -83,7 +84,7 @@ std::vector<std::string> FindServerFolders(const std::string& dir) {
   const std::string path = Trimmed(dir);
   if (IsServerFolder(path)) return {path};
   std::vector<std::string> folders;
-  const absl::StatusOr<std::vector<std::string>> names = ListFolder(path);
+  const absl::StatusOr<std::vector<std::string>> names = protocol::ListFolder(path);
   if (!names.ok()) return folders;
   for (const std::string& name : *names) {
     if (IsServerFolder(absl::StrCat(path, "/", name))) {
@@ -96,13 +97,13 @@ std::vector<std::string> FindServerFolders(const std::string& dir) {
 
 bool ShowServerParts(const std::string& folder, bool verify, std::ostream& out) {
   out << folder << ": parts that this server keeps";
-  const absl::StatusOr<RunRecord> run = ReadRunRecord(folder);
+  const absl::StatusOr<protocol::RunRecord> run = protocol::ReadRunRecord(folder);
   if (run.ok()) {
     out << absl::StrFormat(" for run %016x of job %s", run->job_uid,
                            absl::CHexEscape(run->job_name));
   }
   out << "; which of them make a complete checkpoint, the manifests with shard 0's server say\n";
-  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(folder);
+  const absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(folder);
   bool good = steps.ok();
   if (!good) return false;
   for (const uint64_t step : *steps) good = ShowStep(folder, step, verify, out) && good;
@@ -110,4 +111,4 @@ bool ShowServerParts(const std::string& folder, bool verify, std::ostream& out) 
   return good;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::cli {
 
 // Called `shard-N`, as servers call theirs.
 bool IsServerFolder(const std::string& path);
@@ -17,4 +17,4 @@ std::vector<std::string> FindServerFolders(const std::string& dir);
 // Says what is there, step by step; with `verify`, reads all states. False if one is damaged.
 bool ShowServerParts(const std::string& folder, bool verify, std::ostream& out);
 
-}  // namespace sluice
+}  // namespace sluice::cli

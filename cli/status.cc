@@ -25,7 +25,7 @@
 #include "cli/progress.h"
 #include "net/grpc/transport.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
@@ -189,17 +189,17 @@ std::string FormatStatus(const v1::GetStatusReply& received) {
 }
 
 int ShowStatus(const StatusOptions& options) {
-  std::optional<StopSignals> signals;
+  std::optional<app::StopSignals> signals;
   if (options.watch) {  // Before any thread.
-    absl::StatusOr<StopSignals> caught = StopSignals::Catch();
+    absl::StatusOr<app::StopSignals> caught = app::StopSignals::Catch();
     if (!caught.ok()) {
       std::fputs(absl::StrCat("error: ", caught.status().message(), "\n").c_str(), stderr);
       return 1;
     }
     signals.emplace(*std::move(caught));
   }
-  absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(options.security, Logger("status"));
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(options.security, Logger("status"));
   if (!transport.ok()) {
     std::fputs(absl::StrCat("error: ", transport.status().message(), "\n").c_str(), stderr);
     return 2;
@@ -244,4 +244,4 @@ int ShowStatus(const StatusOptions& options) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

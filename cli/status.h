@@ -7,7 +7,7 @@
 #include "net/grpc/transport_options.h"
 #include "sluice/v1/coordinator.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // Control characters in all its texts are escaped, for consoles.
 v1::GetStatusReply WithoutControls(v1::GetStatusReply status);
@@ -19,7 +19,7 @@ struct StatusOptions {
   std::string coordinator = "127.0.0.1:7070";  // HOST:PORT
   bool json = false;
   bool watch = false;
-  TransportOptions security{};
+  net::TransportOptions security{};
   ConsoleOptions console{};
 };
 
@@ -28,4 +28,4 @@ struct StatusOptions {
 // more), or the job failed while it was watched; 2: a file of `security` is wrong; 128 + a signal.
 int ShowStatus(const StatusOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::cli

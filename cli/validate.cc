@@ -9,24 +9,24 @@
 #include "compress/codec_spec.h"
 #include "job/momentum.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr int kJobIsWrong = 2;
 
-std::string Length(const JobSpec& spec) {
+std::string Length(const job::JobSpec& spec) {
   if (spec.epochs > 0) return absl::StrCat(spec.epochs, spec.epochs == 1 ? " epoch" : " epochs");
   return absl::StrCat(spec.steps, spec.steps == 1 ? " step" : " steps");
 }
 
-std::string Summary(const JobSpec& spec) {
-  const CompressionSpec& compression = spec.compression;
+std::string Summary(const job::JobSpec& spec) {
+  const protocol::CompressionSpec& compression = spec.compression;
   std::string text = absl::StrFormat(
       "ok: %s (job hash %016x): %s, %d workers x batch %d, %d shards, %s\n", spec.name, spec.hash,
       spec.model.name, spec.workers, spec.batch_size_per_worker, spec.shards, Length(spec));
   absl::StrAppend(&text, "uplink ", ToString(compression.uplink), ", downlink ",
                   ToString(compression.downlink));
-  for (const CompressionOverride& entry : compression.overrides) {
+  for (const protocol::CompressionOverride& entry : compression.overrides) {
     absl::StrAppend(&text, "; tensors ", entry.tensors, ":");
     if (entry.uplink) absl::StrAppend(&text, " uplink ", ToString(*entry.uplink));
     if (entry.downlink) absl::StrAppend(&text, " downlink ", ToString(*entry.downlink));
@@ -37,23 +37,23 @@ std::string Summary(const JobSpec& spec) {
                     absl::StrJoin(spec.relays.workers, ", "), " workers behind them, from these ",
                     ToString(spec.relays.uplink), ", to these none\n");
   }
-  if (const std::string note = MomentumNote(spec); !note.empty()) {
+  if (const std::string note = job::MomentumNote(spec); !note.empty()) {
     absl::StrAppend(&text, note, "\n");
   }
-  for (const std::string& warning : JobWarnings(spec)) {
+  for (const std::string& warning : job::JobWarnings(spec)) {
     absl::StrAppend(&text, "warning: ", warning, "\n");
   }
   return text;
 }
 
 // The first of `expected` that says something else than the job; `text` is the job's.
-std::optional<std::string> FirstUnmet(const LoadJobOptions& options,
+std::optional<std::string> FirstUnmet(const job::LoadJobOptions& options,
                                       const std::vector<std::string>& expected,
                                       const std::string& text) {
   for (const std::string& one : expected) {
-    LoadJobOptions changed = options;
+    job::LoadJobOptions changed = options;
     changed.set.push_back(one);
-    const absl::StatusOr<std::string> with = ResolvedJobText(changed);
+    const absl::StatusOr<std::string> with = job::ResolvedJobText(changed);
     if (!with.ok() || *with != text) return one;
   }
   return std::nullopt;
@@ -61,11 +61,11 @@ std::optional<std::string> FirstUnmet(const LoadJobOptions& options,
 
 }  // namespace
 
-int ValidateCommand(const LoadJobOptions& options, const std::vector<std::string>& expected,
+int ValidateCommand(const job::LoadJobOptions& options, const std::vector<std::string>& expected,
                     std::ostream& out, std::ostream& err) {
-  const absl::StatusOr<JobSpec> spec = LoadJob(options);
+  const absl::StatusOr<job::JobSpec> spec = job::LoadJob(options);
   const absl::StatusOr<std::string> text =
-      spec.ok() ? ResolvedJobText(options) : absl::StatusOr<std::string>(spec.status());
+      spec.ok() ? job::ResolvedJobText(options) : absl::StatusOr<std::string>(spec.status());
   if (!text.ok()) {
     err << std::string(text.status().message()) << "\n";
     return kJobIsWrong;
@@ -80,8 +80,8 @@ int ValidateCommand(const LoadJobOptions& options, const std::vector<std::string
   return 0;
 }
 
-int ValidateJob(const LoadJobOptions& options, const std::vector<std::string>& expected) {
+int ValidateJob(const job::LoadJobOptions& options, const std::vector<std::string>& expected) {
   return ValidateCommand(options, expected, std::cout, std::cerr);
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

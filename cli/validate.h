@@ -7,15 +7,15 @@
 
 #include "job/file/job_file.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // Writes the resolved job and a summary, or the problems. Returns the exit code: 0 if the job can
 // run, warnings or not, else 2. `expected`, "key.key=value" as in LoadJobOptions::set: what the job
 // must already say; for launchers that rely on it.
-int ValidateCommand(const LoadJobOptions& options, const std::vector<std::string>& expected,
+int ValidateCommand(const job::LoadJobOptions& options, const std::vector<std::string>& expected,
                     std::ostream& out, std::ostream& err);
 
 // The same on standard output and standard error.
-int ValidateJob(const LoadJobOptions& options, const std::vector<std::string>& expected);
+int ValidateJob(const job::LoadJobOptions& options, const std::vector<std::string>& expected);
 
-}  // namespace sluice
+}  // namespace sluice::cli

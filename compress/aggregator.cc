@@ -12,7 +12,7 @@
 #include "compress/simd/accumulate.h"
 #include "hwy/cache_control.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 class AdditiveAggregator final : public Aggregator {
@@ -93,4 +93,4 @@ std::unique_ptr<Aggregator> MakeAdditiveAggregator(size_t count) {
   return std::make_unique<AdditiveAggregator>(count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

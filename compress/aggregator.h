@@ -14,7 +14,7 @@
 #include "compress/chunk_config.h"
 #include "compress/saved_state.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 struct SenderFrame {
   uint32_t sender = 0;
@@ -54,4 +54,4 @@ void PrefetchFrames(absl::Span<const SenderFrame> frames);
 // What most are: adds decoded frames, divides by n.
 std::unique_ptr<Aggregator> MakeAdditiveAggregator(size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

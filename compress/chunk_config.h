@@ -6,7 +6,7 @@
 
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 struct ChunkConfig {
   size_t count = 0;  // Elements.
@@ -18,4 +18,4 @@ struct ChunkConfig {
   friend bool operator==(const ChunkConfig&, const ChunkConfig&) = default;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -1,6 +1,6 @@
 #include "compress/codec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 size_t Codec::StateSize(size_t, uint32_t) const { return 0; }
 
@@ -10,4 +10,4 @@ void Codec::Observe(absl::Span<const std::byte>, absl::Span<float>) const {}
 
 void Codec::TakeBack(absl::Span<const std::byte>, absl::Span<float>, absl::Span<float>) const {}
 
-}  // namespace sluice
+}  // namespace sluice::compress

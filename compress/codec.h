@@ -14,7 +14,7 @@
 #include "compress/coding/magnitude_histogram.h"
 #include "compress/format_table.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Buffers that encoders use again and again, so that a step allocates nothing. What is in them
 // means nothing between calls.
@@ -92,4 +92,4 @@ class Codec {
   virtual void Encode(const EncodeInput& input, std::vector<std::byte>* out) const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

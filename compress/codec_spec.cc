@@ -16,7 +16,7 @@
 #include "compress/codec_table.h"
 #include "compress/feedback/dgc.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kLongestSpec = 256;
@@ -397,4 +397,4 @@ std::string ToString(const CodecSpec& spec) {
   return text;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Not on the wire: frames name a FormatId.
 enum class CodecId : uint8_t {
@@ -96,4 +96,4 @@ absl::StatusOr<CodecSpec> ParseCodecSpec(absl::string_view text);
 
 std::string ToString(const CodecSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -22,7 +22,7 @@
 #include "compress/codecs/ternary.h"
 #include "compress/codecs/terngrad.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr CodecEntry kCodecs[] = {
@@ -301,4 +301,4 @@ absl::string_view CompensatorName(CompensatorId compensator) {
   return "";
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

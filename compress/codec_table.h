@@ -10,7 +10,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 enum class LevelKind {
   kNone,
@@ -80,4 +80,4 @@ absl::string_view DownlinkRefusal(const CodecSpec& spec);
 absl::Span<const CompensatorId> Compensators();
 absl::string_view CompensatorName(CompensatorId compensator);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "compress/feedback/compensator.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 struct ChunkState {
@@ -118,7 +118,7 @@ absl::Status Compressor::State::CheckRecoding(size_t chunk, const CodecSpec& spe
     why = "what is kept of earlier encodings cannot change";
   } else if (!state.codec_state.empty() || codec->StateSize(config.count, config.rows) > 0) {
     why = "codecs with a state cannot change";
-  } else if (sluice::MaxFrameSize(*codec, config.count, config.rows) > kMaxFrameSize) {
+  } else if (sluice::compress::MaxFrameSize(*codec, config.count, config.rows) > kMaxFrameSize) {
     why = "its frames may be over the limit";
   }
   if (why == nullptr) return absl::OkStatus();
@@ -304,8 +304,9 @@ Compressor::Compressor(absl::Span<const ChunkConfig> chunks, const Options& opti
     added.group = state_->FindOrAddGroup(chunk, &none);
     CodecGroup& group = state_->groups[added.group];
     group.size += chunk.count;
-    sluice::Check(sluice::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
-                  "chunks are cut so that their frames stay below the limit");
+    sluice::Check(
+        sluice::compress::MaxFrameSize(*group.codec, chunk.count, chunk.rows) <= kMaxFrameSize,
+        "chunks are cut so that their frames stay below the limit");
     added.compensator = MakeCompensator(chunk.spec, chunk.count);
     added.codec_state.resize(group.codec->StateSize(chunk.count, chunk.rows));
     if (added.codec_state.empty()) continue;
@@ -521,8 +522,8 @@ absl::Status Compressor::Restore(const SavedCompressor& saved) {
 
 size_t Compressor::MaxFrameSize(size_t chunk) const {
   const ChunkState& state = state_->chunks[chunk];
-  return sluice::MaxFrameSize(*state_->groups[state.group].codec, state.config.count,
-                              state.config.rows);
+  return sluice::compress::MaxFrameSize(*state_->groups[state.group].codec, state.config.count,
+                                        state.config.rows);
 }
 
 absl::Span<const float> Compressor::residual(size_t chunk) const {
@@ -537,4 +538,4 @@ double Compressor::ResidualEnergy() const {
   return energy;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

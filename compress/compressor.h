@@ -16,7 +16,7 @@
 #include "compress/device_encoder.h"
 #include "compress/saved_state.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Name of the list that is a chunk's codec's; the others are its compensator's.
 inline constexpr char kCodecState[] = "codec";
@@ -126,4 +126,4 @@ class Compressor {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

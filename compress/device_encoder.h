@@ -13,7 +13,7 @@
 #include "compress/codec_spec.h"
 #include "compress/element_type.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // A chunk's gradient as it lies on a device.
 struct DeviceGradient {
@@ -96,4 +96,4 @@ class EncodingDevice {
   virtual absl::Status Add(absl::Span<const DeviceSum> sums, void* ready) = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 enum class ElementType : uint8_t { kFloat32, kBfloat16, kFloat16 };
 
@@ -12,4 +12,4 @@ constexpr size_t BytesOf(ElementType type) {
   return type == ElementType::kFloat32 ? sizeof(float) : sizeof(uint16_t);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

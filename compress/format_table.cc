@@ -18,7 +18,7 @@
 #include "compress/codecs/ternary.h"
 #include "compress/codecs/terngrad.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr FormatEntry kFormats[] = {
@@ -59,4 +59,4 @@ const FormatEntry* FindFormat(FormatId id) {
   return nullptr;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

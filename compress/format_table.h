@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // On the wire: never renumber, never reuse. Several codecs may write one format.
 enum class FormatId : uint8_t {
@@ -65,4 +65,4 @@ absl::Span<const FormatEntry> Formats();
 // nullptr for an id that no format has.
 const FormatEntry* FindFormat(FormatId id);
 
-}  // namespace sluice
+}  // namespace sluice::compress

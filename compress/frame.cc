@@ -11,7 +11,7 @@
 #include "compress/format_table.h"
 #include "compress/simd/accumulate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr uint16_t kMagic = 0x4C53;  // "SL".
@@ -221,4 +221,4 @@ uint32_t FrameChecksum(absl::Span<const std::byte> frame) {
   return LoadAt<uint32_t>(frame.data() + kChecksumAt, 0);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

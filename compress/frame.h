@@ -12,7 +12,7 @@
 #include "absl/types/span.h"
 #include "compress/codec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kFrameHeaderSize = 20;
 // A frame over this is never made: chunks are cut so that it cannot be (protocol/layout.h).
@@ -76,4 +76,4 @@ absl::Span<const std::byte> TakeFrame(absl::Span<const std::byte>* frames);
 // Of a frame that ReadFrameHeader accepted.
 uint32_t FrameChecksum(absl::Span<const std::byte> frame);
 
-}  // namespace sluice
+}  // namespace sluice::compress

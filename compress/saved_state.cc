@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/float_bits.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 absl::Status CheckList(const StateField& field, const std::vector<float>& values) {
@@ -70,4 +70,4 @@ absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField>
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

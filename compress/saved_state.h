@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Lists that are empty are left out.
 using SavedState = std::map<std::string, std::vector<float>>;
@@ -36,4 +36,4 @@ absl::Status CheckFields(const SavedState& saved, absl::Span<const StateField> f
 // that no field has, another size, or a number that is not finite; then nothing changed.
 absl::Status RestoreFields(const SavedState& saved, absl::Span<const StateField> fields);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -41,19 +41,22 @@ std::vector<std::vector<float>> Targets() {
   return targets;
 }
 
-absl::StatusOr<Outcome> Descend(const sluice::CodecSpec& up, const sluice::CodecSpec& down,
+absl::StatusOr<Outcome> Descend(const sluice::compress::CodecSpec& up,
+                                const sluice::compress::CodecSpec& down,
                                 const std::vector<std::vector<float>>& targets) {
   // Both ends describe the chunk alike. A real job has many chunks; one compressor holds them all.
-  const sluice::ChunkConfig uplink = {.count = kElements, .spec = up};
-  const sluice::ChunkConfig downlink = {.count = kElements, .spec = down};
-  std::vector<sluice::Compressor> senders;
+  const sluice::compress::ChunkConfig uplink = {.count = kElements, .spec = up};
+  const sluice::compress::ChunkConfig downlink = {.count = kElements, .spec = down};
+  std::vector<sluice::compress::Compressor> senders;
   for (uint32_t sender = 0; sender < kSenders; ++sender) {
     senders.emplace_back(absl::MakeConstSpan(&uplink, 1),
-                         sluice::Compressor::Options{.seed = 1, .sender = sender});
+                         sluice::compress::Compressor::Options{.seed = 1, .sender = sender});
   }
-  const std::unique_ptr<sluice::Aggregator> aggregator = sluice::MakeAggregator(uplink, kSenders);
-  sluice::Compressor answer(absl::MakeConstSpan(&downlink, 1),
-                            {.seed = 1, .sender = sluice::Compressor::kShardSender});
+  const std::unique_ptr<sluice::compress::Aggregator> aggregator =
+      sluice::compress::MakeAggregator(uplink, kSenders);
+  sluice::compress::Compressor answer(
+      absl::MakeConstSpan(&downlink, 1),
+      {.seed = 1, .sender = sluice::compress::Compressor::kShardSender});
   Outcome outcome;
   std::vector<float> gradient(kElements), sum(kElements), step(kElements);
   for (int i = 0; i < kSteps; ++i) {
@@ -84,10 +87,10 @@ absl::StatusOr<Outcome> Descend(const sluice::CodecSpec& up, const sluice::Codec
     outcome.bytes_down += published.size();
     // Senders again: the same mean for all.
     std::fill(step.begin(), step.end(), 0.0f);
-    absl::Status decoded = sluice::DecodeAddFrames(published, absl::MakeSpan(step));
+    absl::Status decoded = sluice::compress::DecodeAddFrames(published, absl::MakeSpan(step));
     if (!decoded.ok()) return decoded;
     for (size_t j = 0; j < kElements; ++j) outcome.weights[j] -= kRate * step[j];
-    for (sluice::Compressor& sender : senders) {
+    for (sluice::compress::Compressor& sender : senders) {
       if (sender.observes(0)) sender.Observe(0, published);
     }
   }
@@ -109,8 +112,8 @@ double Distance(const std::vector<float>& weights, const std::vector<std::vector
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto up = sluice::ParseCodecSpec(argc > 1 ? argv[1] : "topk:1%+int4");
-  const auto down = sluice::ParseCodecSpec(argc > 2 ? argv[2] : "topk:3%+int4");
+  const auto up = sluice::compress::ParseCodecSpec(argc > 1 ? argv[1] : "topk:1%+int4");
+  const auto down = sluice::compress::ParseCodecSpec(argc > 2 ? argv[2] : "topk:3%+int4");
   for (const auto* spec : {&up, &down}) {
     if (spec->ok()) continue;
     std::fprintf(stderr, "%s\n", std::string(spec->status().message()).c_str());
@@ -125,8 +128,9 @@ int main(int argc, char** argv) {
   const double dense = double{kElements} * sizeof(float) * kSteps;
   std::printf(
       "%s up: %.0fx fewer bytes; %s down: %.0fx; distance from the minimum %.4f of what it was\n",
-      sluice::ToString(*up).c_str(), dense * kSenders / static_cast<double>(outcome->bytes_up),
-      sluice::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),
+      sluice::compress::ToString(*up).c_str(),
+      dense * kSenders / static_cast<double>(outcome->bytes_up),
+      sluice::compress::ToString(*down).c_str(), dense / static_cast<double>(outcome->bytes_down),
       Distance(outcome->weights, targets));
   return 0;
 }

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: own_loop JOB.yaml HOST:PORT RANK\n");
     return 2;
   }
-  const sluice::JobSpec job = OrExit(sluice::LoadJob({argv[1], {}, false}));  // +
+  const sluice::job::JobSpec job = OrExit(sluice::job::LoadJob({argv[1], {}, false}));  // +
 
   at::set_num_threads(1);  // Workers of one machine share its cores.
   torch::manual_seed(job.seed);
@@ -56,9 +56,10 @@ int main(int argc, char** argv) {
       model->parameters(),
       torch::optim::SGDOptions(job.optimizer.lr).momentum(job.optimizer.momentum));
 
-  const auto session = sluice::MakeRemoteSession(sluice::OptionsFromJob(job, argv[2], rank));  // +
-  const auto parallel = OrExit(sluice::DataParallel::Create(*model, session.get()));           // +
-  OrExit(parallel->Join());                                                                    // +
+  const auto session =
+      sluice::worker::MakeRemoteSession(sluice::worker::OptionsFromJob(job, argv[2], rank));  // +
+  const auto parallel = OrExit(sluice::worker::DataParallel::Create(*model, session.get()));  // +
+  OrExit(parallel->Join());                                                                   // +
   torch::manual_seed(1000 + rank);  // Each worker its own part of the data.                      +
 
   for (uint64_t step = 1; step <= job.steps; ++step) {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 constexpr size_t kPiecesMax = 1000;
@@ -112,4 +112,4 @@ std::optional<double> DensityAt(const ScheduleSpec& spec, uint64_t step) {
   return std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

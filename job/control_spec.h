@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // A plan that is made in step t holds from t + kPlanDelay: it rides on a result of t, without which
 // nobody can be there (docs/protocol.md).
@@ -71,7 +71,7 @@ struct ControlSpec {
   ScheduleSpec schedule{};
   // bandwidth and auto: what a plan may choose, and the share of computing that communication can
   // hide behind. bandwidth: how long a step may take; none: as long as it computes.
-  std::vector<CodecSpec> candidates{};
+  std::vector<compress::CodecSpec> candidates{};
   std::optional<double> step_time_s{};
   double overlap = 0.7;
   // accuracy: a dense run's, and how many points below it are no reason to send more.
@@ -84,4 +84,4 @@ struct ControlSpec {
   bool measures() const { return makes_plans() && policy != "schedule"; }
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

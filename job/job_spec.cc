@@ -4,7 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "compress/codec_table.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 // Above it, feedback's delay costs accuracy with sparse codecs; at it, runs match dense ones.
@@ -13,12 +13,12 @@ constexpr double kMomentumMax = 0.5;
 // A codec of the job and where it is used, for messages.
 struct CodecUse {
   std::string where;
-  CodecSpec codec;
+  compress::CodecSpec codec;
 };
 
-std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
+std::vector<CodecUse> CodecsOf(const protocol::CompressionSpec& compression) {
   std::vector<CodecUse> uses = {{"uplink", compression.uplink}, {"downlink", compression.downlink}};
-  for (const CompressionOverride& o : compression.overrides) {
+  for (const protocol::CompressionOverride& o : compression.overrides) {
     const std::string suffix = absl::StrCat(" of tensors ", o.tensors);
     if (o.uplink) uses.push_back({absl::StrCat("uplink", suffix), *o.uplink});
     if (o.downlink) uses.push_back({absl::StrCat("downlink", suffix), *o.downlink});
@@ -28,33 +28,35 @@ std::vector<CodecUse> CodecsOf(const CompressionSpec& compression) {
 
 // Feedback that takes many steps to send what it holds. DIANA's memory takes as many to settle, but
 // what it publishes is right on average all the while.
-bool DelaysGradients(const CodecSpec& codec) {
-  if (codec.compensator.id == CompensatorId::kDiana) return false;
-  const bool one_bit = codec.codec == CodecId::kSign || codec.codec == CodecId::kOneBit;
-  return codec.error_feedback() && (one_bit || TraitsOf(codec.codec, codec.options).sparse);
+bool DelaysGradients(const compress::CodecSpec& codec) {
+  if (codec.compensator.id == compress::CompensatorId::kDiana) return false;
+  const bool one_bit =
+      codec.codec == compress::CodecId::kSign || codec.codec == compress::CodecId::kOneBit;
+  return codec.error_feedback() &&
+         (one_bit || compress::TraitsOf(codec.codec, codec.options).sparse);
 }
 
 // So few bits that what one step says is mostly wrong.
-bool IsCoarse(const CodecSpec& codec) {
+bool IsCoarse(const compress::CodecSpec& codec) {
   switch (codec.codec) {
-    case CodecId::kSign:
-    case CodecId::kOneBit:
-    case CodecId::kInt2:
-    case CodecId::kPowerSgd:
+    case compress::CodecId::kSign:
+    case compress::CodecId::kOneBit:
+    case compress::CodecId::kInt2:
+    case compress::CodecId::kPowerSgd:
       return true;
-    case CodecId::kIntSum:
+    case compress::CodecId::kIntSum:
       return codec.level <= 2;
     default:
-      return TraitsOf(codec.codec, codec.options).sparse;
+      return compress::TraitsOf(codec.codec, codec.options).sparse;
   }
 }
 
 // Drops much and does not make up for it, not even on average. What a sketch's receiver does not
 // publish it keeps.
-bool LosesForGood(const CodecSpec& codec) {
+bool LosesForGood(const compress::CodecSpec& codec) {
   return !codec.error_feedback() && IsCoarse(codec) &&
-         !TraitsOf(codec.codec, codec.options).unbiased &&
-         FindCodec(codec.codec).aggregation != Aggregation::kSketch;
+         !compress::TraitsOf(codec.codec, codec.options).unbiased &&
+         compress::FindCodec(codec.codec).aggregation != compress::Aggregation::kSketch;
 }
 
 // Empty if the compensator goes with the optimizer and with gradients of small batches.
@@ -62,13 +64,13 @@ std::string CompensatorWarning(const CodecUse& use, const OptimizerSpec& optimiz
   const std::string spec = absl::StrCat(use.where, " ", ToString(use.codec));
   const bool adam = optimizer.name == "adam" || optimizer.name == "adamw";
   const double momentum = adam ? optimizer.beta1 : optimizer.momentum;
-  if (use.codec.compensator.id == CompensatorId::kDgc && momentum > 0) {
+  if (use.codec.compensator.id == compress::CompensatorId::kDgc && momentum > 0) {
     return absl::StrCat(spec, " has a momentum of its own, which the optimizer's ", momentum,
                         " is added to: use ", adam ? "beta1 0" : "momentum 0");
   }
-  if (use.codec.compensator.id == CompensatorId::kEf21 && IsCoarse(use.codec)) {
-    CodecSpec with_feedback = use.codec;
-    with_feedback.compensator = {.id = CompensatorId::kErrorFeedback};
+  if (use.codec.compensator.id == compress::CompensatorId::kEf21 && IsCoarse(use.codec)) {
+    compress::CodecSpec with_feedback = use.codec;
+    with_feedback.compensator = {.id = compress::CompensatorId::kErrorFeedback};
     return absl::StrCat(spec, " takes the noise of small batches for news, and learns less: use ",
                         ToString(with_feedback), " unless batches are large");
   }
@@ -137,8 +139,8 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
     std::string compensator = CompensatorWarning(use, spec.optimizer);
     if (!compensator.empty()) warnings.push_back(std::move(compensator));
     if (!LosesForGood(use.codec)) continue;
-    CodecSpec with_feedback = use.codec;
-    with_feedback.compensator = {.id = CompensatorId::kErrorFeedback};
+    compress::CodecSpec with_feedback = use.codec;
+    with_feedback.compensator = {.id = compress::CompensatorId::kErrorFeedback};
     warnings.push_back(absl::StrCat(use.where, " ", ToString(use.codec),
                                     " loses for good what it does not send; use ",
                                     ToString(with_feedback), ", which sends it later"));
@@ -150,4 +152,4 @@ std::vector<std::string> JobWarnings(const JobSpec& spec) {
   return warnings;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

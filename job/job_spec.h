@@ -19,7 +19,7 @@
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::job {
 struct ServerSpec {
   absl::Duration lease = absl::Seconds(10);
   absl::Duration heartbeat = absl::Seconds(1);
@@ -39,7 +39,7 @@ inline constexpr uint64_t kAverageBuffersEvery = 100;
 // Workers in racks, each behind a relay (job/relays.h).
 struct RelaysSpec {
   std::vector<uint32_t> workers;  // Of each relay; empty: the job has none.
-  CodecSpec uplink;               // From workers to their relay.
+  compress::CodecSpec uplink;     // From workers to their relay.
 
   bool enabled() const { return !workers.empty(); }
 };
@@ -64,7 +64,7 @@ struct JobSpec {
   uint32_t gpus_per_worker = 1;
   std::string encode_on = "device";  // device, host
   uint64_t seed = 0;
-  CompressionSpec compression;
+  protocol::CompressionSpec compression;
   ControlSpec control;
   std::string membership = "fixed";
   // elastic: bounds of how many workers there are; `workers` begin.
@@ -83,7 +83,7 @@ struct JobSpec {
   uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
   std::string output;
   uint64_t scalars_every = 10;  // Steps; 0: no scalars.
-  CheckpointSpec checkpoint;
+  protocol::CheckpointSpec checkpoint;
   ServerSpec server;
   RelaysSpec relays;  // Of a whole job; the jobs that it consists of have what follows.
   // Of the job that relays are the workers of, by rank: how many contributions each may bring.
@@ -116,4 +116,4 @@ std::string WhyNoReplay(const JobSpec& spec);
 // feedback delay does not go with the optimizer's momentum.
 std::vector<std::string> JobWarnings(const JobSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::job

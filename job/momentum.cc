@@ -12,7 +12,7 @@
 #include "compress/codec_table.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 constexpr double kSparseLow = 0.10;
@@ -29,19 +29,19 @@ bool IsAdam(const OptimizerSpec& optimizer) {
 // The share of the values that a step sends, of codecs with feedback; 1 where all go in some form
 // that is right but for what the next step makes good. Of those with a sign for each value, so
 // little is right that they count as the sparsest.
-double ShareSent(const CodecSpec& codec) {
+double ShareSent(const compress::CodecSpec& codec) {
   switch (codec.codec) {
-    case CodecId::kTopK:
-    case CodecId::kTopKExact:
-    case CodecId::kRandomK:
+    case compress::CodecId::kTopK:
+    case compress::CodecId::kTopKExact:
+    case compress::CodecId::kRandomK:
       return codec.level;
-    case CodecId::kBlockTopK:
+    case compress::CodecId::kBlockTopK:
       return 1 / codec.level;
-    case CodecId::kSign:
-    case CodecId::kOneBit:
-    case CodecId::kTernary:
-    case CodecId::kThreshold:  // Not known; few, or it would not be used.
-    case CodecId::kCountSketch:
+    case compress::CodecId::kSign:
+    case compress::CodecId::kOneBit:
+    case compress::CodecId::kTernary:
+    case compress::CodecId::kThreshold:  // Not known; few, or it would not be used.
+    case compress::CodecId::kCountSketch:
       return 0;
     default:
       return 1;
@@ -49,16 +49,17 @@ double ShareSent(const CodecSpec& codec) {
 }
 
 // DIANA's memory is late, but what it publishes is right on average all the while.
-bool HoldsBack(const CodecSpec& codec) {
-  if (FindCodec(codec.codec).aggregation == Aggregation::kSketch) return true;  // On the shard.
-  return codec.error_feedback() && codec.compensator.id != CompensatorId::kDiana;
+bool HoldsBack(const compress::CodecSpec& codec) {
+  if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kSketch)
+    return true;  // On the shard.
+  return codec.error_feedback() && codec.compensator.id != compress::CompensatorId::kDiana;
 }
 
 // Every codec that a job's workers or shards begin with, and where it is used.
-std::vector<std::pair<std::string, CodecSpec>> CodecsOf(const JobSpec& spec) {
-  std::vector<std::pair<std::string, CodecSpec>> codecs = {{"up", spec.compression.uplink},
-                                                           {"down", spec.compression.downlink}};
-  for (const CompressionOverride& entry : spec.compression.overrides) {
+std::vector<std::pair<std::string, compress::CodecSpec>> CodecsOf(const JobSpec& spec) {
+  std::vector<std::pair<std::string, compress::CodecSpec>> codecs = {
+      {"up", spec.compression.uplink}, {"down", spec.compression.downlink}};
+  for (const protocol::CompressionOverride& entry : spec.compression.overrides) {
     if (entry.uplink) codecs.emplace_back(absl::StrCat("up in ", entry.tensors), *entry.uplink);
     if (entry.downlink) {
       codecs.emplace_back(absl::StrCat("down in ", entry.tensors), *entry.downlink);
@@ -88,7 +89,7 @@ MomentumRange MomentumRangeOf(const JobSpec& spec) {
   return range;
 }
 
-double MomentumWith(const CodecSpec& codec, const MomentumRange& range) {
+double MomentumWith(const compress::CodecSpec& codec, const MomentumRange& range) {
   const double least = std::min(range.base, range.coded);
   const double share = HoldsBack(codec) ? ShareSent(codec) : 1;
   if (share >= kSparseHigh) return range.base;
@@ -97,8 +98,8 @@ double MomentumWith(const CodecSpec& codec, const MomentumRange& range) {
   return std::lerp(least, range.base, way);
 }
 
-double MomentumWith(absl::Span<const CodecSpec> codecs, absl::Span<const uint64_t> elements,
-                    const MomentumRange& range) {
+double MomentumWith(absl::Span<const compress::CodecSpec> codecs,
+                    absl::Span<const uint64_t> elements, const MomentumRange& range) {
   Check(codecs.size() == elements.size(), "every tensor has a codec");
   double all = 0;
   for (const uint64_t count : elements) all += static_cast<double>(count);
@@ -114,26 +115,28 @@ double MomentumAtStaleness(double staleness) {
   return std::max(0.0, 1 - (1 - kFreshMomentum) * (1 + staleness / kStalenessUnit));
 }
 
-double JobMomentum(const JobSpec& spec, const TensorTable& table, const CompressionPlan* plan) {
+double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
+                   const protocol::CompressionPlan* plan) {
   const MomentumRange range = MomentumRangeOf(spec);
   if (plan != nullptr) {
     return plan->momentum ? double{*plan->momentum} : std::min(range.base, range.most);
   }
-  std::vector<CompressionSpec> compressions = {spec.compression};
+  std::vector<protocol::CompressionSpec> compressions = {spec.compression};
   if (spec.relays.enabled()) {
     compressions.push_back(spec.compression);
     compressions.back().uplink = spec.relays.uplink;
     compressions.back().overrides.clear();
   }
-  const size_t trained = TrainedTensors(table);
+  const size_t trained = protocol::TrainedTensors(table);
   std::vector<uint64_t> elements(trained);
   for (size_t i = 0; i < trained; ++i) elements[i] = static_cast<uint64_t>(table[i].elements());
   double momentum = std::min(range.base, range.most);
-  for (const CompressionSpec& compression : compressions) {
-    for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-      std::vector<CodecSpec> codecs;
+  for (const protocol::CompressionSpec& compression : compressions) {
+    for (const protocol::Direction direction :
+         {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
+      std::vector<compress::CodecSpec> codecs;
       for (size_t i = 0; i < trained; ++i) {
-        codecs.push_back(SpecForTensor(compression, table[i], direction));
+        codecs.push_back(protocol::SpecForTensor(compression, table[i], direction));
       }
       momentum = std::min(momentum, MomentumWith(codecs, elements, range));
     }
@@ -141,7 +144,7 @@ double JobMomentum(const JobSpec& spec, const TensorTable& table, const Compress
   return momentum;
 }
 
-std::optional<double> ShardMomentum(const JobSpec& spec, const TensorTable& table) {
+std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table) {
   if (spec.mode == "local_sgd" || spec.optimizer.on != "shards") return std::nullopt;
   return JobMomentum(spec, table);
 }
@@ -187,4 +190,4 @@ std::string MomentumNote(const JobSpec& spec) {
   return note;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -14,7 +14,7 @@
 #include "protocol/compression_plan.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::job {
 
 struct JobSpec;
 
@@ -36,23 +36,23 @@ MomentumRange MomentumRangeOf(const JobSpec& spec);
 // With this codec on all tensors. base: codecs that send every value in every step, or that forget
 // what they leave out. min(base, coded): `sign`, `onebit`, `ternary`, sketches, and densities up to
 // 10 %; log-linear in density from there to base at 50 %.
-double MomentumWith(const CodecSpec& codec, const MomentumRange& range);
+double MomentumWith(const compress::CodecSpec& codec, const MomentumRange& range);
 
 // With one codec for each tensor, of so many elements: the least that any tensor above 1 % of all
 // wants. Those of buffers are not to be among them.
-double MomentumWith(absl::Span<const CodecSpec> codecs, absl::Span<const uint64_t> elements,
-                    const MomentumRange& range);
+double MomentumWith(absl::Span<const compress::CodecSpec> codecs,
+                    absl::Span<const uint64_t> elements, const MomentumRange& range);
 
 // Most that a mean staleness allows: how many versions behind a contribution is.
 double MomentumAtStaleness(double staleness);
 
 // Of all of a job's workers in a step, one for all tensors; null: no plan holds.
-double JobMomentum(const JobSpec& spec, const TensorTable& table,
-                   const CompressionPlan* plan = nullptr);
+double JobMomentum(const JobSpec& spec, const protocol::TensorTable& table,
+                   const protocol::CompressionPlan* plan = nullptr);
 
 // As JobMomentum, where the shards have the job's optimizer and no plan holds; none: they have
 // none, or, in local_sgd, another.
-std::optional<double> ShardMomentum(const JobSpec& spec, const TensorTable& table);
+std::optional<double> ShardMomentum(const JobSpec& spec, const protocol::TensorTable& table);
 
 // By what to multiply the rate that the job file's schedule has. sgd, rmsprop: such that
 // rate / (1 - momentum) stays. Adam-like rules keep theirs: beta1 averages, and does not amplify.
@@ -68,4 +68,4 @@ double BufferFactor(const OptimizerSpec& optimizer, uint64_t updates, double bef
 // why, as far as the job file tells without the model; empty: it stays.
 std::string MomentumNote(const JobSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::job

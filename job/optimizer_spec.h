@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace sluice {
+namespace sluice::job {
 
 struct OptimizerSpec {
   std::string name = "sgd";  // sgd, adam, adamw, rmsprop
@@ -33,4 +33,4 @@ struct LrScheduleSpec {
   double warmup_fraction = 0.3;
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/fnv1a.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 uint64_t HashOfRack(const JobSpec& job, uint32_t relay) {
@@ -54,7 +54,7 @@ JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
   rack.hash = HashOfRack(job, relay);
   // The layout stays: bundles are the same above and below.
   rack.compression.uplink = job.relays.uplink;
-  rack.compression.downlink = *ParseCodecSpec("none");
+  rack.compression.downlink = *compress::ParseCodecSpec("none");
   rack.compression.overrides.clear();
   if (job.checkpoint.enabled()) {
     rack.checkpoint.dir = absl::StrCat(job.checkpoint.dir, "/rack-", relay);
@@ -65,4 +65,4 @@ JobSpec JobOfRack(const JobSpec& job, uint32_t relay) {
   return rack;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

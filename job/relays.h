@@ -8,7 +8,7 @@
 
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // Where a worker of the whole job is.
 struct RackPlace {
@@ -31,4 +31,4 @@ JobSpec JobOfServers(const JobSpec& job);
 // are those of the job above, and a loss always takes the rack back to one.
 JobSpec JobOfRack(const JobSpec& job, uint32_t relay);
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -8,7 +8,7 @@
 #include "compress/feedback/difference.h"
 #include "protocol/compression_plan.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 constexpr absl::string_view kNeedsServerRule =
@@ -75,25 +75,26 @@ constexpr absl::string_view kMomentumTwice =
 constexpr absl::string_view kWeightsNoMomentum =
     "workers send changes of weights, which hold their momentum already (local_sgd, accumulate)";
 
-absl::string_view ModeRefusal(const CodecSpec& codec, absl::string_view mode,
+absl::string_view ModeRefusal(const compress::CodecSpec& codec, absl::string_view mode,
                               absl::string_view rule) {
-  if (FindCodec(codec.codec).aggregation == Aggregation::kVote) {
+  if (compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kVote) {
     if (!InLockstep(mode)) return kVoteNeedsMany;
     if (SendsWeights(mode, rule)) return kVoteHasNoSize;
   }
-  if (!InLockstep(mode) && codec.codec == CodecId::kIntSum) return kExponentsNeedSteps;
-  if (!InLockstep(mode) && FindCodec(codec.codec).aggregation == Aggregation::kPerSender) {
+  if (!InLockstep(mode) && codec.codec == compress::CodecId::kIntSum) return kExponentsNeedSteps;
+  if (!InLockstep(mode) &&
+      compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kPerSender) {
     return kMemoryNeedsSteps;
   }
   switch (codec.compensator.id) {
-    case CompensatorId::kErrorFeedback:
-    case CompensatorId::kNone:
+    case compress::CompensatorId::kErrorFeedback:
+    case compress::CompensatorId::kNone:
       break;
-    case CompensatorId::kEf21:
-    case CompensatorId::kDiana:
+    case compress::CompensatorId::kEf21:
+    case compress::CompensatorId::kDiana:
       if (!InLockstep(mode)) return kDifferencesNeedSteps;
       break;
-    case CompensatorId::kDgc:
+    case compress::CompensatorId::kDgc:
       if (SendsWeights(mode, rule)) return kWeightsNoMomentum;
       if (rule != "average" && rule != "sgd") return kMomentumTwice;
       break;
@@ -111,10 +112,11 @@ constexpr absl::string_view kElasticBreaksMemory =
     "receiver "
     "remembers each rank's from step to step";
 
-absl::string_view AttendanceRefusal(const CodecSpec& codec, bool quorum,
+absl::string_view AttendanceRefusal(const compress::CodecSpec& codec, bool quorum,
                                     absl::string_view membership) {
-  const bool remembers = FindCodec(codec.codec).aggregation == Aggregation::kPerSender ||
-                         HasMemory(codec.compensator.id);
+  const bool remembers =
+      compress::FindCodec(codec.codec).aggregation == compress::Aggregation::kPerSender ||
+      compress::HasMemory(codec.compensator.id);
   if (!remembers) return "";
   if (quorum) return kQuorumBreaksMemory;
   return membership == "elastic" ? kElasticBreaksMemory : "";
@@ -127,7 +129,7 @@ constexpr absl::string_view kPlansChangeCodecs =
 
 SupportAnswer PlansAnswer(const SupportQuery& query) {
   if (!query.plans) return {};
-  if (!MayChange(query.codec)) return {Support::kNotYet, "", kPlansChangeCodecs};
+  if (!protocol::MayChange(query.codec)) return {Support::kNotYet, "", kPlansChangeCodecs};
   return {};
 }
 
@@ -172,30 +174,31 @@ class Footnotes {
 std::string CompensatorTable(Footnotes* notes) {
   std::string header = "| codec |";
   std::string rule = "|---|";
-  for (const CompensatorId id : Compensators()) {
-    absl::StrAppend(&header, " /", CompensatorName(id), " |");
+  for (const compress::CompensatorId id : compress::Compensators()) {
+    absl::StrAppend(&header, " /", compress::CompensatorName(id), " |");
     absl::StrAppend(&rule, "---|");
   }
   std::string table = absl::StrCat(header, " downlink |\n", rule, "---|\n");
-  for (const CodecEntry& entry : Codecs()) {
-    for (const uint32_t options : {uint32_t{0}, uint32_t{kStochastic}, uint32_t{kUnbiased}}) {
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
+    for (const uint32_t options :
+         {uint32_t{0}, uint32_t{compress::kStochastic}, uint32_t{compress::kUnbiased}}) {
       if ((entry.options & options) != options) continue;
       absl::StrAppend(&table, "| `", entry.name,
-                      options == kStochastic ? ":sr"
-                      : options == kUnbiased ? ":..,unbiased"
-                                             : "",
+                      options == compress::kStochastic ? ":sr"
+                      : options == compress::kUnbiased ? ":..,unbiased"
+                                                       : "",
                       "` |");
-      for (const CompensatorId id : Compensators()) {
-        const absl::string_view refusal = CompensatorRefusal(entry.id, options, id);
-        const bool usual = id == UsualCompensator(entry.id, options);
+      for (const compress::CompensatorId id : compress::Compensators()) {
+        const absl::string_view refusal = compress::CompensatorRefusal(entry.id, options, id);
+        const bool usual = id == compress::UsualCompensator(entry.id, options);
         absl::StrAppend(&table, " ",
                         refusal.empty() ? (usual ? "**usual**" : "yes")
                                         : absl::StrCat("no (", notes->Number(refusal), ")"),
                         " |");
       }
-      CodecSpec spec;
+      compress::CodecSpec spec;
       spec.codec = entry.id;
-      const absl::string_view refusal = DownlinkRefusal(spec);
+      const absl::string_view refusal = compress::DownlinkRefusal(spec);
       absl::StrAppend(&table, " ",
                       refusal.empty() ? "yes" : absl::StrCat("no (", notes->Number(refusal), ")"),
                       " |\n");
@@ -254,13 +257,16 @@ SupportAnswer FindSupport(const SupportQuery& query) {
   const ModeRow& row = FindModeRow(query);
   if (row.support != Support::kBuilt) return {row.support, row.key, row.reason};
   for (const absl::string_view refusal :
-       {CompensatorRefusal(query.codec.codec, query.codec.options, query.codec.compensator.id),
-        query.direction == Direction::kDownlink ? DownlinkRefusal(query.codec) : "",
+       {compress::CompensatorRefusal(query.codec.codec, query.codec.options,
+                                     query.codec.compensator.id),
+        query.direction == protocol::Direction::kDownlink ? compress::DownlinkRefusal(query.codec)
+                                                          : "",
         ModeRefusal(query.codec, query.mode, query.rule),
         AttendanceRefusal(query.codec, query.quorum, query.membership)}) {
     if (!refusal.empty()) return {Support::kImpossible, "", refusal};
   }
-  if (query.relays && !MayChange(query.codec)) return {Support::kNotYet, "", kRelaysAddUp};
+  if (query.relays && !protocol::MayChange(query.codec))
+    return {Support::kNotYet, "", kRelaysAddUp};
   return PlansAnswer(query);
 }
 
@@ -278,4 +284,4 @@ std::string SupportTableMarkdown() {
   return text + notes.List();
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

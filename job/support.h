@@ -11,7 +11,7 @@
 #include "compress/codec_spec.h"
 #include "protocol/compression_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 // Whether the workers of a job in this mode take every step together; else each has its own pace.
 bool InLockstep(absl::string_view mode);
 
@@ -24,8 +24,8 @@ struct SupportQuery {
   absl::string_view mode;
   absl::string_view rule;
   absl::string_view membership;
-  CodecSpec codec;
-  Direction direction = Direction::kUplink;
+  compress::CodecSpec codec;
+  protocol::Direction direction = protocol::Direction::kUplink;
   bool quorum = false;  // Steps close without those who are late.
   bool plans = false;   // Codecs change while the job runs (control.policy).
   bool relays = false;  // Workers are in racks behind relays.
@@ -60,4 +60,4 @@ absl::Span<const ModeRow> ModeRows();
 // The whole table for docs/compression.md.
 std::string SupportTableMarkdown();
 
-}  // namespace sluice
+}  // namespace sluice::job

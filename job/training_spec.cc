@@ -1,6 +1,6 @@
 #include "job/training_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 
 bool DataSpec::has_test_data() const {
   if (format == "idx") return !test_images.empty();
@@ -9,4 +9,4 @@ bool DataSpec::has_test_data() const {
   return format != "custom";
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::job {
 
 struct ModelSpec {
   std::string name;                // mlp, simple_cnn, resnet20, resnet18, resnet50, vgg16, char_gpt
@@ -41,4 +41,4 @@ struct DataSpec {
   bool has_test_data() const;
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -13,7 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr int kTriesForAFreePort = 10;
@@ -228,4 +228,4 @@ Accepted Accept(int listener) {
 
 bool LacksDescriptors(int error) { return error == EMFILE || error == ENFILE; }
 
-}  // namespace sluice
+}  // namespace sluice::net

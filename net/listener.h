@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 struct Listener {
   int fd = -1;  // Does not block.
@@ -39,4 +39,4 @@ Accepted Accept(int listener);
 // Of Accepted::error: the process or the machine has no file descriptor left.
 bool LacksDescriptors(int error);
 
-}  // namespace sluice
+}  // namespace sluice::net

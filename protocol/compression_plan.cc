@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr size_t kReasonMax = 1000;
@@ -50,31 +50,33 @@ absl::Status CheckEntry(const PlanEntry& entry, const CompressionSpec& compressi
 
 }  // namespace
 
-bool MayChange(const CodecSpec& codec) {
-  if (codec.compensator.id != CompensatorId::kErrorFeedback &&
-      codec.compensator.id != CompensatorId::kNone) {
+bool MayChange(const compress::CodecSpec& codec) {
+  if (codec.compensator.id != compress::CompensatorId::kErrorFeedback &&
+      codec.compensator.id != compress::CompensatorId::kNone) {
     return false;
   }
   switch (codec.codec) {
-    case CodecId::kNone:
-    case CodecId::kFp16:
-    case CodecId::kBf16:
-    case CodecId::kInt8:
-    case CodecId::kInt4:
-    case CodecId::kInt2:
-    case CodecId::kSign:
-    case CodecId::kOneBit:
-    case CodecId::kTernary:
-    case CodecId::kEden:
-    case CodecId::kTopK:
-    case CodecId::kTopKExact:
+    case compress::CodecId::kNone:
+    case compress::CodecId::kFp16:
+    case compress::CodecId::kBf16:
+    case compress::CodecId::kInt8:
+    case compress::CodecId::kInt4:
+    case compress::CodecId::kInt2:
+    case compress::CodecId::kSign:
+    case compress::CodecId::kOneBit:
+    case compress::CodecId::kTernary:
+    case compress::CodecId::kEden:
+    case compress::CodecId::kTopK:
+    case compress::CodecId::kTopKExact:
       return true;
     default:
       return false;
   }
 }
 
-bool IsSparse(CodecId codec) { return codec == CodecId::kTopK || codec == CodecId::kTopKExact; }
+bool IsSparse(compress::CodecId codec) {
+  return codec == compress::CodecId::kTopK || codec == compress::CodecId::kTopKExact;
+}
 
 absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compression,
                        const TensorTable& table) {
@@ -97,9 +99,10 @@ absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compr
   return absl::OkStatus();
 }
 
-std::vector<CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction, uint32_t rank,
-                                  absl::Span<const ChunkConfig> chunks) {
-  std::map<uint32_t, const CodecSpec*> changed;  // By tensor.
+std::vector<compress::CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction,
+                                            uint32_t rank,
+                                            absl::Span<const compress::ChunkConfig> chunks) {
+  std::map<uint32_t, const compress::CodecSpec*> changed;  // By tensor.
   if (plan != nullptr) {
     for (const PlanEntry& entry : plan->entries) {
       if (entry.direction != direction) continue;
@@ -110,9 +113,9 @@ std::vector<CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction directi
       for (const uint32_t tensor : entry.tensors) changed[tensor] = &entry.codec;
     }
   }
-  std::vector<CodecSpec> specs;
+  std::vector<compress::CodecSpec> specs;
   specs.reserve(chunks.size());
-  for (const ChunkConfig& chunk : chunks) {
+  for (const compress::ChunkConfig& chunk : chunks) {
     const auto found = changed.find(chunk.tensor);
     specs.push_back(found == changed.end() ? chunk.spec : *found->second);
     specs.back().compensator = chunk.spec.compensator;
@@ -198,4 +201,4 @@ void PlanBook::ForgetBefore(uint64_t step) {
   while (plans_.size() > 1 && plans_[1]->effective_step <= step) plans_.erase(plans_.begin());
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

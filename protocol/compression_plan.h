@@ -18,11 +18,11 @@
 #include "protocol/compression_spec.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 struct PlanEntry {
   Direction direction = Direction::kUplink;
-  CodecSpec codec;                  // Its compensator is not looked at: a job's never change.
+  compress::CodecSpec codec;        // Its compensator is not looked at: a job's never change.
   std::vector<uint32_t> tensors{};  // Ascending.
   std::vector<uint32_t> ranks{};    // Of an uplink's: whose, ascending; empty: all.
 
@@ -43,9 +43,9 @@ struct CompressionPlan {
 
 // Codecs that a job with plans may have, and a plan choose: frames of any of them add up, and no
 // end keeps anything for them but the residual.
-bool MayChange(const CodecSpec& codec);
+bool MayChange(const compress::CodecSpec& codec);
 // Those of them that send the largest values, at a density that a plan may set.
-bool IsSparse(CodecId codec);
+bool IsSparse(compress::CodecId codec);
 
 // INVALID_ARGUMENT: it cannot be a plan for these tensors, and why. For what came over a network
 // or from a disk.
@@ -54,8 +54,9 @@ absl::Status CheckPlan(const CompressionPlan& plan, const CompressionSpec& compr
 
 // By chunk of `chunks`, which says how they are coded by the job file: how they are under the
 // plan; null: no plan. Of an uplink `rank` is the sender.
-std::vector<CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction, uint32_t rank,
-                                  absl::Span<const ChunkConfig> chunks);
+std::vector<compress::CodecSpec> SpecsUnder(const CompressionPlan* plan, Direction direction,
+                                            uint32_t rank,
+                                            absl::Span<const compress::ChunkConfig> chunks);
 
 // "topk:1%+int4 up and down in 8 tensors": what a plan says, for logs and pages.
 std::string Summary(const CompressionPlan& plan);
@@ -92,4 +93,4 @@ class PlanBook {
   std::vector<Plan> plans_;  // Few. Numbers rise with steps.
 };
 
-}  // namespace sluice
+}  // namespace sluice::protocol

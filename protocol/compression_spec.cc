@@ -3,7 +3,7 @@
 #include "absl/strings/string_view.h"
 #include "compress/codec_table.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // Whether all of `name` matches `pattern`, where * stands for any text and ? for any character.
@@ -30,21 +30,22 @@ bool Matches(absl::string_view pattern, absl::string_view name) {
 
 }  // namespace
 
-CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
-                        Direction direction) {
+compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
+                                  Direction direction) {
   if (tensor.role == TensorRole::kBuffer) return {};
   const bool up = direction == Direction::kUplink;
   for (auto o = compression.overrides.rbegin(); o != compression.overrides.rend(); ++o) {
-    const std::optional<CodecSpec>& codec = up ? o->uplink : o->downlink;
+    const std::optional<compress::CodecSpec>& codec = up ? o->uplink : o->downlink;
     if (codec && Matches(o->tensors, tensor.name)) return *codec;
   }
-  const CodecSpec& usual = up ? compression.uplink : compression.downlink;
-  const bool compresses = usual.codec != CodecId::kNone && usual.codec != CodecId::kBf16;
+  const compress::CodecSpec& usual = up ? compression.uplink : compression.downlink;
+  const bool compresses =
+      usual.codec != compress::CodecId::kNone && usual.codec != compress::CodecId::kBf16;
   if (!compresses || tensor.elements() >= compression.min_elements) return usual;
-  CodecSpec dense;
-  dense.codec = CodecId::kFp16;
-  if (!usual.error_feedback() && !TraitsOf(usual.codec, usual.options).unbiased) {
-    dense.compensator.id = CompensatorId::kNone;
+  compress::CodecSpec dense;
+  dense.codec = compress::CodecId::kFp16;
+  if (!usual.error_feedback() && !compress::TraitsOf(usual.codec, usual.options).unbiased) {
+    dense.compensator.id = compress::CompensatorId::kNone;
   }
   return dense;
 }
@@ -55,21 +56,23 @@ std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTabl
   for (const TensorInfo& tensor : table) {
     bool wanted = false;
     for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-      wanted = wanted || SpecForTensor(compression, tensor, direction).codec == CodecId::kPowerSgd;
+      wanted = wanted ||
+               SpecForTensor(compression, tensor, direction).codec == compress::CodecId::kPowerSgd;
     }
     whole_rows.push_back(wanted);
   }
   return whole_rows;
 }
 
-std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
-                                      const Layout& layout, Direction direction) {
-  std::vector<CodecSpec> specs;
+std::vector<compress::ChunkConfig> ChunkConfigs(const CompressionSpec& compression,
+                                                const TensorTable& table, const Layout& layout,
+                                                Direction direction) {
+  std::vector<compress::CodecSpec> specs;
   specs.reserve(table.size());
   for (const TensorInfo& tensor : table) {
     specs.push_back(SpecForTensor(compression, tensor, direction));
   }
-  std::vector<ChunkConfig> configs;
+  std::vector<compress::ChunkConfig> configs;
   configs.reserve(layout.chunks.size());
   for (const Chunk& chunk : layout.chunks) {
     configs.push_back({.count = chunk.count,
@@ -81,4 +84,4 @@ std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const 
   return configs;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -11,19 +11,19 @@
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 enum class Direction { kUplink, kDownlink };
 
 struct CompressionOverride {
   std::string tensors;  // Pattern with * and ?.
-  std::optional<CodecSpec> uplink;
-  std::optional<CodecSpec> downlink;
+  std::optional<compress::CodecSpec> uplink;
+  std::optional<compress::CodecSpec> downlink;
 };
 
 struct CompressionSpec {
-  CodecSpec uplink;
-  CodecSpec downlink;
+  compress::CodecSpec uplink;
+  compress::CodecSpec downlink;
   std::vector<CompressionOverride> overrides;  // The last match wins.
   // Smaller tensors are not compressed beyond fp16 unless an override names them.
   uint32_t min_elements = 1024;
@@ -34,15 +34,16 @@ struct CompressionSpec {
 // The codec of a tensor: of a buffer `none`, whatever `compression` says; else the last override
 // that matches, else dense fp16 below min_elements where the direction's codec has fewer bits than
 // that, else the direction's codec.
-CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
-                        Direction direction);
+compress::CodecSpec SpecForTensor(const CompressionSpec& compression, const TensorInfo& tensor,
+                                  Direction direction);
 
 // By tensor: true if a codec of either direction wants its chunks to be whole rows; for
 // BuildLayout.
 std::vector<bool> WholeRows(const CompressionSpec& compression, const TensorTable& table);
 
 // How the chunks of a layout are coded in one direction, by chunk id.
-std::vector<ChunkConfig> ChunkConfigs(const CompressionSpec& compression, const TensorTable& table,
-                                      const Layout& layout, Direction direction);
+std::vector<compress::ChunkConfig> ChunkConfigs(const CompressionSpec& compression,
+                                                const TensorTable& table, const Layout& layout,
+                                                Direction direction);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -4,15 +4,16 @@
 #include "base/crc32c.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 uint32_t BundleChecksum(const std::vector<std::string>& frames) {
   uint32_t crc = 0;
   for (const std::string& chunk : frames) {
     absl::Span<const std::byte> left = FrameBytes(chunk);
     do {
-      const absl::Span<const std::byte> frame = TakeFrame(&left);
-      const uint32_t checksum = frame.size() < kFrameHeaderSize ? 0 : FrameChecksum(frame);
+      const absl::Span<const std::byte> frame = compress::TakeFrame(&left);
+      const uint32_t checksum =
+          frame.size() < compress::kFrameHeaderSize ? 0 : compress::FrameChecksum(frame);
       crc = ExtendCrc32c(
           crc, absl::MakeSpan(reinterpret_cast<const std::byte*>(&checksum), sizeof(checksum)));
     } while (!left.empty());
@@ -36,4 +37,4 @@ uint64_t TotalBytes(const std::vector<std::string>& frames) {
   return bytes;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 struct CompressionPlan;
 
@@ -117,4 +117,4 @@ uint32_t BundleChecksum(const Exchange& exchange);
 // Of frames as they travel, in bytes.
 uint64_t TotalBytes(const std::vector<std::string>& frames);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // Codecs work on blocks of so many elements: a cut inside one would cost a second scale.
@@ -151,4 +151,4 @@ absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
   return layout;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 struct LayoutParameters {
   // Of the largest chunk: 256 KiB of fp32.
@@ -64,4 +64,4 @@ absl::StatusOr<Layout> BuildLayout(const TensorTable& table, uint32_t shards,
                                    const LayoutParameters& parameters,
                                    const std::vector<bool>& whole_rows = {});
 
-}  // namespace sluice
+}  // namespace sluice::protocol

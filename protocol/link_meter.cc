@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // Of clocks in nanoseconds; what is above is no time, and could overflow.
@@ -54,4 +54,4 @@ std::vector<LinkPeriod> LinkMeter::Take() {
   return std::exchange(periods_, {});
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-namespace sluice {
+namespace sluice::protocol {
 
 // One busy period: from when the link was free and something was ready, until all of it had come.
 struct LinkPeriod {
@@ -70,4 +70,4 @@ class LinkMeter {
   std::vector<LinkPeriod> periods_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::protocol

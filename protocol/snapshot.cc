@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 std::string ShardPartName(uint32_t shard, uint32_t term) {
   return absl::StrCat("shard-", shard, "-term-", term, ".state");
@@ -12,4 +12,4 @@ std::string WorkerPartName(uint32_t rank, uint32_t term) {
   return absl::StrCat("worker-", rank, "-term-", term, ".state");
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -12,7 +12,7 @@
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 // One file of a checkpoint, durable, or why it is not.
 struct CheckpointPart {
@@ -38,10 +38,10 @@ struct ShardSnapshot {
   uint64_t step = 0;
   uint32_t shard = 0;
   std::vector<uint64_t> versions;  // By bundle.
-  SavedCompressor downlink;
-  std::vector<SavedState> aggregators;  // By chunk of the shard, in bundle order.
+  compress::SavedCompressor downlink;
+  std::vector<compress::SavedState> aggregators;  // By chunk of the shard, in bundle order.
   // Of jobs whose shards do the updates, in the same order; else empty.
-  std::vector<SavedState> replica{};
+  std::vector<compress::SavedState> replica{};
   // Of jobs whose workers do not wait for each other: the last step of each rank, by bundle, then
   // rank; else empty.
   std::vector<uint64_t> clocks{};
@@ -57,7 +57,7 @@ struct WorkerSnapshot {
   uint32_t term = 0;
   uint64_t step = 0;
   uint32_t rank = 0;
-  SavedCompressor uplink;                // What was published up to `step` is observed.
+  compress::SavedCompressor uplink;      // What was published up to `step` is observed.
   std::string trainer;                   // As it came through Session::SaveCheckpoint.
   std::vector<CompressionPlan> plans{};  // As in ShardSnapshot.
 
@@ -115,4 +115,4 @@ struct RunRecord {
 std::string ShardPartName(uint32_t shard, uint32_t term);
 std::string WorkerPartName(uint32_t rank, uint32_t term);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

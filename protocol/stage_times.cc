@@ -1,6 +1,6 @@
 #include "protocol/stage_times.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // The innermost of each thread. A span is made deep within calls that know nothing of the outer
@@ -65,4 +65,4 @@ void StageSpan::Close(int64_t now) {
   if (outer_ != nullptr) outer_->inside_ += taken;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

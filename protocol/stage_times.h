@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 enum class Stage : uint8_t {
   kReceive,  // From a message's bytes to what it says, checked; a worker: results taken in.
@@ -69,4 +69,4 @@ class StageSpan {
   int64_t inside_ = 0;  // Taken by spans within this one, since `begin_`.
 };
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -11,7 +11,7 @@
 #include "base/fnv1a.h"
 #include "base/text.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 absl::string_view Name(DType dtype) {
@@ -182,4 +182,4 @@ std::string ToString(const TensorInfo& tensor) {
                       Name(tensor.dtype), tensor.role == TensorRole::kBuffer ? " buffer" : "");
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

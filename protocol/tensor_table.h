@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 enum class DType : uint8_t { kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3 };
 
@@ -58,4 +58,4 @@ uint64_t TotalElements(const TensorTable& table);
 // "fc1.weight [128, 1568] float32", "norm.running_mean [128] float32 buffer".
 std::string ToString(const TensorInfo& tensor);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

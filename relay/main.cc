@@ -19,7 +19,7 @@
 #include "relay/relay.h"
 #include "server/serving.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 constexpr int kPortsAboveServers = 100;
@@ -34,8 +34,8 @@ The first of two racks of two workers, with the job's server elsewhere:
   sluice-worker --job job.yaml --rank 0 --coordinator 10.0.0.1:7170
   sluice-worker --job job.yaml --rank 1 --coordinator 10.0.0.1:7170)";
 
-struct Flags : ServingFlags {
-  LoadJobOptions job;
+struct Flags : server::ServingFlags {
+  job::LoadJobOptions job;
   uint32_t relay = 0;
   std::string upstream = "127.0.0.1:7070";
   std::string listen;
@@ -43,7 +43,7 @@ struct Flags : ServingFlags {
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  AddJobFlags(app, &flags->job);
+  app::AddJobFlags(app, &flags->job);
   app->add_option("--relay", flags->relay, "Which relay of the job this is, from 0")
       ->type_name("K")
       ->capture_default_str();
@@ -63,35 +63,35 @@ void AddFlags(CLI::App* app, Flags* flags) {
                 "Something such as Kubernetes starts this process again whenever it ends: in a job "
                 "with checkpoints a signal ends the process, not the job, and when the job has "
                 "finished the process stays, to be asked, until it is stopped");
-  AddServingFlags(app, flags);
+  server::AddServingFlags(app, flags);
 }
 
 // Under a name of its own, so that nobody adds its metrics to those of the servers.
-JobSpec RackAsShown(const JobSpec& job, uint32_t relay) {
-  JobSpec rack = JobOfRack(job, relay);
+job::JobSpec RackAsShown(const job::JobSpec& job, uint32_t relay) {
+  job::JobSpec rack = job::JobOfRack(job, relay);
   rack.name = absl::StrCat(job.name, "/rack-", relay);
   return rack;
 }
 
 int Run(Flags flags) {
-  const absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  const absl::StatusOr<job::JobSpec> job = job::LoadJob(flags.job);
   if (!job.ok()) {
     std::cerr << "sluice-relay: " << job.status().message() << "\n";
-    return kExitUsage;
+    return app::kExitUsage;
   }
   if (flags.listen.empty()) {
     flags.listen = absl::StrCat("127.0.0.1:", job->server.port + kPortsAboveServers + flags.relay);
   }
   if (flags.http_listen.empty()) flags.http_listen = "off";
-  const sigset_t signals = BlockStopSignals();
+  const sigset_t signals = server::BlockStopSignals();
   const LogOptions log = flags.log.OptionsFor(job->name);
   const Logger logger(absl::StrCat("relay-", flags.relay), log);
   const SteadyClock clock;
-  const absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(flags.transport, logger);
+  const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(flags.transport, logger);
   if (!transport.ok()) {
     logger.Error(transport.status().message());
-    return kExitUsage;
+    return app::kExitUsage;
   }
   const RelayOptions options{.job = *job,
                              .relay = flags.relay,
@@ -102,41 +102,41 @@ int Run(Flags flags) {
                              .allow_anonymous = flags.allow_anonymous,
                              .supervised = flags.supervised,
                              .log = log,
-                             .http_connections = HttpConnectionsMax(flags),
+                             .http_connections = server::HttpConnectionsMax(flags),
                              .software_version = SLUICE_VERSION,
-                             .job_uid = RandomBits()};
+                             .job_uid = server::RandomBits()};
   absl::StatusOr<std::unique_ptr<Relay>> relay = Relay::Start(options, &clock);
-  if (!relay.ok()) return FailedToStart(relay.status(), logger);
-  const JobSpec rack = RackAsShown(*job, flags.relay);
+  if (!relay.ok()) return server::FailedToStart(relay.status(), logger);
+  const job::JobSpec rack = RackAsShown(*job, flags.relay);
   // A relay that was started again after the end has no part of the job, nor will it.
   std::atomic<bool> finished = false;
-  const std::function<HttpView()> view = [&] {
-    HttpView shown = ViewOf((*relay)->rack(), rack, /*shard=*/0);
+  const std::function<server::HttpView()> view = [&] {
+    server::HttpView shown = server::ViewOf((*relay)->rack(), rack, /*shard=*/0);
     shown.ready = shown.ready || finished;
     return shown;
   };
-  const auto http =
-      ServeHttp(flags, {.listen = flags.listen, .port = (*relay)->rack().port()}, view, logger);
-  if (!http.ok()) return FailedToStart(http.status(), logger);
-  const int code =
-      RunUntilEnd({.outcome = [&] { return (*relay)->Outcome(); },
-                   .stop = [&](absl::string_view reason) { (*relay)->Stop(reason); }},
-                  /*ends_at_once=*/flags.supervised && job->checkpoint.enabled(), signals, logger);
-  finished = code == kExitFinished;
-  return finished && flags.supervised ? StayFinished(signals, logger) : code;
+  const auto http = server::ServeHttp(
+      flags, {.listen = flags.listen, .port = (*relay)->rack().port()}, view, logger);
+  if (!http.ok()) return server::FailedToStart(http.status(), logger);
+  const int code = server::RunUntilEnd(
+      {.outcome = [&] { return (*relay)->Outcome(); },
+       .stop = [&](absl::string_view reason) { (*relay)->Stop(reason); }},
+      /*ends_at_once=*/flags.supervised && job->checkpoint.enabled(), signals, logger);
+  finished = code == app::kExitFinished;
+  return finished && flags.supervised ? server::StayFinished(signals, logger) : code;
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::relay
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
-  sluice::Flags flags;
+  sluice::relay::Flags flags;
   CLI::App app("Speaks for the workers of one rack of a Sluice job.", "sluice-relay");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
-  app.footer(sluice::kFooter);
-  sluice::AddFlags(&app, &flags);
-  const std::optional<int> done = sluice::ParseFlags(&app, argc, argv);
-  return done.has_value() ? *done : sluice::Run(std::move(flags));
+  app.footer(sluice::relay::kFooter);
+  sluice::relay::AddFlags(&app, &flags);
+  const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);
+  return done.has_value() ? *done : sluice::relay::Run(std::move(flags));
 }

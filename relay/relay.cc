@@ -16,7 +16,7 @@
 #include "server/shard/descriptor_need.h"
 #include "worker/rpc/remote_session.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 // Joins in a row that end in a rollback before a step is done, as of workers.
@@ -26,7 +26,7 @@ constexpr uint64_t kConnectionsToCoordinator = 3;  // Beside one to each shard.
 
 struct SumOfShard {
   uint32_t shard = 0;
-  std::shared_ptr<const BundleSum> sum;
+  std::shared_ptr<const server::BundleSum> sum;
 };
 // The job above has ended this relay's session, of which this is the number.
 struct SessionOver {
@@ -36,16 +36,16 @@ struct SessionOver {
 struct StopNow {};
 // What the rack's servers have for the job above, and what that has for them, in order. Bounded: a
 // rack has one step open.
-using ToDo = std::variant<SumOfShard, AskAbove, LeaveAbove, SessionOver, StopNow>;
+using ToDo = std::variant<SumOfShard, server::AskAbove, server::LeaveAbove, SessionOver, StopNow>;
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
-class RunningRelay final : public Relay, public UpperSide {
+class RunningRelay final : public Relay, public server::UpperSide {
  public:
   RunningRelay(RelayOptions options, const Clock* clock)
       : options_(std::move(options)),
-        above_(JobOfServers(options_.job)),
-        rack_(JobOfRack(options_.job, options_.relay)),
+        above_(job::JobOfServers(options_.job)),
+        rack_(job::JobOfRack(options_.job, options_.relay)),
         clock_(clock),
         logger_(absl::StrCat("relay-", options_.relay), options_.log) {}
   ~RunningRelay() override;
@@ -54,20 +54,20 @@ class RunningRelay final : public Relay, public UpperSide {
   std::string address() const override { return servers_[0]->address(); }
   std::optional<absl::Status> Outcome() override;
   void Stop(absl::string_view reason) override { servers_[0]->Fail(reason); }
-  const Server& rack() const override { return *servers_[0]; }
+  const server::Server& rack() const override { return *servers_[0]; }
 
-  void Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) override {
+  void Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) override {
     Push(SumOfShard{shard, std::move(sum)});
   }
-  void Asked(const AskAbove& ask) override { Push(ask); }
-  void Finished(const LeaveAbove& leave) override { Push(leave); }
+  void Asked(const server::AskAbove& ask) override { Push(ask); }
+  void Finished(const server::LeaveAbove& leave) override { Push(leave); }
 
  private:
   void Push(ToDo what);
   ToDo Pop();
   // On the thread between the two sides.
   void Run();
-  void JoinAbove(const AskAbove& ask);
+  void JoinAbove(const server::AskAbove& ask);
   void TakeSum(const SumOfShard& from);
   absl::Status HandUp(const SumOfShard& from);
   absl::Status FinishStep();
@@ -75,17 +75,17 @@ class RunningRelay final : public Relay, public UpperSide {
   std::optional<absl::Status> RackCheckpoint(uint64_t step);
   void PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
                    uint64_t checkpoint_step);
-  void LeaveTheJob(const LeaveAbove& leave);
+  void LeaveTheJob(const server::LeaveAbove& leave);
   void EndSession(const absl::Status& why);
-  void SetSession(std::shared_ptr<Session> session);
-  std::shared_ptr<Session> session();
+  void SetSession(std::shared_ptr<worker::Session> session);
+  std::shared_ptr<worker::Session> session();
   void EndStep();
-  void ReportUp(const JobStatus& rack);
-  void TellUp(const JobStatus& rack);
+  void ReportUp(const server::JobStatus& rack);
+  void TellUp(const server::JobStatus& rack);
 
   const RelayOptions options_;
-  const JobSpec above_;
-  const JobSpec rack_;
+  const job::JobSpec above_;
+  const job::JobSpec rack_;
   const Clock* const clock_;
   const Logger logger_;
 
@@ -94,7 +94,7 @@ class RunningRelay final : public Relay, public UpperSide {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_above_ ABSL_GUARDED_BY(mutex_) = false;  // It has ended, and said why.
   std::deque<ToDo> to_do_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<worker::Session> session_ ABSL_GUARDED_BY(mutex_);
   uint64_t named_below_ ABSL_GUARDED_BY(mutex_) =
       0;  // Step of the last checkpoint that the rack was told.
 
@@ -111,12 +111,12 @@ class RunningRelay final : public Relay, public UpperSide {
   bool told_up_ = false;
   absl::Time report_at_ = absl::InfinitePast();
 
-  std::vector<std::unique_ptr<Server>> servers_;  // Of the rack, by shard.
+  std::vector<std::unique_ptr<server::Server>> servers_;  // Of the rack, by shard.
   std::thread thread_;
 };
 
 RunningRelay::~RunningRelay() {
-  std::shared_ptr<Session> session;
+  std::shared_ptr<worker::Session> session;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -132,19 +132,19 @@ RunningRelay::~RunningRelay() {
 
 // As many servers as the job above has shards, so that bundles are the same on both sides.
 absl::Status RunningRelay::StartServers() {
-  std::vector<DescriptorNeed> needs;
+  std::vector<server::DescriptorNeed> needs;
   for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
-    needs.push_back(NeedOf(rack_, shard, shard == 0 ? options_.http_connections : 0));
+    needs.push_back(server::NeedOf(rack_, shard, shard == 0 ? options_.http_connections : 0));
   }
   const absl::StatusOr<std::vector<uint64_t>> descriptors =
-      ShareDescriptors(needs, above_.shards + kConnectionsToCoordinator, DescriptorLimit());
+      server::ShareDescriptors(needs, above_.shards + kConnectionsToCoordinator, DescriptorLimit());
   if (!descriptors.ok()) return descriptors.status();
   for (uint32_t shard = 0; shard < rack_.shards; ++shard) {
     const bool first = shard == 0;
     const auto beside = [&](const std::string& address) {
       return first || address.empty() ? address : absl::StrCat(HostOf(address), ":0");
     };
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+    absl::StatusOr<std::unique_ptr<server::Server>> server = server::Server::Start(
         {.job = rack_,
          .shard = shard,
          .listen = beside(options_.listen),
@@ -183,12 +183,12 @@ ToDo RunningRelay::Pop() {
   return what;
 }
 
-std::shared_ptr<Session> RunningRelay::session() {
+std::shared_ptr<worker::Session> RunningRelay::session() {
   MutexLock lock(&mutex_);
   return session_;
 }
 
-void RunningRelay::SetSession(std::shared_ptr<Session> session) {
+void RunningRelay::SetSession(std::shared_ptr<worker::Session> session) {
   MutexLock lock(&mutex_);
   if (stopping_ && session != nullptr) session->Cut();
   session_.swap(session);
@@ -198,11 +198,11 @@ void RunningRelay::Run() {
   for (;;) {
     const ToDo what = Pop();
     if (std::holds_alternative<StopNow>(what)) break;
-    if (const auto* ask = std::get_if<AskAbove>(&what)) {
+    if (const auto* ask = std::get_if<server::AskAbove>(&what)) {
       JoinAbove(*ask);
     } else if (const auto* sum = std::get_if<SumOfShard>(&what)) {
       TakeSum(*sum);
-    } else if (const auto* leave = std::get_if<LeaveAbove>(&what)) {
+    } else if (const auto* leave = std::get_if<server::LeaveAbove>(&what)) {
       LeaveTheJob(*leave);
     } else {
       const auto& over = std::get<SessionOver>(what);
@@ -223,7 +223,7 @@ void RunningRelay::EndStep() {
 
 // What was before is over on this side; the job above takes the new session for a worker that was
 // started again, and says where it is to begin.
-void RunningRelay::JoinAbove(const AskAbove& ask) {
+void RunningRelay::JoinAbove(const server::AskAbove& ask) {
   SetSession(nullptr);
   EndStep();
   term_ = ask.term;
@@ -231,15 +231,17 @@ void RunningRelay::JoinAbove(const AskAbove& ask) {
     MutexLock lock(&mutex_);
     named_below_ = 0;
   }
-  absl::StatusOr<Layout> layout = BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
-                                              WholeRows(rack_.compression, ask.table));
+  absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(ask.table, rack_.shards, rack_.compression.layout,
+                            protocol::WholeRows(rack_.compression, ask.table));
   if (!layout.ok()) {
     servers_[0]->Fail(layout.status().message());
     return;
   }
-  absl::StatusOr<JoinInfo> joined;
+  absl::StatusOr<worker::JoinInfo> joined;
   for (int fruitless = 0; fruitless < kFruitlessJoinsMax; ++fruitless) {
-    RemoteSessionOptions options = OptionsFromJob(above_, options_.upstream, options_.relay);
+    worker::RemoteSessionOptions options =
+        worker::OptionsFromJob(above_, options_.upstream, options_.relay);
     options.software_version = options_.software_version;
     options.transport = options_.transport;
     options.clock = clock_;
@@ -254,10 +256,10 @@ void RunningRelay::JoinAbove(const AskAbove& ask) {
     options.on_end = [this, session = ++sessions_](const absl::Status& why) {
       Push(SessionOver{session, why});
     };
-    std::shared_ptr<Session> session = MakeRemoteSession(std::move(options));
+    std::shared_ptr<worker::Session> session = worker::MakeRemoteSession(std::move(options));
     SetSession(session);
     joined = session->Join(ask.table, std::string(kHashBytes, '\0'));
-    if (joined.ok() || !IsRollback(joined.status())) break;
+    if (joined.ok() || !worker::IsRollback(joined.status())) break;
     logger_.Warning(joined.status().message(), "; joining again");
     SetSession(nullptr);
   }
@@ -280,7 +282,7 @@ void RunningRelay::TakeSum(const SumOfShard& from) {
 absl::Status RunningRelay::HandUp(const SumOfShard& from) {
   const std::vector<uint32_t> ready = step_->Take(from.shard, *from.sum);
   if (step_->step() == 0) return absl::OkStatus();
-  const std::shared_ptr<Session> session = this->session();
+  const std::shared_ptr<worker::Session> session = this->session();
   if (!std::exchange(step_begun_, true)) buffers_due_ = session->BuffersDue();
   // Where they are not due the session skips them by itself.
   if (step_->has_buffers(from.shard, from.sum->bundle) && !buffers_due_) return absl::OkStatus();
@@ -293,8 +295,8 @@ absl::Status RunningRelay::HandUp(const SumOfShard& from) {
 }
 
 absl::Status RunningRelay::FinishStep() {
-  const std::shared_ptr<Session> session = this->session();
-  const absl::StatusOr<StepResult> result = session->Wait();
+  const std::shared_ptr<worker::Session> session = this->session();
+  const absl::StatusOr<worker::StepResult> result = session->Wait();
   if (!result.ok()) return result.status();
   for (uint32_t tensor = 0; tensor < step_->tensors(); ++tensor) {
     if (step_->is_buffer(tensor) && !result->buffers_averaged) continue;
@@ -337,7 +339,7 @@ std::optional<absl::Status> RunningRelay::RackCheckpoint(uint64_t step) {
 
 void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>& contributions,
                                uint64_t checkpoint_step) {
-  std::vector<std::vector<Publication>> publications;
+  std::vector<std::vector<server::Publication>> publications;
   for (uint32_t shard = 0; shard < servers_.size(); ++shard) {
     publications.push_back(step_->Publications(
         shard, [&](uint32_t bundle) { return contributions(shard, bundle); }, checkpoint_step));
@@ -353,8 +355,8 @@ void RunningRelay::PublishStep(const std::function<uint32_t(uint32_t, uint32_t)>
   }
 }
 
-void RunningRelay::LeaveTheJob(const LeaveAbove& leave) {
-  const std::shared_ptr<Session> session = this->session();
+void RunningRelay::LeaveTheJob(const server::LeaveAbove& leave) {
+  const std::shared_ptr<worker::Session> session = this->session();
   if (leave.term != term_ || session == nullptr) return;
   ReportUp(*servers_[0]->Status());
   const absl::Status left = session->Leave();
@@ -373,19 +375,19 @@ void RunningRelay::EndSession(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
-    over_above_ = over_above_ || !IsRollback(why);
+    over_above_ = over_above_ || !worker::IsRollback(why);
   }
-  if (IsRollback(why)) {
+  if (worker::IsRollback(why)) {
     servers_[0]->AboveLost(term_, why.message());
   } else {
     servers_[0]->Fail(why.message());
   }
 }
 
-void RunningRelay::ReportUp(const JobStatus& rack) {
-  const std::shared_ptr<Session> session = this->session();
+void RunningRelay::ReportUp(const server::JobStatus& rack) {
+  const std::shared_ptr<worker::Session> session = this->session();
   if (session == nullptr) return;
-  const Progress progress = ProgressOf(rack);
+  const worker::Progress progress = ProgressOf(rack);
   if (progress.total_steps > 0) session->Report(progress);
   if (const uint64_t durable = session->durable_step(); durable > 0) {
     servers_[0]->ReleaseCheckpoints(durable);
@@ -393,9 +395,9 @@ void RunningRelay::ReportUp(const JobStatus& rack) {
 }
 
 // The rack has failed by itself.
-void RunningRelay::TellUp(const JobStatus& rack) {
+void RunningRelay::TellUp(const server::JobStatus& rack) {
   if (std::exchange(told_up_, true)) return;
-  std::shared_ptr<Session> session;
+  std::shared_ptr<worker::Session> session;
   {
     MutexLock lock(&mutex_);
     if (!over_above_) session = session_;
@@ -404,14 +406,14 @@ void RunningRelay::TellUp(const JobStatus& rack) {
 }
 
 std::optional<absl::Status> RunningRelay::Outcome() {
-  const JobStatus rack = *servers_[0]->Status();
-  if (rack.phase == JobPhase::kFailed) TellUp(rack);
+  const server::JobStatus rack = *servers_[0]->Status();
+  if (rack.phase == server::JobPhase::kFailed) TellUp(rack);
   if (clock_->Now() >= report_at_) {
     report_at_ = clock_->Now() + rack_.server.heartbeat;
     ReportUp(rack);
   }
   std::optional<absl::Status> outcome;
-  for (const std::unique_ptr<Server>& server : servers_) {
+  for (const std::unique_ptr<server::Server>& server : servers_) {
     const std::optional<absl::Status> of_shard = server->Outcome();
     if (!of_shard.has_value()) return std::nullopt;
     if (!outcome.has_value()) outcome = of_shard;
@@ -435,4 +437,4 @@ absl::StatusOr<std::unique_ptr<Relay>> Relay::Start(RelayOptions options, const 
   return relay;
 }
 
-}  // namespace sluice
+}  // namespace sluice::relay

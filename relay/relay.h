@@ -15,17 +15,17 @@
 #include "net/grpc/transport.h"
 #include "server/rpc/server.h"
 
-namespace sluice {
+namespace sluice::relay {
 
 struct RelayOptions {
-  JobSpec job{};  // The whole one.
+  job::JobSpec job{};  // The whole one.
   uint32_t relay = 0;
   // host:port, for the workers of the rack; port 0: any that is free. The rack's further shards
   // take free ones beside it.
   std::string listen{};
   std::string advertise{};  // As ServerOptions has it.
   std::string upstream{};   // host:port of the job's shard 0.
-  std::shared_ptr<const Transport> transport = Transport::Plain();
+  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
   bool allow_anonymous = false;
   bool reflection = false;
   bool supervised = false;  // As ServerOptions has it.
@@ -48,7 +48,7 @@ class Relay {
   virtual std::optional<absl::Status> Outcome() = 0;
   // Ends the job with `reason`, above and below; then Outcome follows.
   virtual void Stop(absl::string_view reason) = 0;
-  virtual const Server& rack() const = 0;  // Shard 0 of the rack, for pages.
+  virtual const server::Server& rack() const = 0;  // Shard 0 of the rack, for pages.
 };
 
-}  // namespace sluice
+}  // namespace sluice::relay

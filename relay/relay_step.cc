@@ -5,7 +5,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 // Shard 0 names a checkpoint two steps ahead, and a worker that goes through its steps anew may
@@ -14,16 +14,17 @@ constexpr uint64_t kNamedAhead = 2;
 
 }  // namespace
 
-RelayStep::RelayStep(TensorTable table, Layout layout, uint64_t first_step, bool parameters_agree)
+RelayStep::RelayStep(protocol::TensorTable table, protocol::Layout layout, uint64_t first_step,
+                     bool parameters_agree)
     : table_(std::move(table)),
       layout_(std::move(layout)),
-      trained_(TrainedTensors(table_)),
+      trained_(protocol::TrainedTensors(table_)),
       first_step_(first_step),
       step_(parameters_agree ? first_step : 0),
       chunks_(table_.size()) {
-  for (const TensorInfo& tensor : table_) values_.emplace_back(tensor.elements());
-  for (const Chunk& chunk : layout_.chunks) ++chunks_[chunk.tensor];
-  for (const std::vector<Bundle>& of_shard : layout_.bundles) {
+  for (const protocol::TensorInfo& tensor : table_) values_.emplace_back(tensor.elements());
+  for (const protocol::Chunk& chunk : layout_.chunks) ++chunks_[chunk.tensor];
+  for (const std::vector<protocol::Bundle>& of_shard : layout_.bundles) {
     taken_.emplace_back(of_shard.size());
     bundles_ += of_shard.size();
   }
@@ -31,19 +32,19 @@ RelayStep::RelayStep(TensorTable table, Layout layout, uint64_t first_step, bool
   missing_ = bundles_;
 }
 
-std::vector<uint32_t> RelayStep::Take(uint32_t shard, const BundleSum& sum) {
+std::vector<uint32_t> RelayStep::Take(uint32_t shard, const server::BundleSum& sum) {
   Check(sum.step == step_ && shard < taken_.size() && sum.bundle < taken_[shard].size(),
         "a rack's shards hand on bundles of the open step");
   Taken& taken = taken_[shard][sum.bundle];
   Check(!taken.is_here, "a bundle is handed on once");
   taken = {.is_here = true, .weight = sum.n};
   --missing_;
-  const Bundle& bundle = layout_.bundles[shard][sum.bundle];
+  const protocol::Bundle& bundle = layout_.bundles[shard][sum.bundle];
   Check(sum.n == 0 || sum.sum.size() == bundle.elements, "a sum is of the whole bundle");
   std::vector<uint32_t> ready;
   absl::Span<const float> rest = sum.sum;
   for (const uint32_t id : bundle.chunks) {
-    const Chunk& chunk = layout_.chunks[id];
+    const protocol::Chunk& chunk = layout_.chunks[id];
     const auto to = values_[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
     if (sum.n == 0) {
       std::fill_n(to, chunk.count, 0.0f);
@@ -57,13 +58,13 @@ std::vector<uint32_t> RelayStep::Take(uint32_t shard, const BundleSum& sum) {
   return ready;
 }
 
-std::vector<Publication> RelayStep::Publications(
+std::vector<server::Publication> RelayStep::Publications(
     uint32_t shard, const std::function<uint32_t(uint32_t)>& contributions,
     uint64_t checkpoint_step) const {
   const bool is_near = checkpoint_step > step_ && checkpoint_step <= step_ + kNamedAhead;
-  std::vector<Publication> publications;
+  std::vector<server::Publication> publications;
   for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
-    Publication& publication = publications.emplace_back();
+    server::Publication& publication = publications.emplace_back();
     publication.step = step_;
     publication.bundle = bundle;
     publication.n = contributions(bundle);
@@ -71,7 +72,7 @@ std::vector<Publication> RelayStep::Publications(
     if (publication.n == 0) continue;
     publication.mean.reserve(layout_.bundles[shard][bundle].elements);
     for (const uint32_t id : layout_.bundles[shard][bundle].chunks) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       const auto from = values_[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
       publication.mean.insert(publication.mean.end(), from, from + chunk.count);
     }
@@ -86,11 +87,11 @@ void RelayStep::Next() {
   for (std::vector<Taken>& of_shard : taken_) of_shard.assign(of_shard.size(), Taken());
 }
 
-Progress ProgressOf(const JobStatus& rack) {
-  Progress progress;
+worker::Progress ProgressOf(const server::JobStatus& rack) {
+  worker::Progress progress;
   uint32_t told = 0;
-  for (const MemberStatus& member : rack.members) {
-    const MemberProgress& of = member.progress;
+  for (const server::MemberStatus& member : rack.members) {
+    const server::MemberProgress& of = member.progress;
     if (!member.joined || of.total_steps == 0) continue;
     progress.step = told == 0 ? of.step : std::min(progress.step, of.step);
     progress.epoch = told == 0 ? of.epoch : std::min(progress.epoch, of.epoch);
@@ -108,4 +109,4 @@ Progress ProgressOf(const JobStatus& rack) {
   return progress;
 }
 
-}  // namespace sluice
+}  // namespace sluice::relay

@@ -15,17 +15,18 @@
 #include "server/shard/shard.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::relay {
 
 class RelayStep {
  public:
   // `first_step` as the job above says; `parameters_agree` false: step 0 comes before it.
-  RelayStep(TensorTable table, Layout layout, uint64_t first_step, bool parameters_agree);
+  RelayStep(protocol::TensorTable table, protocol::Layout layout, uint64_t first_step,
+            bool parameters_agree);
 
   uint64_t step() const { return step_; }
   // Takes what a shard handed on: each bundle of the step once. Returns the tensors of which that
   // was the last, in the order of the table. Where nobody in the rack contributed there are zeros.
-  std::vector<uint32_t> Take(uint32_t shard, const BundleSum& sum);
+  std::vector<uint32_t> Take(uint32_t shard, const server::BundleSum& sum);
   // Contributions inside, of what was taken.
   uint32_t Weight(uint32_t shard, uint32_t bundle) const { return taken_[shard][bundle].weight; }
   // All bundles are here.
@@ -41,9 +42,9 @@ class RelayStep {
   // Of the shard, all bundles: what closes them. `contributions` by bundle: how many are in the
   // mean above; of those with none nothing is published. `checkpoint_step` is the last that was
   // named above.
-  std::vector<Publication> Publications(uint32_t shard,
-                                        const std::function<uint32_t(uint32_t)>& contributions,
-                                        uint64_t checkpoint_step) const;
+  std::vector<server::Publication> Publications(
+      uint32_t shard, const std::function<uint32_t(uint32_t)>& contributions,
+      uint64_t checkpoint_step) const;
   void Next();
 
  private:
@@ -52,8 +53,8 @@ class RelayStep {
     uint32_t weight = 0;
   };
 
-  const TensorTable table_;
-  const Layout layout_;
+  const protocol::TensorTable table_;
+  const protocol::Layout layout_;
   const uint32_t trained_;  // Tensors; those from here on are buffers.
   const uint64_t first_step_;
   uint64_t step_;
@@ -67,6 +68,6 @@ class RelayStep {
 
 // What a relay tells of its rack's workers: the step and epoch of the last of them, the mean of
 // their losses, the sum of their samples.
-Progress ProgressOf(const JobStatus& rack);
+worker::Progress ProgressOf(const server::JobStatus& rack);
 
-}  // namespace sluice
+}  // namespace sluice::relay

@@ -22,7 +22,7 @@
 #include "server/rpc/server.h"
 #include "server/serving.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint32_t kTraceNumber = 10000;  // Of shard 0; workers have their ranks.
@@ -38,7 +38,7 @@ A job of two shards on one host:
   sluice-server --job job.yaml --shard 1 --coordinator 127.0.0.1:7070)";
 
 struct Flags : ServingFlags {
-  LoadJobOptions job;
+  job::LoadJobOptions job;
   uint32_t shard = 0;
   std::string listen;
   std::string coordinator;
@@ -48,7 +48,7 @@ struct Flags : ServingFlags {
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  AddJobFlags(app, &flags->job);
+  app::AddJobFlags(app, &flags->job);
   app->add_option("--shard", flags->shard,
                   "Which shard of the job this is; 0 is the coordinator too")
       ->type_name("I")
@@ -77,7 +77,7 @@ void AddFlags(CLI::App* app, Flags* flags) {
   AddServingFlags(app, flags);
 }
 
-void SetDefaults(const JobSpec& job, Flags* flags) {
+void SetDefaults(const job::JobSpec& job, Flags* flags) {
   if (flags->listen.empty()) {
     flags->listen = absl::StrCat("127.0.0.1:", job.server.port + flags->shard);
   }
@@ -88,7 +88,7 @@ void SetDefaults(const JobSpec& job, Flags* flags) {
 }
 
 // Null without --trace.
-absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const JobSpec& job,
+absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const job::JobSpec& job,
                                                       const Clock* clock, const Logger& logger) {
   if (flags.trace.empty()) return nullptr;
   return TraceFile::Create({.path = flags.trace,
@@ -99,27 +99,27 @@ absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const 
 }
 
 int Run(Flags flags) {
-  absl::StatusOr<JobSpec> job = LoadJob(flags.job);
+  absl::StatusOr<job::JobSpec> job = job::LoadJob(flags.job);
   if (!job.ok()) {
     std::cerr << "sluice-server: " << job.status().message() << "\n";
-    return kExitUsage;
+    return app::kExitUsage;
   }
-  job = JobOfServers(*job);
+  job = job::JobOfServers(*job);
   SetDefaults(*job, &flags);
   const sigset_t signals = BlockStopSignals();
   const LogOptions log = flags.log.OptionsFor(job->name);
   const Logger logger(absl::StrCat("shard-", flags.shard), log);
   const SteadyClock clock;
-  const absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(flags.transport, logger);
+  const absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(flags.transport, logger);
   if (!transport.ok()) {
     logger.Error(transport.status().message());
-    return kExitUsage;
+    return app::kExitUsage;
   }
   const absl::StatusOr<std::unique_ptr<TraceFile>> trace = BeginTrace(flags, *job, &clock, logger);
   if (!trace.ok()) {
     logger.Error(trace.status().message());
-    return kExitUsage;
+    return app::kExitUsage;
   }
   const ServerOptions options{.job = *job,
                               .shard = flags.shard,
@@ -150,21 +150,21 @@ int Run(Flags flags) {
   const int code = RunUntilEnd({.outcome = [&] { return (*server)->Outcome(); },
                                 .stop = [&](absl::string_view reason) { (*server)->Stop(reason); }},
                                /*ends_at_once=*/false, signals, logger);
-  finished = code == kExitFinished;
+  finished = code == app::kExitFinished;
   return finished && flags.supervised ? StayFinished(signals, logger) : code;
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
-  sluice::Flags flags;
+  sluice::server::Flags flags;
   CLI::App app("One shard of a Sluice job. Shard 0 also runs the coordinator.", "sluice-server");
   app.set_version_flag("--version", std::string("sluice ") + SLUICE_VERSION);
-  app.footer(sluice::kFooter);
-  sluice::AddFlags(&app, &flags);
-  const std::optional<int> done = sluice::ParseFlags(&app, argc, argv);
-  return done.has_value() ? *done : sluice::Run(std::move(flags));
+  app.footer(sluice::server::kFooter);
+  sluice::server::AddFlags(&app, &flags);
+  const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);
+  return done.has_value() ? *done : sluice::server::Run(std::move(flags));
 }

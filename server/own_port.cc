@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr int kFailuresMax = 2;  // One may be a busy machine's.
@@ -25,7 +25,7 @@ std::string PortHealth::trouble() const {
   return absl::StrCat("it did not answer ", failures_, " times running; the last time it ", last_);
 }
 
-OwnPort::OwnPort(PortProbe probe, const Options& options)
+OwnPort::OwnPort(net::PortProbe probe, const Options& options)
     : probe_(std::move(probe)), options_(options), thread_([this] { Run(); }) {}
 
 OwnPort::~OwnPort() {
@@ -52,4 +52,4 @@ void OwnPort::Run() {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

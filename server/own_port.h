@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "net/grpc/port_probe.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class PortHealth {
  public:
@@ -31,8 +31,8 @@ class OwnPort {
     absl::Duration pause = absl::Seconds(5);     // Between an answer and the next question.
     absl::Duration patience = absl::Seconds(5);  // For one answer.
   };
-  explicit OwnPort(PortProbe probe) : OwnPort(std::move(probe), Options()) {}
-  OwnPort(PortProbe probe, const Options& options);
+  explicit OwnPort(net::PortProbe probe) : OwnPort(std::move(probe), Options()) {}
+  OwnPort(net::PortProbe probe, const Options& options);
   ~OwnPort();
 
   // Thread-safe. For /livez, which names the port; empty: it answers.
@@ -41,7 +41,7 @@ class OwnPort {
  private:
   void Run();
 
-  const PortProbe probe_;
+  const net::PortProbe probe_;
   const Options options_;
   std::atomic<bool> stopping_ = false;
   mutable Mutex mutex_;
@@ -50,4 +50,4 @@ class OwnPort {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,11 +11,11 @@
 #include "server/http/server_pages.h"
 #include "server/own_port.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 struct HttpPort {
-  HttpOptions options;
+  net::HttpOptions options;
   bool health_only = false;
 };
 
@@ -61,11 +61,11 @@ void AddServingFlags(CLI::App* app, ServingFlags* flags) {
                   "A second port with /livez, /readyz and /startupz only, always plaintext: for "
                   "probes that cannot do TLS")
       ->type_name("HOST:PORT");
-  AddTransportFlags(app, &flags->transport);
+  app::AddTransportFlags(app, &flags->transport);
   app->add_flag("--allow-anonymous", flags->allow_anonymous,
                 "Let whoever reaches --listen join, though it is not loopback and there is neither "
                 "--token-file nor --tls-ca");
-  AddLogFlags(app, &flags->log);
+  app::AddLogFlags(app, &flags->log);
 }
 
 uint64_t HttpConnectionsMax(const ServingFlags& flags) {
@@ -90,7 +90,7 @@ uint64_t RandomBits() {
   return uint64_t{device()} << 32 | device();
 }
 
-HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
+HttpView ViewOf(const Server& server, const job::JobSpec& job, uint32_t shard) {
   return {.job_name = job.name,
           .software_version = SLUICE_VERSION,
           .shard = shard,
@@ -107,7 +107,7 @@ HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard) {
           .report = server.Report()};
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
+absl::StatusOr<std::vector<std::unique_ptr<net::HttpServer>>> ServeHttp(
     const ServingFlags& flags, const GrpcPort& grpc, const std::function<HttpView()>& view,
     const Logger& logger) {
   if (flags.http_tls && flags.transport.tls_cert.empty()) {
@@ -117,15 +117,15 @@ absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
   if (!flags.http_client_ca.empty() && !flags.http_tls) {
     return absl::InvalidArgumentError("--http-client-ca needs --http-tls");
   }
-  std::vector<std::unique_ptr<HttpServer>> servers;
+  std::vector<std::unique_ptr<net::HttpServer>> servers;
   const std::vector<HttpPort> ports = HttpPorts(flags);
   if (ports.empty()) return servers;
   const auto own_port =
-      std::make_shared<OwnPort>(PortProbe(grpc.listen, grpc.port, flags.transport.tls()));
+      std::make_shared<OwnPort>(net::PortProbe(grpc.listen, grpc.port, flags.transport.tls()));
   const Trouble trouble = [own_port] { return own_port->trouble(); };
   for (const HttpPort& port : ports) {
     const auto pages = port.health_only ? &HealthPage : &ServerPage;
-    absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+    absl::StatusOr<std::unique_ptr<net::HttpServer>> server = net::HttpServer::Start(
         port.options,
         [pages, view, trouble](const std::string& path) { return pages(path, view, trouble); });
     if (!server.ok()) return server.status();
@@ -141,7 +141,7 @@ int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signa
   for (;;) {
     const timespec pause{.tv_sec = 0, .tv_nsec = 20'000'000};
     const int got = sigtimedwait(&signals, nullptr, &pause);
-    if (got > 0 && (signal_number != 0 || ends_at_once)) return kExitSignal + got;
+    if (got > 0 && (signal_number != 0 || ends_at_once)) return app::kExitSignal + got;
     if (got > 0) {
       signal_number = got;
       const std::string name = got == SIGINT ? "SIGINT" : "SIGTERM";
@@ -150,10 +150,10 @@ int RunUntilEnd(const Serving& serving, bool ends_at_once, const sigset_t& signa
     }
     const std::optional<absl::Status> outcome = serving.outcome();
     if (!outcome.has_value()) continue;
-    if (signal_number != 0) return kExitSignal + signal_number;
-    if (outcome->ok()) return kExitFinished;
+    if (signal_number != 0) return app::kExitSignal + signal_number;
+    if (outcome->ok()) return app::kExitFinished;
     logger.Error(outcome->message());
-    return kExitFailed;
+    return app::kExitFailed;
   }
 }
 
@@ -161,12 +161,12 @@ int StayFinished(const sigset_t& signals, const Logger& logger) {
   logger.Info("the job has finished; this process stays until it is stopped");
   int signal_number = 0;
   (void)sigwait(&signals, &signal_number);
-  return kExitFinished;
+  return app::kExitFinished;
 }
 
 int FailedToStart(const absl::Status& status, const Logger& logger) {
   logger.Error(status.message());
-  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+  return absl::IsInvalidArgument(status) ? app::kExitUsage : app::kExitFailed;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

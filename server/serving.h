@@ -24,9 +24,11 @@ namespace CLI {
 class App;
 }
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::server {
 
 struct ServingFlags {
   std::string advertise;
@@ -35,9 +37,9 @@ struct ServingFlags {
   std::string http_client_ca;
   std::vector<std::string> http_host;
   std::string health_listen;
-  TransportOptions transport;
+  net::TransportOptions transport;
   bool allow_anonymous = false;
-  LogFlags log;
+  app::LogFlags log;
 };
 
 // --advertise, --http-tls, --http-client-ca, --http-host, --health-listen, --allow-anonymous, and
@@ -54,7 +56,7 @@ sigset_t BlockStopSignals();
 uint64_t RandomBits();
 
 // What pages show of a server; `job_name`, `shard` and `shards` as its job has them.
-HttpView ViewOf(const Server& server, const JobSpec& job, uint32_t shard);
+HttpView ViewOf(const Server& server, const job::JobSpec& job, uint32_t shard);
 
 // The gRPC port of the process, for /livez.
 struct GrpcPort {
@@ -65,7 +67,7 @@ struct GrpcPort {
 // The ports of --http-listen and --health-listen. INVALID_ARGUMENT: --http-tls without a
 // certificate, --http-client-ca without --http-tls. `view` is called as long as they are there, and
 // as long the gRPC port is asked whether it answers.
-absl::StatusOr<std::vector<std::unique_ptr<HttpServer>>> ServeHttp(
+absl::StatusOr<std::vector<std::unique_ptr<net::HttpServer>>> ServeHttp(
     const ServingFlags& flags, const GrpcPort& grpc, const std::function<HttpView()>& view,
     const Logger& logger);
 
@@ -86,4 +88,4 @@ int StayFinished(const sigset_t& signals, const Logger& logger);
 // Logs why something did not start: the exit code.
 int FailedToStart(const absl::Status& status, const Logger& logger);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/relays.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr int kThreadsMax = 1024;
@@ -31,9 +31,9 @@ struct Group {
   uint32_t rank_limit = 0;
 };
 
-absl::StatusOr<Group> FindGroup(std::optional<uint32_t> relay, const JobSpec& spec) {
+absl::StatusOr<Group> FindGroup(std::optional<uint32_t> relay, const job::JobSpec& spec) {
   if (!relay.has_value()) {
-    return Group{.name = "the job", .workers = spec.workers, .rank_limit = RankLimit(spec)};
+    return Group{.name = "the job", .workers = spec.workers, .rank_limit = job::RankLimit(spec)};
   }
   const size_t relays = spec.relays.workers.size();
   if (*relay >= relays) {
@@ -44,7 +44,7 @@ absl::StatusOr<Group> FindGroup(std::optional<uint32_t> relay, const JobSpec& sp
   }
   const uint32_t workers = spec.relays.workers[*relay];
   return Group{.name = absl::StrCat("the rack of relay ", *relay),
-               .first_rank = FirstRankOf(spec, *relay),
+               .first_rank = job::FirstRankOf(spec, *relay),
                .workers = workers,
                .rank_limit = workers};
 }
@@ -66,7 +66,7 @@ absl::Status CheckWorldSize(const Group& group, bool is_rack, const ReadVariable
 }  // namespace
 
 absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, std::optional<uint32_t> relay,
-                                  const JobSpec& spec, const ReadVariable& read) {
+                                  const job::JobSpec& spec, const ReadVariable& read) {
   const absl::StatusOr<Group> group = FindGroup(relay, spec);
   if (!group.ok()) return group.status();
   std::optional<uint32_t> rank = flag;
@@ -111,4 +111,4 @@ absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVa
   return std::clamp(static_cast<int>(share), 1, kThreadsMax);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,9 +9,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 // Gives the value of an environment variable, or nullptr. main passes std::getenv.
 using ReadVariable = std::function<const char*(const char* name)>;
@@ -23,7 +25,7 @@ using ReadVariable = std::function<const char*(const char* name)>;
 // rack's) workers, WORLD_SIZE or SLURM_NTASKS (read only with a rank from the environment) is
 // another number than these, or the job has no such relay.
 absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, std::optional<uint32_t> relay,
-                                  const JobSpec& spec, const ReadVariable& read);
+                                  const job::JobSpec& spec, const ReadVariable& read);
 
 // What --threads says: 0 if it is empty, a number from 1 to 1024, or for "auto" this worker's share
 // of `cores`: they are divided by LOCAL_WORLD_SIZE, the workers on this machine, where torchrun or
@@ -31,4 +33,4 @@ absl::StatusOr<uint32_t> FindRank(std::optional<uint32_t> flag, std::optional<ui
 // 0.
 absl::StatusOr<int> FindThreads(const std::string& flag, int cores, const ReadVariable& read);
 
-}  // namespace sluice
+}  // namespace sluice::worker

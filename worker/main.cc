@@ -40,7 +40,7 @@
 #include "worker/train/train.h"
 #include "worker/worker_report.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
@@ -62,7 +62,7 @@ constexpr char kFooter[] =
     "75 lost the others, in a job with checkpoints: start it again; 128 + N ended by signal N.";
 
 struct Flags {
-  LoadJobOptions job;
+  job::LoadJobOptions job;
   std::string coordinator = "127.0.0.1:7070";
   std::optional<uint32_t> rank;
   std::optional<uint32_t> relay;
@@ -75,12 +75,12 @@ struct Flags {
   std::string trace;
   std::string threads;
   bool supervised = false;
-  LogFlags log;
-  TransportOptions transport;
+  app::LogFlags log;
+  net::TransportOptions transport;
 };
 
 void AddFlags(CLI::App* app, Flags* flags) {
-  AddJobFlags(app, &flags->job);
+  app::AddJobFlags(app, &flags->job);
   app->add_option("--coordinator", flags->coordinator,
                   "Address of shard 0; in a job with relays of this worker's")
       ->type_name("HOST:PORT")
@@ -126,14 +126,14 @@ void AddFlags(CLI::App* app, Flags* flags) {
       "--supervised", flags->supervised,
       "Something such as Kubernetes starts this process again: in a job with checkpoints a "
       "signal ends the process at once and not the job, which waits for this rank's next");
-  AddLogFlags(app, &flags->log);
-  AddTransportFlags(app, &flags->transport);
+  app::AddLogFlags(app, &flags->log);
+  app::AddTransportFlags(app, &flags->transport);
   app->set_version_flag("--version", "sluice-worker " SLUICE_VERSION);
   app->footer(kFooter);
 }
 
 // Logs the outcome, leaves the report, and gives the exit status.
-int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
+int Conclude(const job::JobSpec& spec, uint32_t rank, const Flags& flags,
              const absl::StatusOr<TrainReport>& report, int signal, const Logger& logger) {
   int exit_code = 0;
   std::string json;
@@ -141,16 +141,16 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
   if (report.ok()) {
     json = SuccessJson(spec, rank, *report);
   } else {
-    exit_code = signal != 0                   ? kExitSignal + signal
-                : IsRollback(report.status()) ? kExitLostPeers
-                                              : kExitFailed;
+    exit_code = signal != 0                   ? app::kExitSignal + signal
+                : IsRollback(report.status()) ? app::kExitLostPeers
+                                              : app::kExitFailed;
     error = signal != 0 ? "stopped by a signal" : std::string(report.status().message());
     json = FailureJson(spec, rank, exit_code, error);
   }
   if (!flags.report.empty()) {
     if (absl::Status status = WriteReport(flags.report, json); !status.ok()) {
       if (exit_code == 0) {
-        exit_code = kExitFailed;
+        exit_code = app::kExitFailed;
         error = std::string(status.message());
       } else {
         logger.Warning(status.message());
@@ -170,15 +170,15 @@ int Conclude(const JobSpec& spec, uint32_t rank, const Flags& flags,
 }
 
 // In a job with relays a session is with the rack's.
-RemoteSessionOptions SessionOptionsOf(const JobSpec& spec, const std::string& coordinator,
+RemoteSessionOptions SessionOptionsOf(const job::JobSpec& spec, const std::string& coordinator,
                                       uint32_t rank) {
   if (!spec.relays.enabled()) return OptionsFromJob(spec, coordinator, rank);
-  const RackPlace place = FindRackPlace(spec, rank);
-  return OptionsFromJob(JobOfRack(spec, place.relay), coordinator, place.rank);
+  const job::RackPlace place = job::FindRackPlace(spec, rank);
+  return OptionsFromJob(job::JobOfRack(spec, place.relay), coordinator, place.rank);
 }
 
 // Trains to the end, through as many sessions as the job's rollbacks make of it.
-absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions session_options,
+absl::StatusOr<TrainReport> Train(const job::JobSpec& spec, RemoteSessionOptions session_options,
                                   uint32_t rank, CurrentSession* session, TrainOptions options,
                                   const Logger& logger) {
   if (spec.checkpoint.enabled()) {
@@ -206,26 +206,28 @@ absl::StatusOr<TrainReport> Train(const JobSpec& spec, RemoteSessionOptions sess
 
 // Where this worker's gradients will lie and can be encoded. Null: nowhere but in the host's
 // memory.
-std::unique_ptr<EncodingDevice> OpenDevice(const JobSpec& spec, uint32_t rank,
-                                           const Logger& logger) {
+std::unique_ptr<compress::EncodingDevice> OpenDevice(const job::JobSpec& spec, uint32_t rank,
+                                                     const Logger& logger) {
   const absl::StatusOr<ChosenDevice> chosen = ChooseDevice(spec, rank, FindDevices());
   // What cannot be had is told where training begins.
   if (!chosen.ok() || chosen->gpus.empty() || spec.encode_on == "host") return nullptr;
   std::string problem;
-  std::unique_ptr<gpu::Device> gpu = gpu::MakeCudaDevice(chosen->gpus.front(), &problem);
-  if (gpu != nullptr) return gpu::MakeEncodingDevice(std::move(gpu));
+  std::unique_ptr<compress::gpu::Device> gpu =
+      compress::gpu::MakeCudaDevice(chosen->gpus.front(), &problem);
+  if (gpu != nullptr) return compress::gpu::MakeEncodingDevice(std::move(gpu));
   logger.Warning("gradients are encoded on the processor, not on GPU ", chosen->gpus.front(), ": ",
                  problem);
   return nullptr;
 }
 
 // Null without --metrics-listen.
-absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, const JobSpec& spec,
-                                                         uint32_t rank,
-                                                         const CurrentSession& session,
-                                                         const Logger& logger) {
+absl::StatusOr<std::unique_ptr<net::HttpServer>> ServeMetrics(const Flags& flags,
+                                                              const job::JobSpec& spec,
+                                                              uint32_t rank,
+                                                              const CurrentSession& session,
+                                                              const Logger& logger) {
   if (flags.metrics_listen.empty()) return nullptr;
-  HttpOptions options{.listen = flags.metrics_listen, .names = flags.metrics_host};
+  net::HttpOptions options{.listen = flags.metrics_listen, .names = flags.metrics_host};
   if (!flags.metrics_client_ca.empty() && !flags.metrics_tls) {
     return absl::InvalidArgumentError("--metrics-client-ca needs --metrics-tls");
   }
@@ -246,14 +248,14 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServeMetrics(const Flags& flags, con
                       .cpu_seconds = CpuSecondsOfThisProcess(),
                       .figures = session.figures()};
   };
-  absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+  absl::StatusOr<std::unique_ptr<net::HttpServer>> server = net::HttpServer::Start(
       std::move(options), [view](const std::string& path) { return WorkerPage(path, view); });
   if (server.ok()) logger.Info("metrics: ", (*server)->url(), "metrics");
   return server;
 }
 
 // Null without --trace.
-absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const JobSpec& spec,
+absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const job::JobSpec& spec,
                                                       uint32_t rank, const Clock* clock,
                                                       const Logger& logger) {
   if (flags.trace.empty()) return nullptr;
@@ -269,14 +271,14 @@ absl::StatusOr<std::unique_ptr<TraceFile>> BeginTrace(const Flags& flags, const 
 
 // What flags, job file and environment say of this process.
 struct Place {
-  JobSpec spec;
+  job::JobSpec spec;
   uint32_t rank = 0;
   int threads = 0;
 };
 
 absl::StatusOr<Place> FindPlace(const Flags& flags) {
   const auto environment = [](const char* name) { return std::getenv(name); };
-  absl::StatusOr<JobSpec> spec = LoadJob(flags.job);
+  absl::StatusOr<job::JobSpec> spec = job::LoadJob(flags.job);
   if (!spec.ok()) return spec.status();
   const absl::StatusOr<uint32_t> rank = FindRank(flags.rank, flags.relay, *spec, environment);
   if (!rank.ok()) return rank.status();
@@ -293,22 +295,22 @@ int Run(const Flags& flags) {
     for (const absl::string_view problem : absl::StrSplit(place.status().message(), '\n')) {
       logger.Error(problem);
     }
-    return kExitUsage;
+    return app::kExitUsage;
   }
-  const JobSpec& spec = place->spec;
+  const job::JobSpec& spec = place->spec;
   const uint32_t rank = place->rank;
   const Logger logger(absl::StrCat("worker-", rank), flags.log.OptionsFor(spec.name));
   if (rank == 0) {
-    if (const std::string note = MomentumNote(spec); !note.empty()) logger.Info(note);
-    for (const std::string& warning : JobWarnings(spec)) logger.Warning(warning);
+    if (const std::string note = job::MomentumNote(spec); !note.empty()) logger.Info(note);
+    for (const std::string& warning : job::JobWarnings(spec)) logger.Warning(warning);
   }
   RemoteSessionOptions session_options = SessionOptionsOf(spec, flags.coordinator, rank);
   session_options.logger = logger;
-  absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(flags.transport, logger);
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(flags.transport, logger);
   if (!transport.ok()) {
     logger.Error(transport.status().message());
-    return kExitUsage;
+    return app::kExitUsage;
   }
   session_options.transport = *std::move(transport);
   const std::string warning = session_options.transport->WarningFor(flags.coordinator);
@@ -318,18 +320,18 @@ int Run(const Flags& flags) {
       BeginTrace(flags, spec, rank, &clock, logger);
   if (!trace.ok()) {
     logger.Error(trace.status().message());
-    return kExitUsage;
+    return app::kExitUsage;
   }
   session_options.trace = trace->get();
   session_options.clock = &clock;
-  const std::unique_ptr<EncodingDevice> device = OpenDevice(spec, rank, logger);
+  const std::unique_ptr<compress::EncodingDevice> device = OpenDevice(spec, rank, logger);
   session_options.device = device.get();
   CurrentSession session;
-  const absl::StatusOr<std::unique_ptr<HttpServer>> metrics =
+  const absl::StatusOr<std::unique_ptr<net::HttpServer>> metrics =
       ServeMetrics(flags, spec, rank, session, logger);
   if (!metrics.ok()) {
     logger.Error(metrics.status().message());
-    return absl::IsInvalidArgument(metrics.status()) ? kExitUsage : kExitFailed;
+    return absl::IsInvalidArgument(metrics.status()) ? app::kExitUsage : app::kExitFailed;
   }
   if (*metrics != nullptr) session_options.quality_every = flags.quality_every;
   std::atomic<bool> stop = false;
@@ -341,11 +343,11 @@ int Run(const Flags& flags) {
     // Written again at the end; if that fails too, it is told then.
     (void)WriteReport(flags.report, SuccessJson(spec, rank, trained));
   };
-  SignalWatch watch(
+  app::SignalWatch watch(
       [&](int signal) {
         if (flags.supervised && spec.checkpoint.enabled()) {
           logger.Info("stopped by signal ", signal, "; the job waits for this rank's next process");
-          std::_Exit(kExitSignal + signal);
+          std::_Exit(app::kExitSignal + signal);
         }
         logger.Info("stopping: signal ", signal);
         stop = true;
@@ -358,15 +360,15 @@ int Run(const Flags& flags) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker
 
 int main(int argc, char** argv) {
   sluice::KeepFreedMemory();
   sluice::RaiseDescriptorLimit();
-  sluice::BlockStopSignals();
-  sluice::Flags flags;
-  CLI::App app(sluice::kDescription, "sluice-worker");
-  sluice::AddFlags(&app, &flags);
-  const std::optional<int> done = sluice::ParseFlags(&app, argc, argv);
-  return done.has_value() ? *done : sluice::Run(flags);
+  sluice::app::BlockStopSignals();
+  sluice::worker::Flags flags;
+  CLI::App app(sluice::worker::kDescription, "sluice-worker");
+  sluice::worker::AddFlags(&app, &flags);
+  const std::optional<int> done = sluice::app::ParseFlags(&app, argc, argv);
+  return done.has_value() ? *done : sluice::worker::Run(flags);
 }

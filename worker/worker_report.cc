@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -21,7 +21,7 @@ std::string Dump(const Json& json) {
 
 }  // namespace
 
-std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& report) {
+std::string SuccessJson(const job::JobSpec& spec, uint32_t rank, const TrainReport& report) {
   Json json = {
       {"job", spec.name},
       {"rank", rank},
@@ -57,7 +57,7 @@ std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& r
   return Dump(json);
 }
 
-std::string FailureJson(const JobSpec& spec, uint32_t rank, int exit_code,
+std::string FailureJson(const job::JobSpec& spec, uint32_t rank, int exit_code,
                         absl::string_view error) {
   return Dump(
       Json{{"job", spec.name}, {"rank", rank}, {"exit", exit_code}, {"error", std::string(error)}});
@@ -76,4 +76,4 @@ absl::Status WriteReport(const std::string& path, const std::string& json) {
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

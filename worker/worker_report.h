@@ -8,18 +8,21 @@
 #include "absl/strings/string_view.h"
 #include "worker/train/train.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 // One flat object: job, rank, exit (0) and every figure of the report; test_* and judged_by (loss
 // or accuracy) only where this rank tested, best_* only where it keeps a best.pt. Bytes are sums
 // over all steps.
-std::string SuccessJson(const JobSpec& spec, uint32_t rank, const TrainReport& report);
+std::string SuccessJson(const job::JobSpec& spec, uint32_t rank, const TrainReport& report);
 
 // job, rank, exit and error.
-std::string FailureJson(const JobSpec& spec, uint32_t rank, int exit_code, absl::string_view error);
+std::string FailureJson(const job::JobSpec& spec, uint32_t rank, int exit_code,
+                        absl::string_view error);
 
 absl::Status WriteReport(const std::string& path, const std::string& json);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -19,7 +19,7 @@
 #include "protocol/compression_spec.h"
 #include "protocol/layout.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr float kCarry = 0.75f;
@@ -63,19 +63,21 @@ struct StepMeasure {
 // One worker and its shards, for one codec.
 class Exchanger {
  public:
-  Exchanger(const TensorTable& table, const CodecSpec& spec, uint64_t seed)
+  Exchanger(const protocol::TensorTable& table, const compress::CodecSpec& spec, uint64_t seed)
       : spec_(spec),
         layout_(MakeLayout(table, spec)),
         configs_(MakeConfigs(table, layout_, spec)),
         compressor_(configs_, {.seed = seed, .sender = 0}) {
-    for (const ChunkConfig& config : configs_) aggregators_.push_back(MakeAggregator(config, 1));
+    for (const compress::ChunkConfig& config : configs_)
+      aggregators_.push_back(compress::MakeAggregator(config, 1));
     offsets_.push_back(0);
-    for (const TensorInfo& tensor : table) offsets_.push_back(offsets_.back() + tensor.elements());
+    for (const protocol::TensorInfo& tensor : table)
+      offsets_.push_back(offsets_.back() + tensor.elements());
   }
 
   double spec_elements() const {
     double elements = 0;
-    for (const ChunkConfig& config : configs_) {
+    for (const compress::ChunkConfig& config : configs_) {
       if (config.spec == spec_) elements += static_cast<double>(config.count);
     }
     return elements;
@@ -85,7 +87,7 @@ class Exchanger {
   StepMeasure Step(uint64_t step, absl::Span<const float> gradients) {
     StepMeasure measure;
     for (size_t id = 0; id < configs_.size(); ++id) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       OneChunk(id, step, gradients.subspan(offsets_[chunk.tensor] + chunk.offset, chunk.count),
                &measure);
     }
@@ -96,17 +98,20 @@ class Exchanger {
   }
 
  private:
-  static Layout MakeLayout(const TensorTable& table, const CodecSpec& spec) {
-    const std::vector<bool> whole_rows(table.size(), spec.codec == CodecId::kPowerSgd);
-    absl::StatusOr<Layout> layout = BuildLayout(table, 1, {}, whole_rows);
+  static protocol::Layout MakeLayout(const protocol::TensorTable& table,
+                                     const compress::CodecSpec& spec) {
+    const std::vector<bool> whole_rows(table.size(), spec.codec == compress::CodecId::kPowerSgd);
+    absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(table, 1, {}, whole_rows);
     Check(layout.ok(), layout.status().ToString());
     return *std::move(layout);
   }
-  static std::vector<ChunkConfig> MakeConfigs(const TensorTable& table, const Layout& layout,
-                                              const CodecSpec& spec) {
-    CompressionSpec compression;
+  static std::vector<compress::ChunkConfig> MakeConfigs(const protocol::TensorTable& table,
+                                                        const protocol::Layout& layout,
+                                                        const compress::CodecSpec& spec) {
+    protocol::CompressionSpec compression;
     compression.uplink = spec;
-    std::vector<ChunkConfig> configs = ChunkConfigs(compression, table, layout, Direction::kUplink);
+    std::vector<compress::ChunkConfig> configs =
+        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink);
     for (size_t id = 0; id < configs.size(); ++id) configs[id].rows = layout.chunks[id].rows;
     return configs;
   }
@@ -123,7 +128,7 @@ class Exchanger {
     Check(encoded.ok(), encoded.ToString());
     const absl::Status valid = aggregators_[id]->Validate(0, frame_);
     Check(valid.ok(), valid.ToString());
-    const SenderFrame received = {0, frame_};
+    const compress::SenderFrame received = {0, frame_};
     aggregators_[id]->Add({&received, 1}, absl::MakeSpan(sum_));
     aggregators_[id]->Close(1, absl::MakeSpan(sum_));
     const double end = Now();
@@ -143,18 +148,19 @@ class Exchanger {
 
   void Publish(size_t id) {
     frame_.clear();
-    const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
-    const absl::Status status = EncodeFrame(*lossless, {.gradient = sum_}, &frame_);
+    const std::unique_ptr<compress::Codec> lossless =
+        compress::MakeCodec({.codec = compress::CodecId::kNone});
+    const absl::Status status = compress::EncodeFrame(*lossless, {.gradient = sum_}, &frame_);
     Check(status.ok(), status.ToString());
     aggregators_[id]->AppendShared(&frame_);
     compressor_.Observe(id, frame_);
   }
 
-  const CodecSpec spec_;
-  const Layout layout_;
-  const std::vector<ChunkConfig> configs_;
-  Compressor compressor_;
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
+  const compress::CodecSpec spec_;
+  const protocol::Layout layout_;
+  const std::vector<compress::ChunkConfig> configs_;
+  compress::Compressor compressor_;
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;
   std::vector<size_t> offsets_;  // Of tensors in all gradients.
   std::vector<float> wanted_;    // gradient + residual of a chunk.
   std::vector<float> sum_;
@@ -204,9 +210,9 @@ void SetMeasures(const std::vector<StepMeasure>& steps, const std::vector<double
   row->add_stream_share = Median(add_share);
 }
 
-CodecReportRow MeasureCodec(const SyntheticGradients& source, const CodecSpec& spec,
+CodecReportRow MeasureCodec(const SyntheticGradients& source, const compress::CodecSpec& spec,
                             const CodecReportOptions& options, std::vector<double>* all_streams) {
-  const size_t elements = TotalElements(source.table());
+  const size_t elements = protocol::TotalElements(source.table());
   std::vector<float> gradients(elements), stream(elements);
   Exchanger exchanger(source.table(), spec, options.seed);
   CodecReportRow row;
@@ -225,7 +231,7 @@ CodecReportRow MeasureCodec(const SyntheticGradients& source, const CodecSpec& s
     steps.push_back(exchanger.Step(step + 1, gradients));
   }
   SetMeasures(steps, streams, elements, &row);
-  if (FindCodec(spec.codec).aggregation == Aggregation::kVote) {
+  if (compress::FindCodec(spec.codec).aggregation == compress::Aggregation::kVote) {
     row.nmse_gradient.reset();
     row.nmse_accumulator.reset();
   }
@@ -233,7 +239,7 @@ CodecReportRow MeasureCodec(const SyntheticGradients& source, const CodecSpec& s
   return row;
 }
 
-absl::StatusOr<TensorTable> TableOf(const CodecReportOptions& options) {
+absl::StatusOr<protocol::TensorTable> TableOf(const CodecReportOptions& options) {
   return options.table_path.empty() ? ModelTable(options.model)
                                     : ReadTensorTable(options.table_path);
 }
@@ -250,7 +256,7 @@ nlohmann::ordered_json NumberOrNull(const std::optional<double>& number) {
 
 std::vector<std::string> UsualReportSpecs() {
   std::vector<std::string> specs;
-  for (const CodecEntry& entry : Codecs()) specs.emplace_back(entry.example);
+  for (const compress::CodecEntry& entry : compress::Codecs()) specs.emplace_back(entry.example);
   for (const char* variant : {"topk:1%", "topk:1%+int8", "topk:1%+sign", "topk:0.1%+int4",
                               "topk:10%+int4", "ternary:0.7", "eden:1", "eden:4", "intsum:8"}) {
     specs.emplace_back(variant);
@@ -259,24 +265,24 @@ std::vector<std::string> UsualReportSpecs() {
 }
 
 absl::StatusOr<CodecReport> MeasureCodecs(const CodecReportOptions& options) {
-  const absl::StatusOr<TensorTable> whole = TableOf(options);
+  const absl::StatusOr<protocol::TensorTable> whole = TableOf(options);
   if (!whole.ok()) return whole.status();
   if (options.steps == 0) return absl::InvalidArgumentError("steps is 0; it must be 1 or more");
-  std::vector<CodecSpec> specs;
+  std::vector<compress::CodecSpec> specs;
   for (const std::string& text : options.specs.empty() ? UsualReportSpecs() : options.specs) {
-    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+    const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
     if (!spec.ok()) return spec.status();
     specs.push_back(*spec);
   }
   const SyntheticGradients source(ShrinkTable(*whole, options.elements), {.seed = options.seed});
   CodecReport report;
   report.model = options.table_path.empty() ? options.model : options.table_path;
-  report.elements = TotalElements(source.table());
+  report.elements = protocol::TotalElements(source.table());
   report.tensors = source.table().size();
   report.steps = options.steps;
   report.seed = options.seed;
   std::vector<double> streams;
-  for (const CodecSpec& spec : specs) {
+  for (const compress::CodecSpec& spec : specs) {
     report.rows.push_back(MeasureCodec(source, spec, options, &streams));
     if (options.done) options.done(report.rows.back().spec);
   }
@@ -343,4 +349,4 @@ std::string CodecReportJson(const CodecReport& report) {
   return all.dump(2) + "\n";
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct CodecReportOptions {
   std::string model = "resnet50";
@@ -73,4 +73,4 @@ std::string FormatCodecReport(const CodecReport& report);
 // all traffic.
 std::string CodecReportJson(const CodecReport& report);
 
-}  // namespace sluice
+}  // namespace sluice::bench

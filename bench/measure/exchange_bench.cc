@@ -23,7 +23,7 @@
 #include "cli/launch/quantity.h"
 #include "cli/launch/status_client.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 // Dense exchanges take long and vary little.
@@ -45,7 +45,7 @@ class ExchangeBench {
   absl::Status Prepare();
   absl::Status MakeFolders();
   ExchangeJob JobOf(const ExchangeCodecs& codecs) const;
-  absl::StatusOr<LaunchPlan> PlanOf(const ExchangeCodecs& codecs);
+  absl::StatusOr<cli::LaunchPlan> PlanOf(const ExchangeCodecs& codecs);
   absl::StatusOr<ExchangeFigures> Measure(const ExchangeCodecs& codecs, uint32_t warmup,
                                           uint32_t repeats);
   absl::StatusOr<ExchangeFigures> MeasureBaseline(const std::string& spec);
@@ -59,10 +59,10 @@ class ExchangeBench {
 
   const ExchangeBenchOptions& options_;
   const SteadyClock clock_;
-  Console console_;
-  std::optional<StopSignals> signals_;
+  cli::Console console_;
+  std::optional<app::StopSignals> signals_;
   ExchangeCodecs codecs_;
-  std::shared_ptr<const Transport> transport_;
+  std::shared_ptr<const net::Transport> transport_;
   std::vector<std::string> server_addresses_;  // Empty: free ports of loopback.
   ExchangeReport report_;
   std::string folder_;  // A temporary one.
@@ -88,7 +88,7 @@ int ExchangeBench::Run() {
     if (!text.ok()) return Fail(text.status(), 2);
     return std::fputs(text->c_str(), options_.console.out) < 0 ? 1 : 0;
   }
-  absl::StatusOr<StopSignals> signals = StopSignals::Catch();
+  absl::StatusOr<app::StopSignals> signals = app::StopSignals::Catch();
   if (!signals.ok()) return Fail(signals.status(), 1);
   signals_.emplace(*std::move(signals));
   if (absl::Status status = Prepare(); !status.ok()) {
@@ -111,13 +111,13 @@ int ExchangeBench::Run() {
 }
 
 absl::Status ExchangeBench::Prepare() {
-  absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(options_.security, Logger("bench"));
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(options_.security, Logger("bench"));
   if (!transport.ok()) return transport.status();
   transport_ = *std::move(transport);
   ExchangeFacts& facts = report_.facts;
   if (!options_.link_rate.empty()) {
-    const absl::StatusOr<double> rate = ParseBitRate(options_.link_rate);
+    const absl::StatusOr<double> rate = cli::ParseBitRate(options_.link_rate);
     if (!rate.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("--link-rate: ", rate.status().message()));
     }
@@ -129,13 +129,13 @@ absl::Status ExchangeBench::Prepare() {
     if (!addresses.ok()) return addresses.status();
     server_addresses_ = *std::move(addresses);
   }
-  const absl::StatusOr<TensorTable> table = ExchangeTable(options_.gradients);
+  const absl::StatusOr<protocol::TensorTable> table = ExchangeTable(options_.gradients);
   if (!table.ok()) return table.status();
   const absl::StatusOr<double> share = LargestShardShare(JobOf(codecs_), *table);
   if (!share.ok()) return share.status();
   const ExchangeGradients& gradients = options_.gradients;
   facts.model = gradients.table_path.empty() ? gradients.model : gradients.table_path;
-  facts.elements = TotalElements(*table);
+  facts.elements = protocol::TotalElements(*table);
   facts.tensors = table->size();
   facts.workers = options_.workers;
   facts.shards = options_.shards;
@@ -157,9 +157,9 @@ absl::Status ExchangeBench::Prepare() {
   return MakeFolders();
 }
 
-absl::StatusOr<v1::GetStatusReply> AskStatus(const std::string& coordinator,
-                                             const std::shared_ptr<const Transport>& transport) {
-  StatusClient client(coordinator, transport);
+absl::StatusOr<v1::GetStatusReply> AskStatus(
+    const std::string& coordinator, const std::shared_ptr<const net::Transport>& transport) {
+  cli::StatusClient client(coordinator, transport);
   client.Ask(kStatusTimeout);
   absl::StatusOr<v1::GetStatusReply> status = absl::UnavailableError("no answer");
   client.Take(kStatusTimeout, &status);
@@ -212,7 +212,7 @@ ExchangeJob ExchangeBench::JobOf(const ExchangeCodecs& codecs) const {
           .sets = options_.sets};
 }
 
-absl::StatusOr<LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
+absl::StatusOr<cli::LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
   ExchangePlanOptions plan;
   const absl::StatusOr<std::string> text = ExchangeJobText(JobOf(codecs));
   if (!text.ok()) return text.status();
@@ -222,13 +222,13 @@ absl::StatusOr<LaunchPlan> ExchangeBench::PlanOf(const ExchangeCodecs& codecs) {
   if (!file.flush()) {
     return absl::UnavailableError(absl::StrCat("cannot write the job file ", plan.job_path));
   }
-  std::vector<FreePort> ports;  // Until all are known, so that they differ.
+  std::vector<cli::FreePort> ports;  // Until all are known, so that they differ.
   plan.server_addresses = server_addresses_;
   if (!options_.connect.empty()) {
     plan.coordinator = options_.connect;
   } else if (plan.server_addresses.empty()) {
     for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-      absl::StatusOr<FreePort> port = FreePort::Reserve();
+      absl::StatusOr<cli::FreePort> port = cli::FreePort::Reserve();
       if (!port.ok()) return port.status();
       plan.server_addresses.push_back(absl::StrCat("127.0.0.1:", port->port()));
       ports.push_back(*std::move(port));
@@ -268,7 +268,7 @@ absl::Status ExchangeBench::TakeTurns(ExchangeSession* session, uint32_t warmup,
 
 absl::StatusOr<ExchangeFigures> ExchangeBench::Measure(const ExchangeCodecs& codecs,
                                                        uint32_t warmup, uint32_t repeats) {
-  absl::StatusOr<LaunchPlan> plan = PlanOf(codecs);
+  absl::StatusOr<cli::LaunchPlan> plan = PlanOf(codecs);
   if (!plan.ok()) return plan.status();
   const std::string coordinator = plan->coordinator;
   ExchangeSession session(*std::move(plan), absl::Seconds(options_.timeout_seconds), &*signals_,
@@ -330,4 +330,4 @@ absl::Status ExchangeBench::WriteJson(absl::string_view text) {
 
 int RunExchangeBench(const ExchangeBenchOptions& options) { return ExchangeBench(options).Run(); }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -11,11 +11,11 @@
 #include "cli/launch/console.h"
 #include "net/grpc/transport_options.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct ExchangeBenchOptions {
   ExchangeGradients gradients;
-  TransportOptions security;
+  net::TransportOptions security;
   std::string spec;  // Empty, and the next: ChooseCodecs.
   std::string down_spec;
   uint32_t workers = 2;
@@ -39,7 +39,7 @@ struct ExchangeBenchOptions {
   std::string program_folder;
   std::string temporary_folder;
   std::vector<std::string> environment;
-  ConsoleOptions console;
+  cli::ConsoleOptions console;
 };
 
 // Call it on the main thread, before others are started. The program's exit code: 0; 1: the
@@ -47,4 +47,4 @@ struct ExchangeBenchOptions {
 // process and no file of the measurement is left but the report, and logs where asked for.
 int RunExchangeBench(const ExchangeBenchOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -8,7 +8,7 @@
 #include "bench/measure/exchange_worker.h"
 #include "bench/measure/model_tables.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 void AddGradientFlags(CLI::App* command, ExchangeGradients* gradients) {
@@ -126,7 +126,7 @@ void AddWorker(CLI::App* bench, std::function<int()>* chosen) {
   command->add_option("--coordinator", options->coordinator, "Address of shard 0")->required();
   command->add_option("--rank", options->rank, "From 0")->required();
   AddGradientFlags(command, &options->gradients);
-  AddTransportFlags(command, &options->security);
+  app::AddTransportFlags(command, &options->security);
   command->callback(
       [options, chosen] { *chosen = [options] { return RunExchangeWorker(*options); }; });
 }
@@ -141,10 +141,10 @@ void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
   AddWhat(command, options.get());
   AddHow(command, options.get());
   AddWhere(command, options.get());
-  AddTransportFlags(command, &options->security);
+  app::AddTransportFlags(command, &options->security);
   command->callback(
       [options, chosen] { *chosen = [options] { return RunExchangeBench(*options); }; });
   AddWorker(bench, chosen);
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -6,11 +6,11 @@
 
 #include "bench/measure/exchange_bench.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // Adds both subcommands. What is chosen when the arguments are parsed goes to `chosen`, and returns
 // the exit code. `usual` has what the flags do not say: programs, folders, console.
 void AddExchangeCommands(const ExchangeBenchOptions& usual, CLI::App* bench,
                          std::function<int()>* chosen);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -9,7 +9,7 @@
 #include "job/file/job_file.h"
 #include "protocol/layout.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr absl::string_view kUsualUplink = "topk:1%+int4";
@@ -26,18 +26,18 @@ std::string JobFile(const ExchangeJob& job) {
 }
 
 absl::Status CheckSpec(absl::string_view flag, absl::string_view text) {
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   if (spec.ok()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", spec.status().message()));
 }
 
-absl::StatusOr<JobSpec> LoadExchangeJob(const ExchangeJob& job) {
+absl::StatusOr<job::JobSpec> LoadExchangeJob(const ExchangeJob& job) {
   if (absl::Status status = CheckSpec("--spec", job.codecs.uplink); !status.ok()) return status;
   if (absl::Status status = CheckSpec("--down-spec", job.codecs.downlink); !status.ok()) {
     return status;
   }
-  absl::StatusOr<JobSpec> spec =
-      LoadJobFromText(JobFile(job), "the job", {.path = {}, .set = job.sets});
+  absl::StatusOr<job::JobSpec> spec =
+      job::LoadJobFromText(JobFile(job), "the job", {.path = {}, .set = job.sets});
   if (!spec.ok()) return spec.status();
   if (spec->workers != job.workers || spec->shards != job.shards) {
     return absl::InvalidArgumentError(
@@ -61,35 +61,36 @@ ExchangeCodecs ChooseCodecs(absl::string_view spec, absl::string_view down_spec)
   return codecs;
 }
 
-absl::StatusOr<TensorTable> ExchangeTable(const ExchangeGradients& gradients) {
-  const absl::StatusOr<TensorTable> whole = gradients.table_path.empty()
-                                                ? ModelTable(gradients.model)
-                                                : ReadTensorTable(gradients.table_path);
+absl::StatusOr<protocol::TensorTable> ExchangeTable(const ExchangeGradients& gradients) {
+  const absl::StatusOr<protocol::TensorTable> whole = gradients.table_path.empty()
+                                                          ? ModelTable(gradients.model)
+                                                          : ReadTensorTable(gradients.table_path);
   if (!whole.ok()) return whole.status();
-  TensorTable table = ShrinkTable(*whole, gradients.elements);
-  if (absl::Status status = ValidateTensorTable(table); !status.ok()) return status;
+  protocol::TensorTable table = ShrinkTable(*whole, gradients.elements);
+  if (absl::Status status = protocol::ValidateTensorTable(table); !status.ok()) return status;
   return table;
 }
 
 absl::StatusOr<std::string> ExchangeJobText(const ExchangeJob& job) {
-  const absl::StatusOr<JobSpec> spec = LoadExchangeJob(job);
+  const absl::StatusOr<job::JobSpec> spec = LoadExchangeJob(job);
   if (!spec.ok()) return spec.status();
-  return ResolvedJobTextFromText(JobFile(job), "the job", {.path = {}, .set = job.sets});
+  return job::ResolvedJobTextFromText(JobFile(job), "the job", {.path = {}, .set = job.sets});
 }
 
-absl::StatusOr<double> LargestShardShare(const ExchangeJob& job, const TensorTable& table) {
-  const absl::StatusOr<JobSpec> spec = LoadExchangeJob(job);
+absl::StatusOr<double> LargestShardShare(const ExchangeJob& job,
+                                         const protocol::TensorTable& table) {
+  const absl::StatusOr<job::JobSpec> spec = LoadExchangeJob(job);
   if (!spec.ok()) return spec.status();
-  const absl::StatusOr<Layout> layout =
-      BuildLayout(table, job.shards, spec->compression.layout, WholeRows(spec->compression, table));
+  const absl::StatusOr<protocol::Layout> layout = protocol::BuildLayout(
+      table, job.shards, spec->compression.layout, protocol::WholeRows(spec->compression, table));
   if (!layout.ok()) return layout.status();
   uint64_t most = 0;
-  for (const std::vector<Bundle>& bundles : layout->bundles) {
+  for (const std::vector<protocol::Bundle>& bundles : layout->bundles) {
     uint64_t elements = 0;
-    for (const Bundle& bundle : bundles) elements += bundle.elements;
+    for (const protocol::Bundle& bundle : bundles) elements += bundle.elements;
     most = std::max(most, elements);
   }
-  return static_cast<double>(most) / static_cast<double>(TotalElements(table));
+  return static_cast<double>(most) / static_cast<double>(protocol::TotalElements(table));
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

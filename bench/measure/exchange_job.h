@@ -11,7 +11,7 @@
 #include "protocol/layout.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // A name for the job: a coordinator that says another one runs something else.
 inline constexpr absl::string_view kExchangeJobName = "exchange-bench";
@@ -44,13 +44,14 @@ struct ExchangeJob {
 ExchangeCodecs ChooseCodecs(absl::string_view spec, absl::string_view down_spec);
 
 // As ModelTable or ReadTensorTable say it, or INVALID_ARGUMENT: nothing that is trained.
-absl::StatusOr<TensorTable> ExchangeTable(const ExchangeGradients& gradients);
+absl::StatusOr<protocol::TensorTable> ExchangeTable(const ExchangeGradients& gradients);
 
 // The job file with everything written out; every process of the measurement reads it.
 // INVALID_ARGUMENT: a spec or one of `sets` is wrong, or sets what a flag is for.
 absl::StatusOr<std::string> ExchangeJobText(const ExchangeJob& job);
 
 // The largest part of the parameters that lies on one shard: what the busiest link is told by.
-absl::StatusOr<double> LargestShardShare(const ExchangeJob& job, const TensorTable& table);
+absl::StatusOr<double> LargestShardShare(const ExchangeJob& job,
+                                         const protocol::TensorTable& table);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "net/grpc/host_port.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr uint32_t kFirstPort = 7070;
@@ -29,8 +29,8 @@ void Append(const std::vector<std::string>& words, std::vector<std::string>* com
   command->insert(command->end(), words.begin(), words.end());
 }
 
-ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
-  ChildOptions child;
+cli::ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
+  cli::ChildOptions child;
   child.name = absl::StrCat("shard ", shard);
   child.command =
       Wrapped(options.wrap_server, shard, absl::StrCat(options.program_folder, "/sluice-server"));
@@ -43,14 +43,14 @@ ChildOptions ServerOf(const ExchangePlanOptions& options, uint32_t shard) {
   }
   Append(options.security.Arguments(), &child.command);
   // Made-up gradients, at addresses that were asked for, for as long as it is measured.
-  if (!IsLoopback(address)) child.command.emplace_back("--allow-anonymous");
-  child.environment = PassedOn(options.environment);
+  if (!net::IsLoopback(address)) child.command.emplace_back("--allow-anonymous");
+  child.environment = cli::PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/shard-", shard, ".log");
   return child;
 }
 
-ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
-  ChildOptions child;
+cli::ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
+  cli::ChildOptions child;
   child.name = absl::StrCat("worker ", rank);
   child.command = Wrapped(options.wrap_worker, rank, options.program);
   const ExchangeGradients& gradients = options.gradients;
@@ -62,7 +62,7 @@ ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
        file ? gradients.table_path : gradients.model, "--elements",
        absl::StrCat(gradients.elements), "--seed", absl::StrCat(gradients.seed)});
   Append(options.security.Arguments(), &child.command);
-  child.environment = PassedOn(options.environment);
+  child.environment = cli::PassedOn(options.environment);
   child.log_path = absl::StrCat(options.log_folder, "/worker-", rank, ".log");
   child.input = true;
   return child;
@@ -70,8 +70,8 @@ ChildOptions WorkerOf(const ExchangePlanOptions& options, uint32_t rank) {
 
 }  // namespace
 
-LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options) {
-  LaunchPlan plan;
+cli::LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options) {
+  cli::LaunchPlan plan;
   plan.coordinator = options.coordinator;
   const auto shards = static_cast<uint32_t>(options.server_addresses.size());
   for (uint32_t shard = 0; shard < shards; ++shard) plan.shards.push_back(ServerOf(options, shard));
@@ -120,4 +120,4 @@ absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob&
                    "; start its servers with what the same command prints with --print-job"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

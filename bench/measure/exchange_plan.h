@@ -11,14 +11,14 @@
 #include "net/grpc/transport_options.h"
 #include "sluice/v1/coordinator.pb.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct ExchangePlanOptions {
   std::string program;         // Path of this one: workers are it too.
   std::string program_folder;  // Of sluice-server.
   std::string job_path;
   ExchangeGradients gradients;
-  TransportOptions security;  // Of all of them.
+  net::TransportOptions security;  // Of all of them.
   uint32_t workers = 0;
   std::vector<std::string> server_addresses;  // HOST:PORT of each shard that is to be started.
   std::string coordinator;                    // HOST:PORT of shard 0.
@@ -29,7 +29,7 @@ struct ExchangePlanOptions {
   std::string log_folder;
 };
 
-LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options);
+cli::LaunchPlan MakeExchangePlan(const ExchangePlanOptions& options);
 
 // Where shard `shard` listens by --server-hosts: as it stands there, port and all, or at 7070 +
 // shard. INVALID_ARGUMENT: not as many hosts as shards, or an empty one.
@@ -40,4 +40,4 @@ absl::StatusOr<std::vector<std::string>> AddressesOf(const std::vector<std::stri
 // what does not fit and what to do. That the rest of the job file is the same, joining tells.
 absl::Status CheckRemoteJob(const v1::GetStatusReply& remote, const ExchangeJob& job);
 
-}  // namespace sluice
+}  // namespace sluice::bench

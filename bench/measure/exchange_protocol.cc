@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 // No line of a log begins like this: those begin with a date.
@@ -90,4 +90,4 @@ absl::StatusOr<std::optional<WorkerAnswer>> ParseAnswer(absl::string_view line) 
   return NotUnderstood("an answer of a worker", line);
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

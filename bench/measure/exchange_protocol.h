@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "protocol/stage_times.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct TurnOrder {
   bool leave = false;      // The last one: leave the job and end.
@@ -31,9 +31,9 @@ struct TurnReport {
   uint64_t bytes_up = 0;  // Serialized messages.
   uint64_t bytes_down = 0;
   int64_t encode_ns = 0;
-  int64_t cpu_ns = 0;                           // Of all its threads, from started to applied.
-  std::array<int64_t, kStages> stage_cpu_ns{};  // Of that, by stage.
-  uint64_t peak_rss_bytes = 0;                  // Since the process began.
+  int64_t cpu_ns = 0;  // Of all its threads, from started to applied.
+  std::array<int64_t, protocol::kStages> stage_cpu_ns{};  // Of that, by stage.
+  uint64_t peak_rss_bytes = 0;                            // Since the process began.
 
   friend bool operator==(const TurnReport&, const TurnReport&) = default;
 };
@@ -50,4 +50,4 @@ std::string FormatTurn(const TurnReport& report);
 // Nothing for a line of its log. INVALID_ARGUMENT: an answer that is none.
 absl::StatusOr<std::optional<WorkerAnswer>> ParseAnswer(absl::string_view line);
 
-}  // namespace sluice
+}  // namespace sluice::bench

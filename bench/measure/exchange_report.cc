@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "cli/launch/quantity.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -70,11 +70,11 @@ std::optional<double> ServerCpuSeconds(const std::vector<Turn>& turns) {
 }
 
 // Of all servers, by exchange.
-std::optional<StageSeconds> ServerStageSeconds(const std::vector<Turn>& turns) {
-  StageSeconds sums{};
+std::optional<protocol::StageSeconds> ServerStageSeconds(const std::vector<Turn>& turns) {
+  protocol::StageSeconds sums{};
   for (const Turn& turn : turns) {
     if (!turn.server_stage_seconds.has_value()) return std::nullopt;
-    for (size_t stage = 0; stage < kStages; ++stage) {
+    for (size_t stage = 0; stage < protocol::kStages; ++stage) {
       sums[stage] += (*turn.server_stage_seconds)[stage] / static_cast<double>(turns.size());
     }
   }
@@ -107,7 +107,7 @@ void SummarizeCpu(const ExchangeFacts& facts, const std::vector<Turn>& turns,
   const double worker_gb = (figures->bytes_up + figures->bytes_down) * 1e-9;
   const std::optional<double> servers = ServerCpuSeconds(turns);
   if (servers.has_value()) figures->server_cpu_seconds = *servers / facts.shards;
-  for (size_t stage = 0; stage < kStages; ++stage) {
+  for (size_t stage = 0; stage < protocol::kStages; ++stage) {
     const auto of_stage = [stage](const TurnReport& t) { return t.stage_cpu_ns[stage]; };
     figures->worker_stage_seconds[stage] = MeanOf(turns, of_stage) * 1e-9;
   }
@@ -284,12 +284,13 @@ struct StageCost {
 };
 
 // `stages` in their order, and what is left of `all`; no seconds where there are none.
-std::vector<StageCost> StageCosts(absl::Span<const Stage> stages, std::optional<double> all,
-                                  const std::optional<StageSeconds>& seconds) {
+std::vector<StageCost> StageCosts(absl::Span<const protocol::Stage> stages,
+                                  std::optional<double> all,
+                                  const std::optional<protocol::StageSeconds>& seconds) {
   std::vector<StageCost> costs;
   std::optional<double> rest = seconds.has_value() ? all : std::nullopt;
-  for (const Stage stage : stages) {
-    costs.push_back({ToString(stage), {}});
+  for (const protocol::Stage stage : stages) {
+    costs.push_back({protocol::ToString(stage), {}});
     if (!seconds.has_value()) continue;
     costs.back().seconds = (*seconds)[static_cast<size_t>(stage)];
     if (rest.has_value()) *rest -= *costs.back().seconds;
@@ -299,11 +300,13 @@ std::vector<StageCost> StageCosts(absl::Span<const Stage> stages, std::optional<
 }
 
 std::vector<StageCost> WorkerCosts(const ExchangeFigures& figures) {
-  return StageCosts(kWorkerStages, figures.worker_cpu_seconds, figures.worker_stage_seconds);
+  return StageCosts(protocol::kWorkerStages, figures.worker_cpu_seconds,
+                    figures.worker_stage_seconds);
 }
 
 std::vector<StageCost> ServerCosts(const ExchangeFigures& figures) {
-  return StageCosts(kServerStages, figures.server_cpu_seconds, figures.server_stage_seconds);
+  return StageCosts(protocol::kServerStages, figures.server_cpu_seconds,
+                    figures.server_stage_seconds);
 }
 
 // Below the row that they are parts of.
@@ -375,7 +378,7 @@ std::string FormatExchangeReport(const ExchangeReport& report) {
   table.Add(kTimes);
   if (table.columns().size() > 1) {
     table.Add("  times as long", "", [measured](const ExchangeFigures& figures) {
-      return FormatRatio(figures.exchange_ms.median / measured->exchange_ms.median);
+      return cli::FormatRatio(figures.exchange_ms.median / measured->exchange_ms.median);
     });
   }
   if (report.facts.compute_ms > 0) table.Add(kExposed);
@@ -421,4 +424,4 @@ std::string ExchangeFailureJson(absl::string_view failure) {
   return Json{{"schema", 1}, {"ok", false}, {"failure", std::string(failure)}}.dump(2) + "\n";
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

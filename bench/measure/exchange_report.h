@@ -13,7 +13,7 @@
 #include "bench/measure/exchange_protocol.h"
 #include "protocol/stage_times.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct Spread {
   double min = 0;
@@ -29,7 +29,7 @@ struct Turn {
   std::vector<TurnReport> workers;  // By rank.
   // Of all servers, until every worker had answered; none: they are not ours, and do not say.
   std::optional<double> server_cpu_seconds;
-  std::optional<StageSeconds> server_stage_seconds{};  // Of that; none: they do not say.
+  std::optional<protocol::StageSeconds> server_stage_seconds{};  // Of that; none: they do not say.
 };
 
 // What was measured with one pair of codecs.
@@ -77,10 +77,10 @@ struct ExchangeFigures {
   double apply_ms = 0;
   double encode_ms = 0;
   double worker_cpu_seconds = 0;
-  StageSeconds worker_stage_seconds{};               // Of worker_cpu_seconds.
-  std::optional<double> server_cpu_seconds;          // Per exchange, of one server.
-  std::optional<StageSeconds> server_stage_seconds;  // Likewise.
-  std::optional<double> worker_cpu_seconds_per_gb;   // Of all over all bytes of that side.
+  protocol::StageSeconds worker_stage_seconds{};               // Of worker_cpu_seconds.
+  std::optional<double> server_cpu_seconds;                    // Per exchange, of one server.
+  std::optional<protocol::StageSeconds> server_stage_seconds;  // Likewise.
+  std::optional<double> worker_cpu_seconds_per_gb;  // Of all over all bytes of that side.
   std::optional<double> server_cpu_seconds_per_gb;
   uint64_t worker_peak_rss_bytes = 0;  // The largest, with the gradients it was given.
   std::optional<uint64_t> server_peak_rss_bytes;
@@ -105,4 +105,4 @@ std::string ExchangeReportJson(const ExchangeReport& report);
 // What is left to say of a measurement that failed: "ok": false, and why.
 std::string ExchangeFailureJson(absl::string_view failure);
 
-}  // namespace sluice
+}  // namespace sluice::bench

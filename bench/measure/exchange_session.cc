@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "base/process_usage.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 // For the order to reach every worker before the turn that it is about.
@@ -28,8 +28,8 @@ int64_t MonotonicNs() {
 
 }  // namespace
 
-ExchangeSession::ExchangeSession(LaunchPlan plan, absl::Duration timeout, StopSignals* signals,
-                                 const Clock* clock)
+ExchangeSession::ExchangeSession(cli::LaunchPlan plan, absl::Duration timeout,
+                                 app::StopSignals* signals, const Clock* clock)
     : plan_(std::move(plan)),
       timeout_(timeout),
       signals_(signals),
@@ -40,13 +40,15 @@ ExchangeSession::ExchangeSession(LaunchPlan plan, absl::Duration timeout, StopSi
 ExchangeSession::~ExchangeSession() { processes_.KillAll(); }
 
 absl::Status ExchangeSession::Start() {
-  for (const ChildOptions& shard : plan_.shards) {
-    if (absl::Status status = processes_.Start(Role::kServer, shard); !status.ok()) return status;
+  for (const cli::ChildOptions& shard : plan_.shards) {
+    if (absl::Status status = processes_.Start(cli::Role::kServer, shard); !status.ok())
+      return status;
   }
   for (uint32_t rank = 0; rank < plan_.workers.size(); ++rank) {
-    ChildOptions& worker = plan_.workers[rank];
+    cli::ChildOptions& worker = plan_.workers[rank];
     worker.on_line = [this, rank](absl::string_view line) { OnLine(rank, line); };
-    if (absl::Status status = processes_.Start(Role::kWorker, worker); !status.ok()) return status;
+    if (absl::Status status = processes_.Start(cli::Role::kWorker, worker); !status.ok())
+      return status;
   }
   return WaitUntil("before all workers had joined", timeout_, [this] { return AllAnswered(); });
 }
@@ -75,7 +77,7 @@ absl::StatusOr<Turn> ExchangeSession::TakeTurn(absl::Duration compute) {
 }
 
 void ExchangeSession::AskServers(const std::vector<std::string>& addresses,
-                                 std::shared_ptr<const Transport> transport) {
+                                 std::shared_ptr<const net::Transport> transport) {
   usage_ = std::make_unique<UsageClient>(addresses, std::move(transport));
 }
 
@@ -95,7 +97,7 @@ void ExchangeSession::AddServers(const std::optional<ServersUsage>& before, Turn
   const std::optional<ServersUsage> after = TakeUsage();
   if (!before.has_value() || !after.has_value()) return;
   turn->server_stage_seconds.emplace();
-  for (size_t stage = 0; stage < kStages; ++stage) {
+  for (size_t stage = 0; stage < protocol::kStages; ++stage) {
     (*turn->server_stage_seconds)[stage] = after->stages[stage] - before->stages[stage];
   }
   if (!turn->server_cpu_seconds.has_value()) {
@@ -112,7 +114,7 @@ absl::Status ExchangeSession::Finish() {
 absl::Status ExchangeSession::Tell(const TurnOrder& order) {
   std::fill(answers_.begin(), answers_.end(), std::nullopt);
   const std::string line = FormatOrder(order);
-  for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
+  for (const std::unique_ptr<cli::ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) continue;
     if (absl::Status status = child->Write(line); !status.ok()) {
       // It is dying, most likely, and how says more.
@@ -140,8 +142,8 @@ absl::Status ExchangeSession::WaitUntil(absl::string_view what, absl::Duration l
   while (true) {
     // At least once, so that an end is seen.
     const absl::Duration left = done() ? absl::ZeroDuration() : deadline - clock_->Now();
-    for (const ChildProcess* child : processes_.Wait(left, signals_->fd())) {
-      if (!leaving_ || ExitCode(*child->wait_status()) != 0) return Died(*child, what);
+    for (const cli::ChildProcess* child : processes_.Wait(left, signals_->fd())) {
+      if (!leaving_ || cli::ExitCode(*child->wait_status()) != 0) return Died(*child, what);
     }
     if (const std::optional<int> signal = signals_->Take()) {
       stop_signal_ = *signal;
@@ -157,9 +159,9 @@ absl::Status ExchangeSession::WaitUntil(absl::string_view what, absl::Duration l
   }
 }
 
-absl::Status ExchangeSession::Died(const ChildProcess& child, absl::string_view what) const {
+absl::Status ExchangeSession::Died(const cli::ChildProcess& child, absl::string_view what) const {
   std::string text = absl::StrCat(child.name(), " (process ", child.pid(), ") ",
-                                  DescribeEnd(*child.wait_status()), " ", what);
+                                  cli::DescribeEnd(*child.wait_status()), " ", what);
   std::vector<std::string> lines = child.LastLines();
   const auto is_answer = [](const std::string& line) {
     const auto answer = ParseAnswer(line);
@@ -187,7 +189,7 @@ bool ExchangeSession::AllAnswered() const {
 std::optional<double> ExchangeSession::ServerCpuSeconds() const {
   if (plan_.shards.empty()) return std::nullopt;
   double seconds = 0;
-  for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
+  for (const std::unique_ptr<cli::ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) seconds += CpuSecondsOf(child->pid());
   }
   return seconds;
@@ -197,10 +199,10 @@ std::optional<uint64_t> ExchangeSession::ServerPeakRssBytes() const {
   if (plan_.shards.empty() && usage_peak_rss_bytes_ == 0) return std::nullopt;
   if (plan_.shards.empty()) return usage_peak_rss_bytes_;
   uint64_t most = 0;
-  for (const std::unique_ptr<ChildProcess>& child : processes_.children()) {
+  for (const std::unique_ptr<cli::ChildProcess>& child : processes_.children()) {
     if (!processes_.IsWorker(*child)) most = std::max(most, PeakRssOf(child->pid()));
   }
   return most;
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -20,7 +20,7 @@
 #include "cli/launch/launch_plan.h"
 #include "cli/launch/process_set.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // Use it on the main thread (child_process.h). Every call waits `timeout` at most. After an error,
 // which says in a few lines what became of whom, nothing but the destructor may be called; it
@@ -28,7 +28,7 @@ namespace sluice {
 class ExchangeSession {
  public:
   // `signals` and `clock` are not owned.
-  ExchangeSession(LaunchPlan plan, absl::Duration timeout, StopSignals* signals,
+  ExchangeSession(cli::LaunchPlan plan, absl::Duration timeout, app::StopSignals* signals,
                   const Clock* clock);
   ~ExchangeSession();
   ExchangeSession(const ExchangeSession&) = delete;
@@ -39,7 +39,7 @@ class ExchangeSession {
   // From here on turns say what the servers at these addresses, HOST:PORT, say of themselves; until
   // one does not answer, which usage_failure() tells then.
   void AskServers(const std::vector<std::string>& addresses,
-                  std::shared_ptr<const Transport> transport);
+                  std::shared_ptr<const net::Transport> transport);
   const absl::Status& usage_failure() const { return usage_failure_; }
   // One exchange of all workers, who begin it at the same moment.
   absl::StatusOr<Turn> TakeTurn(absl::Duration compute);
@@ -55,18 +55,18 @@ class ExchangeSession {
   absl::Status Tell(const TurnOrder& order);
   absl::Status WaitUntil(absl::string_view what, absl::Duration limit,
                          const std::function<bool()>& done);
-  absl::Status Died(const ChildProcess& child, absl::string_view what) const;
+  absl::Status Died(const cli::ChildProcess& child, absl::string_view what) const;
   std::string Missing() const;
   bool AllAnswered() const;
   std::optional<double> ServerCpuSeconds() const;
   std::optional<ServersUsage> TakeUsage();
   void AddServers(const std::optional<ServersUsage>& before, Turn* turn);
 
-  LaunchPlan plan_;
+  cli::LaunchPlan plan_;
   const absl::Duration timeout_;
-  StopSignals* const signals_;
+  app::StopSignals* const signals_;
   const Clock* const clock_;
-  ProcessSet processes_;
+  cli::ProcessSet processes_;
   std::vector<std::optional<WorkerAnswer>> answers_;  // By rank, to what was asked last.
   absl::Status misunderstood_;
   std::unique_ptr<UsageClient> usage_;  // Null: nobody is asked.
@@ -76,4 +76,4 @@ class ExchangeSession {
   int stop_signal_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -18,7 +18,7 @@
 #include "job/file/job_file.h"
 #include "worker/rpc/remote_session.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 // Gradients that are made before the clock starts, so that steps differ: as many as this holds.
@@ -46,8 +46,8 @@ void SleepUntil(int64_t ns) {
 
 class ExchangeWorker {
  public:
-  ExchangeWorker(const TensorTable& table, const ExchangeWorkerOptions& options)
-      : table_(table), elements_(TotalElements(table)), parameters_(elements_) {
+  ExchangeWorker(const protocol::TensorTable& table, const ExchangeWorkerOptions& options)
+      : table_(table), elements_(protocol::TotalElements(table)), parameters_(elements_) {
     const SyntheticGradients source(table, {.seed = options.gradients.seed});
     const uint64_t fitting = kGradientBytes / (elements_ * sizeof(float));
     gradients_.resize(std::clamp<uint64_t>(fitting, 1, kGradientsMax));
@@ -57,8 +57,8 @@ class ExchangeWorker {
     }
   }
 
-  absl::Status Run(Session* session) {
-    const absl::StatusOr<JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
+  absl::Status Run(worker::Session* session) {
+    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table_, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     Say(FormatJoined());
     std::string line;
@@ -81,36 +81,36 @@ class ExchangeWorker {
     std::fflush(stdout);
   }
 
-  absl::StatusOr<TurnReport> TakeTurn(const TurnOrder& order, Session* session) {
+  absl::StatusOr<TurnReport> TakeTurn(const TurnOrder& order, worker::Session* session) {
     SleepUntil(order.start_ns);
     TurnReport report;
-    const TrafficCounters before = session->traffic();
-    const StageSeconds stages_before = session->stages();
+    const worker::TrafficCounters before = session->traffic();
+    const protocol::StageSeconds stages_before = session->stages();
     const double cpu_before = CpuSecondsOfThisProcess();
     report.started_ns = NowNs();
     if (absl::Status given = SubmitAll(order, session, &report); !given.ok()) return given;
-    if (absl::StatusOr<StepResult> step = session->Wait(); !step.ok()) return step.status();
+    if (absl::StatusOr<worker::StepResult> step = session->Wait(); !step.ok()) return step.status();
     report.waited_ns = NowNs();
     const int64_t unapplied_cpu = CpuNanosecondsOfThisThread();
     if (absl::Status applied = ApplyAll(session); !applied.ok()) return applied;
     const int64_t apply_cpu = CpuNanosecondsOfThisThread() - unapplied_cpu;
     report.applied_ns = NowNs();
     report.cpu_ns = Nanoseconds(CpuSecondsOfThisProcess() - cpu_before);
-    const TrafficCounters after = session->traffic();
+    const worker::TrafficCounters after = session->traffic();
     report.bytes_up = after.bytes_up - before.bytes_up;
     report.bytes_down = after.bytes_down - before.bytes_down;
     report.encode_ns = Nanoseconds(after.encode_seconds - before.encode_seconds);
-    const StageSeconds stages = session->stages();
-    for (size_t stage = 0; stage < kStages; ++stage) {
+    const protocol::StageSeconds stages = session->stages();
+    for (size_t stage = 0; stage < protocol::kStages; ++stage) {
       report.stage_cpu_ns[stage] = Nanoseconds(stages[stage] - stages_before[stage]);
     }
-    report.stage_cpu_ns[static_cast<size_t>(Stage::kApply)] += apply_cpu;
+    report.stage_cpu_ns[static_cast<size_t>(protocol::Stage::kApply)] += apply_cpu;
     report.peak_rss_bytes = PeakRssOfThisProcess();
     return report;
   }
 
   // Last tensor first, as backward does, each when its share of the computing is over.
-  absl::Status SubmitAll(const TurnOrder& order, Session* session, TurnReport* report) {
+  absl::Status SubmitAll(const TurnOrder& order, worker::Session* session, TurnReport* report) {
     uint64_t begin = elements_;
     report->ready_ns = report->started_ns;
     for (size_t tensor = table_.size(); tensor-- > 0;) {
@@ -132,7 +132,7 @@ class ExchangeWorker {
     return absl::OkStatus();
   }
 
-  absl::Status ApplyAll(Session* session) {
+  absl::Status ApplyAll(worker::Session* session) {
     uint64_t begin = 0;
     for (size_t tensor = 0; tensor < table_.size(); ++tensor) {
       const uint64_t count = table_[tensor].elements();
@@ -151,7 +151,7 @@ class ExchangeWorker {
     for (float& value : gradients_[0]) value *= kFactors[turns_ % kFactors.size()];
   }
 
-  const TensorTable table_;
+  const protocol::TensorTable table_;
   const uint64_t elements_;
   std::vector<std::vector<float>> gradients_;
   std::vector<float> parameters_;
@@ -163,15 +163,16 @@ class ExchangeWorker {
 
 int RunExchangeWorker(const ExchangeWorkerOptions& options) {
   KeepFreedMemory();
-  const absl::StatusOr<JobSpec> job = LoadJob({.path = options.job_path, .set = {}});
-  const absl::StatusOr<TensorTable> table = ExchangeTable(options.gradients);
+  const absl::StatusOr<job::JobSpec> job = job::LoadJob({.path = options.job_path, .set = {}});
+  const absl::StatusOr<protocol::TensorTable> table = ExchangeTable(options.gradients);
   if (!job.ok() || !table.ok()) {
     std::cerr << (job.ok() ? table.status() : job.status()).message() << "\n";
     return 2;
   }
-  RemoteSessionOptions session = OptionsFromJob(*job, options.coordinator, options.rank);
-  absl::StatusOr<std::shared_ptr<const Transport>> transport =
-      Transport::Open(options.security, session.logger);
+  worker::RemoteSessionOptions session =
+      worker::OptionsFromJob(*job, options.coordinator, options.rank);
+  absl::StatusOr<std::shared_ptr<const net::Transport>> transport =
+      net::Transport::Open(options.security, session.logger);
   if (!transport.ok()) {
     std::cerr << transport.status().message() << "\n";
     return 2;
@@ -179,10 +180,10 @@ int RunExchangeWorker(const ExchangeWorkerOptions& options) {
   session.transport = *std::move(transport);
   session.software_version = SLUICE_VERSION;
   ExchangeWorker worker(*table, options);
-  const absl::Status status = worker.Run(MakeRemoteSession(std::move(session)).get());
+  const absl::Status status = worker.Run(worker::MakeRemoteSession(std::move(session)).get());
   if (status.ok()) return 0;
   std::cerr << status.message() << "\n";
   return 1;
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

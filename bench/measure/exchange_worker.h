@@ -8,18 +8,18 @@
 #include "bench/measure/exchange_job.h"
 #include "net/grpc/transport_options.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct ExchangeWorkerOptions {
   std::string job_path;
   std::string coordinator;  // HOST:PORT
   uint32_t rank = 0;
   ExchangeGradients gradients;
-  TransportOptions security;
+  net::TransportOptions security;
 };
 
 // Until it is told to leave or standard input ends. Returns the exit code: 0; 1: the session
 // failed; 2: a flag or the job file is wrong. Why is the last line on standard error.
 int RunExchangeWorker(const ExchangeWorkerOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr size_t kQuantiles = 1 << 16;
@@ -64,7 +64,8 @@ double WordShare(size_t row, size_t rows) {
 
 }  // namespace
 
-SyntheticGradients::SyntheticGradients(const TensorTable& table, const SyntheticOptions& options)
+SyntheticGradients::SyntheticGradients(const protocol::TensorTable& table,
+                                       const SyntheticOptions& options)
     : table_(table), options_(options), quantiles_(UnitQuantiles(options.tail)) {
   for (uint32_t t = 0; t < table.size(); ++t) {
     Tensor& tensor = tensors_.emplace_back();
@@ -141,4 +142,4 @@ void SyntheticGradients::FillAll(uint32_t worker, uint64_t step,
   Check(at == gradients.size(), "there is a float for each element of the table");
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -20,7 +20,7 @@
 #include "absl/types/span.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct SyntheticOptions {
   uint64_t seed = 1;
@@ -37,7 +37,8 @@ struct SyntheticOptions {
 // Thread-safe (const). Equal on every machine whose exp and erfc round alike.
 class SyntheticGradients {
  public:
-  explicit SyntheticGradients(const TensorTable& table, const SyntheticOptions& options = {});
+  explicit SyntheticGradients(const protocol::TensorTable& table,
+                              const SyntheticOptions& options = {});
 
   // Sets `gradient` (as many floats as the tensor has elements) to the worker's at that step. About
   // 3 ns an element.
@@ -45,7 +46,7 @@ class SyntheticGradients {
   // All tensors one after the other, in the table's order.
   void FillAll(uint32_t worker, uint64_t step, absl::Span<float> gradients) const;
 
-  const TensorTable& table() const { return table_; }
+  const protocol::TensorTable& table() const { return table_; }
 
  private:
   enum class Kind { kUsual, kWords, kTiedWords };
@@ -57,10 +58,10 @@ class SyntheticGradients {
 
   float RowFactor(const Tensor& tensor, uint64_t key, size_t row) const;
 
-  const TensorTable table_;
+  const protocol::TensorTable table_;
   const SyntheticOptions options_;
   std::vector<Tensor> tensors_;
   std::vector<float> quantiles_;  // Of the unit noise, 65,536 of them.
 };
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -9,26 +9,26 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest_name.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr absl::string_view kNames[] = {"resnet50", "vgg16", "bert-base", "gpt2"};
 
-void Add(std::string name, std::vector<int64_t> shape, TensorTable* table) {
-  TensorInfo& tensor = table->emplace_back();
+void Add(std::string name, std::vector<int64_t> shape, protocol::TensorTable* table) {
+  protocol::TensorInfo& tensor = table->emplace_back();
   tensor.name = std::move(name);
   tensor.shape = std::move(shape);
 }
 
 // A weight of any shape and a vector beside it: layers, and norms.
 void AddPair(const std::string& name, std::vector<int64_t> weight, int64_t bias,
-             TensorTable* table) {
+             protocol::TensorTable* table) {
   Add(name + ".weight", std::move(weight), table);
   Add(name + ".bias", {bias}, table);
 }
 
 void AddBottleneck(const std::string& name, int64_t in, int64_t width, bool first,
-                   TensorTable* table) {
+                   protocol::TensorTable* table) {
   const int64_t out = 4 * width;
   Add(name + ".conv1.weight", {width, in, 1, 1}, table);
   AddPair(name + ".bn1", {width}, width, table);
@@ -41,9 +41,9 @@ void AddBottleneck(const std::string& name, int64_t in, int64_t width, bool firs
   AddPair(name + ".downsample.1", {out}, out, table);
 }
 
-TensorTable ResNet50() {
+protocol::TensorTable ResNet50() {
   constexpr int kBlocks[] = {3, 4, 6, 3};
-  TensorTable table;
+  protocol::TensorTable table;
   Add("conv1.weight", {64, 3, 7, 7}, &table);
   AddPair("bn1", {64}, 64, &table);
   int64_t in = 64;
@@ -58,11 +58,11 @@ TensorTable ResNet50() {
   return table;
 }
 
-TensorTable Vgg16() {
+protocol::TensorTable Vgg16() {
   constexpr std::pair<int, int64_t> kConvolutions[] = {
       {0, 64},   {2, 64},   {5, 128},  {7, 128},  {10, 256}, {12, 256}, {14, 256},
       {17, 512}, {19, 512}, {21, 512}, {24, 512}, {26, 512}, {28, 512}};
-  TensorTable table;
+  protocol::TensorTable table;
   int64_t in = 3;
   for (const auto& [index, out] : kConvolutions) {
     AddPair(absl::StrCat("features.", index), {out, in, 3, 3}, out, &table);
@@ -74,9 +74,9 @@ TensorTable Vgg16() {
   return table;
 }
 
-TensorTable BertBase() {
+protocol::TensorTable BertBase() {
   constexpr int64_t kWidth = 768, kInner = 3072;
-  TensorTable table;
+  protocol::TensorTable table;
   Add("embeddings.word_embeddings.weight", {30522, kWidth}, &table);
   Add("embeddings.position_embeddings.weight", {512, kWidth}, &table);
   Add("embeddings.token_type_embeddings.weight", {2, kWidth}, &table);
@@ -97,9 +97,9 @@ TensorTable BertBase() {
 }
 
 // Its linear layers store the transpose: inputs are rows.
-TensorTable Gpt2() {
+protocol::TensorTable Gpt2() {
   constexpr int64_t kWidth = 768;
-  TensorTable table;
+  protocol::TensorTable table;
   Add("transformer.wte.weight", {50257, kWidth}, &table);
   Add("transformer.wpe.weight", {1024, kWidth}, &table);
   for (int i = 0; i < 12; ++i) {
@@ -119,7 +119,7 @@ TensorTable Gpt2() {
 
 absl::Span<const absl::string_view> ModelTableNames() { return kNames; }
 
-absl::StatusOr<TensorTable> ModelTable(absl::string_view name) {
+absl::StatusOr<protocol::TensorTable> ModelTable(absl::string_view name) {
   if (name == "resnet50") return ResNet50();
   if (name == "vgg16") return Vgg16();
   if (name == "bert-base") return BertBase();
@@ -131,16 +131,16 @@ absl::StatusOr<TensorTable> ModelTable(absl::string_view name) {
       " (known: ", absl::StrJoin(kNames, ", "), ")"));
 }
 
-TensorTable ShrinkTable(const TensorTable& table, uint64_t elements) {
-  const uint64_t total = TotalElements(table);
+protocol::TensorTable ShrinkTable(const protocol::TensorTable& table, uint64_t elements) {
+  const uint64_t total = protocol::TotalElements(table);
   if (elements == 0 || elements >= total) return table;
   const double share = static_cast<double>(elements) / static_cast<double>(total);
-  TensorTable shrunk = table;
-  for (TensorInfo& tensor : shrunk) {
+  protocol::TensorTable shrunk = table;
+  for (protocol::TensorInfo& tensor : shrunk) {
     const auto cut = static_cast<int64_t>(static_cast<double>(tensor.shape[0]) * share);
     tensor.shape[0] = std::max<int64_t>(cut, 1);
   }
   return shrunk;
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

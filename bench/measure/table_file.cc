@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 constexpr size_t kShownMax = 40;  // Characters of a wrong word.
@@ -23,8 +23,8 @@ std::string Quoted(absl::string_view word) {
 
 }  // namespace
 
-absl::StatusOr<TensorTable> ParseTensorTable(absl::string_view text) {
-  TensorTable table;
+absl::StatusOr<protocol::TensorTable> ParseTensorTable(absl::string_view text) {
+  protocol::TensorTable table;
   size_t number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     ++number;
@@ -32,7 +32,7 @@ absl::StatusOr<TensorTable> ParseTensorTable(absl::string_view text) {
     const std::vector<absl::string_view> words =
         absl::StrSplit(content, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
     if (words.empty()) continue;
-    TensorInfo& tensor = table.emplace_back();
+    protocol::TensorInfo& tensor = table.emplace_back();
     tensor.name = std::string(words[0]);
     for (size_t i = 1; i < words.size(); ++i) {
       int64_t size = 0;
@@ -45,23 +45,23 @@ absl::StatusOr<TensorTable> ParseTensorTable(absl::string_view text) {
       tensor.shape.push_back(size);
     }
   }
-  const absl::Status valid = ValidateTensorTable(table);
+  const absl::Status valid = protocol::ValidateTensorTable(table);
   if (!valid.ok()) {
     return table.empty() ? absl::InvalidArgumentError("tensor table: it names no tensor") : valid;
   }
   return table;
 }
 
-absl::StatusOr<TensorTable> ReadTensorTable(const std::string& path) {
+absl::StatusOr<protocol::TensorTable> ReadTensorTable(const std::string& path) {
   const std::ifstream file(path, std::ios::binary);
   if (!file) {
     return absl::NotFoundError(absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
   }
   std::ostringstream text;
   text << file.rdbuf();  // Nothing where it cannot be read, as of a folder.
-  absl::StatusOr<TensorTable> table = ParseTensorTable(text.str());
+  absl::StatusOr<protocol::TensorTable> table = ParseTensorTable(text.str());
   if (table.ok()) return table;
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", table.status().message()));
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -13,12 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // INVALID_ARGUMENT names the line and the word, or is ValidateTensorTable's.
-absl::StatusOr<TensorTable> ParseTensorTable(absl::string_view text);
+absl::StatusOr<protocol::TensorTable> ParseTensorTable(absl::string_view text);
 
 // NOT_FOUND if the file cannot be opened; errors begin with its path.
-absl::StatusOr<TensorTable> ReadTensorTable(const std::string& path);
+absl::StatusOr<protocol::TensorTable> ReadTensorTable(const std::string& path);
 
-}  // namespace sluice
+}  // namespace sluice::bench

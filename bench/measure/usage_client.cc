@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 struct UsageClient::Server {
   // A new connection.
@@ -16,7 +16,7 @@ struct UsageClient::Server {
   grpc::Status Ask(absl::Duration timeout, v1::GetUsageReply* reply) const;
 
   std::string address;
-  std::shared_ptr<const Transport> transport;
+  std::shared_ptr<const net::Transport> transport;
   std::unique_ptr<v1::ParameterShard::Stub> stub;
 };
 
@@ -33,10 +33,10 @@ grpc::Status UsageClient::Server::Ask(absl::Duration timeout, v1::GetUsageReply*
 namespace {
 
 // Stages that this program does not know are left out.
-void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
+void AddStages(const v1::GetUsageReply& reply, protocol::StageSeconds* seconds) {
   for (const v1::StageUsage& usage : reply.stages()) {
-    for (const Stage stage : kServerStages) {
-      if (usage.stage() != ToString(stage)) continue;
+    for (const protocol::Stage stage : protocol::kServerStages) {
+      if (usage.stage() != protocol::ToString(stage)) continue;
       (*seconds)[static_cast<size_t>(stage)] += usage.processor_seconds();
     }
   }
@@ -45,7 +45,7 @@ void AddStages(const v1::GetUsageReply& reply, StageSeconds* seconds) {
 }  // namespace
 
 UsageClient::UsageClient(const std::vector<std::string>& addresses,
-                         const std::shared_ptr<const Transport>& transport) {
+                         const std::shared_ptr<const net::Transport>& transport) {
   for (const std::string& address : addresses) {
     auto server = std::make_unique<Server>();
     server->address = address;
@@ -80,4 +80,4 @@ absl::StatusOr<ServersUsage> UsageClient::Ask(absl::Duration timeout) {
   return usage;
 }
 
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -12,12 +12,12 @@
 #include "net/grpc/transport.h"
 #include "protocol/stage_times.h"
 
-namespace sluice {
+namespace sluice::bench {
 
 // Of all servers together, since each was started.
 struct ServersUsage {
   double cpu_seconds = 0;
-  StageSeconds stages{};
+  protocol::StageSeconds stages{};
   uint64_t peak_rss_bytes = 0;  // The largest one's.
 };
 
@@ -25,8 +25,9 @@ struct ServersUsage {
 class UsageClient {
  public:
   // `addresses` are HOST:PORT. Goes round any proxy.
-  explicit UsageClient(const std::vector<std::string>& addresses,
-                       const std::shared_ptr<const Transport>& transport = Transport::Plain());
+  explicit UsageClient(
+      const std::vector<std::string>& addresses,
+      const std::shared_ptr<const net::Transport>& transport = net::Transport::Plain());
   ~UsageClient();
 
   // Waits up to `timeout` for each. The error of a server that does not answer names it.
@@ -37,4 +38,4 @@ class UsageClient {
   std::vector<std::unique_ptr<Server>> servers_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::bench

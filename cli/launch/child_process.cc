@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 absl::Status SystemError(int error, const ChildOptions& options, absl::string_view what) {
@@ -246,4 +246,4 @@ std::string DescribeEnd(int wait_status) {
   return absl::StrCat("exited with code ", WEXITSTATUS(wait_status));
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

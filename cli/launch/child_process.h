@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct ChildOptions {
   std::string name;                      // "worker 2", for messages.
@@ -100,4 +100,4 @@ int ExitCode(int wait_status);
 // "exited with code 3", "was killed by signal 9 (Killed)".
 std::string DescribeEnd(int wait_status);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr absl::string_view kRed = "\x1b[31;1m";
@@ -69,4 +69,4 @@ int TerminalWidth(std::FILE* file) {
   return size.ws_col;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct ConsoleOptions {
   std::FILE* out = nullptr;
@@ -43,4 +43,4 @@ class Console {
 // Of the terminal behind `file`; 80 if it has none.
 int TerminalWidth(std::FILE* file);
 
-}  // namespace sluice
+}  // namespace sluice::cli

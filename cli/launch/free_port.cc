@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 absl::StatusOr<FreePort> FreePort::Reserve(uint16_t wanted) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -52,4 +52,4 @@ void FreePort::Release() {
   fd_ = -1;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // Holds the port until Release or destruction, so that several in a row differ. Between Release and
 // the listening of the child another program could take it; then the child says so and ends. A
@@ -32,4 +32,4 @@ class FreePort {
   uint16_t port_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // A proxy for the web must not get our loopback traffic, and the rank variables of a cluster that
@@ -115,4 +115,4 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options) {
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "cli/launch/child_process.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct LaunchOptions {
   std::string program_folder;  // Of sluice-server and sluice-worker.
@@ -49,4 +49,4 @@ LaunchPlan MakeLaunchPlan(const LaunchOptions& options);
 // Where worker `rank` leaves its report.
 std::string ReportPath(const LaunchOptions& options, uint32_t rank);
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // An end shows as the closing of the output; one that comes without it (something else holds the
@@ -109,4 +109,4 @@ bool ProcessSet::IsWorker(const ChildProcess& child) const {
   return false;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "cli/launch/child_process.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 enum class Role { kServer, kWorker };
 
@@ -60,4 +60,4 @@ class ProcessSet {
   absl::Time kill_at_ = absl::InfiniteFuture();
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

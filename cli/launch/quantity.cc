@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr double kHighestRate = 1e11;
@@ -76,4 +76,4 @@ std::string FormatElapsed(absl::Duration duration) {
   return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60, seconds % 60);
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // Bits per second: no link here is slower.
 inline constexpr double kLowestBitRate = 1e4;
@@ -25,4 +25,4 @@ std::string FormatRatio(double ratio);
 // "0:42", "12:03", "1:02:03"; "-" for an infinite or negative one.
 std::string FormatElapsed(absl::Duration duration);
 
-}  // namespace sluice
+}  // namespace sluice::cli

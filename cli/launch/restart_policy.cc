@@ -6,10 +6,10 @@
 
 #include "app/exit_codes.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 bool CallsForRestart(int wait_status) {
-  return WIFSIGNALED(wait_status) || WEXITSTATUS(wait_status) == kExitLostPeers;
+  return WIFSIGNALED(wait_status) || WEXITSTATUS(wait_status) == app::kExitLostPeers;
 }
 
 std::optional<absl::Duration> RestartPolicy::OnDeath(const std::string& process, absl::Time now) {
@@ -26,4 +26,4 @@ std::optional<absl::Duration> RestartPolicy::OnDeath(const std::string& process,
   return delay;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 struct RestartLimits {
   absl::Duration first_delay = absl::Milliseconds(200);  // Doubles with each restart.
@@ -47,4 +47,4 @@ class RestartPolicy {
   uint32_t total_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

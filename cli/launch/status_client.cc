@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 namespace {
 
@@ -37,7 +37,7 @@ class Question {
   }
 
   // `what` was asked for begins the message of an error.
-  bool Take(absl::Duration wait, absl::string_view what, const Transport& transport,
+  bool Take(absl::Duration wait, absl::string_view what, const net::Transport& transport,
             absl::StatusOr<Reply>* answer) {
     if (context_ == nullptr) return false;
     void* tag = nullptr;
@@ -71,7 +71,7 @@ struct StatusClient::State {
   void Dial();
 
   std::string address;
-  std::shared_ptr<const Transport> transport;
+  std::shared_ptr<const net::Transport> transport;
   bool lost = false;  // Nobody was there at the last question.
   std::unique_ptr<v1::Coordinator::Stub> stub;
   Question<v1::GetStatusReply> status;
@@ -84,7 +84,7 @@ void StatusClient::State::Dial() {
 }
 
 StatusClient::StatusClient(const std::string& coordinator,
-                           std::shared_ptr<const Transport> transport)
+                           std::shared_ptr<const net::Transport> transport)
     : state_(std::make_unique<State>()) {
   state_->address = coordinator;
   state_->transport = std::move(transport);
@@ -132,4 +132,4 @@ bool StatusClient::TakeCheckpoint(absl::Duration wait, absl::StatusOr<uint64_t>*
   return true;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

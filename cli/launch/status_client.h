@@ -12,14 +12,14 @@
 #include "net/grpc/transport.h"
 #include "sluice/v1/coordinator.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // One question of each kind at a time. Not thread-safe.
 class StatusClient {
  public:
   // `coordinator` is HOST:PORT. Dials when first asked; goes round any proxy.
   explicit StatusClient(const std::string& coordinator,
-                        std::shared_ptr<const Transport> transport = Transport::Plain());
+                        std::shared_ptr<const net::Transport> transport = net::Transport::Plain());
   ~StatusClient();
 
   // Asks, unless an answer is still awaited.
@@ -38,4 +38,4 @@ class StatusClient {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

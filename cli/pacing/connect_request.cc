@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr absl::string_view kEndOfHead = "\r\n\r\n";
@@ -40,4 +40,4 @@ absl::StatusOr<ConnectRequest> ParseConnectRequest(absl::string_view bytes) {
   return ConnectRequest{static_cast<uint16_t>(port), end + kEndOfHead.size()};
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

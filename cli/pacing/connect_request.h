@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 inline constexpr size_t kConnectHeadMax = 8192;
 
@@ -20,4 +20,4 @@ struct ConnectRequest {
 // a bad port, or no end within kConnectHeadMax.
 absl::StatusOr<ConnectRequest> ParseConnectRequest(absl::string_view bytes);
 
-}  // namespace sluice
+}  // namespace sluice::cli

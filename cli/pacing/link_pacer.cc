@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "cli/launch/quantity.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 // What an idle link sends at once: long enough to sleep between quanta, short beside a step.
@@ -148,4 +148,4 @@ void LinkPacer::Poll() {
   ::ppoll(fds.data(), fds.size(), sleep == absl::InfiniteDuration() ? nullptr : &timeout, nullptr);
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "cli/pacing/paced_tunnel.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // Runs one thread. Its functions may be called from any thread.
 class LinkPacer {
@@ -59,4 +59,4 @@ class LinkPacer {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -13,7 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "cli/pacing/connect_request.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 constexpr absl::string_view kConnected = "HTTP/1.1 200 Connection established\r\n\r\n";
@@ -188,4 +188,4 @@ absl::Duration PacedTunnel::TimeUntilTokens() const {
   return shortest;
 }
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "cli/pacing/token_bucket.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 // The two directions of one process's link.
 struct PacedLink {
@@ -81,4 +81,4 @@ class PacedTunnel {
   Pipe down_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

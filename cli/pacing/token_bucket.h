@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::cli {
 
 class TokenBucket {
  public:
@@ -36,4 +36,4 @@ class TokenBucket {
   absl::Time filled_at_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -11,7 +11,7 @@
 #include "compress/coding/index_coding.h"
 #include "compress/coding/placed_values.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr int kLeastBits = 2;
@@ -133,4 +133,4 @@ void DecodeAddBlockTopK(absl::Span<const std::byte> payload, absl::Span<float> s
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

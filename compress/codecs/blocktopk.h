@@ -14,10 +14,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeBlockTopK(const CodecSpec& spec);
 absl::Status ValidateBlockTopK(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddBlockTopK(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,7 +12,7 @@
 #include "compress/coding/payload.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kRows = 3;
@@ -274,4 +274,4 @@ std::unique_ptr<Aggregator> MakeSketchAggregator(size_t count, double ratio) {
   return std::make_unique<SketchAggregator>(count, ratio);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -16,7 +16,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeCountSketch(const CodecSpec& spec);
 
@@ -26,4 +26,4 @@ absl::Status ValidateSketch(absl::Span<const std::byte> payload, size_t count);
 // Remembers as many floats as the table has cells. `ratio` as in the senders' spec.
 std::unique_ptr<Aggregator> MakeSketchAggregator(size_t count, double ratio);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "compress/simd/rotated_blocks.h"
 #include "compress/simd/rotation.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kKeySize = RotatedPayload::kKeySize;
@@ -208,4 +208,4 @@ void DecodeAddRotated(absl::Span<const std::byte> payload, absl::Span<float> sum
   for (size_t i = 0; at < sum.size(); ++at, ++i) sum[at] += LoadAt<float>(rest, i);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

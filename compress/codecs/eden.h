@@ -18,10 +18,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeEden(const CodecSpec& spec);
 absl::Status ValidateRotated(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddRotated(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,7 +12,7 @@
 #include "compress/simd/cast.h"
 #include "compress/simd/linear.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kLinearBlock;
@@ -124,4 +124,4 @@ void DecodeAddFp8(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

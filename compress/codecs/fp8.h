@@ -15,10 +15,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeFp8(const CodecSpec& spec);
 absl::Status ValidateFp8(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddFp8(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -8,7 +8,7 @@
 #include "compress/coding/payload.h"
 #include "compress/simd/cast.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kTile = 2048;
@@ -97,4 +97,4 @@ void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

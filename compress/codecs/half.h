@@ -16,7 +16,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Of either.
 std::unique_ptr<Codec> MakeHalf(const CodecSpec& spec);
@@ -26,4 +26,4 @@ void DecodeAddFp16(absl::Span<const std::byte> payload, absl::Span<float> sum);
 absl::Status ValidateBf16(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddBf16(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "compress/simd/accumulate.h"
 #include "compress/simd/intsum.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kIntSumBlock;
@@ -395,4 +395,4 @@ std::unique_ptr<Aggregator> MakeIntSumAggregator(size_t count, const CodecSpec& 
   return std::make_unique<IntSumAggregator>(count, static_cast<int>(spec.level), senders);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -17,7 +17,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeIntSum(const CodecSpec& spec);
 absl::Status ValidateIntSum(absl::Span<const std::byte> payload, size_t count);
@@ -33,4 +33,4 @@ void DecodeAddExponents(absl::Span<const std::byte> payload, absl::Span<float> s
 std::unique_ptr<Aggregator> MakeIntSumAggregator(size_t count, const CodecSpec& spec,
                                                  uint32_t senders);
 
-}  // namespace sluice
+}  // namespace sluice::compress

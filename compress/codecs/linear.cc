@@ -13,7 +13,7 @@
 #include "compress/simd/intsum.h"
 #include "compress/simd/linear.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kLinearBlock;
@@ -382,4 +382,4 @@ void DecodeAddMinMax(absl::Span<const std::byte> payload, absl::Span<float> sum)
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -17,7 +17,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Of any of the three.
 std::unique_ptr<Codec> MakeLinear(const CodecSpec& spec);
@@ -37,4 +37,4 @@ void DecodeAddAllInt2(absl::Span<const absl::Span<const std::byte>> payloads,
 absl::Status ValidateMinMax(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddMinMax(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -16,7 +16,7 @@
 #include "compress/simd/linear.h"
 #include "compress/simd/rotation.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kLinearBlock;
@@ -342,4 +342,4 @@ std::unique_ptr<Aggregator> MakeLshAggregator(size_t count, uint32_t senders) {
   return std::make_unique<LshAggregator>(count, senders);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

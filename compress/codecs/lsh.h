@@ -18,7 +18,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeLsh(const CodecSpec& spec);
 
@@ -27,4 +27,4 @@ absl::Status ValidateLsh(absl::Span<const std::byte> payload, size_t count);
 
 std::unique_ptr<Aggregator> MakeLshAggregator(size_t count, uint32_t senders);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -5,7 +5,7 @@
 #include "compress/coding/payload.h"
 #include "compress/coding/plane_blocks.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kStochasticBlock;
@@ -121,4 +121,4 @@ void DecodeAddNatural(absl::Span<const std::byte> payload, absl::Span<float> sum
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

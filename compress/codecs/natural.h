@@ -13,10 +13,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeNatural(const CodecSpec& spec);
 absl::Status ValidateNatural(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddNatural(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -8,7 +8,7 @@
 #include "compress/coding/payload.h"
 #include "compress/simd/accumulate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kTile = 2048;
@@ -66,4 +66,4 @@ void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl:
   AddScaledBytes(scale, payload.data(), sum.data(), sum.size());
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

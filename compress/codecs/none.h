@@ -8,11 +8,11 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeNone(const CodecSpec& spec);
 absl::Status ValidateNone(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddNone(absl::Span<const std::byte> payload, absl::Span<float> sum);
 void DecodeAddScaledNone(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "compress/simd/accumulate.h"
 #include "compress/simd/low_rank.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kFactorsAt = LowRankShape::kFactorsAt;
@@ -230,4 +230,4 @@ void DecodeAddLowRank(absl::Span<const std::byte> payload, absl::Span<float> sum
              sum.data());
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

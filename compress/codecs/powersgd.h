@@ -18,10 +18,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakePowerSgd(const CodecSpec& spec);
 absl::Status ValidateLowRank(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddLowRank(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

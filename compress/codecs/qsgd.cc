@@ -9,7 +9,7 @@
 #include "compress/coding/plane_blocks.h"
 #include "compress/simd/accumulate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kStochasticBlock;
@@ -134,4 +134,4 @@ void DecodeAddQsgd(absl::Span<const std::byte> payload, absl::Span<float> sum) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

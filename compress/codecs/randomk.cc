@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "compress/coding/placed_values.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // Positions in ascending order. Stratum j of k over n elements begins at floor(j n / k).
@@ -152,4 +152,4 @@ void DecodeAddRandomK(absl::Span<const std::byte> payload, absl::Span<float> sum
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -18,7 +18,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeRandomK(const CodecSpec& spec);
 // How many elements of `count` are sent.
@@ -26,4 +26,4 @@ size_t RandomKPlaces(double density, size_t count);
 absl::Status ValidateRandomK(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddRandomK(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

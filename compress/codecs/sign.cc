@@ -12,7 +12,7 @@
 #include "compress/frame.h"
 #include "compress/simd/sign.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kSignBlock;
@@ -292,4 +292,4 @@ std::unique_ptr<Aggregator> MakeVoteAggregator(size_t count) {
   return std::make_unique<VoteAggregator>(count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

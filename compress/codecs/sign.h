@@ -16,7 +16,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeSign(const CodecSpec& spec);
 std::unique_ptr<Codec> MakeSignSgd(const CodecSpec& spec);
@@ -30,4 +30,4 @@ void DecodeAddOneBit(absl::Span<const std::byte> payload, absl::Span<float> sum)
 // For `signsgd`: takes frames of ±1 and 0, closes with the sign of their sum, 0 for a tie.
 std::unique_ptr<Aggregator> MakeVoteAggregator(size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -15,7 +15,7 @@
 #include "compress/simd/select.h"
 #include "hwy/cache_control.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kTile = 4096;
@@ -354,4 +354,4 @@ void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale,
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

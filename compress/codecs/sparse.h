@@ -22,7 +22,7 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // The threshold that is used for one: a level that a frame can hold, and above 0, so that zeros are
 // never sent.
@@ -36,4 +36,4 @@ absl::Status ValidateSparse(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddSparse(absl::Span<const std::byte> payload, absl::Span<float> sum);
 void DecodeAddScaledSparse(absl::Span<const std::byte> payload, float scale, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -13,7 +13,7 @@
 #include "compress/coding/position_coding.h"
 #include "compress/simd/ternary.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kTernaryBlock;
@@ -259,4 +259,4 @@ void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -13,11 +13,11 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeTernary(const CodecSpec& spec);
 
 absl::Status ValidateTernary(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddTernary(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "compress/coding/plane_blocks.h"
 #include "compress/simd/accumulate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = kStochasticBlock;
@@ -186,4 +186,4 @@ void DecodeAddTernGrad(absl::Span<const std::byte> payload, absl::Span<float> su
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,10 +12,10 @@
 #include "compress/codec.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Codec> MakeTernGrad(const CodecSpec& spec);
 absl::Status ValidateTernGrad(absl::Span<const std::byte> payload, size_t count);
 void DecodeAddTernGrad(absl::Span<const std::byte> payload, absl::Span<float> sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -6,7 +6,7 @@
 #include "base/float_bits.h"
 #include "compress/simd/accumulate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 absl::Status NotFinite(absl::Span<const float> gradient, absl::Span<const float> residual) {
@@ -34,4 +34,4 @@ absl::StatusOr<float> LargestMagnitude(absl::Span<const float> gradient,
   return std::bit_cast<float>(bits);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

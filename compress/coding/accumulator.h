@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "compress/codec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // The largest |acc|, or INVALID_ARGUMENT: the residual has another size, or acc is not finite at an
 // index (named).
@@ -50,4 +50,4 @@ void ForEachPaddedBlock(const EncodeInput& input, Fn fn) {
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

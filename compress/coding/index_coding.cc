@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 uint64_t SumShifted(const uint32_t* numbers, size_t count, int shift) {
@@ -73,4 +73,4 @@ void RiceReader::Fill() {
   at_ = 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -13,7 +13,7 @@
 #include "compress/coding/index_plan.h"
 #include "compress/simd/positions.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // As ChooseRice of index_plan.h.
 RicePlan ChooseRice(absl::Span<const uint32_t> numbers);
@@ -121,4 +121,4 @@ void ForEachPosition(absl::Span<const std::byte> remainders, absl::Span<const st
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

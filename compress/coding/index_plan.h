@@ -11,7 +11,7 @@
 
 #include "compress/simd/positions.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 constexpr size_t BytesFor(uint64_t bits) { return static_cast<size_t>((bits + 7) / 8); }
 constexpr size_t RemainderBytes(size_t count, int parameter) {
@@ -178,4 +178,4 @@ constexpr PositionPlan ChoosePositions(IndexMode mode, size_t kept, uint64_t sum
   return choice.best();
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

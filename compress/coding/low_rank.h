@@ -12,7 +12,7 @@
 #include "base/float_bits.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kRankMax = 32;
 
@@ -62,4 +62,4 @@ constexpr float RandomOfColumn(uint64_t key, size_t column, size_t i) {
   return static_cast<float>(static_cast<int32_t>(bits >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

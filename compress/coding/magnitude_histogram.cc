@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "hwy/cache_control.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr int kBinShift = 20;
@@ -112,4 +112,4 @@ float MagnitudeHistogram::ThresholdForLargest() const {
   return 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -8,7 +8,7 @@
 
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 class MagnitudeHistogram {
  public:
@@ -48,4 +48,4 @@ class MagnitudeHistogram {
   uint64_t total_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

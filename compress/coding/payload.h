@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 template <typename T>
 T LoadAt(const std::byte* bytes, size_t index) {
@@ -29,4 +29,4 @@ inline absl::Status PayloadSizeError(absl::string_view codec, size_t count, size
                                                  found, " bytes, should have ", wanted));
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -6,7 +6,7 @@
 #include "base/float_bits.h"
 #include "compress/coding/index_coding.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kLevelsMax = 6;  // two scales of a format byte and 16 bits
@@ -73,4 +73,4 @@ absl::string_view ReadPlaced(ByteReader* reader, size_t places, PlacedValues* va
   return WhatIsWrong(values->format, values->levels, values->kept, values->codes);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

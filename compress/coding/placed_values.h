@@ -13,7 +13,7 @@
 #include "compress/codec.h"
 #include "compress/coding/sparse_values.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Below 2^-141 there is no level that a frame could hold: such values count as 0.
 inline bool IsPlaced(float value) { return MagnitudeBits(value) >= 0x100; }
@@ -61,4 +61,4 @@ void ForEachPlaced(const PlacedValues& values, Fn fn) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

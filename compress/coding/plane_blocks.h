@@ -10,7 +10,7 @@
 #include "compress/coding/index_coding.h"
 #include "compress/simd/stochastic.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kPlaneBytes = kStochasticBlock / 8;
 inline constexpr size_t kPlanesMax = 9;
@@ -48,4 +48,4 @@ inline absl::string_view PlaneProblem(const uint8_t* whole, size_t planes, size_
   return "";
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "compress/coding/index_coding.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr uint8_t kThirdsByteMax = 242;  // 3^5 - 1
@@ -344,4 +344,4 @@ size_t PositionReader::ReadCodes(uint32_t* positions) {
   return found;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -24,7 +24,7 @@
 #include "compress/coding/index_plan.h"
 #include "compress/simd/positions.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // As the options of a spec say.
 IndexMode IndexModeOf(const CodecSpec& spec);
@@ -83,4 +83,4 @@ class PositionReader {
   BlockCursor blocks_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

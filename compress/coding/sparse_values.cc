@@ -10,7 +10,7 @@
 #include "compress/simd/cast.h"
 #include "compress/simd/values.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kShortFloatSize = 3;
@@ -201,4 +201,4 @@ void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<cons
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 struct ValueLevels {
   float floor = 0;  // int4.
@@ -50,4 +50,4 @@ absl::string_view WhatIsWrong(ValueFormat format, const ValueLevels& levels, siz
 void DecodeValues(ValueFormat format, const ValueLevels& levels, absl::Span<const std::byte> codes,
                   size_t first, absl::Span<float> values);
 
-}  // namespace sluice
+}  // namespace sluice::compress

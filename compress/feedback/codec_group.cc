@@ -8,7 +8,7 @@
 #include "compress/feedback/dgc.h"
 #include "compress/feedback/difference.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // A threshold that is one step late lets through more than its density where gradients are noisy,
@@ -93,4 +93,4 @@ void CodecGroup::Restore(const SavedState& saved) {
   ForgetStep();
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

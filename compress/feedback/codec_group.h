@@ -12,7 +12,7 @@
 #include "compress/coding/magnitude_histogram.h"
 #include "compress/saved_state.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 struct CodecGroup {
   explicit CodecGroup(const ChunkConfig& chunk);
@@ -41,4 +41,4 @@ struct CodecGroup {
   float correction = 1;           // What the density is asked for times.
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

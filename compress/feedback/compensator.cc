@@ -9,7 +9,7 @@
 #include "compress/feedback/difference.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 absl::Status CheckSize(size_t found, size_t wanted) {
@@ -105,4 +105,4 @@ std::unique_ptr<Compensator> MakeNoFeedback(size_t count) {
   return std::make_unique<NoFeedback>(count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -13,7 +13,7 @@
 #include "compress/codec_spec.h"
 #include "compress/saved_state.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 class Compensator {
  public:
@@ -49,4 +49,4 @@ std::unique_ptr<Compensator> MakeErrorFeedback(size_t count);
 // For `/noef`: what a codec drops is gone.
 std::unique_ptr<Compensator> MakeNoFeedback(size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // An absent list stands for zeros.
@@ -72,4 +72,4 @@ absl::StatusOr<SavedCompressor> CompressorMean::Take() {
   return std::move(rest_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

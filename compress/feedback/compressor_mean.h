@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "compress/compressor.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 class CompressorMean {
  public:
@@ -27,4 +27,4 @@ class CompressorMean {
   bool has_rest_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "compress/frame.h"
 #include "compress/simd/compensate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr float kNormMemory = 0.9f;
@@ -127,4 +127,4 @@ double WarmupDensity(double density, uint64_t step, uint32_t warmup) {
   return kWarmupDensity * power;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

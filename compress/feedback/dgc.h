@@ -24,7 +24,7 @@
 #include "compress/codec_spec.h"
 #include "compress/feedback/compensator.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::unique_ptr<Compensator> MakeDgc(const CompensatorSpec& spec, size_t count);
 
@@ -35,4 +35,4 @@ inline constexpr double kWarmupDensity = 0.25;  // Of the first step.
 // same bits on every machine.
 double WarmupDensity(double density, uint64_t step, uint32_t warmup);
 
-}  // namespace sluice
+}  // namespace sluice::compress

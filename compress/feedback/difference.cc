@@ -12,7 +12,7 @@
 #include "compress/frame.h"
 #include "compress/simd/compensate.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // Beyond these a sum of many senders' differences might overflow. The shard leaves such a step out,
@@ -169,4 +169,4 @@ std::unique_ptr<Aggregator> MakeDifferenceAggregator(const CodecSpec& spec, size
   return std::make_unique<DifferenceAggregator>(spec, count, senders, std::move(inner));
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

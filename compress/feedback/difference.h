@@ -33,7 +33,7 @@
 #include "compress/codec_spec.h"
 #include "compress/feedback/compensator.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // True for ef21 and diana. The rest is for specs with one of them.
 bool HasMemory(CompensatorId compensator);
@@ -48,4 +48,4 @@ std::unique_ptr<Aggregator> MakeDifferenceAggregator(const CodecSpec& spec, size
                                                      uint32_t senders,
                                                      std::unique_ptr<Aggregator> inner);
 
-}  // namespace sluice
+}  // namespace sluice::compress

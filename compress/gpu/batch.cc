@@ -5,7 +5,7 @@
 #include "compress/gpu/coding.h"
 #include "compress/gpu/kernels/codes.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 Batch::Batch(absl::Span<const Task> of) : tasks(of), places(of.size()), thresholds(of.size()) {
   for (size_t i = 0; i < tasks.size(); ++i) Add(tasks[i], i);
@@ -118,4 +118,4 @@ Room RoomOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size) {
   return room;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

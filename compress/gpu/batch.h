@@ -11,7 +11,7 @@
 #include "compress/gpu/device_buffer.h"
 #include "compress/gpu/kernels/work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Tasks of one coding and type of gradient are one work, and those that are counted together one
 // sample. Offsets, `..._at`, are of the buffer that they are said to be in.
@@ -74,4 +74,4 @@ struct Batch {
 // A work's room, at the beginning of `memory`; `*size`: how many bytes that takes.
 Room RoomOf(const Batch::Work& work, const DeviceBuffer& memory, size_t* size);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

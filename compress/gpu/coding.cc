@@ -6,7 +6,7 @@
 #include "compress/coding/low_rank.h"
 #include "compress/coding/position_coding.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::optional<Coding> CodingOf(const CodecSpec& spec, size_t count, uint32_t rows) {
   const bool minmax = spec.has(kMinMax);
@@ -103,4 +103,4 @@ bool NeedsRoom(Algorithm algorithm) {
   return HasOwnSize(algorithm) || algorithm == Algorithm::kPowerSgd;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

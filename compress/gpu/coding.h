@@ -8,7 +8,7 @@
 #include "compress/codec_spec.h"
 #include "compress/gpu/kernels/work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // How a chunk of so many elements in so many rows (0: flat) is coded. None: not on a device; that
 // depends on the spec alone.
@@ -29,4 +29,4 @@ bool NeedsRoom(Algorithm algorithm);
 bool HasPlaces(Algorithm algorithm);
 uint32_t PlacesOf(const CodecSpec& spec, size_t count);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 absl::Status DeviceBuffer::Reserve(size_t bytes) {
   if (bytes <= size_) return absl::OkStatus();
@@ -37,4 +37,4 @@ absl::Status WaitFor(Device* device) {
                    ": start the worker again, which goes on from the last checkpoint"));
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

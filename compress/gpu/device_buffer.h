@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Memory of a device, or of the host for copies to and from it, that is used again and again.
 class DeviceBuffer {
@@ -56,4 +56,4 @@ T* At(const DeviceBuffer& buffer, size_t offset) {
 // Until all that was asked of the device has happened. INTERNAL: it failed.
 absl::Status WaitFor(Device* device);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 DeviceResiduals::DeviceResiduals(Device* device, size_t chunks)
     : device_(device), residuals_(chunks), copy_(device, true) {}
@@ -72,4 +72,4 @@ absl::Status DeviceResiduals::Read(size_t chunk, absl::Span<float> values) {
   return WaitFor(device_);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

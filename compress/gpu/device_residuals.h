@@ -10,7 +10,7 @@
 #include "compress/gpu/device_buffer.h"
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // An encoding leaves what it loses in other memory than the residual that it was made from, so that
 // one that is refused has changed nothing: Take, and then either Replace or Give. Errors:
@@ -48,4 +48,4 @@ class DeviceResiduals {
   DeviceBuffer copy_;                    // Pinned.
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

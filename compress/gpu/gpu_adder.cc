@@ -9,7 +9,7 @@
 #include "compress/format_table.h"
 #include "compress/frame.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 // Of payloads, what goes to the device at once.
@@ -219,4 +219,4 @@ absl::Status GpuAdder::Add(absl::Span<const DeviceSum> sums, void* ready) {
   return Run(&batch);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

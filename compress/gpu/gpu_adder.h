@@ -8,7 +8,7 @@
 #include "compress/gpu/device_buffer.h"
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 class GpuAdder {
  public:
@@ -27,4 +27,4 @@ class GpuAdder {
   DeviceBuffer memory_, host_, room_;
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -14,7 +14,7 @@
 #include "compress/gpu/gpu_adder.h"
 #include "compress/gpu/kernels/codes.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 constexpr uint32_t kBins = MagnitudeHistogram::kBins;
@@ -392,4 +392,4 @@ std::unique_ptr<EncodingDevice> MakeEncodingDevice(std::unique_ptr<Device> devic
   return std::make_unique<GpuEncodingDevice>(std::move(device));
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -9,8 +9,8 @@
 #include "compress/device_encoder.h"
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::unique_ptr<EncodingDevice> MakeEncodingDevice(std::unique_ptr<Device> device);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -1,11 +1,11 @@
 // Where Sluice is built without SLUICE_CUDA.
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::unique_ptr<Device> MakeCudaDevice(int, std::string* problem) {
   *problem = "this Sluice is built without CUDA (SLUICE_CUDA)";
   return nullptr;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

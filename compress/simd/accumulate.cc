@@ -7,7 +7,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -90,11 +90,11 @@ void DivideBy(float divisor, float* HWY_RESTRICT x, size_t count) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(LargestMagnitudeBits);
 uint32_t LargestMagnitudeBits(const float* a, const float* b, size_t count) {
@@ -121,5 +121,5 @@ void DivideBy(float divisor, float* x, size_t count) {
   HWY_DYNAMIC_DISPATCH(DivideBy)(divisor, x, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // The bits of the largest |a[i] + b[i]|; `b` null: of |a[i]|. Infinities and NaNs are above all
 // finite numbers.
@@ -22,4 +22,4 @@ void AddBytes(const std::byte* x, float* sum, size_t count);
 // x[i] /= divisor.
 void DivideBy(float divisor, float* x, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,7 +12,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 
 // The lanes of a mask as bits, the first one lowest.
@@ -44,7 +44,7 @@ HWY_INLINE uint64_t Bits64(D d, const float* HWY_RESTRICT values, Predicate pred
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -11,7 +11,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -307,11 +307,11 @@ void AddFp8(const Fp8Format& format, float scale, const uint8_t* HWY_RESTRICT co
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(ToFp16);
 void ToFp16(const float* gradient, float* residual, const CastRounding& rounding, uint16_t* codes,
@@ -361,5 +361,5 @@ void AddFp8(const Fp8Format& format, float scale, const uint8_t* codes, float* s
   HWY_DYNAMIC_DISPATCH(AddFp8)(format, scale, codes, sum, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // How a cast rounds. At random: down or up in magnitude so that the mean is right.
 struct CastRounding {
@@ -46,4 +46,4 @@ void ToFp8(const Fp8Format& format, float scale, float inverse, const CastRoundi
 // sum[i] += decoded * scale.
 void AddFp8(const Fp8Format& format, float scale, const uint8_t* codes, float* sum, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

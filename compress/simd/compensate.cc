@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -95,11 +95,11 @@ double SumOfSquares(const float* x, size_t count) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(StepMomentum);
 uint32_t StepMomentum(float momentum, float factor, const float* gradient, const float* velocity,
@@ -128,5 +128,5 @@ double SumOfSquares(const float* x, size_t count) {
   return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

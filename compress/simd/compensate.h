@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // out = momentum * velocity + factor * gradient, element by element; `out` may be `velocity`, or
 // null: nothing is written. Returns the bits of the largest |out + residual|.
@@ -23,4 +23,4 @@ void ClearWhereSent(const float* sent, size_t count, float* velocity);
 // In fp64: element i goes to lane i mod 16, lanes are added in order.
 double SumOfSquares(const float* x, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
@@ -257,11 +257,11 @@ void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, siz
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(QuantizeToPowerOfTwo);
 uint32_t QuantizeToPowerOfTwo(const float* gradient, float* residual, float scale, float inverse,
@@ -307,5 +307,5 @@ void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, siz
   HWY_DYNAMIC_DISPATCH(ScaleInt16)(sums, scale, divisor, out, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kIntSumBlock = 256;
 
@@ -36,4 +36,4 @@ void AddPackedToInt16(const uint8_t* const* blocks, size_t frames, int bits, boo
 void ScaleInt8(const int8_t* sums, float scale, float divisor, float* out, size_t count);
 void ScaleInt16(const int16_t* sums, float scale, float divisor, float* out, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,7 +12,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -375,11 +375,11 @@ int LargestCode(const int8_t* HWY_RESTRICT codes, size_t count) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(AccumulateBlock);
 uint32_t AccumulateBlock(const float* gradient, float* residual, size_t count) {
@@ -439,5 +439,5 @@ int LargestCode(const int8_t* codes, size_t count) {
   return HWY_DYNAMIC_DISPATCH(LargestCode)(codes, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kLinearBlock = 256;
 
@@ -49,4 +49,4 @@ void AddScaledBlocks(const uint8_t* const* blocks, const float* scales, size_t f
 // The largest magnitude among codes; 128 for -128.
 int LargestCode(const int8_t* codes, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

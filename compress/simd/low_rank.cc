@@ -9,7 +9,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
@@ -190,11 +190,11 @@ void AddCombination(const float* HWY_RESTRICT p, const float* HWY_RESTRICT q, si
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(MultiplyByColumns);
 void MultiplyByColumns(const MatrixView& matrix, const float* q, size_t rank, float* p) {
@@ -224,5 +224,5 @@ void AddCombination(const float* p, const float* q, size_t stride, size_t rank, 
   HWY_DYNAMIC_DISPATCH(AddCombination)(p, q, stride, rank, sum, size);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-namespace sluice {
+namespace sluice::compress {
 
 struct MatrixView {
   const float* values;
@@ -33,4 +33,4 @@ void AddScaled(const float* x, float factor, float* y, size_t size);
 void AddCombination(const float* p, const float* q, size_t stride, size_t rank, float* sum,
                     size_t size);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -8,7 +8,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -396,11 +396,11 @@ size_t AddBytes(const uint8_t* codes, size_t count, uint32_t* run, uint32_t* pos
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(PackBits);
 void PackBits(const uint32_t* numbers, size_t count, int width, uint8_t* out) {
@@ -476,5 +476,5 @@ size_t AddBytes(const uint8_t* codes, size_t count, uint32_t* run, uint32_t* pos
   return HWY_DYNAMIC_DISPATCH(AddBytes)(codes, count, run, positions);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

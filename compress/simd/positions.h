@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // Beyond its last byte, what is packed into must have room for so many.
 inline constexpr size_t kPackSlack = 16;
@@ -106,4 +106,4 @@ size_t AddCodes(const uint32_t* codes, size_t count, uint32_t escape, uint32_t* 
 // Likewise from bytes, with escape 255.
 size_t AddBytes(const uint8_t* codes, size_t count, uint32_t* run, uint32_t* positions);
 
-}  // namespace sluice
+}  // namespace sluice::compress

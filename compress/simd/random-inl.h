@@ -14,7 +14,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 
 // The numbers of one key.
@@ -44,7 +44,7 @@ class IndexedRandom {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -13,7 +13,7 @@
 #include "base/float_bits.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Blocks are powers of two from kRotatedMin to kRotatedMax elements.
 inline constexpr size_t kRotatedMin = 64;
@@ -100,4 +100,4 @@ constexpr float RotatedScale(const RotatedSums& sums, float energy, float normal
   return scaled < kLargestRotatedScale ? scaled : float{kLargestRotatedScale};
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -9,7 +9,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 namespace {
@@ -257,11 +257,11 @@ void AddFlipped(const float* HWY_RESTRICT y, const uint64_t* HWY_RESTRICT signs,
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(WalshHadamard);
 void WalshHadamard(float* x, size_t size) { HWY_DYNAMIC_DISPATCH(WalshHadamard)(x, size); }
@@ -286,5 +286,5 @@ void AddFlipped(const float* y, const uint64_t* signs, float scale, float* sum, 
   HWY_DYNAMIC_DISPATCH(AddFlipped)(y, signs, scale, sum, size);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -8,7 +8,7 @@
 
 #include "compress/simd/rotated_blocks.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // In place, not normalised: for stride 1, 2, 4, ... the pairs (a, b) at that distance become
 // (a + b, a - b).
@@ -28,4 +28,4 @@ void ExpandRotated(const uint8_t* planes, int bits, float* y, size_t size);
 // sum[i] += y[i] * scale, the product negated where bit i of `signs` is 1.
 void AddFlipped(const float* y, const uint64_t* signs, float scale, float* sum, size_t size);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -7,7 +7,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -116,11 +116,11 @@ void GapsOf(const uint32_t* HWY_RESTRICT positions, size_t count, uint32_t* HWY_
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(SelectAbove);
 size_t SelectAbove(const float* gradient, float* residual, size_t count, float tau, uint32_t first,
@@ -134,5 +134,5 @@ void GapsOf(const uint32_t* positions, size_t count, uint32_t* gaps) {
   HWY_DYNAMIC_DISPATCH(GapsOf)(positions, count, gaps);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // Beyond what is kept, `positions` and `values` of SelectAbove must have room for so many.
 inline constexpr size_t kSelectSlack = 64;
@@ -17,4 +17,4 @@ size_t SelectAbove(const float* gradient, float* residual, size_t count, float t
 // gaps[i] = positions[i] - positions[i - 1] - 1, the first counted from the start.
 void GapsOf(const uint32_t* positions, size_t count, uint32_t* gaps);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -177,11 +177,11 @@ void AddSigns(const uint8_t* HWY_RESTRICT negative, const uint8_t* HWY_RESTRICT 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(EncodeSigns);
 void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBlock* blocks,
@@ -194,5 +194,5 @@ void AddSigns(const uint8_t* negative, const uint8_t* zero, float above, float b
   HWY_DYNAMIC_DISPATCH(AddSigns)(negative, zero, above, below, sum);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

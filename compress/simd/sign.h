@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kSignBlock = 1024;
 
@@ -32,4 +32,4 @@ void EncodeSigns(const float* gradient, float* residual, SignScale scale, SignBl
 // Adds one whole block: `above`, -`below` or 0. `zero` null: there are none.
 void AddSigns(const uint8_t* negative, const uint8_t* zero, float above, float below, float* sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

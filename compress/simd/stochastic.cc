@@ -9,7 +9,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -188,11 +188,11 @@ void AddPowersOfTwo(const uint32_t* HWY_RESTRICT codes, float* HWY_RESTRICT sum)
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(RoundToPowersOfTwo);
 void RoundToPowersOfTwo(const float* gradient, float* residual, uint64_t key, uint32_t index,
@@ -236,5 +236,5 @@ void AddPowersOfTwo(const uint32_t* codes, float* sum) {
   HWY_DYNAMIC_DISPATCH(AddPowersOfTwo)(codes, sum);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

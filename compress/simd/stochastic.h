@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kStochasticBlock = 512;
 
@@ -44,4 +44,4 @@ void AddSteps(const uint32_t* codes, float step, float* sum);
 // sum[i] += ± the power of two with that exponent field, or 0.
 void AddPowersOfTwo(const uint32_t* codes, float* sum);
 
-}  // namespace sluice
+}  // namespace sluice::compress

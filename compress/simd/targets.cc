@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "hwy/highway.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 std::vector<std::string> SimdTargets() {
   std::vector<std::string> names;
@@ -26,4 +26,4 @@ void ForceSimdTarget(const std::string& target) {
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

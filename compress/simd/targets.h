@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::compress {
 
 // Names of the sets that this machine has, best first, e.g. AVX3_ZEN4, AVX3, AVX2, SSE4, EMU128
 // (portable code).
@@ -16,4 +16,4 @@ std::vector<std::string> SimdTargets();
 // benches: not while another thread runs a kernel.
 void ForceSimdTarget(const std::string& target);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -9,7 +9,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -183,11 +183,11 @@ void SplitEntries(const uint32_t* HWY_RESTRICT entries, size_t count, uint32_t* 
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(EncodeTernary);
 size_t EncodeTernary(const float* gradient, float* residual, float share, uint32_t first,
@@ -201,5 +201,5 @@ void SplitEntries(const uint32_t* entries, size_t count, uint32_t* gaps, uint8_t
   HWY_DYNAMIC_DISPATCH(SplitEntries)(entries, count, gaps, negative);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

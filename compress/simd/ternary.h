@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr size_t kTernaryBlock = 256;
 
@@ -30,4 +30,4 @@ size_t EncodeTernary(const float* gradient, float* residual, float share, uint32
 // last are 0.
 void SplitEntries(const uint32_t* entries, size_t count, uint32_t* gaps, uint8_t* negative);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -203,11 +203,11 @@ void FromSignBits(float step, const uint8_t* HWY_RESTRICT bits, size_t first,
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::compress {
 
 HWY_EXPORT(SumOfMagnitudes);
 double SumOfMagnitudes(const float* values, size_t count) {
@@ -244,5 +244,5 @@ void FromSignBits(float step, const uint8_t* bits, size_t first, float* values, 
   HWY_DYNAMIC_DISPATCH(FromSignBits)(step, bits, first, values, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress
 #endif

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::compress {
 
 // In fp64: element i goes to lane i mod 8, lanes are added in order.
 double SumOfMagnitudes(const float* values, size_t count);
@@ -26,4 +26,4 @@ void ToSignBits(float step, float* values, uint8_t* bits, size_t count);
 // From bit `first` on. Reads no byte that holds none of them.
 void FromSignBits(float step, const uint8_t* bits, size_t first, float* values, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::compress {
 namespace HWY_NAMESPACE {
 
 // Calls fn(tag, i) for whole vectors and then for single elements, with a tag of one lane.
@@ -26,7 +26,7 @@ HWY_INLINE void ForEachVector(size_t count, Fn fn) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::compress
 HWY_AFTER_NAMESPACE();
 
 #endif

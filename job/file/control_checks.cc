@@ -11,20 +11,21 @@
 #include "job/file/job_conversion.h"
 #include "protocol/compression_plan.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 void CheckCandidates(const v1::ControlSpec& control, const FailAt& fail) {
   std::set<std::string> seen;
   for (int i = 0; i < control.candidates_size(); ++i) {
     const std::string path = absl::StrCat("control.candidates[", i, "]");
-    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(control.candidates(i));
+    const absl::StatusOr<compress::CodecSpec> codec =
+        compress::ParseCodecSpec(control.candidates(i));
     Check(codec.ok(), "the mapper keeps canonical codec specs");
-    if (codec->compensator != CompensatorSpec()) {
+    if (codec->compensator != compress::CompensatorSpec()) {
       fail(path,
            "what is kept of what a codec leaves out is for `compression` to say; give the "
            "codec alone");
-    } else if (!MayChange(*codec)) {
+    } else if (!protocol::MayChange(*codec)) {
       fail(path, absl::StrCat(control.candidates(i),
                               ": no plan can choose it; use some of none, fp16, bf16, int8, int4, "
                               "int2, sign, onebit, ternary, eden, topk and topk_exact"));
@@ -80,14 +81,16 @@ void CheckAccuracy(const v1::JobSpec& job, const FailAt& fail) {
          "accuracy compares tests by training steps, and plans of local_sgd count exchanges; use "
          "mode sync");
   }
-  const absl::StatusOr<CodecSpec> up = ParseCodecSpec(job.compression().uplink());
-  const absl::StatusOr<CodecSpec> down = ParseCodecSpec(job.compression().downlink());
+  const absl::StatusOr<compress::CodecSpec> up =
+      compress::ParseCodecSpec(job.compression().uplink());
+  const absl::StatusOr<compress::CodecSpec> down =
+      compress::ParseCodecSpec(job.compression().downlink());
   Check(up.ok() && down.ok(), "the mapper keeps canonical codec specs");
-  if (!IsSparse(up->codec)) {
+  if (!protocol::IsSparse(up->codec)) {
     fail("control.policy", absl::StrCat("accuracy sets the density of topk and topk_exact, and "
                                         "compression.uplink is ",
                                         job.compression().uplink()));
-  } else if (IsSparse(down->codec) && down->level != up->level) {
+  } else if (protocol::IsSparse(down->codec) && down->level != up->level) {
     fail("control.policy",
          absl::StrCat("accuracy sets one density both ways, and compression begins with ",
                       job.compression().uplink(), " up and ", job.compression().downlink(),
@@ -103,4 +106,4 @@ void CheckControl(const v1::JobSpec& job, const FailAt& fail) {
   CheckAccuracy(job, fail);
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

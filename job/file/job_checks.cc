@@ -20,7 +20,7 @@
 #include "job/support.h"
 #include "protocol/compression_plan.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -368,29 +368,29 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
   struct Use {
     std::string path;
     std::string codec;
-    Direction direction;
+    protocol::Direction direction;
   };
   std::vector<Use> uses = {
-      {"compression.uplink", job.compression().uplink(), Direction::kUplink},
-      {"compression.downlink", job.compression().downlink(), Direction::kDownlink}};
+      {"compression.uplink", job.compression().uplink(), protocol::Direction::kUplink},
+      {"compression.downlink", job.compression().downlink(), protocol::Direction::kDownlink}};
   if (job.has_relays()) {
-    uses.push_back({"relays.uplink", job.relays().uplink(), Direction::kUplink});
+    uses.push_back({"relays.uplink", job.relays().uplink(), protocol::Direction::kUplink});
   }
   for (int i = 0; i < job.compression().overrides_size(); ++i) {
     const v1::CompressionOverride& entry = job.compression().overrides(i);
     const std::string path = absl::StrCat("compression.overrides[", i, "]");
     if (entry.has_uplink()) {
-      uses.push_back({path + ".uplink", entry.uplink(), Direction::kUplink});
+      uses.push_back({path + ".uplink", entry.uplink(), protocol::Direction::kUplink});
     }
     if (entry.has_downlink()) {
-      uses.push_back({path + ".downlink", entry.downlink(), Direction::kDownlink});
+      uses.push_back({path + ".downlink", entry.downlink(), protocol::Direction::kDownlink});
     }
   }
   std::set<std::string> told;
   const bool plans = ConvertControl(job.control()).makes_plans();
   bool sparse = false;
   for (const Use& use : uses) {
-    const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(use.codec);
+    const absl::StatusOr<compress::CodecSpec> codec = compress::ParseCodecSpec(use.codec);
     Check(codec.ok(), "the mapper keeps canonical codec specs");
     const SupportAnswer answer =
         FindSupport({.mode = job.mode(),
@@ -401,7 +401,7 @@ void Completer::CheckSupport(const v1::JobSpec& job) {
                      .quorum = job.quorum() > 0,
                      .plans = plans,
                      .relays = job.has_relays()});
-    sparse = sparse || IsSparse(codec->codec);
+    sparse = sparse || protocol::IsSparse(codec->codec);
     const std::string key = answer.key.empty() ? use.path : std::string(answer.key);
     if (answer.support == Support::kBuilt || !told.insert(key).second) continue;
     Fail(key, answer.key.empty() ? absl::StrCat(use.codec, ": ", answer.reason)
@@ -452,4 +452,4 @@ void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* p
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

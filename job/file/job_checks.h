@@ -6,11 +6,11 @@
 #include "job/file/problems.h"
 #include "sluice/v1/job.pb.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // Completes `*job`, where every given key has passed the mapper: writes out defaults, applies the
 // baseline and switches compression off if `dense`, and removes the baseline. Adds what is wrong to
 // `*problems`.
 void CompleteJob(bool dense, const Places& places, v1::JobSpec* job, Problems* problems);
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -5,11 +5,11 @@
 #include "compress/codec_spec.h"
 #include "job/file/job_text.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
-CodecSpec Codec(const std::string& text) {
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+compress::CodecSpec Codec(const std::string& text) {
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   Check(spec.ok(), "the mapper keeps canonical codec specs");
   return *spec;
 }
@@ -88,23 +88,23 @@ LrScheduleSpec Convert(const v1::LrScheduleSpec& from) {
 
 // What a message costs beside its bytes speaks for large bundles; that the last one's result
 // travels when nothing else does, for ones that are at most a megabyte on the wire.
-uint32_t UsualBundleElements(const CompressionSpec& compression) {
-  uint32_t elements = LayoutParameters{}.bundle_elements;
-  for (const CodecSpec* spec : {&compression.uplink, &compression.downlink}) {
-    if (spec->codec == CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
-    if (spec->codec == CodecId::kFp16 || spec->codec == CodecId::kBf16) {
+uint32_t UsualBundleElements(const protocol::CompressionSpec& compression) {
+  uint32_t elements = protocol::LayoutParameters{}.bundle_elements;
+  for (const compress::CodecSpec* spec : {&compression.uplink, &compression.downlink}) {
+    if (spec->codec == compress::CodecId::kNone) elements = std::min(elements, uint32_t{1} << 18);
+    if (spec->codec == compress::CodecId::kFp16 || spec->codec == compress::CodecId::kBf16) {
       elements = std::min(elements, uint32_t{1} << 19);
     }
   }
   return elements;
 }
 
-CompressionSpec Convert(const v1::CompressionSpec& from) {
-  CompressionSpec to;
+protocol::CompressionSpec Convert(const v1::CompressionSpec& from) {
+  protocol::CompressionSpec to;
   to.uplink = Codec(from.uplink());
   to.downlink = Codec(from.downlink());
   for (const v1::CompressionOverride& entry : from.overrides()) {
-    CompressionOverride& converted = to.overrides.emplace_back();
+    protocol::CompressionOverride& converted = to.overrides.emplace_back();
     converted.tensors = entry.tensors();
     if (entry.has_uplink()) converted.uplink = Codec(entry.uplink());
     if (entry.has_downlink()) converted.downlink = Codec(entry.downlink());
@@ -151,7 +151,7 @@ ControlSpec ConvertControl(const v1::ControlSpec& from) {
 
 namespace {
 
-CheckpointSpec Convert(const v1::CheckpointSpec& from) {
+protocol::CheckpointSpec Convert(const v1::CheckpointSpec& from) {
   return {from.dir(), from.every(), from.keep(), from.store(), from.replay_limit()};
 }
 
@@ -223,4 +223,4 @@ JobSpec ConvertJob(const v1::JobSpec& job) {
   return spec;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -15,7 +15,7 @@
 #include "job/file/yaml_mapper.h"
 #include "job/file/yaml_source.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -144,4 +144,4 @@ absl::StatusOr<std::string> ResolvedJobText(const LoadJobOptions& options) {
   return ResolvedJobTextFromText(*text, options.path, options);
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 
 inline constexpr size_t kMaxJobFileSize = 1 << 20;
 
@@ -39,4 +39,4 @@ absl::StatusOr<std::string> ResolvedJobTextFromText(absl::string_view text,
                                                     absl::string_view file_name,
                                                     const LoadJobOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::job

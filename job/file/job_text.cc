@@ -13,7 +13,7 @@
 #include "base/fnv1a.h"
 #include "job/file/quantity_text.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -140,4 +140,4 @@ uint64_t HashJob(const v1::JobSpec& job) {
   return hash.value();
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

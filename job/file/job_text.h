@@ -5,7 +5,7 @@
 
 #include "sluice/v1/job.pb.h"
 
-namespace sluice {
+namespace sluice::job {
 
 std::string JobText(const v1::JobSpec& job);
 
@@ -13,4 +13,4 @@ std::string JobText(const v1::JobSpec& job);
 // which ports are used.
 uint64_t HashJob(const v1::JobSpec& job);
 
-}  // namespace sluice
+}  // namespace sluice::job

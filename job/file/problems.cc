@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace sluice {
+namespace sluice::job {
 
 void Problems::Add(absl::string_view where, absl::string_view what) {
   if (lines_.size() < kMax) {
@@ -29,4 +29,4 @@ std::string Places::Find(absl::string_view path) const {
   return file_name_;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::job {
 
 class Problems {
  public:
@@ -44,4 +44,4 @@ class Places {
   std::map<std::string, std::string> places_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

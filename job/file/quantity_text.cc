@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 struct Suffix {
@@ -102,4 +102,4 @@ std::string FormatWholeBytes(uint64_t bytes) {
   return absl::StrCat(bytes);
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // Errors are INVALID_ARGUMENT and say only what was expected ("a whole number"); the caller says
 // where.
@@ -26,4 +26,4 @@ std::string FormatSeconds(double seconds);
 // "256KiB" where that is exact, else the number.
 std::string FormatWholeBytes(uint64_t bytes);
 
-}  // namespace sluice
+}  // namespace sluice::job

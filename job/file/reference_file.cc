@@ -8,7 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 constexpr size_t kLineBytesMax = 4096;
@@ -78,4 +78,4 @@ absl::StatusOr<std::vector<CurvePoint>> ReadReferenceFile(const std::string& pat
   return curve;
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

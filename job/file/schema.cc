@@ -9,7 +9,7 @@
 #include "job/file/quantity_text.h"
 #include "sluice/v1/job.pb.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -129,4 +129,4 @@ std::string ShowText(absl::string_view text) {
                       text.size() > kShown ? "..." : "", "'");
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // "a.b"; `path` may be empty.
 std::string JoinPath(absl::string_view path, absl::string_view key);
@@ -42,4 +42,4 @@ std::string RangeProblem(const google::protobuf::FieldDescriptor& field, double 
 // Quoted, escaped and cut to what fits a line.
 std::string ShowText(absl::string_view text);
 
-}  // namespace sluice
+}  // namespace sluice::job

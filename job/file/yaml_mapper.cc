@@ -8,7 +8,7 @@
 #include "job/file/schema.h"
 #include "sluice/v1/job.pb.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -187,12 +187,12 @@ void YamlMapper::MapCodec(const YAML::Node& value, const std::string& path,
         value, path,
         absl::StrCat("must be a codec on one line, such as topk:1%+int4, found ", Describe(value)));
   }
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(value.Scalar());
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(value.Scalar());
   if (!spec.ok()) return Fail(value, path, spec.status().message());
   if (field.is_repeated()) {
-    section->GetReflection()->AddString(section, &field, ToString(*spec));
+    section->GetReflection()->AddString(section, &field, compress::ToString(*spec));
   } else {
-    section->GetReflection()->SetString(section, &field, ToString(*spec));
+    section->GetReflection()->SetString(section, &field, compress::ToString(*spec));
   }
 }
 
@@ -201,4 +201,4 @@ void YamlMapper::Fail(const YAML::Node& node, const std::string& path, absl::str
                  path.empty() ? std::string(what) : absl::StrCat(path, ": ", what));
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -11,7 +11,7 @@
 #include "job/file/problems.h"
 #include "job/file/yaml_source.h"
 
-namespace sluice {
+namespace sluice::job {
 
 class YamlMapper {
  public:
@@ -48,4 +48,4 @@ class YamlMapper {
   Problems* const problems_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

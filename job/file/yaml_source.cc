@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/file/job_file.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 // The first byte that no text has; npos if there is none.
@@ -55,4 +55,4 @@ std::string YamlSource::At(const YAML::Mark& mark) const {
   return absl::StrCat(name_, ":", mark.line + 1, ":", mark.column + 1);
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

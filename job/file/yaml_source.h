@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // Errors are INVALID_ARGUMENT: not one document of YAML, not text, or larger than kMaxJobFileSize.
 // Nothing throws.
@@ -30,4 +30,4 @@ class YamlSource {
   bool has_lines_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::job

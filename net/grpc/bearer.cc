@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr char kHeader[] = "authorization";
@@ -97,4 +97,4 @@ bool InProcessSecret::IsShownIn(
          CRYPTO_memcmp(found->second.data(), secret_.data(), secret_.size()) == 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -11,7 +11,7 @@
 
 #include "net/grpc/token_file.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // Puts the token of the moment into each call of a channel.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface> ShowBearer(
@@ -34,4 +34,4 @@ class InProcessSecret {
   const std::string secret_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

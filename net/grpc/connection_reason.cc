@@ -2,7 +2,7 @@
 
 #include "absl/strings/match.h"
 
-namespace sluice {
+namespace sluice::net {
 
 std::string ConnectionReason(absl::string_view reason, bool tls) {
   const auto says = [&](absl::string_view words) { return absl::StrContains(reason, words); };
@@ -30,4 +30,4 @@ std::string ConnectionReason(absl::string_view reason, bool tls) {
   return closed ? "the connection was closed" : std::string(reason);
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,9 +5,9 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // `reason`: gRPC's. `tls`: whether this side speaks it.
 std::string ConnectionReason(absl::string_view reason, bool tls);
 
-}  // namespace sluice
+}  // namespace sluice::net

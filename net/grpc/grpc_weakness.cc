@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr std::array<int, 3> kMended = {1, 56, 2};  // The HPACK parser, CVE-2023-33953.
@@ -34,4 +34,4 @@ std::string GrpcWeakness(absl::string_view version) {
       "--tls-key, --tls-ca) or a network policy; or run a build with gRPC 1.56.2 or later");
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,10 +5,10 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // For one log line of a server that strangers can reach. `version`: grpc::Version(), such as
 // "1.51.1". Empty: nothing is known of this version, or the text is no version.
 std::string GrpcWeakness(absl::string_view version);
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -6,7 +6,7 @@
 
 #include "absl/strings/match.h"
 
-namespace sluice {
+namespace sluice::net {
 
 bool IsLoopback(absl::string_view host_port) {
   const absl::string_view host = host_port.substr(0, host_port.rfind(':'));
@@ -16,4 +16,4 @@ bool IsLoopback(absl::string_view host_port) {
           ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1);
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

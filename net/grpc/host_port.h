@@ -3,9 +3,9 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // Only from the same host: localhost, 127.0.0.0/8 or [::1]. Any other name may lead anywhere.
 bool IsLoopback(absl::string_view host_port);
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr absl::Duration kLookAtStop = absl::Milliseconds(50);
@@ -148,4 +148,4 @@ absl::Status PortProbe::AskAt(const Address& address, absl::Time until,
   return AwaitSocket(socket.fd(), POLLIN, until, stop, "takes connections but says nothing");
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::net {
 
 class PortProbe {
  public:
@@ -40,4 +40,4 @@ class PortProbe {
   std::vector<Address> addresses_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::net {
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* flag,
                                           size_t bytes_max) {
@@ -25,4 +25,4 @@ absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* f
                                                  " bytes: is it the right one?"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -6,11 +6,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // INVALID_ARGUMENT names `flag`, the file and what is wrong: it cannot be read, or is larger than
 // `bytes_max`.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, const char* flag,
                                           size_t bytes_max);
 
-}  // namespace sluice
+}  // namespace sluice::net

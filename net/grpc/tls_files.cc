@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "net/grpc/small_file.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr size_t kPemBytesMax = 4 << 20;  // A system's bundle of all CAs has 200 kB.
@@ -90,4 +90,4 @@ absl::Status CheckTlsFiles(const TransportOptions& options, absl::Time now) {
   return CheckDates(certificate->get(), options.tls_cert, now);
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

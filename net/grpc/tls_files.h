@@ -6,10 +6,10 @@
 #include "absl/time/time.h"
 #include "net/grpc/transport_options.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // INVALID_ARGUMENT: which flag and file, and why: missing, not PEM, a key of another certificate, a
 // certificate that is over or does not count yet at `now`.
 absl::Status CheckTlsFiles(const TransportOptions& options, absl::Time now);
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "net/grpc/small_file.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr char kFlag[] = "--token-file";
@@ -84,4 +84,4 @@ std::vector<std::string> TokenFile::Read() {
   return tokens_;
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::net {
 
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 4096;
@@ -44,4 +44,4 @@ class TokenFile {
   bool told_ ABSL_GUARDED_BY(mutex_) = false;  // That the file cannot be used now.
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

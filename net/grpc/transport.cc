@@ -17,7 +17,7 @@
 #include "net/grpc/tls_files.h"
 #include "net/grpc/token_file.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 namespace tls = grpc::experimental;
@@ -172,4 +172,4 @@ absl::StatusOr<std::shared_ptr<const Transport>> Transport::Open(const Transport
   return std::make_shared<FileTransport>(options, std::move(token));
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

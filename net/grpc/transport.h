@@ -20,7 +20,7 @@ class ServerCredentials;
 class Status;
 }  // namespace grpc
 
-namespace sluice {
+namespace sluice::net {
 
 inline constexpr int kMessageBytesMax = 64 << 20;  // One gRPC message that a client takes or sends.
 
@@ -63,4 +63,4 @@ class Transport {
   virtual std::string Explain(absl::string_view reason) const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

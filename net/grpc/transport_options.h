@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::net {
 
 struct TransportOptions {
   std::string tls_cert;  // PEM: the process's certificate, then those between it and its CA.
@@ -28,4 +28,4 @@ struct TransportOptions {
   bool tls() const { return !tls_cert.empty() || !tls_key.empty() || !tls_ca.empty(); }
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -7,7 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 // " 'sha256-...'" for each text between `begin` and `end`, " 'none'" without any.
@@ -37,4 +37,4 @@ std::string PolicyOf(absl::string_view page) {
                       "frame-ancestors 'none'");
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,7 +5,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // Nothing is loaded and nothing runs.
 extern const char kEmptyPolicy[];
@@ -14,4 +14,4 @@ extern const char kEmptyPolicy[];
 // their hashes, and no others: attributes `style` and `on...` have no effect.
 std::string PolicyOf(absl::string_view page);
 
-}  // namespace sluice
+}  // namespace sluice::net

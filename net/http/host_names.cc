@@ -10,7 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 bool IsAddress(const std::string& name) {
@@ -47,4 +47,4 @@ bool HostNames::Allow(absl::string_view name) const {
          });
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

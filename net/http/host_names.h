@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // The name in `host`, which may have a port after it: in lower case, an IPv6 address without its
 // brackets. Empty: there is none.
@@ -27,4 +27,4 @@ class HostNames {
   std::vector<std::string> names_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

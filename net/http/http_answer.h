@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-namespace sluice {
+namespace sluice::net {
 
 struct HttpAnswer {
   int status = 200;
@@ -16,4 +16,4 @@ struct HttpAnswer {
 // An HttpServer calls it for /livez, /readyz and /startupz on another thread than for other paths.
 using HttpPages = std::function<HttpAnswer(const std::string& path)>;
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,7 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr absl::string_view kLineEnd = "\r\n";
@@ -101,4 +101,4 @@ std::variant<HttpRequest, HttpAnswer> ParseRequest(absl::string_view text) {
   return request;
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

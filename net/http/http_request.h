@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "net/http/http_answer.h"
 
-namespace sluice {
+namespace sluice::net {
 
 constexpr size_t kRequestBytesMax = 8 << 10;  // Request line and headers.
 
@@ -27,4 +27,4 @@ std::optional<size_t> RequestSize(absl::string_view received, size_t seen);
 // `text`: of that size. The answer says why the request is refused.
 std::variant<HttpRequest, HttpAnswer> ParseRequest(absl::string_view text);
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -23,7 +23,7 @@
 #include "net/http/page_maker.h"
 #include "net/listener.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 using SteadyClock = std::chrono::steady_clock;
@@ -412,4 +412,4 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpOptions option
   return std::make_unique<PollingServer>(std::move(options), *listener, std::move(pages));
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "net/http/http_answer.h"
 
-namespace sluice {
+namespace sluice::net {
 
 struct HttpOptions {
   std::string listen{};  // HOST:PORT, port 0: any that is free.
@@ -46,4 +46,4 @@ class HttpServer {
   virtual std::string url() const = 0;  // As a browser wants it, with a slash at the end.
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

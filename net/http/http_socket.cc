@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 int UseFiles(SSL* ssl, void* argument) {
@@ -122,4 +122,4 @@ bool HttpSocket::IsCertifiedFor(absl::string_view name) const {
          X509_check_host(certificate, name.data(), name.size(), 0, nullptr) == 1;
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

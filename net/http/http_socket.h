@@ -10,7 +10,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 struct HttpTlsFiles {
   // PEM files, read for each connection: those that have changed count from the next one on.
@@ -69,4 +69,4 @@ class HttpSocket {
   short events_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace sluice {
+namespace sluice::net {
 
 struct MetricFamilies::State {
   std::vector<prometheus::ClientMetric::Label> common;
@@ -71,4 +71,4 @@ std::string MetricFamilies::Text() const {
   return prometheus::TextSerializer().Serialize(state_->families);
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

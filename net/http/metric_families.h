@@ -10,7 +10,7 @@
 
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // Of the text.
 inline constexpr char kMetricsType[] = "text/plain; version=0.0.4; charset=utf-8";
@@ -40,4 +40,4 @@ class MetricFamilies {
   std::unique_ptr<State> state_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 constexpr size_t kStackBytes = 1 << 20;
@@ -71,4 +71,4 @@ HttpAnswer PageMaker::Make(const std::string& path) const {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::net

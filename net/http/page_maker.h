@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "net/http/http_answer.h"
 
-namespace sluice {
+namespace sluice::net {
 
 // A thread of 1 MiB of stack, whatever RLIMIT_STACK says, so that a limit of the system makes none
 // that is too small. Joins in the end.
@@ -61,4 +61,4 @@ class PageMaker {
   HttpThread thread_;  // The last: it uses the others.
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -20,7 +20,7 @@
 #include "protocol/checkpoint/damaged.h"
 #include "protocol/checkpoint/durable_file.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using Json = nlohmann::json;
@@ -518,4 +518,4 @@ absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir) {
   return record;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -20,7 +20,7 @@
 #include "protocol/checkpoint/durable_file.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 std::string StepFolder(absl::string_view dir, uint64_t step);
 
@@ -83,4 +83,4 @@ absl::Status WriteRunRecord(absl::string_view dir, const RunRecord& record,
 // NOT_FOUND: no run was here. DATA_LOSS: damaged.
 absl::StatusOr<RunRecord> ReadRunRecord(absl::string_view dir);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

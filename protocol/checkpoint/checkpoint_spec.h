@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace sluice {
+namespace sluice::protocol {
 
 // Job checkpoints (docs/checkpoints.md).
 struct CheckpointSpec {
@@ -22,4 +22,4 @@ struct CheckpointSpec {
   bool at_shards() const { return store == "shards"; }
 };
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 inline absl::Status Damaged(absl::string_view path, absl::string_view what) {
   return absl::DataLossError(absl::StrCat(path, " is damaged: ", what));
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -18,7 +18,7 @@
 #include "absl/types/span.h"
 #include "base/crc32c.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // Pieces of writing and reading: what a background writer has under way at a time.
@@ -355,4 +355,4 @@ absl::Status RemoveFolder(const std::string& path) {
   return removed == 0 ? absl::OkStatus() : SyncFolder(FolderOf(path));
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 // A file that is being written has this behind its name; a crash can leave it.
 inline constexpr absl::string_view kUnfinishedSuffix = ".unfinished";
@@ -102,4 +102,4 @@ absl::Status RemoveDurably(const std::string& path);
 // With all that is in it; links are not followed.
 absl::Status RemoveFolder(const std::string& path);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

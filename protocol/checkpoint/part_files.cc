@@ -10,7 +10,7 @@
 #include "protocol/checkpoint/damaged.h"
 #include "protocol/checkpoint/durable_file.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 absl::Status CheckSize(absl::string_view path, uint64_t found, const CheckpointPart& part) {
@@ -91,4 +91,4 @@ absl::Status VerifyPart(absl::string_view dir, const CheckpointPart& part) {
   return CheckPartFacts(path, found->bytes, found->checksum, part);
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

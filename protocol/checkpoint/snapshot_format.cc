@@ -23,7 +23,7 @@
 #include "base/crc32c.h"
 #include "protocol/checkpoint/snapshot_pieces.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr char kMagic[] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', 'P'};
@@ -397,4 +397,4 @@ absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes) {
   return snapshot;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 std::string FormatShardSnapshot(const ShardSnapshot& snapshot);
 std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot);
@@ -18,4 +18,4 @@ std::string FormatWorkerSnapshot(const WorkerSnapshot& snapshot);
 absl::StatusOr<ShardSnapshot> ParseShardSnapshot(absl::string_view bytes);
 absl::StatusOr<WorkerSnapshot> ParseWorkerSnapshot(absl::string_view bytes);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr size_t kChunkFixedSize = 24;  // Without its state.
@@ -20,7 +20,7 @@ constexpr float kNoMomentum = -1;       // Of a plan without, beside one that ha
 
 // --- Writing ---
 
-size_t SizeOf(const SavedState& state) {
+size_t SizeOf(const compress::SavedState& state) {
   size_t size = 4;
   for (const auto& [name, values] : state) {
     size += kListFixedSize + name.size() + values.size() * sizeof(float);
@@ -28,7 +28,7 @@ size_t SizeOf(const SavedState& state) {
   return size;
 }
 
-void AppendState(const SavedState& state, std::string* out) {
+void AppendState(const compress::SavedState& state, std::string* out) {
   Append(static_cast<uint32_t>(state.size()), out);
   for (const auto& [name, values] : state) {
     Append(static_cast<uint16_t>(name.size()), out);
@@ -57,7 +57,7 @@ absl::Status ReadName(ByteReader* reader, std::string* name) {
   return absl::OkStatus();
 }
 
-absl::Status ReadState(ByteReader* reader, SavedState* state) {
+absl::Status ReadState(ByteReader* reader, compress::SavedState* state) {
   const auto lists = reader->Read<uint32_t>();
   if (!reader->ok()) return absl::DataLossError("it ends before a state");
   for (uint32_t i = 0; i < lists; ++i) {
@@ -79,14 +79,14 @@ absl::Status ReadState(ByteReader* reader, SavedState* state) {
   return absl::OkStatus();
 }
 
-absl::Status ReadSpecs(ByteReader* reader, std::vector<CodecSpec>* specs) {
+absl::Status ReadSpecs(ByteReader* reader, std::vector<compress::CodecSpec>* specs) {
   const auto count = reader->Read<uint32_t>();
   std::map<std::string, size_t> seen;
   for (uint32_t i = 0; i < count; ++i) {
     std::string text;
     absl::Status read = ReadName(reader, &text);
     if (!read.ok()) return read;
-    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+    const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
     if (!spec.ok()) {
       return absl::FailedPreconditionError(
           absl::StrCat("this program does not know its codec: ", spec.status().message()));
@@ -114,7 +114,7 @@ absl::Status ReadPlanEntry(ByteReader* reader, PlanEntry* entry) {
   std::string text;
   absl::Status read = ReadName(reader, &text);
   if (!read.ok()) return read;
-  const absl::StatusOr<CodecSpec> codec = ParseCodecSpec(text);
+  const absl::StatusOr<compress::CodecSpec> codec = compress::ParseCodecSpec(text);
   if (direction > 1 || !codec.ok() || ToString(*codec) != text) {
     return absl::DataLossError(absl::StrCat("a plan's entry is of direction ", direction,
                                             " and codec ", absl::CHexEscape(text)));
@@ -127,19 +127,20 @@ absl::Status ReadPlanEntry(ByteReader* reader, PlanEntry* entry) {
 
 }  // namespace
 
-size_t SizeOf(const std::vector<SavedState>& states) {
+size_t SizeOf(const std::vector<compress::SavedState>& states) {
   size_t size = 8;
-  for (const SavedState& state : states) size += SizeOf(state);
+  for (const compress::SavedState& state : states) size += SizeOf(state);
   return size;
 }
 
-SpecTexts CollectSpecs(const SavedCompressor& saved) {
+SpecTexts CollectSpecs(const compress::SavedCompressor& saved) {
   SpecTexts specs;
   specs.of_chunk.reserve(saved.chunks.size());
   std::map<std::string, uint32_t> indices;
-  const CodecSpec* last = nullptr;  // Neighbours mostly share one: spares making its text again.
-  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
-    const CodecSpec& spec = chunk.config.spec;
+  const compress::CodecSpec* last =
+      nullptr;  // Neighbours mostly share one: spares making its text again.
+  for (const compress::SavedCompressor::Chunk& chunk : saved.chunks) {
+    const compress::CodecSpec& spec = chunk.config.spec;
     if (last != nullptr && *last == spec) {
       specs.of_chunk.push_back(specs.of_chunk.back());
       continue;
@@ -153,21 +154,22 @@ SpecTexts CollectSpecs(const SavedCompressor& saved) {
   return specs;
 }
 
-size_t SizeOf(const SavedCompressor& saved, const SpecTexts& specs) {
+size_t SizeOf(const compress::SavedCompressor& saved, const SpecTexts& specs) {
   size_t size = 12 + SizeOf(saved.groups);
   for (const std::string& text : specs.texts) size += 2 + text.size();
-  for (const SavedCompressor::Chunk& chunk : saved.chunks) {
+  for (const compress::SavedCompressor::Chunk& chunk : saved.chunks) {
     size += kChunkFixedSize + SizeOf(chunk.state);
   }
   return size;
 }
 
-void AppendStates(const std::vector<SavedState>& states, std::string* out) {
+void AppendStates(const std::vector<compress::SavedState>& states, std::string* out) {
   Append(uint64_t{states.size()}, out);
-  for (const SavedState& state : states) AppendState(state, out);
+  for (const compress::SavedState& state : states) AppendState(state, out);
 }
 
-void AppendCompressor(const SavedCompressor& saved, const SpecTexts& specs, std::string* out) {
+void AppendCompressor(const compress::SavedCompressor& saved, const SpecTexts& specs,
+                      std::string* out) {
   Append(static_cast<uint32_t>(specs.texts.size()), out);
   for (const std::string& text : specs.texts) {
     Append(static_cast<uint16_t>(text.size()), out);
@@ -175,7 +177,7 @@ void AppendCompressor(const SavedCompressor& saved, const SpecTexts& specs, std:
   }
   Append(uint64_t{saved.chunks.size()}, out);
   for (size_t i = 0; i < saved.chunks.size(); ++i) {
-    const ChunkConfig& config = saved.chunks[i].config;
+    const compress::ChunkConfig& config = saved.chunks[i].config;
     Append(uint64_t{config.count}, out);
     Append(specs.of_chunk[i], out);
     Append(config.id, out);
@@ -223,13 +225,13 @@ void AppendMomenta(const std::vector<CompressionPlan>& plans, std::string* out) 
   for (const CompressionPlan& plan : plans) Append(plan.momentum.value_or(kNoMomentum), out);
 }
 
-absl::Status ReadStates(ByteReader* reader, std::vector<SavedState>* states) {
+absl::Status ReadStates(ByteReader* reader, std::vector<compress::SavedState>* states) {
   const auto count = reader->Read<uint64_t>();
   if (!reader->ok() || count > reader->remaining() / 4) {
     return absl::DataLossError(absl::StrCat("it has no room for ", count, " states"));
   }
   states->resize(count);
-  for (SavedState& state : *states) {
+  for (compress::SavedState& state : *states) {
     absl::Status read = ReadState(reader, &state);
     if (!read.ok()) return read;
   }
@@ -276,8 +278,8 @@ absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans
   return HaveMomentum(*plans) ? absl::OkStatus() : absl::DataLossError("it has no momentum");
 }
 
-absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
-  std::vector<CodecSpec> specs;
+absl::Status ReadCompressor(ByteReader* reader, compress::SavedCompressor* saved) {
+  std::vector<compress::CodecSpec> specs;
   absl::Status read = ReadSpecs(reader, &specs);
   if (!read.ok()) return read;
   const auto count = reader->Read<uint64_t>();
@@ -286,7 +288,7 @@ absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
   }
   saved->chunks.resize(count);
   uint32_t used = 0;  // Codecs are numbered as they are first used.
-  for (SavedCompressor::Chunk& chunk : saved->chunks) {
+  for (compress::SavedCompressor::Chunk& chunk : saved->chunks) {
     chunk.config.count = reader->Read<uint64_t>();
     const auto spec = reader->Read<uint32_t>();
     chunk.config.id = reader->Read<uint32_t>();
@@ -307,4 +309,4 @@ absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved) {
   return ReadStates(reader, &saved->groups);
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

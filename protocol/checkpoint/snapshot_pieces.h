@@ -12,7 +12,7 @@
 #include "compress/codec_spec.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 template <typename T>
 void Append(T value, std::string* out) {
@@ -28,27 +28,28 @@ struct SpecTexts {
   std::vector<uint32_t> of_chunk;
 };
 
-SpecTexts CollectSpecs(const SavedCompressor& saved);
+SpecTexts CollectSpecs(const compress::SavedCompressor& saved);
 
 // Of what the functions below append.
-size_t SizeOf(const std::vector<SavedState>& states);
-size_t SizeOf(const SavedCompressor& saved, const SpecTexts& specs);
+size_t SizeOf(const std::vector<compress::SavedState>& states);
+size_t SizeOf(const compress::SavedCompressor& saved, const SpecTexts& specs);
 size_t SizeOf(const std::vector<CompressionPlan>& plans);
 
 bool HaveMomentum(const std::vector<CompressionPlan>& plans);
 
-void AppendStates(const std::vector<SavedState>& states, std::string* out);
-void AppendCompressor(const SavedCompressor& saved, const SpecTexts& specs, std::string* out);
+void AppendStates(const std::vector<compress::SavedState>& states, std::string* out);
+void AppendCompressor(const compress::SavedCompressor& saved, const SpecTexts& specs,
+                      std::string* out);
 void AppendPlans(const std::vector<CompressionPlan>& plans, std::string* out);
 // A float for each.
 void AppendMomenta(const std::vector<CompressionPlan>& plans, std::string* out);
 
 // DATA_LOSS; FAILED_PRECONDITION: a codec that this program does not know. Each takes no more than
 // the reader has.
-absl::Status ReadStates(ByteReader* reader, std::vector<SavedState>* states);
-absl::Status ReadCompressor(ByteReader* reader, SavedCompressor* saved);
+absl::Status ReadStates(ByteReader* reader, std::vector<compress::SavedState>* states);
+absl::Status ReadCompressor(ByteReader* reader, compress::SavedCompressor* saved);
 absl::Status ReadPlans(ByteReader* reader, std::vector<CompressionPlan>* plans);
 // Of plans that were read.
 absl::Status ReadMomenta(ByteReader* reader, std::vector<CompressionPlan>* plans);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -11,7 +11,7 @@
 #include "protocol/wire/message_slices.h"
 #include "protocol/wire/plan_message.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 ClosingRecord FromMessage(const v1::ClosingRecord& message) {
@@ -301,4 +301,4 @@ grpc::ByteBuffer ReplyBytes(const std::shared_ptr<const ExchangeAnswer>& answer,
   return message.Take();
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -11,7 +11,7 @@
 #include "protocol/snapshot.h"
 #include "sluice/v1/parameter_shard.pb.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 void SetSender(const Sender& sender, v1::Sender* message);
 
@@ -43,4 +43,4 @@ grpc::ByteBuffer ProbeReplyBytes(uint64_t ready_ns, uint64_t held_ns);
 
 Sender SenderFromProto(const v1::Sender& sender);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

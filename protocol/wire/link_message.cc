@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr double kSecondsMax = 86400;
@@ -54,4 +54,4 @@ LinkReport LinkReportFromProto(const v1::LinkReport& message) {
   return report;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -4,7 +4,7 @@
 #include "protocol/link_meter.h"
 #include "sluice/v1/parameter_shard.pb.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 void LinkReportToProto(const LinkReport& report, v1::LinkReport* message);
 
@@ -12,4 +12,4 @@ void LinkReportToProto(const LinkReport& report, v1::LinkReport* message);
 // counts.
 LinkReport LinkReportFromProto(const v1::LinkReport& message);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -2,7 +2,7 @@
 
 #include <google/protobuf/message_lite.h>
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 // A slice of its own costs more than to copy so many bytes.
@@ -72,4 +72,4 @@ grpc::ByteBuffer MessageSlices::Take() {
   return grpc::ByteBuffer(slices_.data(), slices_.size());
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

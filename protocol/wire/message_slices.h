@@ -16,7 +16,7 @@ namespace google::protobuf {
 class MessageLite;
 }
 
-namespace sluice {
+namespace sluice::protocol {
 
 class MessageSlices {
  public:
@@ -41,4 +41,4 @@ class MessageSlices {
   std::vector<grpc::Slice> slices_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr int kEntriesMax = 100'000;
@@ -27,7 +27,7 @@ absl::StatusOr<PlanEntry> EntryFromProto(uint64_t id, const v1::CompressionPlan:
   if (text.size() > kCodecTextMax) {
     return Refuse(id, absl::StrCat("names a codec in ", text.size(), " characters"));
   }
-  absl::StatusOr<CodecSpec> codec = ParseCodecSpec(text);
+  absl::StatusOr<compress::CodecSpec> codec = compress::ParseCodecSpec(text);
   if (!codec.ok()) return Refuse(id, absl::StrCat("names a codec: ", codec.status().message()));
   entry.codec = *codec;
   entry.tensors = {message.tensors().begin(), message.tensors().end()};
@@ -68,4 +68,4 @@ absl::StatusOr<CompressionPlan> PlanFromProto(const v1::CompressionPlan& message
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -5,7 +5,7 @@
 #include "protocol/compression_plan.h"
 #include "sluice/v1/common.pb.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 void PlanToProto(const CompressionPlan& plan, v1::CompressionPlan* message);
 
@@ -13,4 +13,4 @@ void PlanToProto(const CompressionPlan& plan, v1::CompressionPlan* message);
 // something than there can be. Whether it fits a job is CheckPlan's to say.
 absl::StatusOr<CompressionPlan> PlanFromProto(const v1::CompressionPlan& message);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

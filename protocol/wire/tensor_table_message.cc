@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr int kDimensionsMax = 16;  // Of a tensor.
@@ -64,4 +64,4 @@ absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -5,7 +5,7 @@
 #include "protocol/tensor_table.h"
 #include "sluice/v1/common.pb.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 // The limit of one message; it allows 256 bytes for each tensor that a job can have.
 inline constexpr size_t kTableBytesMax = kMaxTensors << 8;
@@ -16,4 +16,4 @@ void TableToProto(const TensorTable& table, v1::TensorTable* message);
 // that is not the tensors'.
 absl::StatusOr<TensorTable> TableFromProto(const v1::TensorTable& message);
 
-}  // namespace sluice
+}  // namespace sluice::protocol

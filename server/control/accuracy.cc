@@ -12,12 +12,12 @@
 #include "protocol/compression_plan.h"
 #include "server/control/spending.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Each point but the first and the last the median of it and its neighbours.
-std::vector<CurvePoint> Smoothed(const std::vector<CurvePoint>& curve) {
-  std::vector<CurvePoint> smoothed = curve;
+std::vector<job::CurvePoint> Smoothed(const std::vector<job::CurvePoint>& curve) {
+  std::vector<job::CurvePoint> smoothed = curve;
   for (size_t i = 1; i + 1 < curve.size(); ++i) {
     const double before = curve[i - 1].metric;
     const double after = curve[i + 1].metric;
@@ -36,7 +36,7 @@ class AccuracyPolicy : public Policy {
 
   std::optional<Choice> Next(const StepMeasurements& measured) override {
     if (!measured.validation || !std::isfinite(measured.validation->metric)) return std::nullopt;
-    const CurvePoint tested = *measured.validation;
+    const job::CurvePoint tested = *measured.validation;
     const uint64_t step = ReferenceStep(tested.step);
     const std::optional<double> reference = MetricAt(options_.reference, step);
     if (!reference) return std::nullopt;
@@ -82,7 +82,7 @@ class AccuracyPolicy : public Policy {
   }
 
   Choice Make(std::string reason) const {
-    CodecSpec codec = options_.sparse;
+    compress::CodecSpec codec = options_.sparse;
     codec.level = density_;
     const absl::StatusOr<Spent> spent = SpendEvenly(options_.tensors, codec);
     Choice choice;
@@ -100,13 +100,13 @@ class AccuracyPolicy : public Policy {
 
 }  // namespace
 
-std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step) {
+std::optional<double> MetricAt(const std::vector<job::CurvePoint>& curve, uint64_t step) {
   if (step < curve.front().step) return std::nullopt;
   const auto after =
       std::upper_bound(curve.begin(), curve.end(), step,
-                       [](uint64_t at, const CurvePoint& point) { return at < point.step; });
+                       [](uint64_t at, const job::CurvePoint& point) { return at < point.step; });
   if (after == curve.end()) return curve.back().metric;
-  const CurvePoint& from = *std::prev(after);
+  const job::CurvePoint& from = *std::prev(after);
   const double way =
       static_cast<double>(step - from.step) / static_cast<double>(after->step - from.step);
   return std::lerp(from.metric, after->metric, way);
@@ -116,7 +116,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
   if (options.ranks == 0 || options.tensors.empty()) {
     return absl::InvalidArgumentError("accuracy: no ranks or no tensors to plan for");
   }
-  if (!IsSparse(options.sparse.codec)) {
+  if (!protocol::IsSparse(options.sparse.codec)) {
     return absl::InvalidArgumentError(absl::StrCat("accuracy: ", ToString(options.sparse),
                                                    " has no density; use topk or topk_exact"));
   }
@@ -130,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
     return absl::InvalidArgumentError(
         absl::StrCat("accuracy: a tolerance of ", options.tolerance, " points; use one above 0"));
   }
-  if (const absl::Status valid = ValidateCurve(options.reference); !valid.ok()) {
+  if (const absl::Status valid = job::ValidateCurve(options.reference); !valid.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("accuracy: ", valid.message()));
   }
   options.reference = Smoothed(options.reference);
@@ -138,4 +138,4 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions optio
   return std::make_unique<AccuracyPolicy>(std::move(options));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,17 +9,17 @@
 #include "absl/status/statusor.h"
 #include "server/control/policy.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct AccuracyOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
-  CodecSpec sparse{};  // Its level is the first density.
+  compress::CodecSpec sparse{};  // Its level is the first density.
   double density_min = 1e-4;
   double density_max = 0.25;
   // A dense run's, in order of steps. Between points the metric is read off a straight line; before
   // the first it is not judged, after the last that one counts.
-  std::vector<CurvePoint> reference{};
+  std::vector<job::CurvePoint> reference{};
   double tolerance = 0.5;  // Points.
 };
 
@@ -38,11 +38,11 @@ inline constexpr size_t kAccuracyCalm = 3;
 inline constexpr double kAccuracyLag = 0.25;
 
 // The reference at a step; none before its first point. `curve` is valid.
-std::optional<double> MetricAt(const std::vector<CurvePoint>& curve, uint64_t step);
+std::optional<double> MetricAt(const std::vector<job::CurvePoint>& curve, uint64_t step);
 
 // INVALID_ARGUMENT names what is wrong: no rank or tensor, a codec that is not sparse, densities
 // that are not in (0, 1] and in order, a curve that is none (ValidateCurve), a tolerance that is
 // not above 0.
 absl::StatusOr<std::unique_ptr<Policy>> MakeAccuracyPolicy(AccuracyOptions options);
 
-}  // namespace sluice
+}  // namespace sluice::server

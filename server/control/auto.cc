@@ -13,13 +13,13 @@
 #include "server/control/step_memory.h"
 #include "server/control/step_model.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kFirstSteps = 3;
 // Steps of a new plan that do not count: it holds a step or two later than it was made for, and the
 // first has less to wait for.
-constexpr uint64_t kUnsettled = kPlanDelay + 2;
+constexpr uint64_t kUnsettled = job::kPlanDelay + 2;
 
 class AutoPolicy : public Policy {
  public:
@@ -92,7 +92,7 @@ void AutoPolicy::Measure(const StepMeasurements& measured) {
   // Where all ranks have done the same for some steps, that is what was measured.
   const bool alike =
       std::all_of(now_->up.begin(), now_->up.end(), [&](size_t up) { return up == now_->up[0]; });
-  if (alike && encode_s > 0 && since_change_ > kPlanDelay) {
+  if (alike && encode_s > 0 && since_change_ > job::kPlanDelay) {
     model_.AddEncoding(now_->up[0], encode_s);
   }
 }
@@ -216,8 +216,8 @@ Choice AutoPolicy::Change(const CodecPick& pick, const LinkRates& rates, const c
       "%s; a step should take %.3g ms",
       why, kMega * *std::min_element(rates.up.begin(), rates.up.end()),
       kMega * *std::min_element(rates.down.begin(), rates.down.end()),
-      ToString(model_.choice(pick.up[0]).cost.spec), ToString(model_.choice(pick.down).cost.spec),
-      kMilli * SeenTime(pick, rates));
+      compress::ToString(model_.choice(pick.up[0]).cost.spec),
+      compress::ToString(model_.choice(pick.down).cost.spec), kMilli * SeenTime(pick, rates));
   if (now_) {
     absl::StrAppendFormat(&choice.reason, ", %.3g as it was", kMilli * SeenTime(*now_, rates));
   }
@@ -249,8 +249,8 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& option
   std::vector<PricedCodec> choices;
   for (const CodecCost& cost : options.choices) {
     if (!IsCost(cost.encode_s) || !IsCost(cost.server_s) || !IsCost(cost.apply_s)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("auto: a time of ", ToString(cost.spec), " is not a number from 0 on"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "auto: a time of ", compress::ToString(cost.spec), " is not a number from 0 on"));
     }
     absl::StatusOr<Spent> spent = SpendEvenly(options.tensors, cost.spec);
     if (!spent.ok()) return spent.status();
@@ -263,4 +263,4 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& option
   return std::make_unique<AutoPolicy>(std::move(model), options.ranks, std::move(first->coding));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

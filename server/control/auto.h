@@ -19,14 +19,14 @@
 #include "server/control/codec_cost.h"
 #include "server/control/policy.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct AutoOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
   std::vector<CodecCost> choices{};
-  CodecSpec first{};     // Until links are known.
-  double overlap = 0.7;  // As of the policy `bandwidth`.
+  compress::CodecSpec first{};  // Until links are known.
+  double overlap = 0.7;         // As of the policy `bandwidth`.
   // Error 1 (nothing arrives in time) is as bad as so many more steps. With feedback and lowered
   // momentum even topk:1% (0.94) trains nearly as dense does (docs/compression.md).
   double error_price = 0.3;
@@ -58,4 +58,4 @@ inline constexpr double kAutoTryCost = 1.25;
 // known, an overlap, a cost or an error price that cannot be.
 absl::StatusOr<std::unique_ptr<Policy>> MakeAutoPolicy(const AutoOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,11 +11,11 @@
 #include "server/control/compute_time.h"
 #include "server/control/link_budget.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-bool AllSparse(const std::vector<CodecSpec>& candidates) {
-  return candidates.size() == 1 && IsSparse(candidates[0].codec);
+bool AllSparse(const std::vector<compress::CodecSpec>& candidates) {
+  return candidates.size() == 1 && protocol::IsSparse(candidates[0].codec);
 }
 
 class BandwidthPolicy : public Policy {
@@ -120,7 +120,7 @@ absl::StatusOr<std::pair<double, double>> Bounds(const BandwidthOptions& options
   const absl::StatusOr<Spent> least = SpendOnCodecs(options.tensors, options.candidates, 0);
   if (!least.ok()) return least.status();
   double most = 0;
-  for (const CodecSpec& candidate : options.candidates) {
+  for (const compress::CodecSpec& candidate : options.candidates) {
     const absl::StatusOr<Spent> spent = SpendEvenly(options.tensors, candidate);
     if (!spent.ok()) return spent.status();
     most = std::max(most, spent->coding.bytes);
@@ -154,4 +154,4 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeBandwidthPolicy(BandwidthOptions opt
   return std::make_unique<BandwidthPolicy>(std::move(options), std::move(budget), first->coding);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

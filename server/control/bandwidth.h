@@ -13,16 +13,16 @@
 #include "server/control/policy.h"
 #include "server/control/spending.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct BandwidthOptions {
   uint32_t ranks = 1;
   std::vector<ControlledTensor> tensors{};
   // What a plan may choose; one of them sparse and no other: its density is what changes.
-  std::vector<CodecSpec> candidates{};
+  std::vector<compress::CodecSpec> candidates{};
   SparseSpending sparse{};  // Its codec is taken from the candidates.
   // Until links are known.
-  CodecSpec first{};
+  compress::CodecSpec first{};
   // How long a step may take; none: as long as it computes.
   std::optional<double> step_time_s{};
   // The share of computing that communication can be hidden behind: from the first gradients to
@@ -34,4 +34,4 @@ struct BandwidthOptions {
 // step time or an overlap that cannot be.
 absl::StatusOr<std::unique_ptr<Policy>> MakeBandwidthPolicy(BandwidthOptions options);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Nanoseconds an element.
@@ -11,24 +11,24 @@ struct Nanoseconds {
   double add = 0;     // A frame to a sum, or to parameters.
 };
 
-Nanoseconds CostOf(const CodecSpec& spec, const CodecPrice& price) {
+Nanoseconds CostOf(const compress::CodecSpec& spec, const CodecPrice& price) {
   switch (spec.codec) {
-    case CodecId::kNone:
+    case compress::CodecId::kNone:
       return {0.7, 0.5};
-    case CodecId::kFp16:
-    case CodecId::kBf16:
+    case compress::CodecId::kFp16:
+    case compress::CodecId::kBf16:
       return {1.0, 0.3};
-    case CodecId::kInt8:
+    case compress::CodecId::kInt8:
       return {1.4, 0.15};
-    case CodecId::kInt4:
-    case CodecId::kInt2:
+    case compress::CodecId::kInt4:
+    case compress::CodecId::kInt2:
       return {1.5, 0.15};
-    case CodecId::kSign:
-    case CodecId::kOneBit:
+    case compress::CodecId::kSign:
+    case compress::CodecId::kOneBit:
       return {1.2, 0.15};
-    case CodecId::kTernary:
+    case compress::CodecId::kTernary:
       return {1.2 + price.bits, price.bits};
-    case CodecId::kEden:
+    case compress::CodecId::kEden:
       return {3.5, 3};
     default:  // A sparse one: finding the threshold, and every kept element a miss of the caches.
       return {1.25 + 12 * spec.level, 7.4 * spec.level};
@@ -37,7 +37,7 @@ Nanoseconds CostOf(const CodecSpec& spec, const CodecPrice& price) {
 
 }  // namespace
 
-absl::StatusOr<CodecCost> UsualCost(const CodecSpec& spec, uint64_t elements,
+absl::StatusOr<CodecCost> UsualCost(const compress::CodecSpec& spec, uint64_t elements,
                                     uint64_t shard_elements, uint32_t ranks) {
   const absl::StatusOr<CodecPrice> price = PriceOf(spec);
   if (!price.ok()) return price.status();
@@ -50,4 +50,4 @@ absl::StatusOr<CodecCost> UsualCost(const CodecSpec& spec, uint64_t elements,
                    .apply_s = whole * one.add};
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,11 +6,11 @@
 #include "absl/status/statusor.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // What all tensors coded with it take of the processors in a step, in seconds.
 struct CodecCost {
-  CodecSpec spec{};
+  compress::CodecSpec spec{};
   double encode_s = 0;  // On a worker, beyond what is hidden. Measured anew where it is in use.
   double server_s = 0;  // On the slowest shard: decoding all ranks' and encoding the result.
   double apply_s = 0;   // On a worker.
@@ -20,7 +20,7 @@ struct CodecCost {
 // nanosecond; by what bench/codec_bench measures in parts of that (bench/README.md). `elements`:
 // of a worker, `shard_elements`: of the largest shard's part of them. INVALID_ARGUMENT: a codec
 // that no plan can choose.
-absl::StatusOr<CodecCost> UsualCost(const CodecSpec& spec, uint64_t elements,
+absl::StatusOr<CodecCost> UsualCost(const compress::CodecSpec& spec, uint64_t elements,
                                     uint64_t shard_elements, uint32_t ranks);
 
-}  // namespace sluice
+}  // namespace sluice::server

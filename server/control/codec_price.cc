@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // The accumulator is what is coded, and feedback fills it up to just below the threshold: what is
@@ -36,47 +36,47 @@ constexpr double kEdenErrors[] = {0.363, 0.1175, 0.0345, 0.0095};
 
 }  // namespace
 
-double SparseBits(double density, ValueFormat values) {
+double SparseBits(double density, compress::ValueFormat values) {
   if (density <= 0) return 0;
   double value_bits = 16;
-  if (values == ValueFormat::kInt8) value_bits = 8;
-  if (values == ValueFormat::kInt4) value_bits = 4;
-  if (values == ValueFormat::kSign) value_bits = 1;
+  if (values == compress::ValueFormat::kInt8) value_bits = 8;
+  if (values == compress::ValueFormat::kInt4) value_bits = 4;
+  if (values == compress::ValueFormat::kSign) value_bits = 1;
   if (density >= 1) return value_bits;
   const double entropy = -density * std::log2(density) - (1 - density) * std::log2(1 - density);
   return density * value_bits + 1.015 * entropy;
 }
 
-absl::StatusOr<CodecPrice> PriceOf(const CodecSpec& spec) {
+absl::StatusOr<CodecPrice> PriceOf(const compress::CodecSpec& spec) {
   switch (spec.codec) {
-    case CodecId::kNone:
+    case compress::CodecId::kNone:
       return CodecPrice{32, 0};
-    case CodecId::kFp16:
-    case CodecId::kBf16:
+    case compress::CodecId::kFp16:
+    case compress::CodecId::kBf16:
       return CodecPrice{16, 1e-6};
-    case CodecId::kInt8:
+    case compress::CodecId::kInt8:
       return CodecPrice{8.13, 5e-5};
-    case CodecId::kInt4:
+    case compress::CodecId::kInt4:
       return CodecPrice{4.13, 0.011};
-    case CodecId::kInt2:
+    case compress::CodecId::kInt2:
       return CodecPrice{1.7, 0.53};
-    case CodecId::kSign:
-    case CodecId::kOneBit:
+    case compress::CodecId::kSign:
+    case compress::CodecId::kOneBit:
       return CodecPrice{1.03, 0.36};
-    case CodecId::kTernary:
+    case compress::CodecId::kTernary:
       return TernaryPrice(spec.level);
-    case CodecId::kEden:
+    case compress::CodecId::kEden:
       return CodecPrice{spec.level + 3.0 / 128,
                         kEdenErrors[std::clamp(static_cast<int>(spec.level), 1, 4) - 1]};
-    case CodecId::kTopK:
-    case CodecId::kTopKExact:
+    case compress::CodecId::kTopK:
+    case compress::CodecId::kTopKExact:
       return CodecPrice{SparseBits(spec.level, spec.values), SparseError(spec.level)};
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat("a plan cannot choose ", ToString(spec),
+          absl::StrCat("a plan cannot choose ", compress::ToString(spec),
                        ": its bytes and its error are not known to control; use one of none, fp16, "
                        "bf16, int8, int4, int2, sign, onebit, ternary, eden, topk, topk_exact"));
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

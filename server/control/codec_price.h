@@ -7,11 +7,11 @@
 #include "absl/status/statusor.h"
 #include "compress/codec_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Bits of an element with a sparse codec that sends a share `density` of all: its value and its
 // position.
-double SparseBits(double density, ValueFormat values);
+double SparseBits(double density, compress::ValueFormat values);
 
 struct CodecPrice {
   double bits = 32;  // Of an element.
@@ -20,6 +20,6 @@ struct CodecPrice {
 
 // What a plan can choose: none, fp16, bf16, int8, int4, int2, sign, onebit, ternary, eden, and
 // sparse ones. INVALID_ARGUMENT names any other, whose price is not known.
-absl::StatusOr<CodecPrice> PriceOf(const CodecSpec& spec);
+absl::StatusOr<CodecPrice> PriceOf(const compress::CodecSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include "server/control/median.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 double UsualOf(const std::deque<double>& values) {
@@ -36,4 +36,4 @@ double ComputeTime::compute_s() const {
 
 double ComputeTime::server_s() const { return UsualOf(server_); }
 
-}  // namespace sluice
+}  // namespace sluice::server

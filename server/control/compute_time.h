@@ -7,7 +7,7 @@
 
 #include "server/control/measurements.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class ComputeTime {
  public:
@@ -25,4 +25,4 @@ class ComputeTime {
   std::deque<double> server_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

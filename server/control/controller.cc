@@ -3,22 +3,22 @@
 #include <algorithm>
 #include <utility>
 
-namespace sluice {
+namespace sluice::server {
 
 double MomentumFor(const Choice& choice, absl::Span<const ControlledTensor> tensors,
-                   const MomentumRange& range) {
+                   const job::MomentumRange& range) {
   std::vector<uint64_t> elements;
   elements.reserve(tensors.size());
   for (const ControlledTensor& tensor : tensors) elements.push_back(tensor.elements);
-  double momentum = MomentumWith(choice.down.codecs, elements, range);
+  double momentum = job::MomentumWith(choice.down.codecs, elements, range);
   for (const Coding& up : choice.up) {
-    momentum = std::min(momentum, MomentumWith(up.codecs, elements, range));
+    momentum = std::min(momentum, job::MomentumWith(up.codecs, elements, range));
   }
   return momentum;
 }
 
 Controller::Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
-                       const MomentumRange& momentum)
+                       const job::MomentumRange& momentum)
     : policy_(std::move(policy)), tensors_(std::move(tensors)), momentum_(momentum) {}
 
 Plan Controller::First() { return Make(policy_->First(), 0); }
@@ -34,7 +34,7 @@ std::optional<Plan> Controller::Next(const StepMeasurements& measured) {
   next_step_ = measured.step + 1;
   std::optional<Choice> choice = policy_->Next(measured);
   if (!choice) return std::nullopt;
-  return Make(*std::move(choice), measured.step + kPlanDelay);
+  return Make(*std::move(choice), measured.step + job::kPlanDelay);
 }
 
 Plan Controller::Make(Choice choice, uint64_t effective_step) {
@@ -43,4 +43,4 @@ Plan Controller::Make(Choice choice, uint64_t effective_step) {
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

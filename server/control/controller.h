@@ -11,16 +11,16 @@
 #include "job/momentum.h"
 #include "server/control/policy.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // One for the job: the least that any direction or rank wants.
 double MomentumFor(const Choice& choice, absl::Span<const ControlledTensor> tensors,
-                   const MomentumRange& range);
+                   const job::MomentumRange& range);
 
 class Controller {
  public:
   Controller(std::unique_ptr<Policy> policy, std::vector<ControlledTensor> tensors,
-             const MomentumRange& momentum);
+             const job::MomentumRange& momentum);
 
   // The plan of step 0. Once, first.
   Plan First();
@@ -36,9 +36,9 @@ class Controller {
 
   std::unique_ptr<Policy> policy_;
   const std::vector<ControlledTensor> tensors_;
-  const MomentumRange momentum_;
+  const job::MomentumRange momentum_;
   uint64_t plans_ = 0;
   uint64_t next_step_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "server/control/median.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kLoads = 5;
@@ -156,4 +156,4 @@ void LinkBudget::Set(const Budgets& budgets, bool rise_at_once) {
   since_change_ = 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -19,7 +19,7 @@
 #include "absl/types/span.h"
 #include "server/control/link_estimate.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct Budgets {
   std::vector<double> up;  // Bytes of a step, by rank.
@@ -94,4 +94,4 @@ class LinkBudget {
   double load_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kPooledSteps = 16;
@@ -134,4 +134,4 @@ double LinkEstimate::rate_sustained() const {
 
 double LinkEstimate::rate() const { return std::min(rate_recent(), rate_sustained()); }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -13,7 +13,7 @@
 #include "absl/types/span.h"
 #include "server/control/measurements.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class LinkEstimate {
  public:
@@ -59,4 +59,4 @@ class LinkEstimate {
   std::deque<double> rates_;  // The newest last.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::server {
 
 void ScaleTransfers(double up, double down, StepMeasurements* measured) {
   const auto scale = [](double factor, std::vector<Transfer>* transfers) {
@@ -30,4 +30,4 @@ std::vector<Lateness> SplitLateness(const std::vector<RankMeasurements>& ranks) 
   return lateness;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 
 #include "job/control_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // One busy period of a link in one direction: some bytes that travelled without a pause.
 struct Transfer {
@@ -42,7 +42,7 @@ struct StepMeasurements {
   double decode_queue_s = 0;              // From a frame's arrival to its turn, at most.
   uint64_t bytes_down = 0;                // Of results, to each rank.
   // A metric on data that is not trained on, in percent, more is better; where one was just taken.
-  std::optional<CurvePoint> validation{};
+  std::optional<job::CurvePoint> validation{};
 };
 
 // Makes what was measured of a part of the bytes stand for all of them: links carry so many times
@@ -59,4 +59,4 @@ struct Lateness {
 // By rank. The two add up to how much later than the first rank's its last frame came.
 std::vector<Lateness> SplitLateness(const std::vector<RankMeasurements>& ranks);
 
-}  // namespace sluice
+}  // namespace sluice::server

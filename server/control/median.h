@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Of at least one value.
 inline double Median(std::vector<double> values) {
@@ -17,4 +17,4 @@ inline double Median(std::vector<double> values) {
   return *middle;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

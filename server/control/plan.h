@@ -9,12 +9,12 @@
 #include "compress/codec_spec.h"
 #include "job/control_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // What one sender does: a rank up, or the shards down.
 struct Coding {
-  std::vector<CodecSpec> codecs{};  // By tensor.
-  double bytes = 0;                 // Of a step, as expected.
+  std::vector<compress::CodecSpec> codecs{};  // By tensor.
+  double bytes = 0;                           // Of a step, as expected.
 
   friend bool operator==(const Coding&, const Coding&) = default;
 };
@@ -40,4 +40,4 @@ struct ControlledTensor {
   bool compressed = true;  // False: fp16 always, as small tensors are.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

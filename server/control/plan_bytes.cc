@@ -2,23 +2,25 @@
 
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Each tensor as one chunk, coded as the job file says.
-std::vector<ChunkConfig> Whole(const CompressionSpec& compression, const TensorTable& table,
-                               Direction direction) {
-  std::vector<ChunkConfig> tensors;
-  for (uint32_t tensor = 0; tensor < TrainedTensors(table); ++tensor) {
-    ChunkConfig whole;
+std::vector<compress::ChunkConfig> Whole(const protocol::CompressionSpec& compression,
+                                         const protocol::TensorTable& table,
+                                         protocol::Direction direction) {
+  std::vector<compress::ChunkConfig> tensors;
+  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(table); ++tensor) {
+    compress::ChunkConfig whole;
     whole.tensor = tensor;
-    whole.spec = SpecForTensor(compression, table[tensor], direction);
+    whole.spec = protocol::SpecForTensor(compression, table[tensor], direction);
     tensors.push_back(whole);
   }
   return tensors;
 }
 
-std::optional<double> BytesOf(const std::vector<CodecSpec>& codecs, const TensorTable& table) {
+std::optional<double> BytesOf(const std::vector<compress::CodecSpec>& codecs,
+                              const protocol::TensorTable& table) {
   double bits = 0;
   for (uint32_t tensor = 0; tensor < codecs.size(); ++tensor) {
     const absl::StatusOr<CodecPrice> price = PriceOf(codecs[tensor]);
@@ -30,20 +32,25 @@ std::optional<double> BytesOf(const std::vector<CodecSpec>& codecs, const Tensor
 
 }  // namespace
 
-std::optional<PlanBytes> BytesUnder(const CompressionPlan& plan, const CompressionSpec& compression,
-                                    const TensorTable& table, uint32_t ranks) {
+std::optional<PlanBytes> BytesUnder(const protocol::CompressionPlan& plan,
+                                    const protocol::CompressionSpec& compression,
+                                    const protocol::TensorTable& table, uint32_t ranks) {
   PlanBytes bytes;
-  const std::vector<ChunkConfig> up = Whole(compression, table, Direction::kUplink);
+  const std::vector<compress::ChunkConfig> up =
+      Whole(compression, table, protocol::Direction::kUplink);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    const auto of_rank = BytesOf(SpecsUnder(&plan, Direction::kUplink, rank, up), table);
+    const auto of_rank =
+        BytesOf(protocol::SpecsUnder(&plan, protocol::Direction::kUplink, rank, up), table);
     if (!of_rank.has_value()) return std::nullopt;
     bytes.up.push_back(*of_rank);
   }
-  const std::vector<ChunkConfig> down = Whole(compression, table, Direction::kDownlink);
-  const auto results = BytesOf(SpecsUnder(&plan, Direction::kDownlink, 0, down), table);
+  const std::vector<compress::ChunkConfig> down =
+      Whole(compression, table, protocol::Direction::kDownlink);
+  const auto results =
+      BytesOf(protocol::SpecsUnder(&plan, protocol::Direction::kDownlink, 0, down), table);
   if (!results.has_value()) return std::nullopt;
   bytes.down = *results;
   return bytes;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "protocol/compression_spec.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct PlanBytes {
   std::vector<double> up{};  // By rank.
@@ -17,7 +17,8 @@ struct PlanBytes {
 };
 
 // By the prices of server/control/codec_price.h. None: there is a codec whose price is not known.
-std::optional<PlanBytes> BytesUnder(const CompressionPlan& plan, const CompressionSpec& compression,
-                                    const TensorTable& table, uint32_t ranks);
+std::optional<PlanBytes> BytesUnder(const protocol::CompressionPlan& plan,
+                                    const protocol::CompressionSpec& compression,
+                                    const protocol::TensorTable& table, uint32_t ranks);
 
-}  // namespace sluice
+}  // namespace sluice::server

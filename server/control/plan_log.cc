@@ -2,9 +2,9 @@
 
 #include <utility>
 
-namespace sluice {
+namespace sluice::server {
 
-PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control,
+PlanLog::PlanLog(const protocol::CompressionSpec& compression, const job::ControlSpec& control,
                  std::string momentum_note) {
   codecs_.uplink = ToString(compression.uplink);
   codecs_.downlink = ToString(compression.downlink);
@@ -12,13 +12,13 @@ PlanLog::PlanLog(const CompressionSpec& compression, const ControlSpec& control,
   codecs_.momentum = std::move(momentum_note);
 }
 
-void PlanLog::Add(const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
+void PlanLog::Add(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes) {
   std::vector<PlanChange>& plans = codecs_.plans;
   while (!plans.empty() && plans.back().id >= plan.id) plans.pop_back();
   if (plans.size() == kPlansMax) plans.erase(plans.begin());
   plans.push_back({.id = plan.id,
                    .effective_step = plan.effective_step,
-                   .what = Summary(plan),
+                   .what = protocol::Summary(plan),
                    .reason = plan.reason,
                    .bytes = std::move(bytes)});
   ++codecs_.plans_made;
@@ -32,4 +32,4 @@ const PlanChange* PlanIn(absl::Span<const PlanChange> plans, uint64_t step) {
   return in_force;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

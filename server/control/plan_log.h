@@ -13,7 +13,7 @@
 #include "protocol/compression_spec.h"
 #include "server/control/plan_bytes.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // A plan as a person reads it.
 struct PlanChange {
@@ -38,12 +38,12 @@ class PlanLog {
   static constexpr size_t kPlansMax = 8;  // The oldest go.
 
   PlanLog() = default;
-  PlanLog(const CompressionSpec& compression, const ControlSpec& control,
+  PlanLog(const protocol::CompressionSpec& compression, const job::ControlSpec& control,
           std::string momentum_note = {});
 
   // In the order in which they are made. After a rollback plans are made again: they take the
   // place of the earlier ones of their number and above.
-  void Add(const CompressionPlan& plan, std::optional<PlanBytes> bytes = std::nullopt);
+  void Add(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes = std::nullopt);
   const JobCodecs& codecs() const { return codecs_; }
 
  private:
@@ -53,4 +53,4 @@ class PlanLog {
 // The one of `plans` that holds in `step`; null: none of them.
 const PlanChange* PlanIn(absl::Span<const PlanChange> plans, uint64_t step);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -16,15 +16,15 @@
 #include "server/control/bandwidth.h"
 #include "server/control/codec_cost.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Policies count a job's steps from 0, jobs from 1.
 constexpr uint64_t kFirstStep = 1;
 
 // As its text says: what all parties read.
-CodecSpec Canonical(const CodecSpec& codec) {
-  const absl::StatusOr<CodecSpec> parsed = ParseCodecSpec(ToString(codec));
+compress::CodecSpec Canonical(const compress::CodecSpec& codec) {
+  const absl::StatusOr<compress::CodecSpec> parsed = compress::ParseCodecSpec(ToString(codec));
   Check(parsed.ok(), "a codec's text can be read");
   return *parsed;
 }
@@ -32,8 +32,8 @@ CodecSpec Canonical(const CodecSpec& codec) {
 // Two digits are enough for a person, and more would make two ranks' plans differ for nothing.
 // Down, so that no plan takes more than was reckoned with. Of percents, as specs are written: 8.8 %
 // is not the number nearest to 0.088.
-CodecSpec Rounded(CodecSpec codec) {
-  if (!IsSparse(codec.codec) || !(codec.level > 0)) return codec;
+compress::CodecSpec Rounded(compress::CodecSpec codec) {
+  if (!protocol::IsSparse(codec.codec) || !(codec.level > 0)) return codec;
   const double percent = 100 * codec.level;
   const double unit = std::pow(10, std::floor(std::log10(percent)) - 1);
   double rounded = percent;
@@ -43,20 +43,20 @@ CodecSpec Rounded(CodecSpec codec) {
 }
 
 // Which tensors are coded by which codec, where that is not as in `base`; by the codec's text.
-std::map<std::string, PlanEntry> Changes(const std::vector<CodecSpec>& codecs,
-                                         const std::vector<CodecSpec>& base) {
-  std::map<std::string, PlanEntry> by_codec;
+std::map<std::string, protocol::PlanEntry> Changes(const std::vector<compress::CodecSpec>& codecs,
+                                                   const std::vector<compress::CodecSpec>& base) {
+  std::map<std::string, protocol::PlanEntry> by_codec;
   for (uint32_t tensor = 0; tensor < codecs.size(); ++tensor) {
     if (codecs[tensor] == base[tensor]) continue;
-    PlanEntry& entry = by_codec[ToString(codecs[tensor])];
+    protocol::PlanEntry& entry = by_codec[ToString(codecs[tensor])];
     entry.codec = Canonical(codecs[tensor]);
     entry.tensors.push_back(tensor);
   }
   return by_codec;
 }
 
-absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
-                                                 const CompressionSpec& compression,
+absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const job::ControlSpec& control,
+                                                 const protocol::CompressionSpec& compression,
                                                  const std::vector<ControlledTensor>& tensors,
                                                  uint32_t ranks, double shard_share,
                                                  bool lockstep) {
@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
                       .first = compression.uplink,
                       .overlap = control.overlap,
                       .lockstep = lockstep};
-  for (const CodecSpec& candidate : control.candidates) {
+  for (const compress::CodecSpec& candidate : control.candidates) {
     absl::StatusOr<CodecCost> cost = UsualCost(candidate, elements, shard_elements, ranks);
     if (!cost.ok()) return cost.status();
     options.choices.push_back(*std::move(cost));
@@ -77,8 +77,8 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeAuto(const ControlSpec& control,
   return MakeAutoPolicy(options);
 }
 
-absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
-                                                   const CompressionSpec& compression,
+absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const job::ControlSpec& control,
+                                                   const protocol::CompressionSpec& compression,
                                                    const BaseCoding& base,
                                                    const std::vector<ControlledTensor>& tensors,
                                                    uint32_t ranks, double shard_share,
@@ -117,14 +117,17 @@ absl::StatusOr<std::unique_ptr<Policy>> MakePolicy(const ControlSpec& control,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
-    const ControlSpec& control, const CompressionSpec& compression, const TensorTable& table,
-    uint32_t ranks, const MomentumRange& momentum, double shard_share, bool lockstep) {
+    const job::ControlSpec& control, const protocol::CompressionSpec& compression,
+    const protocol::TensorTable& table, uint32_t ranks, const job::MomentumRange& momentum,
+    double shard_share, bool lockstep) {
   if (!control.makes_plans()) return std::unique_ptr<PlanMaker>();
   std::vector<ControlledTensor> tensors;
   BaseCoding base;
-  for (uint32_t tensor = 0; tensor < TrainedTensors(table); ++tensor) {
-    base.up.push_back(SpecForTensor(compression, table[tensor], Direction::kUplink));
-    base.down.push_back(SpecForTensor(compression, table[tensor], Direction::kDownlink));
+  for (uint32_t tensor = 0; tensor < protocol::TrainedTensors(table); ++tensor) {
+    base.up.push_back(
+        protocol::SpecForTensor(compression, table[tensor], protocol::Direction::kUplink));
+    base.down.push_back(
+        protocol::SpecForTensor(compression, table[tensor], protocol::Direction::kDownlink));
     // What is small, or has a codec of its own, stays as it is where a policy chooses codecs.
     const auto elements = static_cast<uint64_t>(table[tensor].elements());
     tensors.push_back({.elements = elements,
@@ -139,9 +142,9 @@ absl::StatusOr<std::unique_ptr<PlanMaker>> PlanMaker::Create(
       new PlanMaker(control, *std::move(policy), std::move(tensors), std::move(base), momentum));
 }
 
-PlanMaker::PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
+PlanMaker::PlanMaker(const job::ControlSpec& control, std::unique_ptr<Policy> policy,
                      std::vector<ControlledTensor> tensors, BaseCoding base,
-                     const MomentumRange& momentum)
+                     const job::MomentumRange& momentum)
     : measures_(control.measures()),
       densities_(control.policy == "accuracy"),
       tensors_(tensors),
@@ -150,7 +153,7 @@ PlanMaker::PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
       controller_(std::move(policy), std::move(tensors), momentum) {}
 
 PlanMaker::Plan PlanMaker::First() {
-  sluice::Plan plan = controller_.First();
+  sluice::server::Plan plan = controller_.First();
   // Until something is measured all is as the job file says.
   if (measures_) {
     plan.choice.up = {{.codecs = base_.up}};
@@ -165,18 +168,18 @@ PlanMaker::Plan PlanMaker::Next(uint64_t step, const StepMeasurements* measured)
   if (measures_ && measured == nullptr) return nullptr;
   StepMeasurements of_step = measured == nullptr ? StepMeasurements() : *measured;
   of_step.step = step - kFirstStep;
-  const std::optional<sluice::Plan> plan = controller_.Next(of_step);
+  const std::optional<sluice::server::Plan> plan = controller_.Next(of_step);
   return plan.has_value() ? ToJob(*plan) : nullptr;
 }
 
-std::vector<CodecSpec> PlanMaker::Codecs(const Coding& coding,
-                                         const std::vector<CodecSpec>& base) const {
+std::vector<compress::CodecSpec> PlanMaker::Codecs(
+    const Coding& coding, const std::vector<compress::CodecSpec>& base) const {
   if (!measures_) return coding.codecs;
-  std::vector<CodecSpec> codecs;
+  std::vector<compress::CodecSpec> codecs;
   for (size_t tensor = 0; tensor < base.size(); ++tensor) {
-    CodecSpec codec = base[tensor];
+    compress::CodecSpec codec = base[tensor];
     if (tensors_[tensor].compressed && densities_) {
-      if (IsSparse(codec.codec)) codec.level = Rounded(coding.codecs[tensor]).level;
+      if (protocol::IsSparse(codec.codec)) codec.level = Rounded(coding.codecs[tensor]).level;
     } else if (tensors_[tensor].compressed) {
       codec = Rounded(coding.codecs[tensor]);
       codec.compensator = base[tensor].compensator;
@@ -186,8 +189,8 @@ std::vector<CodecSpec> PlanMaker::Codecs(const Coding& coding,
   return codecs;
 }
 
-PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
-  auto made = std::make_shared<CompressionPlan>();
+PlanMaker::Plan PlanMaker::ToJob(const sluice::server::Plan& plan) const {
+  auto made = std::make_shared<protocol::CompressionPlan>();
   made->id = plan.id;
   made->effective_step = plan.effective_step + kFirstStep;
   made->reason = plan.choice.reason;
@@ -198,13 +201,14 @@ PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
   const double momentum = MomentumFor(coded, tensors_, momentum_);
   if (momentum < momentum_.base) made->momentum = static_cast<float>(momentum);
   // What several ranks do alike is one entry, in the order of the first of them.
-  std::vector<PlanEntry> entries;
+  std::vector<protocol::PlanEntry> entries;
   for (uint32_t rank = 0; rank < coded.up.size(); ++rank) {
     for (auto& change : Changes(coded.up[rank].codecs, base_.up)) {
-      PlanEntry& entry = change.second;
-      const auto same = std::find_if(entries.begin(), entries.end(), [&](const PlanEntry& of) {
-        return of.codec == entry.codec && of.tensors == entry.tensors;
-      });
+      protocol::PlanEntry& entry = change.second;
+      const auto same =
+          std::find_if(entries.begin(), entries.end(), [&](const protocol::PlanEntry& of) {
+            return of.codec == entry.codec && of.tensors == entry.tensors;
+          });
       if (same != entries.end()) {
         same->ranks.push_back(rank);
       } else {
@@ -213,25 +217,25 @@ PlanMaker::Plan PlanMaker::ToJob(const sluice::Plan& plan) const {
       }
     }
   }
-  for (PlanEntry& entry : entries) {
+  for (protocol::PlanEntry& entry : entries) {
     if (entry.ranks.size() == coded.up.size()) entry.ranks.clear();
     made->entries.push_back(std::move(entry));
   }
   for (auto& [text, entry] : Changes(coded.down.codecs, base_.down)) {
-    entry.direction = Direction::kDownlink;
+    entry.direction = protocol::Direction::kDownlink;
     made->entries.push_back(std::move(entry));
   }
   return made;
 }
 
-absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
-                                          const CompressionSpec& compression,
-                                          const TensorTable& table, uint32_t ranks,
-                                          const MomentumRange& momentum) {
+absl::StatusOr<PlanMaker::Plan> FirstPlan(const job::ControlSpec& control,
+                                          const protocol::CompressionSpec& compression,
+                                          const protocol::TensorTable& table, uint32_t ranks,
+                                          const job::MomentumRange& momentum) {
   const absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
       PlanMaker::Create(control, compression, table, ranks, momentum);
   if (!maker.ok()) return maker.status();
   return *maker == nullptr ? nullptr : (*maker)->First();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

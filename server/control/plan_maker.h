@@ -15,21 +15,19 @@
 #include "server/control/controller.h"
 #include "server/control/schedule.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class PlanMaker {
  public:
-  using Plan = PlanBook::Plan;
+  using Plan = protocol::PlanBook::Plan;
 
   // `shard_share`: of all elements, a shard's. `lockstep`: ranks take steps together. Null: the job
   // makes no plans. INVALID_ARGUMENT: the policy does not go with these tensors, e.g. because all
   // of them are too small to be compressed.
-  static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(const ControlSpec& control,
-                                                           const CompressionSpec& compression,
-                                                           const TensorTable& table, uint32_t ranks,
-                                                           const MomentumRange& momentum = {},
-                                                           double shard_share = 1,
-                                                           bool lockstep = true);
+  static absl::StatusOr<std::unique_ptr<PlanMaker>> Create(
+      const job::ControlSpec& control, const protocol::CompressionSpec& compression,
+      const protocol::TensorTable& table, uint32_t ranks, const job::MomentumRange& momentum = {},
+      double shard_share = 1, bool lockstep = true);
 
   // The plan that the job's first step begins with: a function of what Create was given. Instead of
   // Resume, once.
@@ -44,23 +42,25 @@ class PlanMaker {
   void Took(uint64_t id) { controller_.Took(id); }
 
  private:
-  PlanMaker(const ControlSpec& control, std::unique_ptr<Policy> policy,
-            std::vector<ControlledTensor> tensors, BaseCoding base, const MomentumRange& momentum);
-  Plan ToJob(const sluice::Plan& plan) const;
-  std::vector<CodecSpec> Codecs(const Coding& coding, const std::vector<CodecSpec>& base) const;
+  PlanMaker(const job::ControlSpec& control, std::unique_ptr<Policy> policy,
+            std::vector<ControlledTensor> tensors, BaseCoding base,
+            const job::MomentumRange& momentum);
+  Plan ToJob(const sluice::server::Plan& plan) const;
+  std::vector<compress::CodecSpec> Codecs(const Coding& coding,
+                                          const std::vector<compress::CodecSpec>& base) const;
 
   const bool measures_;
   const bool densities_;  // A plan sets densities of what is sparse, and no codecs.
   const std::vector<ControlledTensor> tensors_;
   const BaseCoding base_;
-  const MomentumRange momentum_;
+  const job::MomentumRange momentum_;
   Controller controller_;
 };
 
 // PlanMaker's, of its own; null: the job makes none.
-absl::StatusOr<PlanMaker::Plan> FirstPlan(const ControlSpec& control,
-                                          const CompressionSpec& compression,
-                                          const TensorTable& table, uint32_t ranks,
-                                          const MomentumRange& momentum = {});
+absl::StatusOr<PlanMaker::Plan> FirstPlan(const job::ControlSpec& control,
+                                          const protocol::CompressionSpec& compression,
+                                          const protocol::TensorTable& table, uint32_t ranks,
+                                          const job::MomentumRange& momentum = {});
 
-}  // namespace sluice
+}  // namespace sluice::server

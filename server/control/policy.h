@@ -9,7 +9,7 @@
 #include "server/control/measurements.h"
 #include "server/control/plan.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class Policy {
  public:
@@ -28,4 +28,4 @@ class Policy {
   Policy(const Policy&) = default;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,19 +8,20 @@
 #include "protocol/compression_plan.h"
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kBitsPerByte = 8;
 
-bool HasSparse(const std::vector<CodecSpec>& codecs) {
-  return std::any_of(codecs.begin(), codecs.end(),
-                     [](const CodecSpec& codec) { return IsSparse(codec.codec); });
+bool HasSparse(const std::vector<compress::CodecSpec>& codecs) {
+  return std::any_of(codecs.begin(), codecs.end(), [](const compress::CodecSpec& codec) {
+    return protocol::IsSparse(codec.codec);
+  });
 }
 
 class SchedulePolicy : public Policy {
  public:
-  SchedulePolicy(ScheduleSpec spec, BaseCoding base, std::vector<ControlledTensor> tensors,
+  SchedulePolicy(job::ScheduleSpec spec, BaseCoding base, std::vector<ControlledTensor> tensors,
                  uint32_t ranks)
       : spec_(std::move(spec)),
         base_(std::move(base)),
@@ -30,21 +31,23 @@ class SchedulePolicy : public Policy {
   Choice First() override { return Make(0); }
 
   std::optional<Choice> Next(const StepMeasurements& measured) override {
-    const uint64_t effective = measured.step + kPlanDelay;
-    if (DensityAt(spec_, effective) == DensityAt(spec_, effective - 1)) return std::nullopt;
+    const uint64_t effective = measured.step + job::kPlanDelay;
+    if (job::DensityAt(spec_, effective) == job::DensityAt(spec_, effective - 1))
+      return std::nullopt;
     return Make(effective);
   }
 
   std::unique_ptr<Policy> Clone() const override { return std::make_unique<SchedulePolicy>(*this); }
 
  private:
-  Coding CodingOf(const std::vector<CodecSpec>& base, std::optional<double> density) const {
+  Coding CodingOf(const std::vector<compress::CodecSpec>& base,
+                  std::optional<double> density) const {
     Coding coding;
     for (size_t i = 0; i < base.size(); ++i) {
-      CodecSpec codec = base[i];
-      if (IsSparse(codec.codec) && density) codec.level = *density;
-      if (IsSparse(codec.codec) && !density) {
-        codec = {.codec = CodecId::kFp16, .compensator = codec.compensator};
+      compress::CodecSpec codec = base[i];
+      if (protocol::IsSparse(codec.codec) && density) codec.level = *density;
+      if (protocol::IsSparse(codec.codec) && !density) {
+        codec = {.codec = compress::CodecId::kFp16, .compensator = codec.compensator};
       }
       const absl::StatusOr<CodecPrice> price = PriceOf(codec);
       const double bits = price.ok() ? price->bits : CodecPrice().bits;
@@ -55,7 +58,7 @@ class SchedulePolicy : public Policy {
   }
 
   Choice Make(uint64_t step) const {
-    const std::optional<double> density = DensityAt(spec_, step);
+    const std::optional<double> density = job::DensityAt(spec_, step);
     Choice choice;
     choice.down = CodingOf(base_.down, density);
     choice.up.assign(ranks_, CodingOf(base_.up, density));
@@ -65,7 +68,7 @@ class SchedulePolicy : public Policy {
     return choice;
   }
 
-  const ScheduleSpec spec_;
+  const job::ScheduleSpec spec_;
   const BaseCoding base_;
   const std::vector<ControlledTensor> tensors_;
   const uint32_t ranks_;
@@ -73,11 +76,11 @@ class SchedulePolicy : public Policy {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const ScheduleSpec& spec,
+absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const job::ScheduleSpec& spec,
                                                            BaseCoding base,
                                                            std::vector<ControlledTensor> tensors,
                                                            uint32_t ranks) {
-  if (const absl::Status status = ValidateSchedule(spec); !status.ok()) return status;
+  if (const absl::Status status = job::ValidateSchedule(spec); !status.ok()) return status;
   if (!HasSparse(base.up) && !HasSparse(base.down)) {
     return absl::InvalidArgumentError(
         "schedule: no tensor has a codec with a density; use topk or topk_exact");
@@ -85,4 +88,4 @@ absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const ScheduleSpec& s
   return std::make_unique<SchedulePolicy>(spec, std::move(base), std::move(tensors), ranks);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,20 +9,20 @@
 #include "job/control_spec.h"
 #include "server/control/policy.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // How tensors are coded without a plan, by tensor.
 struct BaseCoding {
-  std::vector<CodecSpec> up{};
-  std::vector<CodecSpec> down{};
+  std::vector<compress::CodecSpec> up{};
+  std::vector<compress::CodecSpec> down{};
 };
 
 // The schedule's density for all tensors whose codec in `base` is sparse, on all ranks and the
 // shards, fp16 while it is dense; others stay as they are. Errors: ValidateSchedule's, and nothing
 // in `base` is sparse.
-absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const ScheduleSpec& spec,
+absl::StatusOr<std::unique_ptr<Policy>> MakeSchedulePolicy(const job::ScheduleSpec& spec,
                                                            BaseCoding base,
                                                            std::vector<ControlledTensor> tensors,
                                                            uint32_t ranks);
 
-}  // namespace sluice
+}  // namespace sluice::server

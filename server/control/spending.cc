@@ -7,10 +7,10 @@
 #include "absl/status/status.h"
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-const CodecSpec kDense{.codec = CodecId::kFp16};
+const compress::CodecSpec kDense{.codec = compress::CodecId::kFp16};
 constexpr int kBisections = 48;
 
 double Bytes(double elements, double bits) { return elements * bits / 8; }
@@ -51,17 +51,18 @@ double Share(double lost, double energy) { return energy > 0 ? lost / energy : 0
 
 Spent SpendOnDensity(absl::Span<const ControlledTensor> tensors, const SparseSpending& options,
                      double bytes) {
-  CodecSpec spec = options.sparse;
+  compress::CodecSpec spec = options.sparse;
   spec.level = EvenDensity(CompressedElements(tensors), options, bytes - DenseBytes(tensors));
   absl::StatusOr<Spent> spent = SpendEvenly(tensors, spec);
   return spent.ok() ? *std::move(spent) : Spent{};
 }
 
 absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
-                                    absl::Span<const CodecSpec> candidates, double bytes) {
+                                    absl::Span<const compress::CodecSpec> candidates,
+                                    double bytes) {
   if (candidates.empty()) return absl::InvalidArgumentError("no codec to choose from");
   std::vector<CodecPrice> prices;
-  for (const CodecSpec& spec : candidates) {
+  for (const compress::CodecSpec& spec : candidates) {
     const absl::StatusOr<CodecPrice> price = PriceOf(spec);
     if (!price.ok()) return price.status();
     prices.push_back(*price);
@@ -123,10 +124,10 @@ absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
 }
 
 absl::StatusOr<Spent> SpendEvenly(absl::Span<const ControlledTensor> tensors,
-                                  const CodecSpec& spec) {
+                                  const compress::CodecSpec& spec) {
   const absl::StatusOr<CodecPrice> price = PriceOf(spec);
   if (!price.ok()) return price.status();
-  const bool lossless = spec.codec == CodecId::kNone;
+  const bool lossless = spec.codec == compress::CodecId::kNone;
   Spent spent;
   double lost = 0;
   double all = 0;
@@ -142,4 +143,4 @@ absl::StatusOr<Spent> SpendEvenly(absl::Span<const ControlledTensor> tensors,
   return spent;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 #include "absl/types/span.h"
 #include "server/control/plan.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct Spent {
   Coding coding;
@@ -13,7 +13,7 @@ struct Spent {
 };
 
 struct SparseSpending {
-  CodecSpec sparse;
+  compress::CodecSpec sparse;
   double density_min = 1e-4;
   double density_max = 0.25;
 };
@@ -27,11 +27,11 @@ Spent SpendOnDensity(absl::Span<const ControlledTensor> tensors, const SparseSpe
 // least for which all of them fit. The cheapest ones if nothing fits. All elements count as equally
 // large. Errors: INVALID_ARGUMENT of PriceOf, or no candidate.
 absl::StatusOr<Spent> SpendOnCodecs(absl::Span<const ControlledTensor> tensors,
-                                    absl::Span<const CodecSpec> candidates, double bytes);
+                                    absl::Span<const compress::CodecSpec> candidates, double bytes);
 
 // Every tensor that is compressed coded with `spec`, the others with fp16 (`none` where it is
 // that).
 absl::StatusOr<Spent> SpendEvenly(absl::Span<const ControlledTensor> tensors,
-                                  const CodecSpec& spec);
+                                  const compress::CodecSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 
 #include "server/control/median.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 double MostUp(const ByteLimits& bytes) {
@@ -71,4 +71,4 @@ double StepMemory::Beyond(const ByteLimits& bytes) const {
   return beyond_s;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

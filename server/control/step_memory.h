@@ -10,7 +10,7 @@
 
 #include "server/control/step_model.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class StepMemory {
  public:
@@ -53,4 +53,4 @@ class StepMemory {
   double noise_s_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

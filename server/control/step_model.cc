@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kCostGain = 0.2;  // Of one step in a measured cost.
@@ -182,4 +182,4 @@ size_t StepModel::Beside(size_t choice, bool larger) const {
   return beside;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -14,7 +14,7 @@
 #include "server/control/measurements.h"
 #include "server/control/plan.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // One of the codecs to choose from, for all tensors.
 struct PricedCodec {
@@ -110,4 +110,4 @@ class StepModel {
   double waited_s_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kPartsMax = 4096;  // Far more than ranks, shards and files for people together.
@@ -79,7 +79,7 @@ void CheckpointBook::Named(uint64_t step) {
   if (under_way_ == 0) under_way_ = step;
 }
 
-CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::Time now) {
+CheckpointBook::Progress CheckpointBook::Add(const protocol::CheckpointPart& part, absl::Time now) {
   if (part.term != term_) return Progress::kIgnored;
   // A part may be here before shard 0's word that the checkpoint was named.
   if (under_way_ == 0 && part.step > over_) under_way_ = part.step;
@@ -95,24 +95,25 @@ CheckpointBook::Progress CheckpointBook::Add(const CheckpointPart& part, absl::T
 
 bool CheckpointBook::AllShardsGave() const {
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-    if (!parts_.contains(ShardPartName(shard, term_))) return false;
+    if (!parts_.contains(protocol::ShardPartName(shard, term_))) return false;
   }
   return true;
 }
 
 // It is complete without the state of a rank that joined when it was under way.
-bool CheckpointBook::IsNeeded(const CheckpointPart& part) const {
+bool CheckpointBook::IsNeeded(const protocol::CheckpointPart& part) const {
   return !part.name.starts_with("worker-") ||
-         std::any_of(ranks_.begin(), ranks_.end(),
-                     [&](uint32_t rank) { return part.name == WorkerPartName(rank, term_); });
+         std::any_of(ranks_.begin(), ranks_.end(), [&](uint32_t rank) {
+           return part.name == protocol::WorkerPartName(rank, term_);
+         });
 }
 
-bool CheckpointBook::Replaces(const CheckpointPart& part) const {
+bool CheckpointBook::Replaces(const protocol::CheckpointPart& part) const {
   return under_way_ != 0 && !all_there_ && part.term == term_ && part.step > under_way_;
 }
 
 // Its sender tells it once. Of two later steps the last one counts: the other was given up.
-void CheckpointBook::KeepEarly(const CheckpointPart& part) {
+void CheckpointBook::KeepEarly(const protocol::CheckpointPart& part) {
   const uint64_t kept = early_.empty() ? 0 : early_.begin()->second.step;
   if (part.step < kept) return;
   if (part.step > kept) ForgetEarly();
@@ -124,8 +125,8 @@ void CheckpointBook::ForgetEarly() {
   early_.clear();
 }
 
-std::vector<CheckpointPart> CheckpointBook::TakeEarly() {
-  std::vector<CheckpointPart> parts;
+std::vector<protocol::CheckpointPart> CheckpointBook::TakeEarly() {
+  std::vector<protocol::CheckpointPart> parts;
   for (auto& [name, part] : std::exchange(early_, {})) parts.push_back(part);
   return parts;
 }
@@ -144,7 +145,7 @@ void CheckpointBook::Withdraw(const std::string& name, absl::Time now) {
 }
 
 void CheckpointBook::WithdrawRank(uint32_t rank, absl::Time now) {
-  Withdraw(WorkerPartName(rank, term_), now);
+  Withdraw(protocol::WorkerPartName(rank, term_), now);
   if (rank != 0) return;
   const auto is_for_people = [](const auto& part) {
     return !part.first.starts_with("worker-") && !part.first.starts_with("shard-");
@@ -153,8 +154,8 @@ void CheckpointBook::WithdrawRank(uint32_t rank, absl::Time now) {
   if (!all_there_) std::erase_if(parts_, is_for_people);
 }
 
-std::vector<CheckpointPart> CheckpointBook::parts() const {
-  std::vector<CheckpointPart> parts;
+std::vector<protocol::CheckpointPart> CheckpointBook::parts() const {
+  std::vector<protocol::CheckpointPart> parts;
   for (const auto& [name, part] : parts_) parts.push_back(part);
   return parts;
 }
@@ -162,11 +163,11 @@ std::vector<CheckpointPart> CheckpointBook::parts() const {
 std::string CheckpointBook::MissingParts() const {
   std::vector<std::string> missing;
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-    std::string name = ShardPartName(shard, term_);
+    std::string name = protocol::ShardPartName(shard, term_);
     if (!parts_.contains(name)) missing.push_back(std::move(name));
   }
   for (const uint32_t rank : ranks_) {
-    std::string name = WorkerPartName(rank, term_);
+    std::string name = protocol::WorkerPartName(rank, term_);
     if (!parts_.contains(name)) missing.push_back(std::move(name));
   }
   return absl::StrJoin(missing, ", ");
@@ -212,4 +213,4 @@ void CheckpointBook::Forget() {
   parts_.clear();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

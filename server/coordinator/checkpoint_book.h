@@ -12,7 +12,7 @@
 #include "absl/time/time.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct CheckpointBookOptions {
   uint64_t every = 0;  // Steps from one checkpoint to the next; 0: the job has none.
@@ -74,12 +74,12 @@ class CheckpointBook {
 
   // kComplete: parts() are all there and wait for Written. kFailed: `part` has an error; Abandon.
   // One of a later step than that which is being written is kept for TakeEarly.
-  Progress Add(const CheckpointPart& part, absl::Time now);
+  Progress Add(const protocol::CheckpointPart& part, absl::Time now);
   // It is of a later step than the one under way, which waits for parts: shard 0 gave that one
   // up when it named the later one. Abandon, then Add.
-  bool Replaces(const CheckpointPart& part) const;
+  bool Replaces(const protocol::CheckpointPart& part) const;
   // What came early, of one step, once what was being written is Written or Abandoned: to be added.
-  std::vector<CheckpointPart> TakeEarly();
+  std::vector<protocol::CheckpointPart> TakeEarly();
   // Who gave this part was lost, and will give it again: until then the checkpoint is not complete.
   // Not once it is being written.
   void Withdraw(const std::string& name, absl::Time now);
@@ -87,7 +87,7 @@ class CheckpointBook {
   void WithdrawRank(uint32_t rank, absl::Time now);
   // All parts are there; it waits for Written or Abandon.
   bool being_written() const { return all_there_; }
-  std::vector<CheckpointPart> parts() const;  // By name.
+  std::vector<protocol::CheckpointPart> parts() const;  // By name.
   std::string MissingParts() const;
   // Waits for its last parts for longer than the patience allows.
   bool Overdue(absl::Time now) const;
@@ -103,8 +103,8 @@ class CheckpointBook {
  private:
   void Forget();
   bool AllShardsGave() const;
-  bool IsNeeded(const CheckpointPart& part) const;
-  void KeepEarly(const CheckpointPart& part);
+  bool IsNeeded(const protocol::CheckpointPart& part) const;
+  void KeepEarly(const protocol::CheckpointPart& part);
   void ForgetEarly();
   void AddLitter(uint64_t step);
   uint32_t kept() const { return std::max(options_.keep, 1u); }
@@ -122,10 +122,10 @@ class CheckpointBook {
   uint64_t over_ = 0;  // Highest step of this term whose checkpoint is complete or given up.
   bool all_there_ = false;
   absl::Time waits_since_ = absl::InfiniteFuture();
-  std::map<std::string, CheckpointPart> parts_;  // Of the one under way.
-  std::map<std::string, CheckpointPart>
+  std::map<std::string, protocol::CheckpointPart> parts_;  // Of the one under way.
+  std::map<std::string, protocol::CheckpointPart>
       early_;                    // Parts of a later step, kept while the manifest is written.
   std::vector<uint32_t> ranks_;  // Whose parts it takes.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "base/random.h"
 #include "server/control/plan_maker.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint32_t kFirstGeneration = 1;
@@ -32,10 +32,10 @@ CheckpointBookOptions BookOptionsOf(const CoordinatorOptions& options) {
           .in_rack = options.in_rack};
 }
 
-std::vector<uint64_t> StepsOf(const std::vector<CheckpointManifest>& manifests) {
+std::vector<uint64_t> StepsOf(const std::vector<protocol::CheckpointManifest>& manifests) {
   std::vector<uint64_t> steps;
   steps.reserve(manifests.size());
-  for (const CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
+  for (const protocol::CheckpointManifest& manifest : manifests) steps.push_back(manifest.step);
   return steps;
 }
 
@@ -52,7 +52,7 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
       book_(BookOptionsOf(options_), StepsOf(options_.checkpoints), options_.damaged_checkpoints),
       begin_with_(options_.elastic.has_value() ? options_.elastic->start : options_.world_size) {
   for (uint32_t shard = 0; shard < seats_.size(); ++shard) seats_[shard].arrival.shard = shard;
-  for (const CheckpointManifest& manifest : options_.checkpoints) {
+  for (const protocol::CheckpointManifest& manifest : options_.checkpoints) {
     manifests_.emplace(manifest.step, manifest);
   }
   if (has_checkpoints() && options_.run.has_value()) {
@@ -71,7 +71,7 @@ Coordinator::Coordinator(CoordinatorOptions options, absl::Time now)
 }
 
 // The term goes on as an earlier coordinator had it. Who of it is still there is yet to be heard.
-void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
+void Coordinator::GoOnInTerm(const protocol::RunRecord& record, absl::Time now) {
   phase_ = JobPhase::kRunning;
   announced_ = true;
   knows_position_ = false;
@@ -90,7 +90,7 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
     end_sequence_ = ++sequence_;
   }
   for (uint32_t rank = 0; rank < members_.size() && rank < record.members.size(); ++rank) {
-    const RunMember& from = record.members[rank];
+    const protocol::RunMember& from = record.members[rank];
     Member& member = members_[rank];
     member.present = from.incarnation != 0;
     member.heard = now;
@@ -109,9 +109,9 @@ void Coordinator::GoOnInTerm(const RunRecord& record, absl::Time now) {
 
 // Not if the checkpoint is gone that the term began with: nobody keeps anything from before it,
 // which shard 0, lost with its coordinator, would have to take up again.
-bool Coordinator::CanGoOnInTerm(const RunRecord& record) const {
+bool Coordinator::CanGoOnInTerm(const protocol::RunRecord& record) const {
   return repairs_losses() && record.generation > 0 && record.members.size() == members_.size() &&
-         record.restore_step <= book_.newest() && ValidateTensorTable(record.table).ok();
+         record.restore_step <= book_.newest() && protocol::ValidateTensorTable(record.table).ok();
 }
 
 void Coordinator::Join(JoinToken token, WorkerJoin join, absl::Time now, Effects* out) {
@@ -426,7 +426,7 @@ absl::StatusOr<JobState> Coordinator::Heartbeat(const WorkerHeartbeat& heartbeat
   (*member)->restoring_step = heartbeat.restoring_step;
   (*member)->disk_wait = heartbeat.disk_wait;
   Hear(heartbeat, *member, now, out);
-  for (const CheckpointPart& part : heartbeat.parts) {
+  for (const protocol::CheckpointPart& part : heartbeat.parts) {
     // Of what the worker may not say it hears by ReportCheckpoint.
     (void)WorkerPart(heartbeat.sender, part, now, out);
   }
@@ -493,11 +493,11 @@ JobState Coordinator::State() const {
           .durable_step = book_.newest()};
 }
 
-void Coordinator::EndNotTold(const Sender& sender) {
+void Coordinator::EndNotTold(const protocol::Sender& sender) {
   if (sender.rank < members_.size()) members_[sender.rank].told_end = false;
 }
 
-bool Coordinator::OfEarlierTerm(const Sender& sender) const {
+bool Coordinator::OfEarlierTerm(const protocol::Sender& sender) const {
   return sender.job_uid == options_.job_uid && sender.term < term_ && sender.rank < members_.size();
 }
 
@@ -559,4 +559,4 @@ bool Coordinator::Drained() const {
          });
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

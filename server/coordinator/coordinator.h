@@ -28,7 +28,7 @@
 #include "server/coordinator/job_status.h"
 #include "server/shard/notice.h"
 
-namespace sluice {
+namespace sluice::server {
 
 using JoinToken = uint64_t;        // Names one Join call that waits for its answer; never 0.
 using ControlStreamId = uint64_t;  // Names one Attach stream of a shard; never 0.
@@ -39,7 +39,7 @@ struct WorkerJoin {
   uint64_t job_hash = 0;
   uint64_t nonce = 0;  // Random per worker start.
   uint32_t rank = 0;
-  TensorTable table;
+  protocol::TensorTable table;
   std::string parameters_sha256;
   std::string software_version;
   std::string host;
@@ -60,13 +60,13 @@ struct JoinGrant {
   uint32_t generation = 0;
   uint32_t world_size = 0;
   uint64_t first_step = 1;
-  LayoutParameters layout;
+  protocol::LayoutParameters layout;
   std::vector<ShardPlace> shards{};
   uint64_t window_bytes = 0;
   bool parameters_agree = true;
   uint64_t restore_step = 0;  // Of the job checkpoint to begin with; 0: none.
   uint32_t restore_world_size = 0;
-  std::vector<CheckpointPart> restore_parts{};  // As JoinReply has them.
+  std::vector<protocol::CheckpointPart> restore_parts{};  // As JoinReply has them.
   absl::Duration lease;
   absl::Duration heartbeat;
   uint64_t server_incarnation = 0;
@@ -74,7 +74,7 @@ struct JoinGrant {
   bool learner = false;
   std::vector<uint32_t> members{};  // As JoinReply has them.
   // Of the job's first step; null: the job makes none.
-  std::shared_ptr<const CompressionPlan> plan{};
+  std::shared_ptr<const protocol::CompressionPlan> plan{};
 };
 
 struct ShardArrival {
@@ -110,14 +110,14 @@ struct ShardHealthReport {
 };
 
 struct WorkerHeartbeat {
-  Sender sender;
+  protocol::Sender sender;
   MemberProgress progress;
   MemberTimings timings{};
   absl::Duration since_progress{};    // Time that it waited for others is not counted.
   uint64_t parameters_hash_step = 0;  // 0: none.
   std::string parameters_sha256;
   uint64_t replay_from = 0;  // The oldest step of which it keeps all it sent; 0: nothing is kept.
-  std::vector<CheckpointPart> parts{};  // Its newest ones, durable or failed.
+  std::vector<protocol::CheckpointPart> parts{};  // Its newest ones, durable or failed.
   // By shard: the highest server_incarnation that the worker knows.
   std::vector<uint64_t> known_shards{};
   uint64_t restoring_step = 0;  // Of the checkpoint that it still reads; 0: none.
@@ -134,8 +134,8 @@ struct StartShard {
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint64_t first_step = 1;
-  TensorTable table;
-  LayoutParameters layout;
+  protocol::TensorTable table;
+  protocol::LayoutParameters layout;
   uint32_t generation = 0;
   std::vector<uint64_t> incarnations{};  // By rank.
   uint64_t window_bytes = 0;
@@ -145,7 +145,7 @@ struct StartShard {
   // The others are further: the workers send again what came after restore_step.
   bool replay = false;
   uint32_t restore_world_size = 0;
-  CheckpointPart restore_part{};  // With store `shards`: the shard's own.
+  protocol::CheckpointPart restore_part{};  // With store `shards`: the shard's own.
 };
 // Who holds the ranks, by rank, from now on; 0: nobody.
 struct SetMembers {
@@ -181,7 +181,7 @@ struct EndShard {
 // What belonged to the term before is over.
 struct AskAbove {
   uint32_t term = 0;
-  TensorTable table;
+  protocol::TensorTable table;
 };
 // Of a rack: all workers of `term` have finished; FinishAbove is to say that so has the job above.
 struct LeaveAbove {
@@ -205,11 +205,11 @@ struct RefuseShard {
 };
 // Make it durable before any later effect is carried out; if that fails, Fail the job.
 struct PersistRun {
-  RunRecord record;
+  protocol::RunRecord record;
 };
 // Write it durably and call CheckpointWritten.
 struct WriteCheckpoint {
-  CheckpointManifest manifest;
+  protocol::CheckpointManifest manifest;
 };
 // Remove what lies on disk of the checkpoint after this step.
 struct DropCheckpoint {
@@ -275,9 +275,10 @@ class Coordinator {
   // it is not complete without; or it is unreadable and belongs to the checkpoint that the job is
   // to go on from, and the one before is taken. INVALID_ARGUMENT: a part of somebody else.
   // FAILED_PRECONDITION: as Heartbeat.
-  absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part, absl::Time now,
-                          Effects* out);
-  void ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now, Effects* out);
+  absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part,
+                          absl::Time now, Effects* out);
+  void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part, absl::Time now,
+                 Effects* out);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   // A worker that goes through steps anew sent something else: the job goes back to the checkpoint.
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason,
@@ -314,7 +315,7 @@ class Coordinator {
   // As a worker of this term is told it.
   JobState State() const;
   // The answer to this sender's last call did not say that the job has ended after all.
-  void EndNotTold(const Sender& sender);
+  void EndNotTold(const protocol::Sender& sender);
   // Counted from 1: how many coordinators the run had, with this one.
   uint64_t incarnation() const { return incarnation_; }
   JobPhase phase() const { return phase_; }
@@ -369,7 +370,7 @@ class Coordinator {
     uint32_t told_generation = 0;  // By its first StartShard of the term; 0: by SetMembers only.
   };
   struct ParameterHash {
-    Sender first;  // Who told it.
+    protocol::Sender first;  // Who told it.
     std::string sha256;
     std::set<uint32_t> told;  // Ranks.
   };
@@ -389,8 +390,8 @@ class Coordinator {
   bool gathering() const {
     return !announced_ && (phase_ == JobPhase::kWaiting || phase_ == JobPhase::kRecovering);
   }
-  bool CanGoOnInTerm(const RunRecord& record) const;
-  void GoOnInTerm(const RunRecord& record, absl::Time now);
+  bool CanGoOnInTerm(const protocol::RunRecord& record) const;
+  void GoOnInTerm(const protocol::RunRecord& record, absl::Time now);
   uint64_t IncarnationOf(const WorkerJoin& join) const;
   absl::Status CheckJoin(const WorkerJoin& join) const;
   absl::Status HeldByAnother(const WorkerJoin& holder) const;
@@ -401,9 +402,9 @@ class Coordinator {
   static bool IsHolder(const ShardSeat& seat, const ShardArrival& arrival);
   absl::Status CheckSameJob(absl::string_view who, absl::string_view job_name, uint64_t job_hash,
                             absl::string_view version) const;
-  absl::StatusOr<Member*> FindMember(const Sender& sender);
+  absl::StatusOr<Member*> FindMember(const protocol::Sender& sender);
   // A worker of a term that is over; told the term.
-  bool OfEarlierTerm(const Sender& sender) const;
+  bool OfEarlierTerm(const protocol::Sender& sender) const;
   JobState StateForEarlierTerm(const WorkerHeartbeat& heartbeat);
   // The last step, as shards count, that a worker tells of; of a shorter last one the step before.
   uint64_t ExchangedStep(const MemberProgress& progress) const {
@@ -492,13 +493,15 @@ class Coordinator {
   void WatchReplays(absl::Time now, Effects* out);
   void CountRepair(absl::string_view text, Effects* out);
   void CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now, Effects* out);
-  bool ComesOfARepair(const ParameterHash& hash, const Sender& sender, uint64_t step) const;
+  bool ComesOfARepair(const ParameterHash& hash, const protocol::Sender& sender,
+                      uint64_t step) const;
 
   // coordinator_checkpoints.cc
   void RollBack(absl::string_view cause, absl::Time now, Effects* out);
   void ForgetMembers();
-  RunRecord Record(bool finished) const;
-  void TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now, Effects* out);
+  protocol::RunRecord Record(bool finished) const;
+  void TakePart(const protocol::CheckpointPart& part, absl::string_view from, absl::Time now,
+                Effects* out);
   void WriteManifest(uint64_t step, Effects* out);
   void CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out);
   void AbandonCheckpoint(absl::string_view why, absl::Time now, Effects* out);
@@ -511,7 +514,7 @@ class Coordinator {
   void DropAtShards(uint64_t before, Effects* out, uint64_t given_up = 0);
   void ForgetManifests();
   // Null: there is no such checkpoint.
-  const CheckpointManifest* ManifestOf(uint64_t step) const;
+  const protocol::CheckpointManifest* ManifestOf(uint64_t step) const;
   void AddRestoreParts(JoinGrant* grant) const;
   void AddRestorePart(uint32_t shard, StartShard* start) const;
   void NoteOtherWorldSize(Effects* out) const;
@@ -529,7 +532,7 @@ class Coordinator {
   std::string failure_;
   std::vector<Member> members_;   // By rank.
   std::vector<ShardSeat> seats_;  // By shard.
-  TensorTable table_;             // Of the first to join; empty: nobody did.
+  protocol::TensorTable table_;   // Of the first to join; empty: nobody did.
   uint32_t table_rank_ = 0;
   std::map<uint64_t, ParameterHash> hashes_;  // By step; at most kHashSteps.
   // Of commands. Those of a term are above all of the terms before, so that no acknowledgement of
@@ -546,7 +549,8 @@ class Coordinator {
   bool leaving_above_ = false;
 
   CheckpointBook book_;
-  std::map<uint64_t, CheckpointManifest> manifests_;  // By step: of the complete ones in book_.
+  std::map<uint64_t, protocol::CheckpointManifest>
+      manifests_;  // By step: of the complete ones in book_.
   uint32_t term_ = 0;
   uint64_t restore_step_ = 0;                       // What this term began with.
   uint64_t furthest_step_ = 0;                      // That anybody told of, in this term or before.
@@ -570,4 +574,4 @@ class Coordinator {
   std::set<CheckpointToken> requests_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

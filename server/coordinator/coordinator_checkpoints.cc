@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kRequestsMax = 256;  // That wait for a checkpoint.
@@ -18,12 +18,12 @@ std::string PlaceOf(uint64_t step) { return step == 0 ? "its start" : absl::StrC
 
 }  // namespace
 
-RunRecord Coordinator::Record(bool finished) const {
-  RunRecord record{.job_name = options_.job_name,
-                   .job_uid = options_.job_uid,
-                   .term = term_,
-                   .finished = finished,
-                   .coordinator_incarnation = incarnation_};
+protocol::RunRecord Coordinator::Record(bool finished) const {
+  protocol::RunRecord record{.job_name = options_.job_name,
+                             .job_uid = options_.job_uid,
+                             .term = term_,
+                             .finished = finished,
+                             .coordinator_incarnation = incarnation_};
   // A rack repairs no loss in place, but whoever asks its next process is to hear of the end.
   const bool needed = repairs_losses() || (finished && options_.in_rack);
   if (!needed || !announced_) return record;
@@ -129,8 +129,9 @@ void Coordinator::ForgetMembers() {
   }
 }
 
-absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart& part,
-                                     absl::Time now, Effects* out) {
+absl::Status Coordinator::WorkerPart(const protocol::Sender& sender,
+                                     const protocol::CheckpointPart& part, absl::Time now,
+                                     Effects* out) {
   if (!has_checkpoints()) {
     return absl::FailedPreconditionError(
         absl::StrCat("job ", options_.job_name, " has no checkpoints"));
@@ -138,7 +139,7 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
   if (OfEarlierTerm(sender)) return absl::OkStatus();  // Nobody waits for it any more.
   const absl::StatusOr<Member*> member = FindMember(sender);
   if (!member.ok()) return member.status();
-  const bool own = part.name == WorkerPartName(sender.rank, part.term);
+  const bool own = part.name == protocol::WorkerPartName(sender.rank, part.term);
   // An error may be about any file of the checkpoint that was to be restored.
   if (!own && part.error.empty() &&
       (part.name.starts_with("worker-") || part.name.starts_with("shard-"))) {
@@ -156,11 +157,11 @@ absl::Status Coordinator::WorkerPart(const Sender& sender, const CheckpointPart&
   return absl::OkStatus();
 }
 
-void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, absl::Time now,
-                            Effects* out) {
+void Coordinator::ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part,
+                            absl::Time now, Effects* out) {
   const ShardSeat* const seat = FindSeat(stream);
   if (seat == nullptr || !has_checkpoints()) return;
-  if (part.error.empty() && (part.name != ShardPartName(seat->arrival.shard, part.term) ||
+  if (part.error.empty() && (part.name != protocol::ShardPartName(seat->arrival.shard, part.term) ||
                              part.server >= seats_.size())) {
     out->push_back(Notice{.text = absl::StrCat(Describe(*seat), " reported ", part.name,
                                                ", which is not its own; ignored"),
@@ -171,8 +172,8 @@ void Coordinator::ShardPart(ControlStreamId stream, const CheckpointPart& part, 
   TakePart(part, Describe(*seat), now, out);
 }
 
-void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, absl::Time now,
-                           Effects* out) {
+void Coordinator::TakePart(const protocol::CheckpointPart& part, absl::string_view from,
+                           absl::Time now, Effects* out) {
   if (ended() || !announced_) return;
   if (part.unreadable) {
     // Newer checkpoints have replaced it meanwhile: the process that was to begin with it asks
@@ -203,18 +204,18 @@ void Coordinator::TakePart(const CheckpointPart& part, absl::string_view from, a
 }
 
 void Coordinator::WriteManifest(uint64_t step, Effects* out) {
-  CheckpointManifest manifest{.job_name = options_.job_name,
-                              .job_hash = options_.job_hash,
-                              .job_uid = options_.job_uid,
-                              .term = term_,
-                              .step = step,
-                              .world_size = options_.world_size,
-                              .shards = options_.shards,
-                              .table_hash = HashTensorTable(table_),
-                              .layout = options_.layout,
-                              .software_version = options_.software_version,
-                              .at_shards = options_.checkpoints_at_shards,
-                              .parts = book_.parts()};
+  protocol::CheckpointManifest manifest{.job_name = options_.job_name,
+                                        .job_hash = options_.job_hash,
+                                        .job_uid = options_.job_uid,
+                                        .term = term_,
+                                        .step = step,
+                                        .world_size = options_.world_size,
+                                        .shards = options_.shards,
+                                        .table_hash = protocol::HashTensorTable(table_),
+                                        .layout = options_.layout,
+                                        .software_version = options_.software_version,
+                                        .at_shards = options_.checkpoints_at_shards,
+                                        .parts = book_.parts()};
   manifests_.insert_or_assign(step, manifest);
   out->push_back(WriteCheckpoint{std::move(manifest)});
 }
@@ -227,7 +228,8 @@ void Coordinator::CheckpointWritten(uint64_t step, const absl::Status& status, a
   } else {
     AbandonCheckpoint(status.message(), now, out);
   }
-  for (const CheckpointPart& part : book_.TakeEarly()) TakePart(part, part.name, now, out);
+  for (const protocol::CheckpointPart& part : book_.TakeEarly())
+    TakePart(part, part.name, now, out);
 }
 
 void Coordinator::CompleteCheckpoint(uint64_t step, absl::Time now, Effects* out) {
@@ -305,42 +307,42 @@ void Coordinator::ForgetManifests() {
   std::erase_if(manifests_, [this](const auto& entry) { return !book_.IsComplete(entry.first); });
 }
 
-const CheckpointManifest* Coordinator::ManifestOf(uint64_t step) const {
+const protocol::CheckpointManifest* Coordinator::ManifestOf(uint64_t step) const {
   const auto found = manifests_.find(step);
   return found == manifests_.end() ? nullptr : &found->second;
 }
 
 void Coordinator::AddRestoreParts(JoinGrant* grant) const {
-  const CheckpointManifest* const manifest = ManifestOf(grant->restore_step);
+  const protocol::CheckpointManifest* const manifest = ManifestOf(grant->restore_step);
   if (manifest == nullptr) return;
   grant->restore_world_size = manifest->world_size;
   if (!manifest->at_shards) return;
   // A learner goes on with any rank's parameters.
   const bool own_only =
       manifest->world_size == options_.world_size && !options_.elastic.has_value();
-  std::map<std::string, const CheckpointPart*> parts;
-  for (const CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
+  std::map<std::string, const protocol::CheckpointPart*> parts;
+  for (const protocol::CheckpointPart& part : manifest->parts) parts.emplace(part.name, &part);
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
     if (own_only && rank != grant->rank) continue;
-    const auto part = parts.find(WorkerPartName(rank, manifest->term));
+    const auto part = parts.find(protocol::WorkerPartName(rank, manifest->term));
     // A manifest that lacks one is not complete; whoever is to restore it says so.
     if (part != parts.end()) grant->restore_parts.push_back(*part->second);
   }
 }
 
 void Coordinator::AddRestorePart(uint32_t shard, StartShard* start) const {
-  const CheckpointManifest* const manifest = ManifestOf(start->restore_step);
+  const protocol::CheckpointManifest* const manifest = ManifestOf(start->restore_step);
   if (manifest == nullptr) return;
   start->restore_world_size = manifest->world_size;
   if (!manifest->at_shards) return;
-  const std::string name = ShardPartName(shard, manifest->term);
-  for (const CheckpointPart& part : manifest->parts) {
+  const std::string name = protocol::ShardPartName(shard, manifest->term);
+  for (const protocol::CheckpointPart& part : manifest->parts) {
     if (part.name == name) start->restore_part = part;
   }
 }
 
 void Coordinator::NoteOtherWorldSize(Effects* out) const {
-  const CheckpointManifest* const manifest = ManifestOf(restore_step_);
+  const protocol::CheckpointManifest* const manifest = ManifestOf(restore_step_);
   if (manifest == nullptr || manifest->world_size == options_.world_size) return;
   out->push_back(
       Notice{.text = absl::StrCat(
@@ -440,4 +442,4 @@ void Coordinator::AnswerRequests(const absl::StatusOr<uint64_t>& step, Effects* 
   requests_.clear();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

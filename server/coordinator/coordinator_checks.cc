@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 
 absl::string_view ToString(RecoveryClass recovery) {
   switch (recovery) {
@@ -78,18 +78,19 @@ absl::Status Coordinator::CheckJoin(const WorkerJoin& join) const {
   const bool held = member.present && member.join.nonce != join.nonce;
   const bool may_wait = has_checkpoints() && (announced_ || phase_ == JobPhase::kRecovering);
   if (held && !may_wait) return HeldByAnother(member.join);
-  const absl::Status table = ValidateTensorTable(join.table);
+  const absl::Status table = protocol::ValidateTensorTable(join.table);
   if (!table.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(who, ": ", table.message()));
   }
-  const std::string difference = table_.empty() ? "" : DescribeDifference(join.table, table_);
+  const std::string difference =
+      table_.empty() ? "" : protocol::DescribeDifference(join.table, table_);
   if (!difference.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(who, " trains another model than rank ",
                                                    table_rank_, ": ", difference, " (here: rank ",
                                                    join.rank, ", there: rank ", table_rank_, ")"));
   }
   if (table_.empty() && restore_step_ > 0 && !options_.checkpoints.empty() &&
-      options_.checkpoints.back().table_hash != HashTensorTable(join.table)) {
+      options_.checkpoints.back().table_hash != protocol::HashTensorTable(join.table)) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, " trains another model than the checkpoint after step ", restore_step_,
                      " is of; start it with the program and job file that wrote it"));
@@ -121,7 +122,7 @@ absl::Status Coordinator::CheckArrival(const ShardArrival& arrival) const {
   return CheckSeatIsFree(arrival);
 }
 
-absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const Sender& sender) {
+absl::StatusOr<Coordinator::Member*> Coordinator::FindMember(const protocol::Sender& sender) {
   if (sender.job_uid != options_.job_uid) {
     return absl::FailedPreconditionError(
         absl::StrCat("rank ", sender.rank, " belongs to another run of job ", options_.job_name,
@@ -266,4 +267,4 @@ JobStatus Coordinator::Status(absl::Time now) const {
   return status;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

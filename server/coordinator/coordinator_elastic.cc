@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // After a rollback the members of before are waited for so long; then fewer do.
@@ -177,4 +177,4 @@ void Coordinator::ExpectPresentRanks() {
   (void)book_.Expect(PresentRanks());  // No part of it is there yet, or it waits for a shard's.
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

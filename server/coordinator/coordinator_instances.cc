@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr int kIncarnationShift = 32;
@@ -60,4 +60,4 @@ bool Coordinator::ShardsMoved(const WorkerHeartbeat& heartbeat) const {
   return false;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 
 Coordinator::ShardSeat* Coordinator::FindSeat(ControlStreamId stream) {
   for (ShardSeat& seat : seats_) {
@@ -188,4 +188,4 @@ void Coordinator::AdmitSuccessors(absl::Time now, Effects* out) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -14,7 +14,7 @@
 #include "protocol/layout.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Workers come and go while the job runs. Needs checkpoints and a replay_limit, for newcomers.
 struct ElasticMembership {
@@ -29,7 +29,7 @@ struct CoordinatorOptions {
   uint32_t world_size = 1;  // Ranks; elastic: the most that there may be at a time.
   std::optional<ElasticMembership> elastic{};  // None: all ranks, always.
   uint32_t shards = 1;
-  LayoutParameters layout;
+  protocol::LayoutParameters layout;
   bool shards_update = false;  // They keep the parameters, which rank 0's step 0 brings them.
   // Its workers are relays: named so, and step 0 always brings the parameters, since a relay cannot
   // tell whether those of its rack are as others are.
@@ -57,19 +57,19 @@ struct CoordinatorOptions {
   // False: ranks come to the step of a checkpoint at any time apart.
   bool in_lockstep = true;
   // What plans of compression are made by, for Join to bring the first.
-  ControlSpec control{};
-  MomentumRange momentum{};     // For plans.
-  std::string momentum_note{};  // For people.
-  CompressionSpec compression{};
+  job::ControlSpec control{};
+  job::MomentumRange momentum{};  // For plans.
+  std::string momentum_note{};    // For people.
+  protocol::CompressionSpec compression{};
   // With checkpoints: the record of the run as an earlier coordinator left it, unfinished. The run
   // goes on with the record's job_uid: in its term, if that was announced and replay_limit is not
   // 0, else in the next one. One that has finished is over: its workers, who may not have heard of
   // it, are told. Absent: a new run.
-  std::optional<RunRecord> run{};
+  std::optional<protocol::RunRecord> run{};
   // Complete checkpoints of that run, the newest verified; by step, ascending.
-  std::vector<CheckpointManifest> checkpoints{};
+  std::vector<protocol::CheckpointManifest> checkpoints{};
   // Steps of those that cannot be used; removed after the next complete one.
   std::vector<uint64_t> damaged_checkpoints{};
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

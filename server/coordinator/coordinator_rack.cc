@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // All are here. In a rack the job above is asked, once for each term.
 bool Coordinator::MayBegin(Effects* out) {
@@ -59,4 +59,4 @@ void Coordinator::FinishAbove(uint32_t term, Effects* out) {
   End(JobPhase::kFinished, "", absl::StatusCode::kFailedPrecondition, out);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kHashSteps = 64;
@@ -26,7 +26,7 @@ void Coordinator::TakeBackShard(ShardSeat* seat, bool new_to_us, absl::Time now,
   // It will report its part again; until then no checkpoint may pass what it has to catch up on,
   // which one that runs already may do at the word of an earlier coordinator.
   if (new_to_us && phase_ == JobPhase::kRunning) {
-    book_.Withdraw(ShardPartName(arrival.shard, term_), now);
+    book_.Withdraw(protocol::ShardPartName(arrival.shard, term_), now);
   }
   if (runs) {
     seat->acknowledged = std::max(seat->acknowledged, start_sequence_);
@@ -81,7 +81,7 @@ void Coordinator::CountRepair(absl::string_view text, Effects* out) {
 void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time now,
                                     Effects* out) {
   const uint64_t step = heartbeat.parameters_hash_step;
-  const Sender& sender = heartbeat.sender;
+  const protocol::Sender& sender = heartbeat.sender;
   const auto [at, is_first] =
       hashes_.try_emplace(step, ParameterHash{sender, heartbeat.parameters_sha256, {}});
   ParameterHash& hash = at->second;
@@ -114,7 +114,7 @@ void Coordinator::CompareParameters(const WorkerHeartbeat& heartbeat, absl::Time
 
 // One of the two went through the step again, or the first is no longer here, so that the others
 // may have. That can be undone as long as no checkpoint has it. Other differences would come again.
-bool Coordinator::ComesOfARepair(const ParameterHash& hash, const Sender& sender,
+bool Coordinator::ComesOfARepair(const ParameterHash& hash, const protocol::Sender& sender,
                                  uint64_t step) const {
   if (!repairs_losses() || options_.elastic.has_value() || step <= book_.newest()) return false;
   return members_[hash.first.rank].incarnation != hash.first.incarnation ||
@@ -393,4 +393,4 @@ void Coordinator::WatchRecovery(Effects* out) {
       .fields = {.event = "recovery_class", .reason = "rollback"}});
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

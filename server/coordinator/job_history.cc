@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr absl::Duration kEvery = absl::Seconds(1);
@@ -154,4 +154,4 @@ std::vector<HistoryPoint> JobHistory::Points() const {
   return points;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "server/coordinator/job_status.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // What a step's time went into; seconds of one worker, or the mean of several.
 struct StepSplit {
@@ -105,4 +105,4 @@ class JobHistory {
   absl::Time stepped_ = absl::InfinitePast();
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

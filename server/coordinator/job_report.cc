@@ -1,6 +1,6 @@
 #include "server/coordinator/job_report.h"
 
-namespace sluice {
+namespace sluice::server {
 
 JobReport MakeReport(const JobStatus& status, const JobHistory& history, absl::Duration silence) {
   JobReport report{.warnings = WarningsOf(status, history, silence), .history = history.Points()};
@@ -10,4 +10,4 @@ JobReport MakeReport(const JobStatus& status, const JobHistory& history, absl::D
   return report;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "server/coordinator/job_status.h"
 #include "server/coordinator/job_warnings.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct JobReport {
   std::vector<JobWarning> warnings{};
@@ -20,4 +20,4 @@ struct JobReport {
 // `silence` as WarningsOf has it.
 JobReport MakeReport(const JobStatus& status, const JobHistory& history, absl::Duration silence);
 
-}  // namespace sluice
+}  // namespace sluice::server

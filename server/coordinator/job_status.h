@@ -11,7 +11,7 @@
 #include "server/control/plan_log.h"
 #include "server/coordinator/link_book.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // kRecovering: rolled back, and waiting for all to be there again.
 enum class JobPhase { kWaiting, kRunning, kFinished, kFailed, kRecovering };
@@ -117,4 +117,4 @@ struct JobStatus {
   bool record_unwritten = false;  // The run's record cannot be written, and the job waits for that.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

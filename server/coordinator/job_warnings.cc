@@ -7,7 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Shares of a step from which on it is said where they go.
@@ -250,4 +250,4 @@ std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& hi
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

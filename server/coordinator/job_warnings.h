@@ -8,7 +8,7 @@
 #include "server/coordinator/job_history.h"
 #include "server/coordinator/job_status.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct JobWarning {
   // kProblem: something is wrong. kSlow: what steps lose time to. kNote: how things stand.
@@ -23,4 +23,4 @@ absl::string_view ToString(JobWarning::Kind kind);  // problem, slow, note
 std::vector<JobWarning> WarningsOf(const JobStatus& status, const JobHistory& history,
                                    absl::Duration silence);
 
-}  // namespace sluice
+}  // namespace sluice::server

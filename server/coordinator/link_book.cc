@@ -5,7 +5,7 @@
 
 #include "server/shard/shard_stats.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // A probe with what gRPC and TCP add: what a transfer of no size would be.
@@ -13,10 +13,11 @@ constexpr uint64_t kProbeBytes = 64;
 // The step of those who take none together.
 constexpr uint64_t kRound = 0;
 
-std::vector<Transfer> TransfersOf(absl::Span<const LinkPeriod> periods, double round_trip_s) {
+std::vector<Transfer> TransfersOf(absl::Span<const protocol::LinkPeriod> periods,
+                                  double round_trip_s) {
   std::vector<Transfer> transfers;
   if (round_trip_s <= 0) return transfers;
-  for (const LinkPeriod& period : periods) {
+  for (const protocol::LinkPeriod& period : periods) {
     transfers.push_back({.bytes = period.bytes, .seconds = period.seconds + round_trip_s / 2});
   }
   if (!transfers.empty()) transfers.push_back({.bytes = kProbeBytes, .seconds = round_trip_s / 2});
@@ -36,7 +37,8 @@ void LinkBook::Arrived(uint32_t rank, uint64_t step, absl::Time came, absl::Dura
   if (last.size() > 2) last.erase(last.begin());
 }
 
-void LinkBook::Report(uint32_t rank, absl::Span<const LinkPeriod> up, const LinkReport& report) {
+void LinkBook::Report(uint32_t rank, absl::Span<const protocol::LinkPeriod> up,
+                      const protocol::LinkReport& report) {
   if (rank >= ranks_.size() || report.step <= ranks_[rank].reported) return;
   ranks_[rank].reported = report.step;
   std::vector<Transfer> sent = TransfersOf(up, report.round_trip_s);
@@ -53,7 +55,8 @@ void LinkBook::Report(uint32_t rank, absl::Span<const LinkPeriod> up, const Link
            report);
 }
 
-void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report) {
+void LinkBook::NoteStep(uint32_t rank, RankMeasurements measured,
+                        const protocol::LinkReport& report) {
   Step* step = nullptr;
   if (lockstep_) {
     const auto came = ranks_[rank].last_came.find(report.step);
@@ -127,4 +130,4 @@ LinkStats LinkBook::Stats() const {
   return stats;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

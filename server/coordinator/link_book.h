@@ -14,7 +14,7 @@
 #include "server/control/link_estimate.h"
 #include "server/control/measurements.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Upper bounds, in seconds, of the buckets of LinkStats::queue_counts; a last bucket has no bound.
 inline constexpr std::array<double, 12> kQueueBoundsSeconds = {1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4,
@@ -48,7 +48,8 @@ class LinkBook {
   void Arrived(uint32_t rank, uint64_t step, absl::Time came, absl::Duration queued);
   // What a rank reports of the step that it has finished, with the busy periods of its way up that
   // this shard saw. Passed over: of ranks that there are not, and a step that was reported before.
-  void Report(uint32_t rank, absl::Span<const LinkPeriod> up, const LinkReport& report);
+  void Report(uint32_t rank, absl::Span<const protocol::LinkPeriod> up,
+              const protocol::LinkReport& report);
   // Who is there, where some may not be: 0 stands for nobody. Nobody waits for a report of theirs,
   // and what was measured says the same of them as of the lowest rank that reported.
   void SetPresent(absl::Span<const uint64_t> incarnations);
@@ -76,10 +77,10 @@ class LinkBook {
   struct Step {
     absl::Time first{};  // What arrivals are counted from: the first report's.
     std::map<uint32_t, RankMeasurements> ranks{};  // Of those who have reported.
-    std::optional<CurvePoint> tested{};
+    std::optional<job::CurvePoint> tested{};
   };
 
-  void NoteStep(uint32_t rank, RankMeasurements measured, const LinkReport& report);
+  void NoteStep(uint32_t rank, RankMeasurements measured, const protocol::LinkReport& report);
   bool AllReported(const Step& step) const;
   void EndStep(uint64_t number, Step step);
 
@@ -90,4 +91,4 @@ class LinkBook {
   LinkStats stats_;  // Of queues; ranks are filled in when somebody asks.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -12,7 +12,7 @@
 #include "server/shard/shard_stats.h"
 #include "server/shard/snapshot_stats.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct HttpView {
   std::string job_name;
@@ -23,7 +23,7 @@ struct HttpView {
   bool metrics_enabled = true;
   ShardStats stats{};
   double residual_energy = 0;
-  StageSeconds stages{};
+  protocol::StageSeconds stages{};
   double cpu_seconds = 0;
   LinkStats links{};
   std::optional<SnapshotStats> snapshots{};  // In jobs with checkpoints only.
@@ -31,4 +31,4 @@ struct HttpView {
   std::optional<JobReport> report{};         // Likewise.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,13 +5,13 @@
 #include "absl/strings/str_cat.h"
 #include "net/http/metric_families.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // So many workers have series of their own here; each has all of them on its own port.
 constexpr size_t kRanksMax = 64;
 
-void AddTraffic(const ShardStats& stats, MetricFamilies* out) {
+void AddTraffic(const ShardStats& stats, net::MetricFamilies* out) {
   out->Counter("sluice_uplink_bytes_total", "Bytes of frames admitted.", stats.bytes_in);
   out->Counter("sluice_uplink_uncompressed_bytes_total",
                "What those would have been in dense fp32.", stats.dense_bytes_in);
@@ -20,7 +20,7 @@ void AddTraffic(const ShardStats& stats, MetricFamilies* out) {
                "What those would have been in dense fp32.", stats.dense_bytes_out);
 }
 
-void AddSteps(const ShardStats& stats, MetricFamilies* out) {
+void AddSteps(const ShardStats& stats, net::MetricFamilies* out) {
   out->Counter("sluice_contributions_total", "Contributions admitted, skips included.",
                stats.contributions);
   out->Counter("sluice_skipped_contributions_total",
@@ -49,7 +49,7 @@ void AddSteps(const ShardStats& stats, MetricFamilies* out) {
              static_cast<double>(stats.highest_closed_step));
 }
 
-void AddWaiting(const ShardStats& stats, MetricFamilies* out) {
+void AddWaiting(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_aggregation_wait_seconds",
                  "From a bundle's first contribution to its last, of bundles that closed; in async "
                  "and ssp from a contribution to its result.",
@@ -57,7 +57,7 @@ void AddWaiting(const ShardStats& stats, MetricFamilies* out) {
 }
 
 // Of each of the first ranks whose link is known.
-void AddLinks(const LinkStats& links, MetricFamilies* out) {
+void AddLinks(const LinkStats& links, net::MetricFamilies* out) {
   const size_t ranks = std::min(links.ranks.size(), kRanksMax);
   const auto each_way = [&](double LinkFigures::*rate, double LinkFigures::*value,
                             const char* way) {
@@ -86,7 +86,7 @@ void AddLinks(const LinkStats& links, MetricFamilies* out) {
 }
 
 // Of modes in which workers do not wait for each other.
-void AddStaleness(const ShardStats& stats, MetricFamilies* out) {
+void AddStaleness(const ShardStats& stats, net::MetricFamilies* out) {
   out->Histogram("sluice_staleness_steps",
                  "Updates of a bundle between the parameters that a contribution was made on and "
                  "its own.",
@@ -100,16 +100,16 @@ void AddStaleness(const ShardStats& stats, MetricFamilies* out) {
                stats.exact_results);
 }
 
-void AddStages(const StageSeconds& seconds, MetricFamilies* out) {
+void AddStages(const protocol::StageSeconds& seconds, net::MetricFamilies* out) {
   out->StartCounter("sluice_stage_seconds_total",
                     "Processor time of this process by stage of exchanges; gRPC and most of the "
                     "kernel's is in none.");
-  for (const Stage stage : kServerStages) {
+  for (const protocol::Stage stage : protocol::kServerStages) {
     out->Add({{"stage", std::string(ToString(stage))}}, seconds[static_cast<size_t>(stage)]);
   }
 }
 
-void AddMembers(const JobStatus& job, MetricFamilies* out) {
+void AddMembers(const JobStatus& job, net::MetricFamilies* out) {
   out->StartGauge("sluice_job_phase", "1 for the phase the job is in.");
   std::vector<JobPhase> phases = {JobPhase::kWaiting, JobPhase::kRunning, JobPhase::kFinished,
                                   JobPhase::kFailed};
@@ -136,7 +136,7 @@ void AddMembers(const JobStatus& job, MetricFamilies* out) {
                job.lost_residual_energy);
 }
 
-void AddPlans(const JobCodecs& codecs, MetricFamilies* out) {
+void AddPlans(const JobCodecs& codecs, net::MetricFamilies* out) {
   out->Counter("sluice_plans_total",
                "Compression plans made since this coordinator started, that of its start included.",
                codecs.plans_made);
@@ -155,7 +155,7 @@ void AddPlans(const JobCodecs& codecs, MetricFamilies* out) {
 }
 
 // Of each of the first ranks.
-void AddRanks(const JobStatus& job, MetricFamilies* out) {
+void AddRanks(const JobStatus& job, net::MetricFamilies* out) {
   const auto each = [&](auto value_of) {
     for (size_t i = 0; i < std::min(job.members.size(), kRanksMax); ++i) {
       const MemberStatus& member = job.members[i];
@@ -171,7 +171,7 @@ void AddRanks(const JobStatus& job, MetricFamilies* out) {
   each([](const MemberStatus& member) { return member.waited_seconds; });
 }
 
-void AddSurvival(const JobStatus& job, MetricFamilies* out) {
+void AddSurvival(const JobStatus& job, net::MetricFamilies* out) {
   out->Gauge("sluice_checkpoint_step", "Step of the newest complete job checkpoint; 0: none.",
              static_cast<double>(job.checkpoint_step));
   if (job.checkpoint_age.has_value()) {
@@ -206,7 +206,7 @@ void AddSurvival(const JobStatus& job, MetricFamilies* out) {
 }
 
 // Of this shard's parts of job checkpoints.
-void AddSnapshots(const SnapshotStats& stats, MetricFamilies* out) {
+void AddSnapshots(const SnapshotStats& stats, net::MetricFamilies* out) {
   out->StartCounter("sluice_snapshots_total", "This shard's parts of checkpoints, by result.");
   out->Add({{"result", "written"}}, static_cast<double>(stats.written));
   out->Add({{"result", "failed"}}, static_cast<double>(stats.failed));
@@ -220,7 +220,7 @@ void AddSnapshots(const SnapshotStats& stats, MetricFamilies* out) {
 }  // namespace
 
 std::string MetricsText(const HttpView& view) {
-  MetricFamilies out({{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}});
+  net::MetricFamilies out({{"training_job", view.job_name}, {"shard", absl::StrCat(view.shard)}});
   out.StartGauge("sluice_build_info", "1; the version is a label.");
   out.Add({{"version", view.software_version}}, 1);
   out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
@@ -252,4 +252,4 @@ std::string MetricsText(const HttpView& view) {
   return out.Text();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

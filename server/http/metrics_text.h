@@ -5,8 +5,8 @@
 
 #include "server/http/http_view.h"
 
-namespace sluice {
+namespace sluice::server {
 
 std::string MetricsText(const HttpView& view);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,10 +6,10 @@
 #include "server/http/status_json.h"
 #include "server/http/status_page.h"
 
-namespace sluice {
+namespace sluice::server {
 
-HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
-                      const Trouble& trouble) {
+net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
+                           const Trouble& trouble) {
   // It answers, hence it has started; the job may be waiting for others for long.
   if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") {
@@ -24,27 +24,27 @@ HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& 
   return {.status = 404, .body = "there are /livez, /readyz and /startupz\n"};
 }
 
-HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
-                      const Trouble& trouble) {
+net::HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
+                           const Trouble& trouble) {
   if (path == "/metrics") {
     const HttpView seen = view();
     if (!seen.metrics_enabled) {
       return {.status = 404, .body = "the job has metrics.enabled: false\n"};
     }
-    return {.type = kMetricsType, .body = MetricsText(seen)};
+    return {.type = net::kMetricsType, .body = MetricsText(seen)};
   }
   if (path == "/status.json") {
     return {.type = "application/json; charset=utf-8", .body = StatusJson(view())};
   }
   if (path == "/") {
-    static const std::string* const policy = new std::string(PolicyOf(StatusPage()));
+    static const std::string* const policy = new std::string(net::PolicyOf(StatusPage()));
     return {
         .type = "text/html; charset=utf-8", .body = std::string(StatusPage()), .policy = *policy};
   }
-  HttpAnswer health = HealthPage(path, view, trouble);
+  net::HttpAnswer health = HealthPage(path, view, trouble);
   if (health.status != 404) return health;
   return {.status = 404,
           .body = "there are /, /status.json, /metrics, /livez, /readyz and /startupz\n"};
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,17 +8,17 @@
 #include "net/http/http_server.h"
 #include "server/http/http_view.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Why the process is to be started again; empty: it need not be. Asked by health's thread.
 using Trouble = std::function<std::string()>;
 
 // The status page and its status.json, /metrics, and the three paths of HealthPage.
-HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
-                      const Trouble& trouble);
+net::HttpAnswer ServerPage(const std::string& path, const std::function<HttpView()>& view,
+                           const Trouble& trouble);
 
 // /livez, /readyz and /startupz, and nothing else.
-HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
-                      const Trouble& trouble);
+net::HttpAnswer HealthPage(const std::string& path, const std::function<HttpView()>& view,
+                           const Trouble& trouble);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -233,4 +233,4 @@ std::string StatusJson(const HttpView& view) {
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

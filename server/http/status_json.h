@@ -5,10 +5,10 @@
 
 #include "server/http/http_view.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Always valid JSON, whatever others wrote: what is no number is null, what is no UTF-8 is
 // replaced.
 std::string StatusJson(const HttpView& view);
 
-}  // namespace sluice
+}  // namespace sluice::server

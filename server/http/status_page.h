@@ -4,8 +4,8 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::server {
 
 absl::string_view StatusPage();
 
-}  // namespace sluice
+}  // namespace sluice::server

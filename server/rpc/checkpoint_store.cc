@@ -9,7 +9,7 @@
 #include "protocol/wire/exchange_messages.h"
 #include "server/rpc/convert.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kMessageContentMax = 1 << 20;
@@ -27,7 +27,7 @@ absl::Status DiskError(const absl::Status& status) {
 }
 
 absl::Status Append(const v1::PutPartRequest& message, uint64_t* received,
-                    const CheckpointPart& part, DurableFile* file) {
+                    const protocol::CheckpointPart& part, protocol::DurableFile* file) {
   *received += message.content().size();
   if (message.content().size() > kMessageContentMax || *received > part.bytes) {
     return absl::InvalidArgumentError(
@@ -134,14 +134,14 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
       return {grpc::StatusCode::INVALID_ARGUMENT, "no part was sent"};
     }
   }
-  const Sender sender = SenderFromProto(first.sender());
-  CheckpointPart part = PartFromProto(first.part());
+  const protocol::Sender sender = protocol::SenderFromProto(first.sender());
+  protocol::CheckpointPart part = PartFromProto(first.part());
   part.file.clear();  // Ours to choose.
   const absl::Status valid = CheckPut(sender, part);
   if (!valid.ok()) return ToGrpc(valid);
-  const Transfer transfer(this, PartPath(options_.folder, part), sender.rank);
+  const Transfer transfer(this, protocol::PartPath(options_.folder, part), sender.rank);
   if (!transfer.status().ok()) return ToGrpc(transfer.status());
-  absl::StatusOr<CheckpointPart> done = Receive(sender, part, context, reader);
+  absl::StatusOr<protocol::CheckpointPart> done = Receive(sender, part, context, reader);
   if (!done.ok() && IsOfCall(done.status())) return ToGrpc(done.status());
   if (!done.ok()) {
     part.error =
@@ -153,13 +153,14 @@ grpc::Status CheckpointStore::PutPart(grpc::ServerContext* context,
   return grpc::Status::OK;
 }
 
-absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPart& part) const {
-  absl::Status valid = CheckPartName(part.name);
+absl::Status CheckpointStore::CheckPut(const protocol::Sender& sender,
+                                       const protocol::CheckpointPart& part) const {
+  absl::Status valid = protocol::CheckPartName(part.name);
   if (!valid.ok()) return valid;
   const bool is_state =
       absl::StartsWith(part.name, "worker-") || absl::StartsWith(part.name, "shard-");
   if (part.term != sender.term || part.step == 0 ||
-      (is_state && part.name != WorkerPartName(sender.rank, sender.term))) {
+      (is_state && part.name != protocol::WorkerPartName(sender.rank, sender.term))) {
     return absl::InvalidArgumentError(absl::StrCat("rank ", sender.rank, " of term ", sender.term,
                                                    " may not write ", part.name, " after step ",
                                                    part.step, " of term ", part.term));
@@ -172,13 +173,14 @@ absl::Status CheckpointStore::CheckPut(const Sender& sender, const CheckpointPar
   return host_->CheckSender(sender);
 }
 
-absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
-    const Sender& sender, CheckpointPart part, grpc::ServerContext* context,
+absl::StatusOr<protocol::CheckpointPart> CheckpointStore::Receive(
+    const protocol::Sender& sender, protocol::CheckpointPart part, grpc::ServerContext* context,
     grpc::ServerReader<v1::PutPartRequest>* reader) {
   absl::Status status = host_->ClaimFolder();
-  if (status.ok()) status = MakeFolder(StepFolder(options_.folder, part.step));
+  if (status.ok()) status = protocol::MakeFolder(protocol::StepFolder(options_.folder, part.step));
   if (!status.ok()) return DiskError(status);
-  absl::StatusOr<DurableFile> file = DurableFile::Create(PartPath(options_.folder, part));
+  absl::StatusOr<protocol::DurableFile> file =
+      protocol::DurableFile::Create(protocol::PartPath(options_.folder, part));
   if (!file.ok()) return file.status();
   uint64_t received = 0;
   v1::PutPartRequest message;
@@ -197,7 +199,7 @@ absl::StatusOr<CheckpointPart> CheckpointStore::Receive(
   // The job may have gone back meanwhile.
   status = host_->CheckSender(sender);
   if (!status.ok()) return absl::FailedPreconditionError(status.message());
-  status = Publish(*std::move(file), &part);
+  status = protocol::Publish(*std::move(file), &part);
   if (!status.ok()) return status;
   part.server = options_.shard;
   part.error.clear();
@@ -215,19 +217,19 @@ grpc::Status CheckpointStore::GetPart(grpc::ServerContext* context,
 
 absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
                                    grpc::ServerWriter<v1::GetPartReply>* writer) const {
-  const CheckpointPart part = PartFromProto(request.part());
-  absl::Status status = CheckPartNames(part);
-  if (status.ok()) status = host_->CheckSender(SenderFromProto(request.sender()));
+  const protocol::CheckpointPart part = PartFromProto(request.part());
+  absl::Status status = protocol::CheckPartNames(part);
+  if (status.ok()) status = host_->CheckSender(protocol::SenderFromProto(request.sender()));
   if (!status.ok()) return status;
-  const std::string path = PartPath(options_.folder, part);
-  const absl::StatusOr<FileFacts> facts = StatFile(path);
+  const std::string path = protocol::PartPath(options_.folder, part);
+  const absl::StatusOr<protocol::FileFacts> facts = protocol::StatFile(path);
   // What cannot be read is lost: whoever asks goes to an earlier checkpoint.
   if (!facts.ok()) return absl::NotFoundError(facts.status().message());
   if (facts->bytes != part.bytes) {
     return absl::NotFoundError(
         absl::StrCat(path, " has ", facts->bytes, " bytes, not ", part.bytes));
   }
-  status = ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
+  status = protocol::ReadPieces(path, kPieceBytes, [&](absl::string_view piece) {
     v1::GetPartReply reply;
     reply.set_content(std::string(piece));
     return writer->Write(reply) ? absl::OkStatus() : absl::CancelledError("nobody reads it");
@@ -236,4 +238,4 @@ absl::Status CheckpointStore::Send(const v1::GetPartRequest& request,
   return absl::NotFoundError(status.message());
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -17,7 +17,7 @@
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/checkpoint_store.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class CheckpointStore final : public v1::CheckpointStore::Service {
  public:
@@ -37,7 +37,7 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   };
   // `host` says who holds which rank.
   CheckpointStore(Options options, const ShardHost* host,
-                  std::shared_ptr<const Transport> transport, Logger logger)
+                  std::shared_ptr<const net::Transport> transport, Logger logger)
       : options_(std::move(options)),
         host_(host),
         transport_(std::move(transport)),
@@ -54,18 +54,19 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   class Transfer;  // One of transfers_max.
   class Unnamed;   // One of unnamed_max.
 
-  absl::Status CheckPut(const Sender& sender, const CheckpointPart& part) const;
+  absl::Status CheckPut(const protocol::Sender& sender, const protocol::CheckpointPart& part) const;
   bool ReadFirst(grpc::ServerContext* context, grpc::ServerReader<v1::PutPartRequest>* reader,
                  v1::PutPartRequest* first);
-  absl::StatusOr<CheckpointPart> Receive(const Sender& sender, CheckpointPart part,
-                                         grpc::ServerContext* context,
-                                         grpc::ServerReader<v1::PutPartRequest>* reader);
+  absl::StatusOr<protocol::CheckpointPart> Receive(const protocol::Sender& sender,
+                                                   protocol::CheckpointPart part,
+                                                   grpc::ServerContext* context,
+                                                   grpc::ServerReader<v1::PutPartRequest>* reader);
   absl::Status Send(const v1::GetPartRequest& request,
                     grpc::ServerWriter<v1::GetPartReply>* writer) const;
 
   const Options options_;
   const ShardHost* const host_;
-  const std::shared_ptr<const Transport> transport_;
+  const std::shared_ptr<const net::Transport> transport_;
   const Logger logger_;
   Mutex mutex_;
   std::set<std::string> under_way_ ABSL_GUARDED_BY(mutex_);  // Paths that are being written.
@@ -75,4 +76,4 @@ class CheckpointStore final : public v1::CheckpointStore::Service {
   ReadPatience reads_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

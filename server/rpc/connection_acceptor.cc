@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr int kAcceptedAtOnce = 64;
@@ -65,7 +65,7 @@ void Prepare(int fd, std::chrono::milliseconds unheard) {
 
 }  // namespace
 
-ConnectionAcceptor::ConnectionAcceptor(std::vector<Listener> listeners,
+ConnectionAcceptor::ConnectionAcceptor(std::vector<net::Listener> listeners,
                                        const ConnectionLimits& limits,
                                        std::chrono::milliseconds unheard, const Logger& logger)
     : logger_(logger),
@@ -103,7 +103,7 @@ void ConnectionAcceptor::Stop() {
   if (thread_.joinable()) thread_.join();
   for (std::thread& giver : givers_) giver.join();
   givers_.clear();
-  CloseAll(&listeners_);
+  net::CloseAll(&listeners_);
   CloseIfOpen(&wake_);
   CloseIfOpen(&reserve_);
   MutexLock lock(&mutex_);
@@ -186,7 +186,7 @@ void ConnectionAcceptor::Wait() {
   }
   if (!accepts) until = std::min(until, accept_from_);
   std::vector<pollfd> polled = {{.fd = wake_, .events = POLLIN, .revents = 0}};
-  for (const Listener& listener : listeners_) {
+  for (const net::Listener& listener : listeners_) {
     polled.push_back({.fd = accepts ? listener.fd : -1, .events = POLLIN, .revents = 0});
   }
   const auto left = std::max(until - now, Clock::duration::zero());
@@ -199,12 +199,12 @@ void ConnectionAcceptor::Wait() {
 
 void ConnectionAcceptor::AcceptSome(int listener) {
   for (int i = 0; i < kAcceptedAtOnce; ++i) {
-    const Accepted accepted = Accept(listener);
+    const net::Accepted accepted = net::Accept(listener);
     if (accepted.fd >= 0) {
       Take(accepted);
       continue;
     }
-    if (LacksDescriptors(accepted.error) && RefuseForLackOfDescriptors(listener)) continue;
+    if (net::LacksDescriptors(accepted.error) && RefuseForLackOfDescriptors(listener)) continue;
     if (accepted.error != 0) accept_from_ = Clock::now() + kPause;
     return;
   }
@@ -216,7 +216,7 @@ bool ConnectionAcceptor::RefuseForLackOfDescriptors(int listener) {
   if (reserve_ < 0) reserve_ = OpenReserve();
   if (reserve_ < 0) return false;
   CloseIfOpen(&reserve_);
-  const Accepted refused = Accept(listener);
+  const net::Accepted refused = net::Accept(listener);
   if (refused.fd >= 0) {
     MutexLock lock(&mutex_);
     ++counts_.without_descriptor;
@@ -226,7 +226,7 @@ bool ConnectionAcceptor::RefuseForLackOfDescriptors(int listener) {
   return refused.fd >= 0;
 }
 
-void ConnectionAcceptor::Take(const Accepted& accepted) {
+void ConnectionAcceptor::Take(const net::Accepted& accepted) {
   Prepare(accepted.fd, unheard_);
   struct stat file {};
   Socket socket{.given = accepted.fd, .own = ::fcntl(accepted.fd, F_DUPFD_CLOEXEC, 0)};
@@ -381,4 +381,4 @@ void ConnectionAcceptor::Report() {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -20,7 +20,7 @@
 #include "net/listener.h"
 #include "server/rpc/connection_table.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class ConnectionAcceptor {
  public:
@@ -28,7 +28,7 @@ class ConnectionAcceptor {
 
   // `listeners` are this object's from here on. `unheard`: a connection ends when what was sent is
   // not acknowledged for so long.
-  ConnectionAcceptor(std::vector<Listener> listeners, const ConnectionLimits& limits,
+  ConnectionAcceptor(std::vector<net::Listener> listeners, const ConnectionLimits& limits,
                      std::chrono::milliseconds unheard, const Logger& logger);
   ~ConnectionAcceptor() { Stop(); }
   ConnectionAcceptor(const ConnectionAcceptor&) = delete;
@@ -82,7 +82,7 @@ class ConnectionAcceptor {
   void Given(size_t taker);
   void Wait();
   void AcceptSome(int listener);
-  void Take(const Accepted& accepted);
+  void Take(const net::Accepted& accepted);
   bool RefuseForLackOfDescriptors(int listener);
   void CloseLate();
   void EndOneThatBlocks(Clock::time_point now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -98,7 +98,7 @@ class ConnectionAcceptor {
   const Logger logger_;
   const std::chrono::milliseconds unheard_;
   const int port_;
-  std::vector<Listener> listeners_;
+  std::vector<net::Listener> listeners_;
   int wake_ = -1;
   int reserve_ = -1;  // Given up for a moment to refuse a connection that needs a descriptor.
   std::thread thread_;
@@ -121,4 +121,4 @@ class ConnectionAcceptor {
   Clock::time_point report_at_{};
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

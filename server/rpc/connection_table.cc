@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::server {
 
 ConnectionLimits LimitsOf(const DescriptorNeed& need, uint64_t descriptors) {
   ConnectionLimits limits;
@@ -111,4 +111,4 @@ void ConnectionTable::Remove(Id id) {
   connections_.erase(found);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -16,7 +16,7 @@
 
 #include "server/shard/descriptor_need.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // A stranger takes two file descriptors, a member one.
 struct ConnectionLimits {
@@ -92,4 +92,4 @@ class ConnectionTable {
   std::multimap<std::string, Id> ids_;  // By address.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -15,12 +15,12 @@
 #include "sluice/v1/parameter_shard.pb.h"
 #include "sluice/v1/shard_control.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // The codes of both are the same numbers.
 grpc::Status ToGrpc(const absl::Status& status);
 
-v1::ExchangeReply ReplyToProto(const ExchangeAnswer& answer, uint64_t server_incarnation);
+v1::ExchangeReply ReplyToProto(const protocol::ExchangeAnswer& answer, uint64_t server_incarnation);
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request);
 void PlaceToProto(const ShardPlace& place, v1::ShardAddress* address);
 void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply);
@@ -35,11 +35,11 @@ v1::ShardHello HelloToProto(const ShardArrival& arrival);
 ShardArrival HelloFromProto(const v1::ShardHello& hello);
 v1::ShardHealth HealthToProto(const ShardHealthReport& health);
 ShardHealthReport HealthFromProto(const v1::ShardHealth& health);
-void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out);
+void PartToProto(const protocol::CheckpointPart& part, v1::CheckpointPart* out);
 // A name that no file may have becomes the part's error.
-CheckpointPart PartFromProto(const v1::CheckpointPart& part);
+protocol::CheckpointPart PartFromProto(const v1::CheckpointPart& part);
 v1::ShardCommand CommandToProto(const CommandShard& command);
 absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& start);
 absl::StatusOr<SetMembers> MembersFromProto(const v1::Membership& membership);
 
-}  // namespace sluice
+}  // namespace sluice::server

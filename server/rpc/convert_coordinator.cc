@@ -12,7 +12,7 @@
 #include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kSha256Size = 32;
@@ -67,9 +67,9 @@ absl::Status CheckParametersHash(uint64_t step, const std::string& sha256) {
       absl::StrCat("parameters_sha256 has ", sha256.size(), " bytes instead of ", kSha256Size));
 }
 
-std::vector<CheckpointPart> PartsFromProto(
+std::vector<protocol::CheckpointPart> PartsFromProto(
     const google::protobuf::RepeatedPtrField<v1::CheckpointPart>& parts) {
-  std::vector<CheckpointPart> out;
+  std::vector<protocol::CheckpointPart> out;
   for (const v1::CheckpointPart& part : parts) {
     if (out.size() == kPartsMax) break;
     out.push_back(PartFromProto(part));
@@ -85,7 +85,7 @@ absl::Duration DurationFromSeconds(double seconds) {
 }  // namespace
 
 absl::StatusOr<WorkerJoin> JoinFromProto(const v1::JoinRequest& request) {
-  absl::StatusOr<TensorTable> table = TableFromProto(request.table());
+  absl::StatusOr<protocol::TensorTable> table = protocol::TableFromProto(request.table());
   if (!table.ok()) return table.status();
   const absl::Status hash = CheckParametersHash(1, request.parameters_sha256());
   if (!hash.ok()) return hash;
@@ -123,14 +123,14 @@ void GrantToProto(const JoinGrant& grant, v1::JoinReply* reply) {
   reply->set_parameters_agree(grant.parameters_agree);
   reply->set_restore_step(grant.restore_step);
   reply->set_restore_world_size(grant.restore_world_size);
-  for (const CheckpointPart& part : grant.restore_parts) {
+  for (const protocol::CheckpointPart& part : grant.restore_parts) {
     PartToProto(part, reply->add_restore_parts());
   }
   reply->set_lease_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.lease)));
   reply->set_heartbeat_ms(static_cast<uint32_t>(absl::ToInt64Milliseconds(grant.heartbeat)));
   reply->set_server_incarnation(grant.server_incarnation);
   reply->set_learner(grant.learner);
-  if (grant.plan != nullptr) PlanToProto(*grant.plan, reply->mutable_plan());
+  if (grant.plan != nullptr) protocol::PlanToProto(*grant.plan, reply->mutable_plan());
   reply->mutable_members()->Add(grant.members.begin(), grant.members.end());
 }
 
@@ -139,7 +139,7 @@ absl::StatusOr<WorkerHeartbeat> HeartbeatFromProto(const v1::HeartbeatRequest& r
       CheckParametersHash(request.parameters_hash_step(), request.parameters_sha256());
   if (!hash.ok()) return hash;
   return WorkerHeartbeat{
-      .sender = SenderFromProto(request.sender()),
+      .sender = protocol::SenderFromProto(request.sender()),
       .progress = ProgressFromProto(request.progress()),
       .timings = TimingsFromProto(request.timings()),
       .since_progress = DurationFromSeconds(request.seconds_since_progress()),
@@ -156,7 +156,7 @@ absl::StatusOr<WorkerLeave> LeaveFromProto(const v1::LeaveRequest& request) {
   const absl::Status hash =
       CheckParametersHash(request.parameters_hash_step(), request.parameters_sha256());
   if (!hash.ok()) return hash;
-  return WorkerLeave{.last = {.sender = SenderFromProto(request.sender()),
+  return WorkerLeave{.last = {.sender = protocol::SenderFromProto(request.sender()),
                               .progress = ProgressFromProto(request.progress()),
                               .timings = TimingsFromProto(request.timings()),
                               .parameters_hash_step = request.parameters_hash_step(),
@@ -259,4 +259,4 @@ void StatusToProto(const JobStatus& status, const std::vector<JobWarning>& warni
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 double Figure(double value) { return value > 0 && std::isfinite(value) ? value : 0; }
@@ -34,4 +34,4 @@ LinkFigures LinkFromProto(const v1::LinkFigures& link) {
           .network_late_s = Figure(link.network_late_seconds())};
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kTextMax = 4096;
@@ -13,7 +13,7 @@ constexpr size_t kTextMax = 4096;
 
 std::string Shortened(const std::string& text) { return ValidText(text, kTextMax); }
 
-void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out) {
+void LayoutToProto(const protocol::LayoutParameters& layout, v1::LayoutParameters* out) {
   out->set_chunk_elements(layout.chunk_elements);
   out->set_bundle_elements(layout.bundle_elements);
 }
@@ -32,4 +32,4 @@ DiskWait WaitFromProto(const v1::DiskWait& wait) {
 
 double AmountFromProto(double amount) { return amount > 0 && std::isfinite(amount) ? amount : 0; }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,18 +8,18 @@
 #include "server/coordinator/coordinator.h"
 #include "sluice/v1/common.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Of a worker's parts of a checkpoint. More than it has: its state and, of rank 0, files beside it.
 inline constexpr int kPartsMax = 16;
 
 // A reason, a host or an address, cut to what somebody reads.
 std::string Shortened(const std::string& text);
-void LayoutToProto(const LayoutParameters& layout, v1::LayoutParameters* out);
+void LayoutToProto(const protocol::LayoutParameters& layout, v1::LayoutParameters* out);
 // Of seconds, or of whatever cannot be negative: what cannot be is 0.
 double AmountFromProto(double amount);
 
 void WaitToProto(const DiskWait& wait, v1::DiskWait* out);
 DiskWait WaitFromProto(const v1::DiskWait& wait);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -12,7 +12,7 @@
 #include "server/rpc/convert_links.h"
 #include "server/rpc/convert_parts.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kFileNameMax = 128;
@@ -32,7 +32,7 @@ void StartToProto(const StartShard& start, v1::StartJob* job) {
   job->set_job_uid(start.job_uid);
   job->set_term(start.term);
   job->set_first_step(start.first_step);
-  TableToProto(start.table, job->mutable_table());
+  protocol::TableToProto(start.table, job->mutable_table());
   LayoutToProto(start.layout, job->mutable_layout());
   MembershipToProto(start.generation, start.incarnations, job->mutable_membership());
   job->mutable_membership()->set_from_step(start.first_step);
@@ -118,7 +118,7 @@ ShardHealthReport HealthFromProto(const v1::ShardHealth& health) {
   return out;
 }
 
-void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
+void PartToProto(const protocol::CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_term(part.term);
   out->set_step(part.step);
   out->set_name(ValidText(part.name));
@@ -130,16 +130,16 @@ void PartToProto(const CheckpointPart& part, v1::CheckpointPart* out) {
   out->set_unreadable(part.unreadable);
 }
 
-CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
-  CheckpointPart out{.term = part.term(),
-                     .step = part.step(),
-                     .name = part.name(),
-                     .bytes = part.bytes(),
-                     .checksum = part.checksum(),
-                     .error = Shortened(part.error()),
-                     .server = part.server(),
-                     .unreadable = part.unreadable(),
-                     .file = part.file()};
+protocol::CheckpointPart PartFromProto(const v1::CheckpointPart& part) {
+  protocol::CheckpointPart out{.term = part.term(),
+                               .step = part.step(),
+                               .name = part.name(),
+                               .bytes = part.bytes(),
+                               .checksum = part.checksum(),
+                               .error = Shortened(part.error()),
+                               .server = part.server(),
+                               .unreadable = part.unreadable(),
+                               .file = part.file()};
   if (IsFileName(out.name)) return out;
   out.name = PrintableName(out.name);
   if (out.error.empty()) {
@@ -174,7 +174,7 @@ v1::ShardCommand CommandToProto(const CommandShard& command) {
 }
 
 absl::StatusOr<StartShard> StartFromProto(const v1::StartJob& job) {
-  absl::StatusOr<TensorTable> table = TableFromProto(job.table());
+  absl::StatusOr<protocol::TensorTable> table = protocol::TableFromProto(job.table());
   if (!table.ok()) return table.status();
   StartShard start{.job_uid = job.job_uid(),
                    .term = job.term(),
@@ -214,4 +214,4 @@ absl::StatusOr<SetMembers> MembersFromProto(const v1::Membership& membership) {
   return members;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

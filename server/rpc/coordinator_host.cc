@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/rpc/convert.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Effects behind one that is for the disk. Each comes from a call or a shard's report.
@@ -150,7 +150,8 @@ absl::StatusOr<JobState> CoordinatorHost::Leave(const WorkerLeave& leave) {
   return Announced(std::move(state), leave.last.sender);
 }
 
-absl::Status CoordinatorHost::WorkerPart(const Sender& sender, const CheckpointPart& part) {
+absl::Status CoordinatorHost::WorkerPart(const protocol::Sender& sender,
+                                         const protocol::CheckpointPart& part) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   absl::Status status = coordinator_.WorkerPart(sender, part, clock_->Now(), &effects);
@@ -216,7 +217,7 @@ void CoordinatorHost::ShardFailed(ControlStreamId stream, absl::string_view reas
   Deliver(std::move(effects));
 }
 
-void CoordinatorHost::ShardPart(ControlStreamId stream, const CheckpointPart& part) {
+void CoordinatorHost::ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part) {
   MutexLock lock(&mutex_);
   Coordinator::Effects effects;
   coordinator_.ShardPart(stream, part, clock_->Now(), &effects);
@@ -295,7 +296,8 @@ bool CoordinatorHost::AnyToldEnd() const {
   return coordinator_.AnyToldEnd();
 }
 
-void CoordinatorHost::PlanMade(const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
+void CoordinatorHost::PlanMade(const protocol::CompressionPlan& plan,
+                               std::optional<PlanBytes> bytes) {
   MutexLock lock(&mutex_);
   plans_.Add(plan, std::move(bytes));
 }
@@ -436,7 +438,7 @@ void CoordinatorHost::Written(const CoordinatorEffect& effect, const absl::Statu
   }
 }
 
-void CoordinatorHost::Persisted(const RunRecord& record, const absl::Status& status) {
+void CoordinatorHost::Persisted(const protocol::RunRecord& record, const absl::Status& status) {
   if (status.ok()) return;
   if (record.finished || coordinator_.phase() == JobPhase::kFinished) {
     logger_.Warning(status.message());  // Only a later start does not know it.
@@ -464,7 +466,7 @@ void CoordinatorHost::DropUnannounced(absl::string_view reason) {
 }
 
 absl::StatusOr<JobState> CoordinatorHost::Announced(absl::StatusOr<JobState> state,
-                                                    const Sender& sender) {
+                                                    const protocol::Sender& sender) {
   if (!state.ok() || persisting_ == 0) return state;
   coordinator_.EndNotTold(sender);
   return announced_;
@@ -530,4 +532,4 @@ void CoordinatorHost::LogEnd() {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -28,7 +28,7 @@
 #include "server/rpc/upper_side.h"
 #include "sluice/v1/shard_control.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 using ControlOutput = QueuedStream<v1::ShardReport, v1::ShardCommand>;
 
@@ -56,7 +56,7 @@ class CoordinatorHost {
   bool JoinCancelled(JoinToken token);
   absl::StatusOr<JobState> Heartbeat(const WorkerHeartbeat& heartbeat);
   absl::StatusOr<JobState> Leave(const WorkerLeave& leave);
-  absl::Status WorkerPart(const Sender& sender, const CheckpointPart& part);
+  absl::Status WorkerPart(const protocol::Sender& sender, const protocol::CheckpointPart& part);
   CheckpointToken RequestCheckpoint(CheckpointAnswer answer);
   // True: the answer is forgotten. False: it was given before.
   bool RequestCancelled(CheckpointToken token);
@@ -69,13 +69,13 @@ class CoordinatorHost {
   void ShardHealth(ControlStreamId stream, const ShardHealthReport& health);
   void ShardAcknowledged(ControlStreamId stream, uint64_t sequence);
   void ShardFailed(ControlStreamId stream, absl::string_view reason);
-  void ShardPart(ControlStreamId stream, const CheckpointPart& part);
+  void ShardPart(ControlStreamId stream, const protocol::CheckpointPart& part);
   void ShardNamedCheckpoint(ControlStreamId stream, uint64_t step);
   void ShardNotReproducible(ControlStreamId stream, uint32_t rank, absl::string_view reason);
   void ShardGone(ControlStreamId stream);
 
   // Shard 0, which is in this process, made a plan, or begins with it.
-  void PlanMade(const CompressionPlan& plan, std::optional<PlanBytes> bytes);
+  void PlanMade(const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes);
   // Of a rack: as the Coordinator has them.
   void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
   void AboveLost(uint32_t term, absl::string_view cause);
@@ -119,11 +119,11 @@ class CoordinatorHost {
   void TellUnwritten(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PauseWriting(const CoordinatorEffect& effect, absl::Duration pause)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Persisted(const RunRecord& record, const absl::Status& status)
+  void Persisted(const protocol::RunRecord& record, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropUnannounced(absl::string_view reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `state`, or, while what it rests on is not on disk, what was so before.
-  absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const Sender& sender)
+  absl::StatusOr<JobState> Announced(absl::StatusOr<JobState> state, const protocol::Sender& sender)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   JobStatus StatusNow() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogRefusal(const LogFields& kind, absl::string_view text)
@@ -159,4 +159,4 @@ class CoordinatorHost {
   std::thread writer_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

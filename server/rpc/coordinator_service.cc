@@ -9,11 +9,11 @@
 #include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // A StartShard has the tensor table; the others are small.
-constexpr QueueLimits kCommandLimits{.messages = 64, .bytes = 2 * kTableBytesMax};
+constexpr QueueLimits kCommandLimits{.messages = 64, .bytes = 2 * protocol::kTableBytesMax};
 
 // A call that waits for the coordinator. Deletes itself.
 class WaitingCall : public grpc::ServerUnaryReactor {
@@ -199,8 +199,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpoint(
     v1::ReportCheckpointReply* /*reply*/) {
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  reactor->Finish(ToGrpc(
-      host_->WorkerPart(SenderFromProto(request->sender()), PartFromProto(request->part()))));
+  reactor->Finish(ToGrpc(host_->WorkerPart(protocol::SenderFromProto(request->sender()),
+                                           PartFromProto(request->part()))));
   return reactor;
 }
 
@@ -250,4 +250,4 @@ grpc::ServerBidiReactor<v1::ShardReport, v1::ShardCommand>* ControlService::Atta
   return new AttachCall(context, host_);  // Deletes itself.
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

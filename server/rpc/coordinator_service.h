@@ -10,11 +10,11 @@
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
-  CoordinatorService(CoordinatorHost* host, std::shared_ptr<const Transport> transport)
+  CoordinatorService(CoordinatorHost* host, std::shared_ptr<const net::Transport> transport)
       : host_(host), transport_(std::move(transport)) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
@@ -38,12 +38,12 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   absl::Status CheckJobName(absl::string_view asked) const;
 
   CoordinatorHost* const host_;
-  const std::shared_ptr<const Transport> transport_;
+  const std::shared_ptr<const net::Transport> transport_;
 };
 
 class ControlService final : public v1::ShardControl::CallbackService {
  public:
-  ControlService(CoordinatorHost* host, std::shared_ptr<const Transport> transport)
+  ControlService(CoordinatorHost* host, std::shared_ptr<const net::Transport> transport)
       : host_(host), transport_(std::move(transport)) {}
 
   grpc::ServerUnaryReactor* Enter(grpc::CallbackServerContext* context,
@@ -53,7 +53,7 @@ class ControlService final : public v1::ShardControl::CallbackService {
 
  private:
   CoordinatorHost* const host_;
-  const std::shared_ptr<const Transport> transport_;
+  const std::shared_ptr<const net::Transport> transport_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr int kTakers = 4;
@@ -44,7 +44,7 @@ class Refuse final : public grpc::experimental::Interceptor {
 // nothing.
 class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  Watch(ConnectionAcceptor* acceptor, std::shared_ptr<const Transport> transport)
+  Watch(ConnectionAcceptor* acceptor, std::shared_ptr<const net::Transport> transport)
       : acceptor_(acceptor), transport_(std::move(transport)) {}
 
   grpc::experimental::Interceptor* CreateServerInterceptor(
@@ -64,7 +64,7 @@ class Watch final : public grpc::experimental::ServerInterceptorFactoryInterface
 
  private:
   ConnectionAcceptor* const acceptor_;
-  const std::shared_ptr<const Transport> transport_;
+  const std::shared_ptr<const net::Transport> transport_;
 };
 
 }  // namespace
@@ -88,14 +88,14 @@ absl::StatusOr<std::unique_ptr<GuardedPort>> GuardedPort::Open(const std::string
                                                                const ConnectionLimits& limits,
                                                                std::chrono::milliseconds unheard,
                                                                const Logger& logger) {
-  absl::StatusOr<std::vector<Listener>> listeners = ListenOnAll(listen);
+  absl::StatusOr<std::vector<net::Listener>> listeners = net::ListenOnAll(listen);
   if (!listeners.ok()) return listeners.status();
   return std::unique_ptr<GuardedPort>(
       new GuardedPort(*std::move(listeners), limits, unheard, logger));
 }
 
 void GuardedPort::AddTo(grpc::ServerBuilder* builder,
-                        const std::shared_ptr<const Transport>& transport) {
+                        const std::shared_ptr<const net::Transport>& transport) {
   const std::shared_ptr<grpc::ServerCredentials> credentials = transport->ToListen();
   using Experimental = grpc::ServerBuilder::experimental_type;
   for (int i = 0; i < kTakers; ++i) {
@@ -124,4 +124,4 @@ void GuardedPort::Start() {
   acceptor_.Start(std::move(functions));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

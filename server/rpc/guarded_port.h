@@ -15,7 +15,7 @@
 #include "net/grpc/transport.h"
 #include "server/rpc/connection_acceptor.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // IP:PORT of what ServerContext::peer says; empty if it says something else.
 std::string AddressOfPeer(absl::string_view peer);
@@ -32,7 +32,7 @@ class GuardedPort {
   // themselves (refused_call.h), others here. The server that `builder` makes must be started
   // before Start, be shut down after Stop, and be gone before this object. Takes the builder's
   // interceptors.
-  void AddTo(grpc::ServerBuilder* builder, const std::shared_ptr<const Transport>& transport);
+  void AddTo(grpc::ServerBuilder* builder, const std::shared_ptr<const net::Transport>& transport);
   void Start();
   void Stop() { acceptor_.Stop(); }
 
@@ -42,7 +42,7 @@ class GuardedPort {
   int port() const { return acceptor_.port(); }
 
  private:
-  GuardedPort(std::vector<Listener> listeners, const ConnectionLimits& limits,
+  GuardedPort(std::vector<net::Listener> listeners, const ConnectionLimits& limits,
               std::chrono::milliseconds unheard, const Logger& logger)
       : acceptor_(std::move(listeners), limits, unheard, logger) {}
 
@@ -51,4 +51,4 @@ class GuardedPort {
   ConnectionAcceptor acceptor_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "server/rpc/convert.h"
 #include "server/rpc/refused_call.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kPullBytesMax = 32 << 20;
@@ -39,7 +39,7 @@ class ExchangeCall final : public ExchangeOutput {
     const uint64_t bytes = message->Length();
     TraceFile* const trace = host_->trace();
     const absl::Time came = trace == nullptr ? absl::Time() : trace->Now();
-    StageSpan span(host_->stages(), Stage::kReceive);
+    protocol::StageSpan span(host_->stages(), protocol::Stage::kReceive);
     v1::ExchangeRequest request;
     const grpc::Status parsed =
         grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeRequest>(message, &request);
@@ -50,11 +50,11 @@ class ExchangeCall final : public ExchangeOutput {
     if (request.probe()) return AnswerProbe(bytes, request, here);
     RequestArrival arrival{.came = here};
     if (request.has_link()) {
-      arrival.link = LinkReportFromProto(request.link());
+      arrival.link = protocol::LinkReportFromProto(request.link());
       arrival.up = meter_.Take();
     }
     meter_.Came(bytes, request.ready_ns(), absl::ToUnixNanos(here));
-    absl::StatusOr<Exchange> exchange = ExchangeFromProto(sender_, &request);
+    absl::StatusOr<protocol::Exchange> exchange = protocol::ExchangeFromProto(sender_, &request);
     if (!exchange.ok()) {
       host_->Refuse(id_, request.step(), request.bundle(),
                     std::string(exchange.status().message()));
@@ -65,7 +65,7 @@ class ExchangeCall final : public ExchangeOutput {
       trace->Span("receive", came, trace->Now(),
                   {.step = exchange->step, .bundle = exchange->bundle});
     }
-    span.Next(Stage::kSum);
+    span.Next(protocol::Stage::kSum);
     host_->Handle(id_, *std::move(exchange), arrival);
   }
   // Here, before anybody's turn: what it measures is the link.
@@ -73,22 +73,22 @@ class ExchangeCall final : public ExchangeOutput {
     meter_.Came(bytes, probe.ready_ns(), absl::ToUnixNanos(here), /*probe=*/true);
     const absl::Time now = host_->Now();
     auto reply = std::make_shared<const grpc::ByteBuffer>(
-        ProbeReplyBytes(static_cast<uint64_t>(absl::ToUnixNanos(now)),
-                        static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - here))));
+        protocol::ProbeReplyBytes(static_cast<uint64_t>(absl::ToUnixNanos(now)),
+                                  static_cast<uint64_t>(absl::ToInt64Nanoseconds(now - here))));
     const size_t size = reply->Length();
     Send(std::move(reply), size);
   }
   void OnGone() override { host_->Closed(id_); }
   void WriteNext(const grpc::ByteBuffer* message) override {
-    const StageSpan sending(host_->stages(), Stage::kSend);
+    const protocol::StageSpan sending(host_->stages(), protocol::Stage::kSend);
     StartWrite(message);
   }
 
   const size_t message_bytes_max_;
   ShardHost* const host_;
   const StreamId id_;
-  Sender sender_;  // Of the last message that named one.
-  LinkMeter meter_;
+  protocol::Sender sender_;  // Of the last message that named one.
+  protocol::LinkMeter meter_;
 };
 
 }  // namespace
@@ -115,8 +115,8 @@ grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext
   if (grpc::ServerUnaryReactor* const refusal = RefusalOf(context, *transport_)) return refusal;
   reply->set_processor_seconds(CpuSecondsOfThisProcess());
   reply->set_peak_rss_bytes(PeakRssOfThisProcess());
-  const StageSeconds seconds = host_->stages()->Seconds();
-  for (const Stage stage : kServerStages) {
+  const protocol::StageSeconds seconds = host_->stages()->Seconds();
+  for (const protocol::Stage stage : protocol::kServerStages) {
     v1::StageUsage* const usage = reply->add_stages();
     usage->set_stage(std::string(ToString(stage)));
     usage->set_processor_seconds(seconds[static_cast<size_t>(stage)]);
@@ -127,11 +127,12 @@ grpc::ServerUnaryReactor* ParameterService::GetUsage(grpc::CallbackServerContext
 }
 
 grpc::Status ParameterService::DoPull(const v1::PullRequest& request, v1::PullReply* reply) {
-  const auto results = host_->Pull(SenderFromProto(request.sender()), request.after_step(),
-                                   {request.bundles().begin(), request.bundles().end()});
+  const auto results =
+      host_->Pull(protocol::SenderFromProto(request.sender()), request.after_step(),
+                  {request.bundles().begin(), request.bundles().end()});
   if (!results.ok()) return ToGrpc(results.status());
   uint64_t bytes = 0;
-  for (const std::shared_ptr<const ExchangeAnswer>& result : *results) {
+  for (const std::shared_ptr<const protocol::ExchangeAnswer>& result : *results) {
     bytes += ResultBytes(*result);
     if (bytes > kPullBytesMax) {
       return ToGrpc(absl::ResourceExhaustedError(
@@ -146,4 +147,4 @@ grpc::Status ParameterService::DoPull(const v1::PullRequest& request, v1::PullRe
   return grpc::Status::OK;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

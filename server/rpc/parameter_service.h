@@ -9,7 +9,7 @@
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class ParameterService final
     : public v1::ParameterShard::WithRawCallbackMethod_Exchange<
@@ -21,7 +21,7 @@ class ParameterService final
     size_t message_bytes_max = 0;  // A larger request ends its stream.
   };
   ParameterService(ShardHost* host, const Limits& limits,
-                   std::shared_ptr<const Transport> transport)
+                   std::shared_ptr<const net::Transport> transport)
       : host_(host), limits_(limits), transport_(std::move(transport)) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Exchange(
@@ -37,7 +37,7 @@ class ParameterService final
 
   ShardHost* const host_;
   const Limits limits_;
-  const std::shared_ptr<const Transport> transport_;
+  const std::shared_ptr<const net::Transport> transport_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-absl::Status OfAnotherRun(const std::string& folder, const RunRecord& record) {
+absl::Status OfAnotherRun(const std::string& folder, const protocol::RunRecord& record) {
   return absl::FailedPreconditionError(absl::StrCat(
       folder, " holds parts of another run, of job ", record.job_name,
       "; give this server another checkpoint.dir, or remove that folder to begin anew there"));
@@ -14,7 +14,7 @@ absl::Status OfAnotherRun(const std::string& folder, const RunRecord& record) {
 
 // OK: the folder's record is of this run. NOT_FOUND: there is none.
 absl::Status FindRecord(const std::string& folder, uint64_t job_uid) {
-  const absl::StatusOr<RunRecord> record = ReadRunRecord(folder);
+  const absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(folder);
   if (record.ok() && record->job_uid != job_uid) return OfAnotherRun(folder, *record);
   return record.status();
 }
@@ -47,7 +47,7 @@ absl::Status PartsClaim::TryToTake() {
   absl::Status status = FindRecord(folder_, job_uid);
   taken_ = status.ok();
   if (!absl::IsNotFound(status)) return status;
-  const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(folder_);
+  const absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(folder_);
   if (!steps.ok()) return steps.status();
   if (!steps->empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
@@ -56,13 +56,13 @@ absl::Status PartsClaim::TryToTake() {
         "or give this server another checkpoint.dir"));
   }
   // Another server may have been given the same folder a moment ago.
-  status = WriteRunRecord(folder_, {.job_name = job_name_, .job_uid = job_uid_, .term = term_},
-                          [&]() -> absl::Status {
-                            const absl::Status found = FindRecord(folder_, job_uid);
-                            return absl::IsNotFound(found) ? absl::OkStatus() : found;
-                          });
+  status = protocol::WriteRunRecord(
+      folder_, {.job_name = job_name_, .job_uid = job_uid_, .term = term_}, [&]() -> absl::Status {
+        const absl::Status found = FindRecord(folder_, job_uid);
+        return absl::IsNotFound(found) ? absl::OkStatus() : found;
+      });
   taken_ = status.ok();
   return status;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

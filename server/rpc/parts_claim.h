@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class PartsClaim {
  public:
@@ -37,4 +37,4 @@ class PartsClaim {
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Of the messages of one stream that its peer has not taken. One message may always wait.
 struct QueueLimits {
@@ -132,4 +132,4 @@ class QueuedStream : public grpc::ServerBidiReactor<In, Out> {
   grpc::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

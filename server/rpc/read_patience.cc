@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::server {
 
 ReadPatience::ReadPatience() : thread_([this] { Run(); }) {}
 
@@ -56,4 +56,4 @@ void ReadPatience::Run() {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class ReadPatience {
  public:
@@ -48,4 +48,4 @@ class ReadPatience {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,11 +5,11 @@
 
 #include "net/grpc/transport.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Null: the caller may.
 inline grpc::ServerUnaryReactor* RefusalOf(grpc::CallbackServerContext* context,
-                                           const Transport& transport) {
+                                           const net::Transport& transport) {
   const grpc::Status status = transport.MayCall(*context);
   if (status.ok()) return nullptr;
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
@@ -25,4 +25,4 @@ class RefusedStream final : public grpc::ServerBidiReactor<In, Out> {
   void OnDone() override { delete this; }
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -16,7 +16,7 @@
 #include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // The descriptor that holds the lock; the kernel gives it back however the process ends.
@@ -50,7 +50,7 @@ absl::StatusOr<int> Lock(const std::string& dir) {
 
 RunFolder::~RunFolder() { ::close(lock_fd_); }
 
-absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const JobSpec& job,
+absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const job::JobSpec& job,
                                                            const Logger& logger) {
   const absl::StatusOr<int> lock_fd = Lock(job.checkpoint.dir);
   if (!lock_fd.ok()) return lock_fd.status();
@@ -60,11 +60,11 @@ absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::Open(const JobSpec& job,
   return folder;
 }
 
-absl::Status RunFolder::Look(const JobSpec& job) {
+absl::Status RunFolder::Look(const job::JobSpec& job) {
   absl::Status status = LookAtRun(job);
   if (!status.ok()) return status;
   if (run_.has_value() && run_->finished) return absl::OkStatus();
-  absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir_);
+  absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(dir_);
   if (!steps.ok()) return steps.status();
   std::reverse(steps->begin(), steps->end());
   for (const uint64_t step : *steps) {
@@ -78,14 +78,14 @@ absl::Status RunFolder::Look(const JobSpec& job) {
                                           "bring them back, or remove the folder to begin anew"));
 }
 
-absl::Status RunFolder::FinishedRun(const JobSpec& job) {
+absl::Status RunFolder::FinishedRun(const job::JobSpec& job) {
   return absl::FailedPreconditionError(absl::StrCat(job.checkpoint.dir,
                                                     " holds a finished run of job ", job.name,
                                                     "; give another checkpoint.dir, or remove it"));
 }
 
-absl::Status RunFolder::LookAtRun(const JobSpec& job) {
-  absl::StatusOr<RunRecord> record = ReadRunRecord(dir_);
+absl::Status RunFolder::LookAtRun(const job::JobSpec& job) {
+  absl::StatusOr<protocol::RunRecord> record = protocol::ReadRunRecord(dir_);
   if (absl::IsNotFound(record.status())) return absl::OkStatus();
   if (!record.ok()) return record.status();
   if (record->job_name != job.name) {
@@ -93,7 +93,7 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
                                                       record->job_name, ", not of ", job.name,
                                                       "; give this job another checkpoint.dir"));
   }
-  const bool workers_known = record->members.size() == RankLimit(job);
+  const bool workers_known = record->members.size() == job::RankLimit(job);
   const bool in_rack = job.rack_of > 0;
   if (record->finished && (!workers_known || (job.checkpoint.replay_limit == 0 && !in_rack))) {
     return FinishedRun(job);
@@ -103,8 +103,8 @@ absl::Status RunFolder::LookAtRun(const JobSpec& job) {
   return absl::OkStatus();
 }
 
-absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
-  absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir_, step);
+absl::Status RunFolder::LookAtCheckpoint(const job::JobSpec& job, uint64_t step) {
+  absl::StatusOr<protocol::CheckpointManifest> manifest = protocol::ReadManifest(dir_, step);
   if (!run_.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat(dir_,
@@ -126,7 +126,8 @@ absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
   // Older ones are read in full when they are needed.
   // What other servers have, they verify when it is asked for.
   if (usable.ok() && checkpoints_.empty()) {
-    usable = VerifyCheckpoint(dir_, *manifest, [](uint32_t server) { return server == 0; });
+    usable =
+        protocol::VerifyCheckpoint(dir_, *manifest, [](uint32_t server) { return server == 0; });
   }
   if (!usable.ok()) {
     logger_.Warning("the checkpoint after step ", step, " cannot be used: ", usable.message());
@@ -144,7 +145,8 @@ absl::Status RunFolder::LookAtCheckpoint(const JobSpec& job, uint64_t step) {
 }
 
 // The number of workers may be another.
-absl::Status RunFolder::CheckFits(const JobSpec& job, const CheckpointManifest& manifest) const {
+absl::Status RunFolder::CheckFits(const job::JobSpec& job,
+                                  const protocol::CheckpointManifest& manifest) const {
   if (manifest.at_shards != job.checkpoint.at_shards()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the checkpoints in ", dir_,
@@ -162,11 +164,11 @@ absl::Status RunFolder::CheckFits(const JobSpec& job, const CheckpointManifest& 
                    "; this version goes on only with the same"));
 }
 
-absl::Status RunFolder::CheckOurs(const RunRecord& ours) const {
-  const absl::StatusOr<RunRecord> found = ReadRunRecord(dir_);
+absl::Status RunFolder::CheckOurs(const protocol::RunRecord& ours) const {
+  const absl::StatusOr<protocol::RunRecord> found = protocol::ReadRunRecord(dir_);
   if (absl::IsNotFound(found.status())) return absl::OkStatus();
   if (!found.ok()) return found.status();
-  const auto place = [](const RunRecord& record) {
+  const auto place = [](const protocol::RunRecord& record) {
     return std::tuple(record.coordinator_incarnation, record.term, record.finished);
   };
   if (found->job_uid == ours.job_uid && place(*found) <= place(ours)) return absl::OkStatus();
@@ -182,36 +184,37 @@ absl::Status RunFolder::CheckOurs() const {
   return last_.has_value() ? CheckOurs(*last_) : absl::OkStatus();
 }
 
-absl::Status RunFolder::Persist(const RunRecord& record) {
+absl::Status RunFolder::Persist(const protocol::RunRecord& record) {
   const auto may_replace = [&] { return CheckOurs(record); };
   // Before anything is touched, and once more at the last moment.
   absl::Status written = may_replace();
   if (!written.ok()) return written;
   last_ = record;  // Also if that fails: some errors come when it is there already.
-  written = WriteRunRecord(dir_, record, may_replace);
+  written = protocol::WriteRunRecord(dir_, record, may_replace);
   if (!written.ok() || !record.finished) return written;
-  const absl::Status removed = RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
+  const absl::Status removed =
+      protocol::RemoveIncomplete(dir_, std::numeric_limits<uint64_t>::max());
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
   return absl::OkStatus();
 }
 
-absl::Status RunFolder::Write(const CheckpointManifest& manifest) const {
+absl::Status RunFolder::Write(const protocol::CheckpointManifest& manifest) const {
   absl::Status status = CheckOurs();
   if (status.ok()) status = CheckParts(manifest);
   if (!status.ok()) return status;
   NameForPeople(manifest);
-  return WriteManifest(dir_, manifest, [this] { return CheckOurs(); });
+  return protocol::WriteManifest(dir_, manifest, [this] { return CheckOurs(); });
 }
 
 // An earlier coordinator may have given the checkpoint up and removed parts that were reported to
 // us again.
-absl::Status RunFolder::CheckParts(const CheckpointManifest& manifest) const {
-  for (const CheckpointPart& part : manifest.parts) {
-    const absl::Status fits = CheckPartNames(part);
+absl::Status RunFolder::CheckParts(const protocol::CheckpointManifest& manifest) const {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
+    const absl::Status fits = protocol::CheckPartNames(part);
     if (!fits.ok()) return fits;
     if (part.server != 0) continue;  // Lies on that server's disk.
-    const std::string path =
-        PartPath(manifest.at_shards ? PartsFolder(dir_, part.server) : dir_, part);
+    const std::string path = protocol::PartPath(
+        manifest.at_shards ? protocol::PartsFolder(dir_, part.server) : dir_, part);
     std::error_code error;
     const uintmax_t bytes = std::filesystem::file_size(path, error);
     if (!error && bytes == part.bytes) continue;
@@ -223,25 +226,26 @@ absl::Status RunFolder::CheckParts(const CheckpointManifest& manifest) const {
 }
 
 // Files that people look for by name are under that name, whichever process wrote the part.
-void RunFolder::NameForPeople(const CheckpointManifest& manifest) const {
-  for (const CheckpointPart& part : manifest.parts) {
+void RunFolder::NameForPeople(const protocol::CheckpointManifest& manifest) const {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
     const bool is_state = part.name.starts_with("worker-") || part.name.starts_with("shard-");
     if (is_state || part.file.empty() || part.server != 0) continue;
-    const std::string dir = manifest.at_shards ? PartsFolder(dir_, part.server) : dir_;
-    CheckpointPart by_name = part;
+    const std::string dir = manifest.at_shards ? protocol::PartsFolder(dir_, part.server) : dir_;
+    protocol::CheckpointPart by_name = part;
     by_name.file.clear();
-    const absl::Status named = NameToo(PartPath(dir, part), PartPath(dir, by_name));
-    if (!named.ok()) logger_.Warning(named.message(), "; it is ", PartPath(dir, part));
+    const absl::Status named =
+        protocol::NameToo(protocol::PartPath(dir, part), protocol::PartPath(dir, by_name));
+    if (!named.ok()) logger_.Warning(named.message(), "; it is ", protocol::PartPath(dir, part));
   }
 }
 
 absl::Status RunFolder::Drop(uint64_t step) const {
   const absl::Status ours = CheckOurs();
   if (!ours.ok()) return ours;
-  const absl::Status removed = RemoveCheckpoint(dir_, step);
+  const absl::Status removed = protocol::RemoveCheckpoint(dir_, step);
   // The one under way, if any, is after `step`.
-  const absl::Status swept = RemoveIncomplete(dir_, step);
+  const absl::Status swept = protocol::RemoveIncomplete(dir_, step);
   return removed.ok() ? swept : removed;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -13,9 +13,11 @@
 #include "base/log.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::server {
 
 class RunFolder {
  public:
@@ -23,18 +25,19 @@ class RunFolder {
   // of unfinished checkpoints was removed. FAILED_PRECONDITION: another coordinator has it, or it
   // holds a run that this job cannot go on with, or a finished one of unknown workers. Other
   // errors: trouble with the disk.
-  static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const JobSpec& job, const Logger& logger);
+  static absl::StatusOr<std::unique_ptr<RunFolder>> Open(const job::JobSpec& job,
+                                                         const Logger& logger);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
   // That a run in this folder is over, for somebody who wants to begin another.
-  static absl::Status FinishedRun(const JobSpec& job);
+  static absl::Status FinishedRun(const job::JobSpec& job);
   // Of an unfinished run that is to go on, or of a finished one whose workers may not know it yet;
   // none: a new run begins here.
-  const std::optional<RunRecord>& run() const { return run_; }
+  const std::optional<protocol::RunRecord>& run() const { return run_; }
   // The newest that is whole, and older ones; ascending.
-  const std::vector<CheckpointManifest>& checkpoints() const { return checkpoints_; }
+  const std::vector<protocol::CheckpointManifest>& checkpoints() const { return checkpoints_; }
   // Steps of what cannot be used and was left for a person to look at.
   const std::vector<uint64_t>& damaged() const { return damaged_; }
 
@@ -42,8 +45,8 @@ class RunFolder {
   // file server that is started again, a file system without locks between machines).
   // FAILED_PRECONDITION: another coordinator has written it since; nothing is changed, and this one
   // has nothing to say any more. UNAVAILABLE, DATA_LOSS: it cannot be read.
-  absl::Status Persist(const RunRecord& record);
-  absl::Status Write(const CheckpointManifest& manifest) const;
+  absl::Status Persist(const protocol::RunRecord& record);
+  absl::Status Write(const protocol::CheckpointManifest& manifest) const;
   // And what processes that were late left of older ones that were given up.
   absl::Status Drop(uint64_t step) const;
 
@@ -51,22 +54,23 @@ class RunFolder {
   RunFolder(std::string dir, int lock_fd, Logger logger)
       : dir_(std::move(dir)), lock_fd_(lock_fd), logger_(std::move(logger)) {}
 
-  absl::Status CheckOurs(const RunRecord& ours) const;
+  absl::Status CheckOurs(const protocol::RunRecord& ours) const;
   absl::Status CheckOurs() const;  // By last_.
-  absl::Status CheckParts(const CheckpointManifest& manifest) const;
-  void NameForPeople(const CheckpointManifest& manifest) const;
-  absl::Status Look(const JobSpec& job);
-  absl::Status LookAtRun(const JobSpec& job);
-  absl::Status CheckFits(const JobSpec& job, const CheckpointManifest& manifest) const;
-  absl::Status LookAtCheckpoint(const JobSpec& job, uint64_t step);
+  absl::Status CheckParts(const protocol::CheckpointManifest& manifest) const;
+  void NameForPeople(const protocol::CheckpointManifest& manifest) const;
+  absl::Status Look(const job::JobSpec& job);
+  absl::Status LookAtRun(const job::JobSpec& job);
+  absl::Status CheckFits(const job::JobSpec& job,
+                         const protocol::CheckpointManifest& manifest) const;
+  absl::Status LookAtCheckpoint(const job::JobSpec& job, uint64_t step);
 
   const std::string dir_;
   const int lock_fd_;
   const Logger logger_;
-  std::optional<RunRecord> run_;
-  std::optional<RunRecord> last_;  // Found, or given to Persist.
-  std::vector<CheckpointManifest> checkpoints_;
+  std::optional<protocol::RunRecord> run_;
+  std::optional<protocol::RunRecord> last_;  // Found, or given to Persist.
+  std::vector<protocol::CheckpointManifest> checkpoints_;
   std::vector<uint64_t> damaged_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -22,7 +22,7 @@
 #include "server/rpc/steady_deadline.h"
 #include "server/shard/descriptor_need.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Of one stream. Many times what bundles of two steps can bring.
@@ -67,15 +67,15 @@ std::string WithPort(absl::string_view address, int port) {
 }
 
 CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunFolder* folder) {
-  const JobSpec& job = options.job;
+  const job::JobSpec& job = options.job;
   CoordinatorOptions out{.job_name = job.name,
                          .job_hash = job.hash,
                          .software_version = options.software_version,
-                         .world_size = RankLimit(job),
+                         .world_size = job::RankLimit(job),
                          .shards = job.shards,
                          .layout = job.compression.layout,
-                         .shards_update = ShardOptimizer(job).has_value(),
-                         .steps_per_exchange = StepsPerExchange(job),
+                         .shards_update = job::ShardOptimizer(job).has_value(),
+                         .steps_per_exchange = job::StepsPerExchange(job),
                          .window_bytes = job.server.window_bytes,
                          .lease = job.server.lease,
                          .heartbeat = job.server.heartbeat,
@@ -85,8 +85,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.relays = !job.weights.empty();
   out.in_rack = job.rack_of > 0;
   out.control = job.control;
-  out.momentum = MomentumRangeOf(job);
-  out.momentum_note = MomentumNote(job);
+  out.momentum = job::MomentumRangeOf(job);
+  out.momentum_note = job::MomentumNote(job);
   out.compression = job.compression;
   if (job.membership == "elastic") {
     out.elastic = {.start = job.workers, .least = job.min_workers};
@@ -96,8 +96,8 @@ CoordinatorOptions CoordinatorOptionsOf(const ServerOptions& options, const RunF
   out.checkpoint_keep = job.checkpoint.keep;
   out.checkpoints_at_shards = job.checkpoint.at_shards();
   out.wait_limit = job.server.wait_limit;
-  out.why_no_replay = WhyNoReplay(job);
-  out.in_lockstep = InLockstep(job.mode);
+  out.why_no_replay = job::WhyNoReplay(job);
+  out.in_lockstep = job::InLockstep(job.mode);
   out.replay_limit = out.why_no_replay.empty() ? job.checkpoint.replay_limit : 0;
   out.run = folder->run();
   out.checkpoints = folder->checkpoints();
@@ -164,7 +164,7 @@ class GrpcServer final : public Server {
                .job = options_.job,
                .on_alarm = [this](const std::string& text) { Alarmed(text); },
                .on_plan =
-                   [this](const CompressionPlan& plan, std::optional<PlanBytes> bytes) {
+                   [this](const protocol::CompressionPlan& plan, std::optional<PlanBytes> bytes) {
                      if (coordinator_ != nullptr) coordinator_->PlanMade(plan, std::move(bytes));
                    },
                .trace = options_.trace,
@@ -180,7 +180,7 @@ class GrpcServer final : public Server {
       store_ = std::make_unique<CheckpointStore>(
           CheckpointStore::Options{
               .shard = options_.shard,
-              .folder = PartsFolder(options_.job.checkpoint, options_.shard),
+              .folder = protocol::PartsFolder(options_.job.checkpoint, options_.shard),
               .on_member = [this](const std::string& peer) { port_->Admit(peer); }},
           &host_, options_.transport, logger_);
     }
@@ -223,7 +223,7 @@ class GrpcServer final : public Server {
   bool ready() const override { return host_.started(); }
   ShardStats Stats() const override { return host_.Stats(); }
   double ResidualEnergy() const override { return host_.ResidualEnergy(); }
-  StageSeconds Stages() const override { return host_.stages().Seconds(); }
+  protocol::StageSeconds Stages() const override { return host_.stages().Seconds(); }
   LinkStats Links() const override { return host_.Links(); }
   std::optional<SnapshotStats> Snapshots() const override { return host_.Snapshots(); }
   std::optional<JobStatus> Status() const override {
@@ -467,4 +467,4 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(ServerOptions options, con
   return server;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

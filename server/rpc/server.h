@@ -22,15 +22,15 @@
 #include "server/shard/shard_stats.h"
 #include "server/shard/snapshot_stats.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct ServerOptions {
-  JobSpec job{};
+  job::JobSpec job{};
   uint32_t shard = 0;
   std::string listen{};       // host:port; port 0: any that is free.
   std::string advertise{};    // Where workers reach it; empty: as `listen`, with the port taken.
   std::string coordinator{};  // host:port of shard 0; unused by shard 0 itself.
-  std::shared_ptr<const Transport> transport = Transport::Plain();
+  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
   // Others than this host may connect without showing anything of themselves.
   bool allow_anonymous = false;
   bool reflection = false;
@@ -91,11 +91,11 @@ class Server {
   virtual bool ready() const = 0;  // The shard has its part of the job.
   virtual ShardStats Stats() const = 0;
   virtual double ResidualEnergy() const = 0;
-  virtual StageSeconds Stages() const = 0;  // Processor time since Start.
+  virtual protocol::StageSeconds Stages() const = 0;  // Processor time since Start.
   virtual LinkStats Links() const = 0;
   virtual std::optional<SnapshotStats> Snapshots() const = 0;  // Of jobs with checkpoints only.
   virtual std::optional<JobStatus> Status() const = 0;         // Shard 0 only.
   virtual std::optional<JobReport> Report() const = 0;         // Likewise.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

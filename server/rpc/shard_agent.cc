@@ -10,7 +10,7 @@
 #include "server/rpc/convert.h"
 #include "server/rpc/steady_deadline.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(200);
@@ -59,7 +59,7 @@ ShardAgent::~ShardAgent() {
 void ShardAgent::Tell(const ShardHost::News& news) {
   v1::ShardReport report;
   std::optional<v1::ShardReport>* last = &named_;
-  if (const auto* part = std::get_if<CheckpointPart>(&news)) {
+  if (const auto* part = std::get_if<protocol::CheckpointPart>(&news)) {
     PartToProto(*part, report.mutable_part());
     last = &part_;
   } else if (const auto* other = std::get_if<NotReproducible>(&news)) {
@@ -370,4 +370,4 @@ absl::Status ShardAgent::ObeyStart(const v1::StartJob& job) {
   return host_->Start(*start);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

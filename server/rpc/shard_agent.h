@@ -19,14 +19,14 @@
 #include "server/rpc/shard_host.h"
 #include "sluice/v1/shard_control.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class ShardAgent {
  public:
   struct Options {
     ShardArrival hello;       // But for its number, and what the host works for.
     std::string coordinator;  // Its address, for messages.
-    std::shared_ptr<const Transport> transport = Transport::Plain();  // Likewise.
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();  // Likewise.
     absl::Duration heartbeat = absl::Seconds(1);
     absl::Duration lease = absl::Seconds(10);         // Without the coordinator, once the job runs.
     absl::Duration join_timeout = absl::Seconds(60);  // Until it is reached for the first time.
@@ -107,4 +107,4 @@ class ShardAgent {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

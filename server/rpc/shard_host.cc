@@ -10,7 +10,7 @@
 #include "protocol/wire/exchange_messages.h"
 #include "server/rpc/convert.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint32_t kNotStartedRetryMs = 100;
@@ -25,35 +25,36 @@ uint64_t AnswerBytesMax(const ShardOptions& options) {
   constexpr uint64_t kOfBundle = 512;
   constexpr uint64_t kOfRank = 32;  // In the record of each bundle.
   uint64_t results = 0;
-  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
+  for (const protocol::Bundle& bundle : options.layout.bundles[options.shard]) {
     results += kOfBundle + kOfRank * options.incarnations.size() + kOfChunk * bundle.chunks.size() +
                kOfElement * bundle.elements;
   }
   return std::max(options.window_bytes, ShardHost::kAnswerBytesMin) + 2 * results;
 }
 
-double EncodeSeconds(const StageTimes& stages) {
-  return stages.Seconds()[static_cast<size_t>(Stage::kEncode)];
+double EncodeSeconds(const protocol::StageTimes& stages) {
+  return stages.Seconds()[static_cast<size_t>(protocol::Stage::kEncode)];
 }
 
 // Of its own, not of the connections.
-double WorkSeconds(const StageTimes& stages) {
-  return stages.Seconds()[static_cast<size_t>(Stage::kSum)] + EncodeSeconds(stages);
+double WorkSeconds(const protocol::StageTimes& stages) {
+  return stages.Seconds()[static_cast<size_t>(protocol::Stage::kSum)] + EncodeSeconds(stages);
 }
 
 }  // namespace
 
 ShardHost::ShardHost(Options options, const Clock* clock, Logger logger)
     : options_(std::move(options)),
-      folder_(PartsFolder(options_.job.checkpoint, options_.shard)),
+      folder_(protocol::PartsFolder(options_.job.checkpoint, options_.shard)),
       clock_(clock),
       logger_(std::move(logger)),
       stages_(&CpuNanosecondsOfThisThread),
-      waits_(RankLimit(options_.job)),
-      links_(RankLimit(options_.job), InLockstep(options_.job.mode) && options_.job.quorum == 0) {
+      waits_(job::RankLimit(options_.job)),
+      links_(job::RankLimit(options_.job),
+             job::InLockstep(options_.job.mode) && options_.job.quorum == 0) {
   if (options_.job.quorum > 0) ticker_ = std::thread([this] { RunTicks(); });
   if (!options_.job.checkpoint.enabled()) return;
-  const auto report = [this](CheckpointPart part) {
+  const auto report = [this](protocol::CheckpointPart part) {
     if (options_.job.checkpoint.at_shards()) part.server = options_.shard;
     Report(part);
   };
@@ -94,13 +95,14 @@ void ShardHost::Report(const News& news) {
 
 absl::Status ShardHost::Start(const StartShard& start) {
   const absl::Time begun_at = clock_->Now();
-  if (start.incarnations.size() != RankLimit(options_.job)) {
+  if (start.incarnations.size() != job::RankLimit(options_.job)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the coordinator names ", start.incarnations.size(), " ranks, the job file ",
-                     RankLimit(options_.job)));
+                     job::RankLimit(options_.job)));
   }
-  absl::StatusOr<Layout> layout = BuildLayout(start.table, options_.job.shards, start.layout,
-                                              WholeRows(options_.job.compression, start.table));
+  absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(start.table, options_.job.shards, start.layout,
+                            protocol::WholeRows(options_.job.compression, start.table));
   if (!layout.ok()) return layout.status();
   if (options_.job.checkpoint.enabled() && layout->bundles[options_.shard].empty()) {
     return absl::InvalidArgumentError(
@@ -113,9 +115,9 @@ absl::Status ShardHost::Start(const StartShard& start) {
   bool is_running = false;
   const absl::Status begun = BeginTerm(start, &is_running);
   if (!begun.ok() || is_running) return begun;
-  std::shared_ptr<const ShardSnapshot> snapshot;
+  std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   if (start.restore_step > 0) {
-    absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = RestoreOwnSnapshot(start);
+    absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> read = RestoreOwnSnapshot(start);
     if (!read.ok()) return read.status();
     snapshot = *std::move(read);
   }
@@ -128,7 +130,7 @@ absl::Status ShardHost::Start(const StartShard& start) {
   shard_ = *std::move(shard);
   answer_bytes_max_ = AnswerBytesMax(shard_->options());
   for (const auto& [stream, output] : outputs_) output->LimitBytes(answer_bytes_max_);
-  waits_ = RankWaits(RankLimit(options_.job));  // After a rollback steps are counted anew.
+  waits_ = RankWaits(job::RankLimit(options_.job));  // After a rollback steps are counted anew.
   links_.Rewind();
   links_.SetPresent(start.incarnations);
   job_uid_ = start.job_uid;
@@ -137,10 +139,10 @@ absl::Status ShardHost::Start(const StartShard& start) {
   return absl::OkStatus();
 }
 
-ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
-                                  std::shared_ptr<const ShardSnapshot> snapshot) {
-  const CheckpointSpec& checkpoint = options_.job.checkpoint;
-  const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
+ShardOptions ShardHost::OptionsOf(const StartShard& start, protocol::Layout layout,
+                                  std::shared_ptr<const protocol::ShardSnapshot> snapshot) {
+  const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
+  const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
   return {.shard = options_.shard,
           .table = start.table,
           .layout = std::move(layout),
@@ -149,9 +151,9 @@ ShardOptions ShardHost::OptionsOf(const StartShard& start, Layout layout,
           .mode = options_.job.mode,
           .staleness = options_.job.staleness,
           .staleness_aware_lr = options_.job.staleness_aware_lr,
-          .rule = ShardOptimizer(options_.job),
-          .rule_momentum = ShardMomentum(options_.job, start.table),
-          .momentum = MomentumRangeOf(options_.job),
+          .rule = job::ShardOptimizer(options_.job),
+          .rule_momentum = job::ShardMomentum(options_.job, start.table),
+          .momentum = job::MomentumRangeOf(options_.job),
           .job_uid = start.job_uid,
           .term = start.term,
           .generation = start.generation,
@@ -189,10 +191,10 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
                start.replay ? absl::StrCat("; takes up step ", start.first_step,
                                            " again from what the workers kept")
                             : "");
-  const std::shared_ptr<const CompressionPlan> plan = shard_->plan();
+  const std::shared_ptr<const protocol::CompressionPlan> plan = shard_->plan();
   if (options_.shard == 0 && plan != nullptr) TellOfPlan(*plan);
-  const CheckpointSpec& checkpoint = options_.job.checkpoint;
-  const bool replays = checkpoint.enabled() && WhyNoReplay(options_.job).empty();
+  const protocol::CheckpointSpec& checkpoint = options_.job.checkpoint;
+  const bool replays = checkpoint.enabled() && job::WhyNoReplay(options_.job).empty();
   if (replays && stats.log_limit < checkpoint.replay_limit) {
     logger_.Warning("keeps ", stats.log_limit, " bytes of results for workers that are started ",
                     "again, not checkpoint.replay_limit (", checkpoint.replay_limit,
@@ -200,10 +202,10 @@ void ShardHost::LogStart(const StartShard& start, absl::Duration took) const {
   }
 }
 
-void ShardHost::TellOfPlan(const CompressionPlan& plan) const {
+void ShardHost::TellOfPlan(const protocol::CompressionPlan& plan) const {
   logger_.Write(LogLevel::kInfo, {.event = "plan_changed", .step = plan.effective_step},
                 absl::StrCat("plan ", plan.id, " from step ", plan.effective_step, ": ",
-                             plan.reason, " (", Summary(plan), ")"));
+                             plan.reason, " (", protocol::Summary(plan), ")"));
   if (!options_.on_plan) return;
   const ShardOptions& shard = shard_->options();
   options_.on_plan(plan, BytesUnder(plan, shard.compression, shard.table,
@@ -294,11 +296,11 @@ void ShardHost::KeepCheckpoints(const std::vector<uint64_t>& steps, uint64_t bef
     logger_.Warning("nothing is removed from ", folder_, ": of which run its parts are is unknown");
     return;
   }
-  const absl::Status removed = RemoveOthers(folder_, steps, before);
+  const absl::Status removed = protocol::RemoveOthers(folder_, steps, before);
   if (!removed.ok()) logger_.Warning(removed.message());  // It only takes room.
 }
 
-absl::Status ShardHost::CheckSender(const Sender& sender) const {
+absl::Status ShardHost::CheckSender(const protocol::Sender& sender) const {
   MutexLock lock(&mutex_);
   if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
@@ -397,8 +399,9 @@ void ShardHost::Closed(StreamId stream) {
   if (!PutOff(0, &forget)) forget();
 }
 
-void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
-  const uint64_t bytes = TotalBytes(exchange.frames);
+void ShardHost::Handle(StreamId stream, protocol::Exchange exchange,
+                       const RequestArrival& arrival) {
+  const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   MutexLock lock(&mutex_);
   if (withdrawn_) {
     const auto output = outputs_.find(stream);
@@ -406,7 +409,7 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
     return;
   }
   if (copying_) {
-    const auto waiting = std::make_shared<Exchange>(std::move(exchange));
+    const auto waiting = std::make_shared<protocol::Exchange>(std::move(exchange));
     std::function<void()> handle =
         [this, stream, waiting, arrival]()
             ABSL_NO_THREAD_SAFETY_ANALYSIS { HandleLocked(stream, std::move(*waiting), arrival); };
@@ -418,7 +421,8 @@ void ShardHost::Handle(StreamId stream, Exchange exchange, const RequestArrival&
   DoPutOff();
 }
 
-void ShardHost::HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival) {
+void ShardHost::HandleLocked(StreamId stream, protocol::Exchange exchange,
+                             const RequestArrival& arrival) {
   if (shard_ != nullptr) {
     const absl::Time now = clock_->Now();
     const uint32_t rank = exchange.sender.rank;
@@ -440,7 +444,7 @@ void ShardHost::HandleLocked(StreamId stream, Exchange exchange, const RequestAr
     if (shard_->tick_due() < next_tick_) tick_sooner_.SignalAll();
     return;
   }
-  Send(stream, std::make_shared<const ExchangeAnswer>(AnswerWithoutCore(exchange)));
+  Send(stream, std::make_shared<const protocol::ExchangeAnswer>(AnswerWithoutCore(exchange)));
 }
 
 // Workers share their links among all shards, and send to all at once. So what this one has of it
@@ -456,27 +460,27 @@ void ShardHost::TellMeasured() {
   shard_->Measured(*measured);
 }
 
-ExchangeAnswer ShardHost::AnswerWithoutCore(const Exchange& exchange) const {
-  ExchangeAnswer answer;
+protocol::ExchangeAnswer ShardHost::AnswerWithoutCore(const protocol::Exchange& exchange) const {
+  protocol::ExchangeAnswer answer;
   answer.step = exchange.step;
   answer.bundle = exchange.bundle;
   if (!ended_.empty()) {
-    answer.outcome = Outcome::kFenced;
+    answer.outcome = protocol::Outcome::kFenced;
     answer.message = ended_;
   } else if (exchange.sender.term < term_) {
-    answer.outcome = Outcome::kFenced;
+    answer.outcome = protocol::Outcome::kFenced;
     answer.term = term_;
     answer.message = suspended_;
   } else {
-    answer.outcome = Outcome::kBusy;
+    answer.outcome = protocol::Outcome::kBusy;
     answer.retry_after_ms = kNotStartedRetryMs;
   }
   return answer;
 }
 
 void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why) {
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = Outcome::kInvalid;
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  answer->outcome = protocol::Outcome::kInvalid;
   answer->step = step;
   answer->bundle = bundle;
   answer->message = std::move(why);
@@ -484,8 +488,8 @@ void ShardHost::Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::str
   Send(stream, answer);
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pull(
-    const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
+absl::StatusOr<std::vector<std::shared_ptr<const protocol::ExchangeAnswer>>> ShardHost::Pull(
+    const protocol::Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles) {
   MutexLock lock(&mutex_);
   if (withdrawn_) return absl::UnavailableError(Withdrawn().error_message());
   if (shard_ == nullptr) return absl::UnavailableError("no job was started here yet");
@@ -496,9 +500,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> ShardHost::Pu
 
 void ShardHost::NoteAnswer(const Reply& reply) {
   const auto rank = ranks_.find(reply.stream);
-  if (rank == ranks_.end() || reply.answer->outcome == Outcome::kPending) return;
-  const ExchangeAnswer& answer = *reply.answer;
-  if (answer.outcome == Outcome::kResult) {
+  if (rank == ranks_.end() || reply.answer->outcome == protocol::Outcome::kPending) return;
+  const protocol::ExchangeAnswer& answer = *reply.answer;
+  if (answer.outcome == protocol::Outcome::kResult) {
     if (options_.trace != nullptr) TraceResult(answer);
     waits_.Answered(rank->second, answer.step, answer.bundle, clock_->Now());
   } else {
@@ -509,7 +513,7 @@ void ShardHost::NoteAnswer(const Reply& reply) {
 void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   if (effects.empty()) return;
   const absl::Time begin = options_.trace == nullptr ? absl::Time() : clock_->Now();
-  const StageSpan sending(&stages_, Stage::kSend);
+  const protocol::StageSpan sending(&stages_, protocol::Stage::kSend);
   for (const ShardEffect& effect : effects) {
     if (const auto* reply = std::get_if<Reply>(&effect)) {
       Send(reply->stream, reply->answer);
@@ -536,15 +540,16 @@ void ShardHost::Deliver(const std::vector<ShardEffect>& effects) {
   if (options_.trace != nullptr) options_.trace->Span("send", begin, clock_->Now());
 }
 
-void ShardHost::Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer) {
+void ShardHost::Send(StreamId stream,
+                     const std::shared_ptr<const protocol::ExchangeAnswer>& answer) {
   const auto output = outputs_.find(stream);
   if (output == outputs_.end()) return;
   if (answer != last_answer_) {
-    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(
-        ReplyBytes(answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
+    last_bytes_ = std::make_shared<const grpc::ByteBuffer>(protocol::ReplyBytes(
+        answer, incarnation_, static_cast<uint64_t>(absl::ToUnixNanos(clock_->Now()))));
     last_answer_ = answer;
   }
   output->second->Send(last_bytes_, last_bytes_->Length());
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

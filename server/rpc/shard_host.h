@@ -31,15 +31,16 @@
 #include "server/shard/rank_waits.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 using ExchangeOutput = QueuedStream<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 // How a request came.
 struct RequestArrival {
-  std::optional<absl::Time> came{};  // By ShardHost::Now. None: as late as its turn.
-  std::optional<LinkReport> link{};  // That it brought, with...
-  std::vector<LinkPeriod> up{};      // ...the busy periods of its stream since the report before.
+  std::optional<absl::Time> came{};            // By ShardHost::Now. None: as late as its turn.
+  std::optional<protocol::LinkReport> link{};  // That it brought, with...
+  std::vector<protocol::LinkPeriod>
+      up{};  // ...the busy periods of its stream since the report before.
 };
 
 class ShardHost {
@@ -49,11 +50,11 @@ class ShardHost {
 
   struct Options {
     uint32_t shard = 0;
-    JobSpec job;
+    job::JobSpec job;
     // Told once that the job cannot go on. Called with the host's lock held: must not call back.
     std::function<void(const std::string&)> on_alarm;
     // Of shard 0, in a job that makes plans: told of each that it makes or begins with. Likewise.
-    std::function<void(const CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
+    std::function<void(const protocol::CompressionPlan&, std::optional<PlanBytes>)> on_plan{};
     TraceFile* trace = nullptr;  // Null: none is written.
     // Of a rack's job: what is handed on. Called likewise.
     std::function<void(std::shared_ptr<const BundleSum>)> on_summed{};
@@ -66,7 +67,7 @@ class ShardHost {
 
   // For the coordinator: a checkpoint that is announced to the workers, a part that is durable or
   // is not, or one that cannot be restored, and that a worker cannot be repaired.
-  using News = std::variant<CheckpointNamed, CheckpointPart, NotReproducible>;
+  using News = std::variant<CheckpointNamed, protocol::CheckpointPart, NotReproducible>;
   // What it works for; `running`: it has a core and the job has not ended.
   struct Work {
     uint64_t job_uid = 0;
@@ -111,18 +112,18 @@ class ShardHost {
   // `output` must stay until Closed.
   StreamId Open(ExchangeOutput* output);
   void Closed(StreamId stream);
-  void Handle(StreamId stream, Exchange exchange, const RequestArrival& arrival = {});
+  void Handle(StreamId stream, protocol::Exchange exchange, const RequestArrival& arrival = {});
   // INVALID for a request that could not even be read as one.
   void Refuse(StreamId stream, uint64_t step, uint32_t bundle, std::string why);
   // As the Pull rpc. `bundles` empty: all.
-  absl::StatusOr<std::vector<std::shared_ptr<const ExchangeAnswer>>> Pull(
-      const Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
+  absl::StatusOr<std::vector<std::shared_ptr<const protocol::ExchangeAnswer>>> Pull(
+      const protocol::Sender& sender, uint64_t after_step, const std::vector<uint32_t>& bundles);
 
   // With store `shards`: the folder is known to be this run's; before a part is written. As
   // PartsClaim::TakeAgain.
   absl::Status ClaimFolder() const;
   // UNAVAILABLE: no core is here now. FAILED_PRECONDITION: it does not hold its rank, and why.
-  absl::Status CheckSender(const Sender& sender) const;
+  absl::Status CheckSender(const protocol::Sender& sender) const;
 
   bool started() const;
   Work work() const;
@@ -133,8 +134,8 @@ class ShardHost {
   LinkStats Links() const;
   absl::Time Now() const { return clock_->Now(); }
   // Since this was made, whatever became of cores. For whoever hands requests over, too.
-  StageTimes* stages() { return &stages_; }
-  const StageTimes& stages() const { return stages_; }
+  protocol::StageTimes* stages() { return &stages_; }
+  const protocol::StageTimes& stages() const { return stages_; }
   uint64_t incarnation() const {
     MutexLock lock(&mutex_);
     return incarnation_;
@@ -157,43 +158,45 @@ class ShardHost {
   void AwaitCopied() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool PutOff(uint64_t bytes, std::function<void()>* change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DoPutOff() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void HandleLocked(StreamId stream, Exchange exchange, const RequestArrival& arrival)
+  void HandleLocked(StreamId stream, protocol::Exchange exchange, const RequestArrival& arrival)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginTerm(const StartShard& start, bool* is_running);
-  ShardOptions OptionsOf(const StartShard& start, Layout layout,
-                         std::shared_ptr<const ShardSnapshot> snapshot);
+  ShardOptions OptionsOf(const StartShard& start, protocol::Layout layout,
+                         std::shared_ptr<const protocol::ShardSnapshot> snapshot);
   // One line for each change.
-  void TellOfPlan(const CompressionPlan& plan) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellOfPlan(const protocol::CompressionPlan& plan) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LogStart(const StartShard& start, absl::Duration took) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // UNAVAILABLE: its disk is away, and server.wait_limit is not over yet.
-  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> RestoreOwnSnapshot(const StartShard& start);
+  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> RestoreOwnSnapshot(
+      const StartShard& start);
   DiskWait NowAtDisk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadOwnSnapshot(
+  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadOwnSnapshot(
       const StartShard& start) const;
-  absl::StatusOr<CheckpointPart> FindOwnPart(const StartShard& start) const;
+  absl::StatusOr<protocol::CheckpointPart> FindOwnPart(const StartShard& start) const;
   // With store `shards`: claims the folder, so that all parts in it are of one run.
   absl::Status BeginClaim(const StartShard& start) const;
   absl::Status ReportUnusable(const StartShard& start, const absl::Status& why);
   void Report(const News& news);
   void TellMeasured() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  ExchangeAnswer AnswerWithoutCore(const Exchange& exchange) const
+  protocol::ExchangeAnswer AnswerWithoutCore(const protocol::Exchange& exchange) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   grpc::Status Withdrawn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteAnswer(const Reply& reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Only where there is a trace. `encoding`: processor seconds of this call.
   void TraceHandled(const TraceTags& tags, absl::Time begin, double encoding)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TraceResult(const ExchangeAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TraceResult(const protocol::ExchangeAnswer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Deliver(const std::vector<ShardEffect>& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Send(StreamId stream, const std::shared_ptr<const ExchangeAnswer>& answer)
+  void Send(StreamId stream, const std::shared_ptr<const protocol::ExchangeAnswer>& answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   const std::string folder_;  // Of its parts of checkpoints.
   const Clock* const clock_;
   const Logger logger_;
-  StageTimes stages_;
+  protocol::StageTimes stages_;
   mutable Mutex mutex_;
   // Null before Start, and from Suspend to the next.
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mutex_);
@@ -217,7 +220,7 @@ class ShardHost {
   absl::Time handled_at_ ABSL_GUARDED_BY(mutex_);  // When the last contribution came.
   StreamId last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // The last answer sent and its bytes: a result goes to all ranks but is serialized once.
-  std::shared_ptr<const ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const protocol::ExchangeAnswer> last_answer_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const grpc::ByteBuffer> last_bytes_ ABSL_GUARDED_BY(mutex_);
 
   // The core is copied, and must not change.
@@ -238,4 +241,4 @@ class ShardHost {
   std::unique_ptr<SnapshotWriter> writer_;  // Null in a job without checkpoints. Ends first.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include "server/rpc/shard_host.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Called by the core, in a call that the host made with its lock.
 void ShardHost::RunCopy(absl::FunctionRef<void()> copy) {
@@ -50,4 +50,4 @@ void ShardHost::DoPutOff() {
   put_off_bytes_ = 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -1,7 +1,7 @@
 // What ShardHost says of itself. None of it waits for a copy of the core.
 #include "server/rpc/shard_host.h"
 
-namespace sluice {
+namespace sluice::server {
 
 bool ShardHost::started() const {
   MutexLock lock(&mutex_);
@@ -46,4 +46,4 @@ LinkStats ShardHost::Links() const {
   return links_.Stats();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

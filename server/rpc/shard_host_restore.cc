@@ -7,7 +7,7 @@
 #include "protocol/checkpoint/snapshot_format.h"
 #include "server/rpc/shard_host.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Before a part is called damaged it is read once more: a disk or its network may have failed once.
@@ -15,7 +15,7 @@ constexpr absl::Duration kReadAgain = absl::Milliseconds(300);
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::RestoreOwnSnapshot(
+absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::RestoreOwnSnapshot(
     const StartShard& start) {
   {
     MutexLock lock(&mutex_);
@@ -23,7 +23,7 @@ absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::RestoreOwnSnapsh
       restore_ = {.step = start.restore_step, .term = start.term, .since = clock_->Now()};
     }
   }
-  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> read = ReadOwnSnapshot(start);
+  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> read = ReadOwnSnapshot(start);
   if (absl::IsDataLoss(read.status())) {
     absl::SleepFor(kReadAgain);
     read = ReadOwnSnapshot(start);
@@ -55,16 +55,16 @@ DiskWait ShardHost::NowAtDisk() const {
 absl::Status ShardHost::ReportUnusable(const StartShard& start, const absl::Status& why) {
   // A file of a newer version, or no folder at all: an earlier checkpoint would not do either.
   if (absl::IsFailedPrecondition(why)) return why;
-  Report(CheckpointPart{.term = start.term,
-                        .step = start.restore_step,
-                        .name = ShardPartName(options_.shard, start.term),
-                        .error = std::string(why.message()),
-                        .unreadable = true});
+  Report(protocol::CheckpointPart{.term = start.term,
+                                  .step = start.restore_step,
+                                  .name = protocol::ShardPartName(options_.shard, start.term),
+                                  .error = std::string(why.message()),
+                                  .unreadable = true});
   return absl::DataLossError(why.message());
 }
 
 // The part is of the term in which it was written, which only the manifest knows.
-absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
+absl::StatusOr<protocol::CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) const {
   if (options_.job.checkpoint.at_shards()) {
     if (start.restore_part.step == start.restore_step && start.restore_part.error.empty()) {
       return start.restore_part;
@@ -73,28 +73,29 @@ absl::StatusOr<CheckpointPart> ShardHost::FindOwnPart(const StartShard& start) c
                                             start.restore_step, " has no state of shard ",
                                             options_.shard));
   }
-  const absl::StatusOr<CheckpointManifest> manifest = ReadManifest(folder_, start.restore_step);
+  const absl::StatusOr<protocol::CheckpointManifest> manifest =
+      protocol::ReadManifest(folder_, start.restore_step);
   if (!manifest.ok()) return manifest.status();
-  return FindPart(*manifest, ShardPartName(options_.shard, manifest->term));
+  return protocol::FindPart(*manifest, protocol::ShardPartName(options_.shard, manifest->term));
 }
 
-absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ShardHost::ReadOwnSnapshot(
+absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ShardHost::ReadOwnSnapshot(
     const StartShard& start) const {
   if (!options_.job.checkpoint.enabled()) {
     return absl::FailedPreconditionError(
         "the coordinator begins with a checkpoint, but this server's job file has no "
         "checkpoint.dir");
   }
-  const absl::StatusOr<CheckpointPart> part = FindOwnPart(start);
+  const absl::StatusOr<protocol::CheckpointPart> part = FindOwnPart(start);
   if (!part.ok()) return part.status();
-  const absl::StatusOr<std::string> bytes = ReadPart(folder_, *part);
+  const absl::StatusOr<std::string> bytes = protocol::ReadPart(folder_, *part);
   if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
   if (!snapshot.ok()) {
-    return absl::Status(snapshot.status().code(),
-                        absl::StrCat(PartPath(folder_, *part), ": ", snapshot.status().message()));
+    return absl::Status(snapshot.status().code(), absl::StrCat(protocol::PartPath(folder_, *part),
+                                                               ": ", snapshot.status().message()));
   }
-  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+  return std::make_shared<const protocol::ShardSnapshot>(*std::move(snapshot));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

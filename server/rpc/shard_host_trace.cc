@@ -3,7 +3,7 @@
 
 #include "server/rpc/shard_host.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // For traces, of bundles that are open: beyond it waiting is not told.
@@ -23,7 +23,7 @@ void ShardHost::TraceHandled(const TraceTags& tags, absl::Time begin, double enc
   }
 }
 
-void ShardHost::TraceResult(const ExchangeAnswer& answer) {
+void ShardHost::TraceResult(const protocol::ExchangeAnswer& answer) {
   const auto first = first_arrivals_.find({answer.step, answer.bundle});
   if (first == first_arrivals_.end()) return;  // The result of all ranks is told once.
   options_.trace->Overlapping("wait", answer.bundle, first->second,
@@ -32,4 +32,4 @@ void ShardHost::TraceResult(const ExchangeAnswer& answer) {
   first_arrivals_.erase(first);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

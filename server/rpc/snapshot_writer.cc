@@ -6,7 +6,7 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::server {
 
 SnapshotWriter::SnapshotWriter(std::string dir, MayWrite may_write, Listener listener,
                                const Clock* clock, Logger logger)
@@ -26,7 +26,7 @@ SnapshotWriter::~SnapshotWriter() {
   thread_.join();
 }
 
-void SnapshotWriter::Write(std::shared_ptr<const ShardSnapshot> snapshot) {
+void SnapshotWriter::Write(std::shared_ptr<const protocol::ShardSnapshot> snapshot) {
   {
     MutexLock lock(&mutex_);
     if (!busy_) {
@@ -57,7 +57,7 @@ DiskWait SnapshotWriter::NowAtDisk() const {
 
 void SnapshotWriter::Run() {
   for (;;) {
-    std::shared_ptr<const ShardSnapshot> snapshot;
+    std::shared_ptr<const protocol::ShardSnapshot> snapshot;
     {
       MutexLock lock(&mutex_);
       while (!stopping_ && waiting_ == nullptr) changed_.Wait(&mutex_);
@@ -71,21 +71,23 @@ void SnapshotWriter::Run() {
   }
 }
 
-CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> snapshot) {
+protocol::CheckpointPart SnapshotWriter::WriteOne(
+    std::shared_ptr<const protocol::ShardSnapshot> snapshot) {
   const absl::Time begin = clock_->Now();
-  const ShardSnapshot identity{.job_uid = snapshot->job_uid,
-                               .term = snapshot->term,
-                               .step = snapshot->step,
-                               .shard = snapshot->shard,
-                               .versions = {},
-                               .downlink = {},
-                               .aggregators = {}};
+  const protocol::ShardSnapshot identity{.job_uid = snapshot->job_uid,
+                                         .term = snapshot->term,
+                                         .step = snapshot->step,
+                                         .shard = snapshot->shard,
+                                         .versions = {},
+                                         .downlink = {},
+                                         .aggregators = {}};
   const absl::Status may_write = may_write_();
   if (!may_write.ok()) return Failed(identity, may_write.message());
-  const std::string bytes = FormatShardSnapshot(*snapshot);
+  const std::string bytes = protocol::FormatShardSnapshot(*snapshot);
   snapshot.reset();  // The bytes are enough.
-  absl::StatusOr<CheckpointPart> part = WritePart(
-      dir_, identity.term, identity.step, ShardPartName(identity.shard, identity.term), bytes);
+  absl::StatusOr<protocol::CheckpointPart> part =
+      protocol::WritePart(dir_, identity.term, identity.step,
+                          protocol::ShardPartName(identity.shard, identity.term), bytes);
   if (!part.ok()) return Failed(identity, part.status().message());
   const absl::Duration took = clock_->Now() - begin;
   logger_.Write(LogLevel::kInfo,
@@ -100,7 +102,8 @@ CheckpointPart SnapshotWriter::WriteOne(std::shared_ptr<const ShardSnapshot> sna
   return *std::move(part);
 }
 
-CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::string_view why) {
+protocol::CheckpointPart SnapshotWriter::Failed(const protocol::ShardSnapshot& snapshot,
+                                                absl::string_view why) {
   {
     MutexLock lock(&mutex_);
     ++stats_.failed;
@@ -110,8 +113,8 @@ CheckpointPart SnapshotWriter::Failed(const ShardSnapshot& snapshot, absl::strin
                 absl::StrCat("no part of the checkpoint after step ", snapshot.step, ": ", why));
   return {.term = snapshot.term,
           .step = snapshot.step,
-          .name = ShardPartName(snapshot.shard, snapshot.term),
+          .name = protocol::ShardPartName(snapshot.shard, snapshot.term),
           .error = std::string(why)};
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

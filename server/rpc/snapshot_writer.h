@@ -16,12 +16,12 @@
 #include "server/coordinator/coordinator.h"
 #include "server/shard/snapshot_stats.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class SnapshotWriter {
  public:
   // Told what became of each snapshot, on the writer's thread or the caller's of Write.
-  using Listener = std::function<void(const CheckpointPart&)>;
+  using Listener = std::function<void(const protocol::CheckpointPart&)>;
 
   // Asked before each part: whether one may be written to the folder now.
   using MayWrite = std::function<absl::Status()>;
@@ -32,7 +32,7 @@ class SnapshotWriter {
   ~SnapshotWriter();
 
   // Does not wait. While one is being written, the next counts as failed.
-  void Write(std::shared_ptr<const ShardSnapshot> snapshot);
+  void Write(std::shared_ptr<const protocol::ShardSnapshot> snapshot);
 
   SnapshotStats stats() const;
   // Name of the part that is being written; empty: none is.
@@ -40,8 +40,8 @@ class SnapshotWriter {
 
  private:
   void Run();
-  CheckpointPart WriteOne(std::shared_ptr<const ShardSnapshot> snapshot);
-  CheckpointPart Failed(const ShardSnapshot& snapshot, absl::string_view why);
+  protocol::CheckpointPart WriteOne(std::shared_ptr<const protocol::ShardSnapshot> snapshot);
+  protocol::CheckpointPart Failed(const protocol::ShardSnapshot& snapshot, absl::string_view why);
 
   const std::string dir_;
   const MayWrite may_write_;
@@ -50,7 +50,7 @@ class SnapshotWriter {
   const Logger logger_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::shared_ptr<const ShardSnapshot> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const protocol::ShardSnapshot> waiting_ ABSL_GUARDED_BY(mutex_);
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;  // From Write until its listener has returned.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SnapshotStats stats_ ABSL_GUARDED_BY(mutex_);
@@ -59,4 +59,4 @@ class SnapshotWriter {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,11 +5,11 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline gpr_timespec SteadyDeadline(absl::Duration timeout) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                       gpr_time_from_nanos(absl::ToInt64Nanoseconds(timeout), GPR_TIMESPAN));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class UpperSide {
  public:
@@ -19,4 +19,4 @@ class UpperSide {
   virtual void Finished(const LeaveAbove& leave) = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "compress/codec_table.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::server {
 absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) {
   if (!options.rule.has_value()) {
     return absl::InvalidArgumentError(
@@ -21,11 +21,11 @@ absl::StatusOr<std::unique_ptr<Shard>> AsyncShard::Create(ShardOptions options) 
   }
   absl::StatusOr<ShardPlan> plan = PlanShard(options);
   if (!plan.ok()) return plan.status();
-  plan->reserved_bytes += plan->aggregators.size() * kFrameHeaderSize +
+  plan->reserved_bytes += plan->aggregators.size() * compress::kFrameHeaderSize +
                           plan->bundles.size() * options.incarnations.size() * sizeof(Place);
   const absl::Status room = CheckMemory(options, *plan);
   if (!room.ok()) return room;
-  const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
+  const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<AsyncShard>(new AsyncShard(std::move(options), *std::move(plan)));
   absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->plan_.bundles.size());
   if (!plans.ok()) return plans.status();
@@ -44,9 +44,9 @@ AsyncShard::AsyncShard(ShardOptions options, ShardPlan plan)
       plan_(std::move(plan)),
       downlink_base_(plan_.downlink),
       downlink_(downlink_base_,
-                {.seed = options_.compression.seed, .sender = Compressor::kShardSender}),
+                {.seed = options_.compression.seed, .sender = compress::Compressor::kShardSender}),
       next_plan_(options_.first_step),
-      exact_(MakeCodec({.codec = CodecId::kNone})),
+      exact_(compress::MakeCodec({.codec = compress::CodecId::kNone})),
       states_(plan_.bundles.size()),
       reached_(options_.incarnations.size()) {
   stats_.elements = plan_.trained;
@@ -57,7 +57,7 @@ AsyncShard::AsyncShard(ShardOptions options, ShardPlan plan)
     state.places.resize(options_.incarnations.size());
     for (Place& place : state.places) place.next = first;
     const BundlePlan& of = plan_.bundles[bundle];
-    state.exact_bytes = of.counts.size() * kFrameHeaderSize + sizeof(float) * of.elements;
+    state.exact_bytes = of.counts.size() * compress::kFrameHeaderSize + sizeof(float) * of.elements;
     if (!of.buffers) stats_.log_limit += state.exact_bytes;
   }
 }
@@ -83,7 +83,8 @@ uint64_t AsyncShard::open_step() const {
   return open;
 }
 
-std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
+std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, protocol::Exchange exchange,
+                                            absl::Time now) {
   Effects out;
   if (!gate_.Pass(stream, exchange, &out)) return out;
   const absl::Status valid = CheckRequest(exchange);
@@ -111,7 +112,7 @@ std::vector<ShardEffect> AsyncShard::Handle(StreamId stream, Exchange exchange, 
   return out;
 }
 
-absl::Status AsyncShard::CheckRequest(const Exchange& exchange) const {
+absl::Status AsyncShard::CheckRequest(const protocol::Exchange& exchange) const {
   if (exchange.bundle >= states_.size()) {
     return InvalidRequest(exchange,
                           absl::StrCat("shard ", options_.shard, " has ", states_.size(),
@@ -144,9 +145,10 @@ absl::Status AsyncShard::CheckRequest(const Exchange& exchange) const {
   return CheckPayload(options_, plan, exchange, /*repeats=*/exchange.step < next);
 }
 
-std::unique_ptr<ExchangeAnswer> AsyncShard::AnswerTo(const Exchange& exchange) const {
-  auto answer = std::make_unique<ExchangeAnswer>();
-  answer->outcome = Outcome::kResult;
+std::unique_ptr<protocol::ExchangeAnswer> AsyncShard::AnswerTo(
+    const protocol::Exchange& exchange) const {
+  auto answer = std::make_unique<protocol::ExchangeAnswer>();
+  answer->outcome = protocol::Outcome::kResult;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->base_version = exchange.base_version;
@@ -161,7 +163,8 @@ std::unique_ptr<ExchangeAnswer> AsyncShard::AnswerTo(const Exchange& exchange) c
   return answer;
 }
 
-void AsyncShard::Close(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out) {
+void AsyncShard::Close(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
+                       Effects* out) {
   const uint32_t bundle = exchange.bundle;
   Place& place = states_[bundle].places[exchange.sender.rank];
   const BundlePlan& plan = plan_.bundles[bundle];
@@ -169,11 +172,11 @@ void AsyncShard::Close(StreamId stream, const Exchange& exchange, absl::Time now
   ++stats_.contributions;
   ++stats_.bundles_closed;
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
-  stats_.bytes_in += TotalBytes(exchange.frames);
+  stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   place.last = {.rank = exchange.sender.rank,
                 .origin_step = exchange.step,
-                .checksum = BundleChecksum(exchange.frames),
+                .checksum = protocol::BundleChecksum(exchange.frames),
                 .skipped = exchange.skip};
   place.n = exchange.skip ? 0 : 1;
   place.rate = 0;
@@ -191,26 +194,27 @@ void AsyncShard::Close(StreamId stream, const Exchange& exchange, absl::Time now
 }
 
 // Rank 0's parameters are everybody's.
-void AsyncShard::Begin(const Exchange& exchange) {
+void AsyncShard::Begin(const protocol::Exchange& exchange) {
   BundlePlan& plan = plan_.bundles[exchange.bundle];
   BundleState& state = states_[exchange.bundle];
   state.begun = true;
-  state.parameters = {.rank = 0, .origin_step = 0, .checksum = BundleChecksum(exchange.frames)};
+  state.parameters = {
+      .rank = 0, .origin_step = 0, .checksum = protocol::BundleChecksum(exchange.frames)};
   plan.version = 1;
   if (plan.buffers) {
     state.buffers = exchange.frames;
     return;
   }
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    plan_.replica->SetFrom(plan.locals[i], FrameBytes(exchange.frames[i]));
+    plan_.replica->SetFrom(plan.locals[i], protocol::FrameBytes(exchange.frames[i]));
   }
 }
 
 // All of a bundle is looked at first: an update is done or not, and half of one cannot be taken
 // back.
-void AsyncShard::Update(const Exchange& exchange, Place* place, Effects* out) {
+void AsyncShard::Update(const protocol::Exchange& exchange, Place* place, Effects* out) {
   BundlePlan& plan = plan_.bundles[exchange.bundle];
-  const StageSpan updating(options_.stages, Stage::kSum);
+  const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
   const uint64_t version_now = Updates(exchange.bundle) + 1;
   const uint64_t base =
       exchange.base_version == 0 ? states_[exchange.bundle].oldest : exchange.base_version;
@@ -220,7 +224,8 @@ void AsyncShard::Update(const Exchange& exchange, Place* place, Effects* out) {
   for (size_t i = 0; i < plan.counts.size(); ++i) {
     const absl::Span<float> part = rest.first(plan.counts[i]);
     rest.remove_prefix(plan.counts[i]);
-    const SenderFrame frame = {exchange.sender.rank, FrameBytes(exchange.frames[i])};
+    const compress::SenderFrame frame = {exchange.sender.rank,
+                                         protocol::FrameBytes(exchange.frames[i])};
     plan.aggregators[i]->Add({&frame, 1}, part);
     plan.aggregators[i]->Close(1, part);
     if (finite.ok()) finite = downlink_.Check(plan.locals[i], part);
@@ -265,11 +270,11 @@ void AsyncShard::MoveOn(uint32_t bundle, Place* place, uint64_t step) {
 
 // Also of what has just closed. What was not the last, or is not what came before, changes nothing
 // and is recorded so.
-void AsyncShard::AnswerRequest(StreamId stream, const Exchange& exchange, absl::Time now,
+void AsyncShard::AnswerRequest(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
                                Effects* out) {
   const Place& place = states_[exchange.bundle].places[exchange.sender.rank];
-  std::unique_ptr<ExchangeAnswer> answer = AnswerTo(exchange);
-  const uint32_t checksum = BundleChecksum(exchange);
+  std::unique_ptr<protocol::ExchangeAnswer> answer = AnswerTo(exchange);
+  const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool last =
       exchange.step == place.last.origin_step && place.next > 0 &&
       (checksum == place.last.checksum || (exchange.keys_only && exchange.checksums.empty()));
@@ -293,8 +298,9 @@ bool AsyncShard::MayAnswer(uint32_t bundle, uint64_t step) const {
   return step == 0 || options_.mode != "ssp" || step < state.least + options_.staleness;
 }
 
-void AsyncShard::Respond(StreamId stream, const Exchange& exchange,
-                         std::unique_ptr<ExchangeAnswer> answer, absl::Time now, Effects* out) {
+void AsyncShard::Respond(StreamId stream, const protocol::Exchange& exchange,
+                         std::unique_ptr<protocol::ExchangeAnswer> answer, absl::Time now,
+                         Effects* out) {
   if (MayAnswer(exchange.bundle, exchange.step)) {
     SendNewest(stream, std::move(answer), absl::ZeroDuration(), out);
     return;
@@ -302,7 +308,7 @@ void AsyncShard::Respond(StreamId stream, const Exchange& exchange,
   Place& place = states_[exchange.bundle].places[exchange.sender.rank];
   if (place.waiting == nullptr) place.waits_since = now;
   place.waiting = std::move(answer);
-  gate_.Answer(stream, exchange, Outcome::kPending, "", out);
+  gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
 }
 
 void AsyncShard::AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out) {
@@ -310,14 +316,14 @@ void AsyncShard::AnswerWaiting(uint32_t bundle, absl::Time now, Effects* out) {
   for (uint32_t rank = 0; rank < state.places.size(); ++rank) {
     Place& place = state.places[rank];
     if (place.waiting == nullptr || !MayAnswer(bundle, place.waiting->step)) continue;
-    std::unique_ptr<ExchangeAnswer> answer = std::move(place.waiting);
+    std::unique_ptr<protocol::ExchangeAnswer> answer = std::move(place.waiting);
     // Who has no stream now asks again.
     if (gate_.stream(rank) == 0) continue;
     SendNewest(gate_.stream(rank), std::move(answer), now - place.waits_since, out);
   }
 }
 
-void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> answer,
+void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<protocol::ExchangeAnswer> answer,
                             absl::Duration waited, Effects* out) {
   const BundlePlan& plan = plan_.bundles[answer->bundle];
   const bool has_newest = answer->base_version == plan.version;
@@ -326,25 +332,25 @@ void AsyncShard::SendNewest(StreamId stream, std::unique_ptr<ExchangeAnswer> ans
   }
   if (answer->step == 0) {
     // Of rank 0's parameters, whoever asks.
-    std::vector<Included>& included = answer->record.included;
+    std::vector<protocol::Included>& included = answer->record.included;
     if (included.front().rank == 0) included.clear();
     included.insert(included.begin(), states_[answer->bundle].parameters);
     answer->record.n = 1;
   }
   Bring(answer.get());
-  answer->record.result_checksum = BundleChecksum(answer->results);
+  answer->record.result_checksum = protocol::BundleChecksum(answer->results);
   answer->checkpoint_step = CheckpointFor(answer->step);
   answer->open_step = open_step();
-  stats_.bytes_out += TotalBytes(answer->results);
+  stats_.bytes_out += protocol::TotalBytes(answer->results);
   if (!answer->results.empty()) stats_.dense_bytes_out += sizeof(float) * plan.elements;
   if (answer->exact) ++stats_.exact_results;
   const double seconds = absl::ToDoubleSeconds(waited);
   stats_.wait_seconds += seconds;
   ++stats_.wait_counts[BucketOf(kWaitBoundsSeconds, seconds)];
-  out->push_back(Reply{stream, std::shared_ptr<const ExchangeAnswer>(std::move(answer))});
+  out->push_back(Reply{stream, std::shared_ptr<const protocol::ExchangeAnswer>(std::move(answer))});
 }
 
-void AsyncShard::Bring(ExchangeAnswer* answer) {
+void AsyncShard::Bring(protocol::ExchangeAnswer* answer) {
   const BundlePlan& plan = plan_.bundles[answer->bundle];
   const BundleState& state = states_[answer->bundle];
   answer->version = plan.version;
@@ -381,8 +387,8 @@ std::vector<std::string> AsyncShard::ExactFrames(uint32_t bundle) const {
   std::vector<std::string> frames;
   for (const uint32_t local : plan_.bundles[bundle].locals) {
     std::vector<std::byte> frame;
-    const absl::Status encoded =
-        EncodeFrame(*exact_, {.gradient = plan_.replica->published(local), .residual = {}}, &frame);
+    const absl::Status encoded = compress::EncodeFrame(
+        *exact_, {.gradient = plan_.replica->published(local), .residual = {}}, &frame);
     Check(encoded.ok(), "what was published is finite");
     frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
   }
@@ -392,7 +398,7 @@ std::vector<std::string> AsyncShard::ExactFrames(uint32_t bundle) const {
 void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {
   BundlePlan& plan = plan_.bundles[bundle];
   BundleState& state = states_[bundle];
-  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   Publication publication;
   publication.from = plan.version;
   publication.to = Updates(bundle) + 1;
@@ -411,7 +417,7 @@ void AsyncShard::PublishBundle(uint32_t bundle, Effects* out) {
     publication.frames.emplace_back(reinterpret_cast<const char*>(frames_[i].data()),
                                     frames_[i].size());
   }
-  publication.bytes = TotalBytes(publication.frames);
+  publication.bytes = protocol::TotalBytes(publication.frames);
   plan.version = publication.to;
   state.log_bytes += publication.bytes;
   state.log.push_back(std::move(publication));
@@ -440,7 +446,7 @@ ShardStats AsyncShard::Stats() const {
   for (const BundleState& state : states_) {
     stats.log_bytes += state.log_bytes;
     stats.log_results += state.log.size();
-    stats.held_bytes += TotalBytes(state.buffers);
+    stats.held_bytes += protocol::TotalBytes(state.buffers);
   }
   return stats;
 }
@@ -450,4 +456,4 @@ absl::Span<const float> AsyncShard::DownlinkResidual(uint32_t bundle, size_t pos
   return plan_.replica->Owed(plan_.bundles[bundle].locals[position]);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

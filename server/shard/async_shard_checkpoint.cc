@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/async_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // A rank so far ahead of a checkpoint is none.
@@ -42,7 +42,7 @@ uint64_t AsyncShard::CheckpointFor(uint64_t step) const {
   return last_named_ > step ? last_named_ : 0;
 }
 
-absl::Status AsyncShard::CheckCheckpointStep(const Exchange& exchange) const {
+absl::Status AsyncShard::CheckCheckpointStep(const protocol::Exchange& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   const bool known = std::binary_search(due_.begin(), due_.end(), step);
   if (step == 0 || step < open_step() || known) return absl::OkStatus();
@@ -69,9 +69,9 @@ void AsyncShard::TakeSnapshots(Effects* out) {
   }
 }
 
-std::shared_ptr<const ShardSnapshot> AsyncShard::Snapshot(uint64_t step) {
+std::shared_ptr<const protocol::ShardSnapshot> AsyncShard::Snapshot(uint64_t step) {
   MoveThresholds();
-  std::shared_ptr<ShardSnapshot> snapshot =
+  std::shared_ptr<protocol::ShardSnapshot> snapshot =
       SaveParts(options_, downlink_, plan_.aggregators, plan_.replica);
   snapshot->step = step;
   snapshot->plans = plans_.known.Copies();
@@ -82,7 +82,7 @@ std::shared_ptr<const ShardSnapshot> AsyncShard::Snapshot(uint64_t step) {
   return snapshot;
 }
 
-absl::Status AsyncShard::CheckClocks(const ShardSnapshot& snapshot) const {
+absl::Status AsyncShard::CheckClocks(const protocol::ShardSnapshot& snapshot) const {
   const bool same_ranks =
       options_.restored_ranks == 0 || options_.restored_ranks == options_.incarnations.size();
   const size_t wanted = states_.size() * options_.incarnations.size();
@@ -106,7 +106,7 @@ absl::Status AsyncShard::CheckClocks(const ShardSnapshot& snapshot) const {
   return absl::OkStatus();
 }
 
-absl::Status AsyncShard::Restore(const ShardSnapshot& snapshot) {
+absl::Status AsyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   absl::Status fits = RestorePlans(snapshot, options_, &plans_);
   if (!fits.ok()) return fits;
   // Its chunks were saved as that plan has them.
@@ -134,4 +134,4 @@ absl::Status AsyncShard::Restore(const ShardSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

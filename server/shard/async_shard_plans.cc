@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/async_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // A number so far ahead of all plans is none of a plan.
@@ -17,7 +17,7 @@ constexpr uint64_t kNumbersAhead = uint64_t{1} << 40;
 
 }  // namespace
 
-absl::Status AsyncShard::CheckPlans(const Exchange& exchange) const {
+absl::Status AsyncShard::CheckPlans(const protocol::Exchange& exchange) const {
   if (exchange.answered || exchange.announced != nullptr) {
     return InvalidRequest(exchange,
                           "speaks of a result that was there before; no rank of this "
@@ -34,7 +34,7 @@ absl::Status AsyncShard::CheckPlans(const Exchange& exchange) const {
                                                  "; the newest is ", plans_.known.newest_id()));
   }
   if (exchange.plan == nullptr) return absl::OkStatus();
-  absl::Status fits = CheckPlan(*exchange.plan, options_.compression, options_.table);
+  absl::Status fits = protocol::CheckPlan(*exchange.plan, options_.compression, options_.table);
   if (fits.ok() && exchange.plan->id != exchange.plan_id) {
     fits = absl::InvalidArgumentError(absl::StrCat("it is coded by plan ", exchange.plan_id));
   }
@@ -45,7 +45,7 @@ absl::Status AsyncShard::CheckPlans(const Exchange& exchange) const {
 
 // From a request that was checked. Numbers of shard 0 go on after every one that it hears of: a
 // rank's part of a checkpoint may know a plan that came after shard 0's.
-void AsyncShard::LearnPlan(const Exchange& exchange) {
+void AsyncShard::LearnPlan(const protocol::Exchange& exchange) {
   if (exchange.plan_id <= plans_.known.newest_id()) return;
   if (plans_.maker != nullptr) {
     plans_.maker->Took(exchange.plan_id);
@@ -57,7 +57,7 @@ void AsyncShard::LearnPlan(const Exchange& exchange) {
 void AsyncShard::MakePlans(Effects* out) {
   if (plans_.maker == nullptr) return;
   for (const uint64_t open = open_step(); next_plan_ < open; ++next_plan_) {
-    PlanBook::Plan plan =
+    protocol::PlanBook::Plan plan =
         plans_.maker->Next(next_plan_, plans_.measured.has_value() ? &*plans_.measured : nullptr);
     plans_.measured.reset();
     if (plan == nullptr) continue;
@@ -66,7 +66,7 @@ void AsyncShard::MakePlans(Effects* out) {
   }
 }
 
-void AsyncShard::TakeUp(PlanBook::Plan plan) {
+void AsyncShard::TakeUp(protocol::PlanBook::Plan plan) {
   if (plan == nullptr) return;
   TakeUpPlan(plan, options_, downlink_base_, &downlink_, &plan_.replica, &plans_);
   plans_.known.Replace(std::move(plan));
@@ -83,4 +83,4 @@ void AsyncShard::Measured(const StepMeasurements& measured) {
   if (frames > 1) ScaleTransfers(1, 1 / frames, &*plans_.measured);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Of `sluice status`, `sluice run`, probes and the like, at a time.
@@ -38,8 +38,9 @@ std::string DescriptorNeed::ToString() const {
                       "; files and the process itself: ", files + kProcess, ")");
 }
 
-DescriptorNeed NeedOf(const JobSpec& job, uint32_t shard, uint64_t http) {
-  DescriptorNeed need{.shard = shard, .workers = RankLimit(job), .per_worker = 1, .http = http};
+DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http) {
+  DescriptorNeed need{
+      .shard = shard, .workers = job::RankLimit(job), .per_worker = 1, .http = http};
   // Bundles go to each shard; membership and heartbeats, which bundles must not hold up, to the
   // coordinator, over a connection each.
   if (shard == 0) need.per_worker += 2;
@@ -75,4 +76,4 @@ absl::StatusOr<std::vector<uint64_t>> ShareDescriptors(const std::vector<Descrip
   return shares;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Each need includes these, for connections that have made no allowed call yet.
 inline constexpr uint64_t kNewcomerDescriptors = 128;
@@ -29,7 +29,7 @@ struct DescriptorNeed {
 };
 
 // `http`: connections that the HTTP ports of the process take.
-DescriptorNeed NeedOf(const JobSpec& job, uint32_t shard, uint64_t http);
+DescriptorNeed NeedOf(const job::JobSpec& job, uint32_t shard, uint64_t http);
 
 // RESOURCE_EXHAUSTED: `limit`, that of the process, is less than the need; says by how much, and
 // who can raise it.
@@ -40,4 +40,4 @@ absl::Status CheckDescriptors(const DescriptorNeed& need, uint64_t limit);
 absl::StatusOr<std::vector<uint64_t>> ShareDescriptors(const std::vector<DescriptorNeed>& needs,
                                                        uint64_t others, uint64_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::server

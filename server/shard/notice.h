@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct Notice {
   std::string text;
@@ -13,4 +13,4 @@ struct Notice {
   LogFields fields{};    // What it is about.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Frames are worth a pass over a sum in memory when they have this part of its bytes.
@@ -40,8 +40,9 @@ size_t SumPool::spare_elements() const {
       [](size_t total, const std::vector<float>& sum) { return total + sum.capacity(); });
 }
 
-OpenBundle::OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
-                       uint32_t world_size, uint32_t quorum, SumPool* pool)
+OpenBundle::OpenBundle(absl::Span<const uint32_t> counts,
+                       absl::Span<compress::Aggregator* const> aggregators, uint32_t world_size,
+                       uint32_t quorum, SumPool* pool)
     : counts_(counts),
       aggregators_(aggregators),
       quorum_(quorum),
@@ -65,7 +66,7 @@ void OpenBundle::Admit(uint32_t rank, uint32_t checksum, float rate,
   arrival.weight = arrival.skipped ? 1 : weight;
   arrival.rate = rate;
   arrival.frames = std::move(frames);
-  arrival.bytes = TotalBytes(arrival.frames);
+  arrival.bytes = protocol::TotalBytes(arrival.frames);
   held_bytes_ += arrival.bytes;
   n_ += arrival.skipped ? 0 : arrival.weight;
   first_arrival_ = std::min(first_arrival_, now);
@@ -94,7 +95,7 @@ void OpenBundle::AdmitLate(uint32_t rank, uint64_t origin_step, uint32_t checksu
           .rate = rate,
           .bytes = 0,
           .frames = std::move(frames)};
-  late.bytes = TotalBytes(late.frames);
+  late.bytes = protocol::TotalBytes(late.frames);
   held_bytes_ += late.bytes;
   ++n_;
 }
@@ -143,11 +144,11 @@ void OpenBundle::SumRanks(size_t chunk, size_t last, absl::Span<float> sum) {
   frames_.clear();
   for (auto rank = static_cast<uint32_t>(summed_); rank < last; ++rank) {
     for (const Late& late : LateOf(rank)) {
-      frames_.push_back({.sender = rank, .frame = FrameBytes(late.frames[chunk])});
+      frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(late.frames[chunk])});
     }
     const Arrival& arrival = arrivals_[rank];
     if (!arrival.arrived || arrival.skipped) continue;
-    frames_.push_back({.sender = rank, .frame = FrameBytes(arrival.frames[chunk])});
+    frames_.push_back({.sender = rank, .frame = protocol::FrameBytes(arrival.frames[chunk])});
   }
   if (!frames_.empty()) aggregators_[chunk]->Add(frames_, sum);
 }
@@ -171,8 +172,8 @@ std::vector<uint32_t> OpenBundle::MissingRanks() const {
   return missing;
 }
 
-std::vector<Included> OpenBundle::IncludedRanks(uint64_t step) const {
-  std::vector<Included> included;
+std::vector<protocol::Included> OpenBundle::IncludedRanks(uint64_t step) const {
+  std::vector<protocol::Included> included;
   included.reserve(arrived_ + late_.size());
   for (uint32_t rank = 0; rank < arrivals_.size(); ++rank) {
     for (const Late& late : LateOf(rank)) {
@@ -198,4 +199,4 @@ std::vector<std::string> OpenBundle::TakeFrames(uint32_t rank) {
   return frames;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -16,7 +16,7 @@
 #include "compress/aggregator.h"
 #include "protocol/exchange.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Memory for sums, used again and again: fresh memory costs a page fault for every 4 KiB, which is
 // more than the sum itself.
@@ -40,7 +40,7 @@ class OpenBundle {
  public:
   // Elements and aggregator of each chunk; all must outlive this. `quorum`: how many ranks
   // quorum_at waits for; 0: it waits for ever.
-  OpenBundle(absl::Span<const uint32_t> counts, absl::Span<Aggregator* const> aggregators,
+  OpenBundle(absl::Span<const uint32_t> counts, absl::Span<compress::Aggregator* const> aggregators,
              uint32_t world_size, uint32_t quorum, SumPool* pool);
   ~OpenBundle();
   OpenBundle(const OpenBundle&) = delete;
@@ -79,7 +79,7 @@ class OpenBundle {
   uint32_t n() const { return n_; }
   // Of the lowest rank that contributed to the step itself, if one did; n is not 0.
   float rate() const;
-  std::vector<Included> IncludedRanks(uint64_t step) const;
+  std::vector<protocol::Included> IncludedRanks(uint64_t step) const;
   // The mean of a chunk (its position): sums what is left of it and closes its aggregator. n is not
   // 0. Once each, in order; good until the next is asked for.
   absl::Span<const float> MeanOf(size_t chunk) { return SumOf(chunk, n_); }
@@ -111,7 +111,7 @@ class OpenBundle {
   void SumRanks(size_t chunk, size_t last, absl::Span<float> sum);
 
   const absl::Span<const uint32_t> counts_;
-  const absl::Span<Aggregator* const> aggregators_;
+  const absl::Span<compress::Aggregator* const> aggregators_;
   const uint32_t quorum_;
   SumPool* const pool_;
   const size_t elements_;
@@ -126,8 +126,8 @@ class OpenBundle {
   // If a sum was begun: of all chunks, one after the other.
   std::vector<float> sum_;
   bool begun_ = false;
-  size_t mean_at_ = 0;               // Where the next chunk's lies then.
-  std::vector<SenderFrame> frames_;  // Scratch.
+  size_t mean_at_ = 0;                         // Where the next chunk's lies then.
+  std::vector<compress::SenderFrame> frames_;  // Scratch.
   uint32_t n_ = 0;
   uint64_t held_bytes_ = 0;
   absl::Time first_arrival_ = absl::InfiniteFuture();
@@ -135,4 +135,4 @@ class OpenBundle {
   absl::Time quorum_at_ = absl::InfiniteFuture();
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -1,6 +1,6 @@
 #include "server/shard/rank_waits.h"
 
-namespace sluice {
+namespace sluice::server {
 
 void RankWaits::Arrived(uint32_t rank, uint64_t step, uint32_t bundle, absl::Time now) {
   if (rank >= ranks_.size()) return;
@@ -24,4 +24,4 @@ void RankWaits::Refused(uint32_t rank, uint64_t step, uint32_t bundle) {
   if (rank < ranks_.size() && step == ranks_[rank].step) ranks_[rank].open.erase(bundle);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

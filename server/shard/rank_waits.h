@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class RankWaits {
  public:
@@ -38,4 +38,4 @@ class RankWaits {
   std::vector<double> seconds_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 // Names in a saved chunk. The number of updates is two floats, each exact: its low 20 bits, and the
@@ -47,7 +47,7 @@ void Replica::Set(size_t chunk, absl::Span<const float> values) {
 
 void Replica::SetFrom(size_t chunk, absl::Span<const std::byte> frames) {
   std::vector<float> values(chunks_[chunk].count);
-  AddValidFrames(frames, absl::MakeSpan(values));
+  compress::AddValidFrames(frames, absl::MakeSpan(values));
   Set(chunk, values);
 }
 
@@ -68,7 +68,7 @@ absl::Span<const float> Replica::Owed(size_t chunk) const {
 }
 
 void Replica::Publish(size_t chunk, absl::Span<const std::byte> frames) {
-  AddValidFrames(frames, absl::MakeSpan(chunks_[chunk].published));
+  compress::AddValidFrames(frames, absl::MakeSpan(chunks_[chunk].published));
 }
 
 double Replica::OwedEnergy() const {
@@ -82,9 +82,9 @@ double Replica::OwedEnergy() const {
   return energy;
 }
 
-SavedState Replica::Save(size_t chunk) const {
+compress::SavedState Replica::Save(size_t chunk) const {
   const ChunkState& state = chunks_[chunk];
-  SavedState saved;
+  compress::SavedState saved;
   if (state.parameters.empty()) return saved;
   saved[kParameters] = state.parameters;
   saved[kPublished] = state.published;
@@ -98,27 +98,27 @@ SavedState Replica::Save(size_t chunk) const {
   return saved;
 }
 
-absl::Status Replica::Restore(size_t chunk, const SavedState& saved) {
+absl::Status Replica::Restore(size_t chunk, const compress::SavedState& saved) {
   ChunkState state;
   state.count = chunks_[chunk].count;
   std::vector<float> updates;
   std::vector<float> momentum;
   state.slots.resize(rule_.slots());
-  std::vector<StateField> fields = {{kParameters, &state.parameters, state.count},
-                                    {kPublished, &state.published, state.count},
-                                    {kUpdates, &updates, 2}};
+  std::vector<compress::StateField> fields = {{kParameters, &state.parameters, state.count},
+                                              {kPublished, &state.published, state.count},
+                                              {kUpdates, &updates, 2}};
   for (size_t slot = 0; slot < state.slots.size(); ++slot) {
     fields.push_back({SlotName(slot), &state.slots[slot], state.count});
   }
   const bool has_momentum = saved.contains(kMomentum);
   if (has_momentum) fields.push_back({kMomentum, &momentum, 1});
-  if (absl::Status fits = RestoreFields(saved, fields); !fits.ok()) return fits;
+  if (absl::Status fits = compress::RestoreFields(saved, fields); !fits.ok()) return fits;
   state.momentum = has_momentum ? momentum[0] : rule_.momentum();
   // Written so that what is no number is refused, too.
   if (!(state.momentum >= 0 && state.momentum < 1)) {
     return absl::InvalidArgumentError(absl::StrCat("it has a momentum of ", state.momentum));
   }
-  for (const StateField& field : fields) {
+  for (const compress::StateField& field : fields) {
     const auto list = saved.find(field.name);
     if (state.count == 0 || list != saved.end()) continue;
     return absl::InvalidArgumentError(
@@ -138,4 +138,4 @@ absl::Status Replica::Restore(size_t chunk, const SavedState& saved) {
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -14,7 +14,7 @@
 #include "compress/saved_state.h"
 #include "server/shard/update_rule.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class Replica {
  public:
@@ -46,9 +46,9 @@ class Replica {
   double OwedEnergy() const;
 
   // Of one chunk, for checkpoints.
-  SavedState Save(size_t chunk) const;
+  compress::SavedState Save(size_t chunk) const;
   // INVALID_ARGUMENT, and nothing changed: it is not of such a chunk and rule; how.
-  absl::Status Restore(size_t chunk, const SavedState& saved);
+  absl::Status Restore(size_t chunk, const compress::SavedState& saved);
 
  private:
   struct ChunkState {
@@ -65,4 +65,4 @@ class Replica {
   mutable std::vector<float> owed_;  // Scratch of Owed.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,7 +11,7 @@
 
 #include "protocol/exchange.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct ResultLogLimits {
   uint64_t bytes = uint64_t{256} << 20;  // As KeptBytes.
@@ -24,12 +24,12 @@ class ResultLog {
   ResultLog(uint32_t bundles, uint64_t first_step, const ResultLogLimits& limits);
 
   // Steps of one bundle come in order. From `needed_from` on nothing is forgotten for a limit.
-  void Add(std::shared_ptr<const ExchangeAnswer> answer, uint64_t needed_from);
+  void Add(std::shared_ptr<const protocol::ExchangeAnswer> answer, uint64_t needed_from);
   // Null: not closed yet, or forgotten.
-  std::shared_ptr<const ExchangeAnswer> Find(uint64_t step, uint32_t bundle) const;
+  std::shared_ptr<const protocol::ExchangeAnswer> Find(uint64_t step, uint32_t bundle) const;
   // Every rank has applied all results up to `step`.
   void ForgetUpTo(uint64_t step);
-  std::vector<std::shared_ptr<const ExchangeAnswer>> After(
+  std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> After(
       uint64_t step, const std::vector<uint32_t>& bundles) const;
 
   // From this step on everything that was added is here. At least `first_step`.
@@ -40,19 +40,19 @@ class ResultLog {
   uint64_t size() const { return size_; }
 
  private:
-  void DropOldest(std::deque<std::shared_ptr<const ExchangeAnswer>>* results);
+  void DropOldest(std::deque<std::shared_ptr<const protocol::ExchangeAnswer>>* results);
   void KeepLimits(uint64_t newest_step, uint64_t needed_from);
 
   const ResultLogLimits limits_;
   uint64_t complete_from_;
-  std::vector<std::deque<std::shared_ptr<const ExchangeAnswer>>> results_;  // By bundle.
+  std::vector<std::deque<std::shared_ptr<const protocol::ExchangeAnswer>>> results_;  // By bundle.
   uint64_t bytes_ = 0;
   uint64_t size_ = 0;
 };
 
 // Bytes of the result frames.
-uint64_t ResultBytes(const ExchangeAnswer& answer);
+uint64_t ResultBytes(const protocol::ExchangeAnswer& answer);
 // What it takes in memory: the frames, and the record, which grows with the ranks.
-uint64_t KeptBytes(const ExchangeAnswer& answer);
+uint64_t KeptBytes(const protocol::ExchangeAnswer& answer);
 
-}  // namespace sluice
+}  // namespace sluice::server

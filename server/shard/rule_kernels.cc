@@ -8,9 +8,10 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice {
+namespace sluice::server {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+using compress::HWY_NAMESPACE::ForEachVector;
 
 // a * x + b * y, rounded thrice.
 template <class DF, class V>
@@ -82,11 +83,11 @@ void ApplyRmsprop(const RmspropNumbers& n, const float* HWY_RESTRICT gradient,
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sluice
+}  // namespace sluice::server
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice {
+namespace sluice::server {
 
 HWY_EXPORT(ApplySgd);
 void ApplySgd(const SgdNumbers& numbers, const float* gradient, float* parameters,
@@ -107,5 +108,5 @@ void ApplyRmsprop(const RmspropNumbers& numbers, const float* gradient, float* p
   (numbers, gradient, parameters, squares, momentum_slot, count);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server
 #endif

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace sluice {
+namespace sluice::server {
 
 struct SgdNumbers {
   float rate, decay, momentum;
@@ -32,4 +32,4 @@ struct RmspropNumbers {
 void ApplyRmsprop(const RmspropNumbers& numbers, const float* gradient, float* parameters,
                   float* squares, float* momentum_slot, size_t count);
 
-}  // namespace sluice
+}  // namespace sluice::server

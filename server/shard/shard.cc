@@ -7,7 +7,7 @@
 #include "server/shard/async_shard.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 absl::Status CheckOptions(const ShardOptions& options) {
@@ -36,7 +36,7 @@ absl::Status CheckOptions(const ShardOptions& options) {
         "a shard that closes steps without some ranks cannot go through them again: who was "
         "included does not follow from what the workers kept");
   }
-  if (options.elastic && (options.quorum > 0 || options.replay || !InLockstep(options.mode))) {
+  if (options.elastic && (options.quorum > 0 || options.replay || !job::InLockstep(options.mode))) {
     return absl::InvalidArgumentError(
         "a shard whose workers come and go closes every step with all who are there: it has no "
         "quorum, mode sync or local_sgd, and goes through no steps again");
@@ -58,7 +58,7 @@ absl::Status CheckOptions(const ShardOptions& options) {
 double ShareOfElements(const ShardOptions& options) {
   uint64_t own = 0;
   uint64_t all = 0;
-  for (const Chunk& chunk : options.layout.chunks) {
+  for (const protocol::Chunk& chunk : options.layout.chunks) {
     all += chunk.count;
     if (chunk.shard == options.shard) own += chunk.count;
   }
@@ -67,7 +67,7 @@ double ShareOfElements(const ShardOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
-  if (InLockstep(options.mode)) {
+  if (job::InLockstep(options.mode)) {
     return SyncShard::Create(std::move(options));
   }
   if (options.mode == "async" || options.mode == "ssp") {
@@ -76,4 +76,4 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(ShardOptions options) {
   return absl::UnimplementedError(absl::StrCat("no shard runs mode ", options.mode));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -30,29 +30,29 @@
 #include "server/shard/result_log.h"
 #include "server/shard/shard_stats.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Names one Exchange stream; never 0. A stream that was opened later has a higher id.
 using StreamId = uint64_t;
 
 struct ShardOptions {
   uint32_t shard = 0;  // Its index in `layout`.
-  TensorTable table;
-  Layout layout;
-  CompressionSpec compression;
+  protocol::TensorTable table;
+  protocol::Layout layout;
+  protocol::CompressionSpec compression;
   // Modes in lockstep, neither with a quorum nor elastic. Of shard 0 it makes the plans.
-  ControlSpec control{};
+  job::ControlSpec control{};
   std::string mode =
       "sync";              // As of the job; what is not sync or local_sgd closes nothing together.
   uint32_t staleness = 0;  // ssp
   bool staleness_aware_lr = false;  // async, ssp: a rate is divided by 1 + the staleness.
   // The update of the parameters that it keeps (ShardOptimizer); none: it keeps none and publishes
   // means. With one, step 0 always brings the parameters.
-  std::optional<OptimizerSpec> rule{};
+  std::optional<job::OptimizerSpec> rule{};
   // Of the rule, if that is the job's optimizer: it may be lower than the rule's own, and plans say
   // theirs. None: the rule's own, always.
   std::optional<double> rule_momentum{};
-  MomentumRange momentum{};  // Of the job's optimizer, wherever that is; for plans.
+  job::MomentumRange momentum{};  // Of the job's optimizer, wherever that is; for plans.
   uint64_t job_uid = 0;
   uint32_t term = 0;
   uint32_t generation = 1;
@@ -69,7 +69,8 @@ struct ShardOptions {
   // for it. Whoever takes one later (SetMembership) is waited for in a bundle once it was there in
   // time for it; until then it skips.
   bool elastic = false;
-  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; in these buffers wait for all.
+  uint64_t average_buffers_every =
+      job::kAverageBuffersEvery;  // Steps; in these buffers wait for all.
   // Of a job whose workers are relays, by rank: how many contributions one may have inside;
   // empty: 1.
   std::vector<uint32_t> weights{};
@@ -96,10 +97,10 @@ struct ShardOptions {
   absl::Duration straggler_notice = absl::Seconds(5);  // Of waiting for the last rank.
   // Of the step before first_step, to go on from bit for bit; null: begin with nothing. Create lets
   // go of it.
-  std::shared_ptr<const ShardSnapshot> restore;
+  std::shared_ptr<const protocol::ShardSnapshot> restore;
   uint32_t restored_ranks = 0;  // That wrote it; 0: as many as now.
   // Not owned; null: nobody measures. Changes nothing but what it measures.
-  StageTimes* stages = nullptr;
+  protocol::StageTimes* stages = nullptr;
   // Is to run what it is given, which copies the shard for a snapshot and changes nothing. Others
   // may call const members meanwhile. Null: the copy is made at once.
   std::function<void(absl::FunctionRef<void()>)> run_copy{};
@@ -111,7 +112,7 @@ double ShareOfElements(const ShardOptions& options);
 // Send `answer` on `stream`. A RESULT that goes to several streams is one object.
 struct Reply {
   StreamId stream = 0;
-  std::shared_ptr<const ExchangeAnswer> answer;
+  std::shared_ptr<const protocol::ExchangeAnswer> answer;
 };
 // The job cannot go on; for the coordinator and the log.
 struct Alarm {
@@ -125,12 +126,12 @@ struct CheckpointNamed {
 // Of shard 0: it has made a plan, which the results that follow announce. With ShardOptions::replay
 // also one that an earlier process had made.
 struct PlanMade {
-  std::shared_ptr<const CompressionPlan> plan;
+  std::shared_ptr<const protocol::CompressionPlan> plan;
 };
 // The shard's part of a job checkpoint, to be written. Comes right after the step's last results;
 // nothing of later steps is in it.
 struct TakeSnapshot {
-  std::shared_ptr<const ShardSnapshot> snapshot;
+  std::shared_ptr<const protocol::ShardSnapshot> snapshot;
 };
 // The new holder of `rank` cannot go through `step` as the one before did: it sent other bytes
 // (training is not deterministic), or needs a result that is no longer kept. The job must go back
@@ -179,7 +180,8 @@ class Shard {
   // or BUSY. One that completes a bundle is answered by the RESULT that goes to every rank's latest
   // stream. Over max_memory the answer is BUSY, except for the lowest open bundle of the open step,
   // which is always admitted.
-  virtual std::vector<ShardEffect> Handle(StreamId stream, Exchange exchange, absl::Time now) = 0;
+  virtual std::vector<ShardEffect> Handle(StreamId stream, protocol::Exchange exchange,
+                                          absl::Time now) = 0;
   // Nothing can be sent on it any more. What its rank has admitted stays.
   virtual void StreamClosed(StreamId stream) = 0;
   // Generation and holders of all ranks, as the coordinator says. A changed incarnation fences the
@@ -218,10 +220,10 @@ class Shard {
   virtual absl::Time tick_due() const { return absl::InfiniteFuture(); }
 
   // What is logged after `step`, in (bundle, step) order; `bundles` empty: all.
-  virtual std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
+  virtual std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> ResultsAfter(
       uint64_t step, const std::vector<uint32_t>& bundles) const = 0;
   // Why this sender would be fenced; empty if it would not.
-  virtual std::string FenceReason(const Sender& sender) const = 0;
+  virtual std::string FenceReason(const protocol::Sender& sender) const = 0;
 
   virtual ShardStats Stats() const = 0;
   // Sum of squares over what DownlinkResidual tells. Walks it.
@@ -229,11 +231,11 @@ class Shard {
   // What was not published yet of a chunk, by its position in the bundle; empty: nothing is owed.
   virtual absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const = 0;
   // The plan that the open step is coded by; null: the job file's codecs.
-  virtual std::shared_ptr<const CompressionPlan> plan() const { return nullptr; }
+  virtual std::shared_ptr<const protocol::CompressionPlan> plan() const { return nullptr; }
   // The lowest that some rank has not contributed to.
   virtual uint64_t open_step() const = 0;
   virtual uint32_t bundles() const = 0;
   virtual const ShardOptions& options() const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

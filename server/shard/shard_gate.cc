@@ -7,14 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::server {
 
-std::string PlaceOf(const Exchange& exchange) {
+std::string PlaceOf(const protocol::Exchange& exchange) {
   return absl::StrCat("rank ", exchange.sender.rank, ", step ", exchange.step, ", bundle ",
                       exchange.bundle);
 }
 
-absl::Status InvalidRequest(const Exchange& exchange, absl::string_view what) {
+absl::Status InvalidRequest(const protocol::Exchange& exchange, absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(PlaceOf(exchange), ": ", what));
 }
 
@@ -32,7 +32,7 @@ ShardGate::ShardGate(const ShardOptions* options, ShardStats* stats)
       incarnations_(options->incarnations),
       ranks_(incarnations_.size()) {}
 
-std::string ShardGate::FenceReason(const Sender& sender) const {
+std::string ShardGate::FenceReason(const protocol::Sender& sender) const {
   if (!ended_.empty()) return ended_;
   if (sender.job_uid != options_.job_uid) {
     return absl::StrCat("shard ", options_.shard, " serves job ", absl::Hex(options_.job_uid),
@@ -66,22 +66,22 @@ std::string ShardGate::FenceReason(const Sender& sender) const {
 
 // This shard has not heard of that term yet: it was cut off from the coordinator, or it has been
 // suspended and awaits its start.
-bool ShardGate::IsBehind(const Sender& sender) const {
+bool ShardGate::IsBehind(const protocol::Sender& sender) const {
   const bool suspended = job_term_ > options_.term;
   return (ended_.empty() || suspended) && sender.job_uid == options_.job_uid &&
          sender.term > options_.term && sender.term >= job_term_;
 }
 
-bool ShardGate::Pass(StreamId stream, const Exchange& exchange, Effects* out) {
+bool ShardGate::Pass(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
   if (IsBehind(exchange.sender)) {
-    Answer(stream, exchange, Outcome::kBusy,
+    Answer(stream, exchange, protocol::Outcome::kBusy,
            absl::StrCat("shard ", options_.shard, " is in term ", options_.term, " still"), out);
     return false;
   }
   std::string fenced = FenceReason(exchange.sender);
   if (!fenced.empty()) {
     ++stats_->refused_fenced;
-    Answer(stream, exchange, Outcome::kFenced, std::move(fenced), out);
+    Answer(stream, exchange, protocol::Outcome::kFenced, std::move(fenced), out);
     return false;
   }
   RankState& rank = ranks_[exchange.sender.rank];
@@ -89,7 +89,7 @@ bool ShardGate::Pass(StreamId stream, const Exchange& exchange, Effects* out) {
   return true;
 }
 
-absl::Status ShardGate::CheckStamps(const Exchange& exchange) const {
+absl::Status ShardGate::CheckStamps(const protocol::Exchange& exchange) const {
   if (exchange.sender.generation > generation_) {
     return InvalidRequest(exchange, absl::StrCat("generation ", exchange.sender.generation,
                                                  " is not known; it is ", generation_));
@@ -107,51 +107,53 @@ absl::Status ShardGate::CheckStamps(const Exchange& exchange) const {
   return absl::OkStatus();
 }
 
-void ShardGate::Answer(StreamId stream, const Exchange& exchange, Outcome outcome,
-                       std::string message, Effects* out) const {
-  auto answer = std::make_shared<ExchangeAnswer>();
+void ShardGate::Answer(StreamId stream, const protocol::Exchange& exchange,
+                       protocol::Outcome outcome, std::string message, Effects* out) const {
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
   answer->outcome = outcome;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
-  if (outcome == Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
+  if (outcome == protocol::Outcome::kBusy) answer->retry_after_ms = options_.busy_retry_ms;
   // To senders of another run it says nothing.
-  if (outcome == Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
+  if (outcome == protocol::Outcome::kFenced && exchange.sender.job_uid == options_.job_uid) {
     answer->term = job_term_;
   }
   answer->message = std::move(message);
   out->push_back(Reply{stream, std::move(answer)});
 }
 
-void ShardGate::AskFor(StreamId stream, const Exchange& exchange, uint64_t from, Effects* out) {
+void ShardGate::AskFor(StreamId stream, const protocol::Exchange& exchange, uint64_t from,
+                       Effects* out) {
   ++stats_->asked_for_payload;
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = Outcome::kNeed;
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  answer->outcome = protocol::Outcome::kNeed;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->need_from = from;
   out->push_back(Reply{stream, std::move(answer)});
 }
 
-void ShardGate::Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why,
+void ShardGate::Refuse(StreamId stream, const protocol::Exchange& exchange, const absl::Status& why,
                        Effects* out) {
   RankState& rank = ranks_[exchange.sender.rank];
   const std::string message(why.message());
   if (++rank.invalid_running < options_.invalid_limit) {
     ++stats_->refused_invalid;
-    Answer(stream, exchange, Outcome::kInvalid, message, out);
+    Answer(stream, exchange, protocol::Outcome::kInvalid, message, out);
     return;
   }
   rank.fenced = absl::StrCat("rank ", exchange.sender.rank, " was refused ", rank.invalid_running,
                              " times running and is shut out; last: ", message);
   ++stats_->refused_fenced;
-  Answer(stream, exchange, Outcome::kFenced, rank.fenced, out);
+  Answer(stream, exchange, protocol::Outcome::kFenced, rank.fenced, out);
   out->push_back(Alarm{rank.fenced});
 }
 
-void ShardGate::ShutOut(StreamId stream, const Exchange& exchange, std::string why, Effects* out) {
+void ShardGate::ShutOut(StreamId stream, const protocol::Exchange& exchange, std::string why,
+                        Effects* out) {
   ++stats_->refused_fenced;
   ranks_[exchange.sender.rank].fenced = std::move(why);
-  Answer(stream, exchange, Outcome::kFenced, ranks_[exchange.sender.rank].fenced, out);
+  Answer(stream, exchange, protocol::Outcome::kFenced, ranks_[exchange.sender.rank].fenced, out);
 }
 
 void ShardGate::StreamClosed(StreamId stream) {
@@ -187,10 +189,10 @@ ShardGate::Effects ShardGate::End(absl::string_view reason, uint64_t step) {
   ended_ = reason.empty() ? "the job has ended" : std::string(reason);
   for (const RankState& rank : ranks_) {
     if (rank.stream == 0) continue;
-    Exchange last;
+    protocol::Exchange last;
     last.sender.job_uid = options_.job_uid;
     last.step = step;
-    Answer(rank.stream, last, Outcome::kFenced, ended_, &out);
+    Answer(rank.stream, last, protocol::Outcome::kFenced, ended_, &out);
   }
   return out;
 }
@@ -200,4 +202,4 @@ ShardGate::Effects ShardGate::Suspend(uint32_t term, absl::string_view reason, u
   return End(reason.empty() ? "the job goes back to a checkpoint" : reason, step);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -12,12 +12,12 @@
 #include "protocol/exchange.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // "rank 2, step 12, bundle 0": where a request belongs.
-std::string PlaceOf(const Exchange& exchange);
+std::string PlaceOf(const protocol::Exchange& exchange);
 // INVALID_ARGUMENT, with the place.
-absl::Status InvalidRequest(const Exchange& exchange, absl::string_view what);
+absl::Status InvalidRequest(const protocol::Exchange& exchange, absl::string_view what);
 
 // That parameters are not finite `after` a step or an update, as an encoder found.
 Alarm Diverged(const ShardOptions& options, absl::string_view after, const absl::Status& found);
@@ -30,20 +30,21 @@ class ShardGate {
   ShardGate(const ShardOptions* options, ShardStats* stats);
 
   // As Shard::FenceReason.
-  std::string FenceReason(const Sender& sender) const;
+  std::string FenceReason(const protocol::Sender& sender) const;
   // False: it has answered FENCED, or BUSY to a sender of a term that this shard has not begun.
   // Else it notes the stream: results go to the latest of a rank.
-  bool Pass(StreamId stream, const Exchange& exchange, Effects* out);
+  bool Pass(StreamId stream, const protocol::Exchange& exchange, Effects* out);
   // INVALID_ARGUMENT: generation or rate cannot be.
-  absl::Status CheckStamps(const Exchange& exchange) const;
-  void Answer(StreamId stream, const Exchange& exchange, Outcome outcome, std::string message,
-              Effects* out) const;
+  absl::Status CheckStamps(const protocol::Exchange& exchange) const;
+  void Answer(StreamId stream, const protocol::Exchange& exchange, protocol::Outcome outcome,
+              std::string message, Effects* out) const;
   // NEED, from step `from` on.
-  void AskFor(StreamId stream, const Exchange& exchange, uint64_t from, Effects* out);
+  void AskFor(StreamId stream, const protocol::Exchange& exchange, uint64_t from, Effects* out);
   // INVALID; after invalid_limit of them running, FENCED and an alarm.
-  void Refuse(StreamId stream, const Exchange& exchange, const absl::Status& why, Effects* out);
+  void Refuse(StreamId stream, const protocol::Exchange& exchange, const absl::Status& why,
+              Effects* out);
   // FENCED, and from now on: this holder of its rank cannot go on, and the others can.
-  void ShutOut(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
+  void ShutOut(StreamId stream, const protocol::Exchange& exchange, std::string why, Effects* out);
   // What the rank sent was in order.
   void Accept(uint32_t rank) { ranks_[rank].invalid_running = 0; }
 
@@ -62,7 +63,7 @@ class ShardGate {
   Effects Suspend(uint32_t term, absl::string_view reason, uint64_t step);
 
  private:
-  bool IsBehind(const Sender& sender) const;
+  bool IsBehind(const protocol::Sender& sender) const;
 
   struct RankState {
     StreamId stream = 0;
@@ -79,4 +80,4 @@ class ShardGate {
   std::string ended_;  // Why; empty while it runs.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 #include "compress/frame.h"
 #include "server/shard/shard_gate.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 absl::Status Mismatch(absl::string_view what, uint64_t saved, uint64_t here) {
@@ -16,7 +16,7 @@ absl::Status Mismatch(absl::string_view what, uint64_t saved, uint64_t here) {
 }
 
 // What of a snapshot must be the same, besides what its state says itself.
-absl::Status CheckSnapshot(const ShardSnapshot& snapshot, const ShardOptions& options,
+absl::Status CheckSnapshot(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
                            size_t bundles, size_t chunks) {
   if (snapshot.job_uid != options.job_uid) {
     return absl::InvalidArgumentError(absl::StrCat("it is of run ", absl::Hex(snapshot.job_uid),
@@ -48,17 +48,18 @@ absl::Status OfChunk(size_t chunk, const absl::Status& why) {
 }
 
 absl::Status CheckFrame(const ShardOptions& options, const BundlePlan& plan,
-                        const Exchange& exchange, size_t position, bool repeats) {
-  const absl::Span<const std::byte> frame = FrameBytes(exchange.frames[position]);
+                        const protocol::Exchange& exchange, size_t position, bool repeats) {
+  const absl::Span<const std::byte> frame = protocol::FrameBytes(exchange.frames[position]);
   absl::Status valid = exchange.step == 0 || repeats
-                           ? ValidateFrame(frame, plan.counts[position])
+                           ? compress::ValidateFrame(frame, plan.counts[position])
                            : plan.aggregators[position]->Validate(exchange.sender.rank, frame);
-  if (valid.ok() && exchange.step == 0 && ReadFrameHeader(frame)->format != FormatId::kNone) {
+  if (valid.ok() && exchange.step == 0 &&
+      compress::ReadFrameHeader(frame)->format != compress::FormatId::kNone) {
     valid = absl::InvalidArgumentError("parameters travel with codec none");
   }
   if (valid.ok()) return valid;
   const uint32_t id = options.layout.bundles[options.shard][exchange.bundle].chunks[position];
-  const Chunk& chunk = options.layout.chunks[id];
+  const protocol::Chunk& chunk = options.layout.chunks[id];
   return InvalidRequest(
       exchange,
       absl::StrCat("chunk ", id, " (", options.table[chunk.tensor].name, ", elements ",
@@ -68,10 +69,10 @@ absl::Status CheckFrame(const ShardOptions& options, const BundlePlan& plan,
 }  // namespace
 
 absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options) {
-  const std::vector<ChunkConfig> uplinks =
-      ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink);
-  const std::vector<ChunkConfig> downlinks =
-      ChunkConfigs(options.compression, options.table, options.layout, Direction::kDownlink);
+  const std::vector<compress::ChunkConfig> uplinks = protocol::ChunkConfigs(
+      options.compression, options.table, options.layout, protocol::Direction::kUplink);
+  const std::vector<compress::ChunkConfig> downlinks = protocol::ChunkConfigs(
+      options.compression, options.table, options.layout, protocol::Direction::kDownlink);
   std::optional<UpdateRule> rule;
   if (options.rule.has_value()) {
     absl::StatusOr<UpdateRule> made = UpdateRule::Create(*options.rule);
@@ -81,11 +82,11 @@ absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options) {
   ShardPlan out;
   std::vector<uint32_t> parameters;  // Elements of each chunk's, for the replica.
   uint64_t aggregator_bytes = 0;
-  for (const Bundle& bundle : options.layout.bundles[options.shard]) {
+  for (const protocol::Bundle& bundle : options.layout.bundles[options.shard]) {
     BundlePlan plan;
     plan.buffers = bundle.buffers;
     for (const uint32_t id : bundle.chunks) {
-      const Chunk& chunk = options.layout.chunks[id];
+      const protocol::Chunk& chunk = options.layout.chunks[id];
       plan.counts.push_back(chunk.count);
       plan.locals.push_back(static_cast<uint32_t>(out.downlink.size()));
       plan.elements += chunk.count;
@@ -93,10 +94,10 @@ absl::StatusOr<ShardPlan> PlanShard(const ShardOptions& options) {
       out.downlink.push_back(downlinks[id]);
       // What parameters and replica differ by is all that is owed.
       if (rule.has_value() && !plan.buffers) {
-        out.downlink.back().spec.compensator = {.id = CompensatorId::kNone};
+        out.downlink.back().spec.compensator = {.id = compress::CompensatorId::kNone};
       }
-      out.aggregators.push_back(
-          MakeAggregator(uplinks[id], static_cast<uint32_t>(options.incarnations.size())));
+      out.aggregators.push_back(compress::MakeAggregator(
+          uplinks[id], static_cast<uint32_t>(options.incarnations.size())));
       plan.aggregators.push_back(out.aggregators.back().get());
       aggregator_bytes += out.aggregators.back()->state_bytes();
     }
@@ -137,7 +138,7 @@ absl::Status CheckMemory(const ShardOptions& options, const ShardPlan& plan) {
 }
 
 absl::Status CheckPayload(const ShardOptions& options, const BundlePlan& plan,
-                          const Exchange& exchange, bool repeats) {
+                          const protocol::Exchange& exchange, bool repeats) {
   if (exchange.skip) {
     if (!exchange.frames.empty()) return InvalidRequest(exchange, "a skip carries frames");
     if (exchange.step == 0 && exchange.sender.rank == ParameterRank(options)) {
@@ -163,17 +164,18 @@ absl::Status CheckPayload(const ShardOptions& options, const BundlePlan& plan,
   return absl::OkStatus();
 }
 
-std::shared_ptr<ShardSnapshot> SaveParts(const ShardOptions& options, const Compressor& downlink,
-                                         absl::Span<const std::unique_ptr<Aggregator>> aggregators,
-                                         const std::optional<Replica>& replica) {
-  auto snapshot = std::make_shared<ShardSnapshot>();
+std::shared_ptr<protocol::ShardSnapshot> SaveParts(
+    const ShardOptions& options, const compress::Compressor& downlink,
+    absl::Span<const std::unique_ptr<compress::Aggregator>> aggregators,
+    const std::optional<Replica>& replica) {
+  auto snapshot = std::make_shared<protocol::ShardSnapshot>();
   snapshot->job_uid = options.job_uid;
   snapshot->term = options.term;
   snapshot->shard = options.shard;
   const auto copy = [&] {
     snapshot->downlink = downlink.Save();
-    for (const std::unique_ptr<Aggregator>& aggregator : aggregators) {
-      snapshot->aggregators.push_back(SaveFields(aggregator->State()));
+    for (const std::unique_ptr<compress::Aggregator>& aggregator : aggregators) {
+      snapshot->aggregators.push_back(compress::SaveFields(aggregator->State()));
     }
     for (size_t i = 0; replica.has_value() && i < aggregators.size(); ++i) {
       snapshot->replica.push_back(replica->Save(i));
@@ -187,9 +189,9 @@ std::shared_ptr<ShardSnapshot> SaveParts(const ShardOptions& options, const Comp
   return snapshot;
 }
 
-absl::Status RestoreParts(const ShardSnapshot& snapshot, const ShardOptions& options,
-                          size_t bundles, Compressor* downlink,
-                          absl::Span<const std::unique_ptr<Aggregator>> aggregators,
+absl::Status RestoreParts(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
+                          size_t bundles, compress::Compressor* downlink,
+                          absl::Span<const std::unique_ptr<compress::Aggregator>> aggregators,
                           std::optional<Replica>* replica) {
   absl::Status fits = CheckSnapshot(snapshot, options, bundles, aggregators.size());
   if (fits.ok()) fits = downlink->Restore(snapshot.downlink);
@@ -197,9 +199,10 @@ absl::Status RestoreParts(const ShardSnapshot& snapshot, const ShardOptions& opt
   const bool other_ranks =
       options.restored_ranks != 0 && options.restored_ranks != options.incarnations.size();
   for (size_t i = 0; i < aggregators.size(); ++i) {
-    const std::vector<StateField> fields = aggregators[i]->State();
-    const SavedState& saved = snapshot.aggregators[i];
-    fits = RestoreFields(other_ranks ? WithoutSenders(saved, fields) : saved, fields);
+    const std::vector<compress::StateField> fields = aggregators[i]->State();
+    const compress::SavedState& saved = snapshot.aggregators[i];
+    fits = compress::RestoreFields(other_ranks ? compress::WithoutSenders(saved, fields) : saved,
+                                   fields);
     if (!fits.ok()) return OfChunk(i, fits);
   }
   for (size_t i = 0; replica->has_value() && i < aggregators.size(); ++i) {
@@ -209,11 +212,11 @@ absl::Status RestoreParts(const ShardSnapshot& snapshot, const ShardOptions& opt
   return absl::OkStatus();
 }
 
-absl::Status CannotGoOn(const ShardOptions& options, const ShardSnapshot& snapshot,
+absl::Status CannotGoOn(const ShardOptions& options, const protocol::ShardSnapshot& snapshot,
                         const absl::Status& why) {
   return absl::InvalidArgumentError(absl::StrCat("shard ", options.shard,
                                                  " cannot go on from the checkpoint after step ",
                                                  snapshot.step, ": ", why.message()));
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

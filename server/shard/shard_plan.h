@@ -17,12 +17,12 @@
 #include "server/shard/replica.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct BundlePlan {
-  std::vector<uint32_t> counts;          // Elements of each chunk.
-  std::vector<uint32_t> locals;          // Each chunk's index among all chunks of the shard.
-  std::vector<Aggregator*> aggregators;  // One per chunk.
+  std::vector<uint32_t> counts;  // Elements of each chunk.
+  std::vector<uint32_t> locals;  // Each chunk's index among all chunks of the shard.
+  std::vector<compress::Aggregator*> aggregators;  // One per chunk.
   uint64_t elements = 0;
   uint64_t version = 0;  // Of what was published last.
   bool buffers = false;  // Most steps have nothing for it.
@@ -30,9 +30,9 @@ struct BundlePlan {
 
 struct ShardPlan {
   std::vector<BundlePlan> bundles;
-  std::vector<std::unique_ptr<Aggregator>> aggregators;  // Of all bundles' chunks.
-  std::vector<ChunkConfig> downlink;                     // Likewise.
-  std::optional<Replica> replica;                        // With a rule.
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators;  // Of all bundles' chunks.
+  std::vector<compress::ChunkConfig> downlink;                     // Likewise.
+  std::optional<Replica> replica;                                  // With a rule.
   uint64_t elements = 0;
   uint64_t trained = 0;  // Of those, not of buffers.
   // Sums, what the downlink or a log of it keeps, parameters, and what aggregators remember.
@@ -52,20 +52,21 @@ absl::Status CheckMemory(const ShardOptions& options, const ShardPlan& plan);
 // before, so that aggregators have moved on and only what the frames say of themselves can be
 // checked.
 absl::Status CheckPayload(const ShardOptions& options, const BundlePlan& plan,
-                          const Exchange& exchange, bool repeats);
+                          const protocol::Exchange& exchange, bool repeats);
 
 // The parts of a snapshot that every kind of shard has; step, versions and the rest are its own.
 // They are copied by ShardOptions::run_copy.
-std::shared_ptr<ShardSnapshot> SaveParts(const ShardOptions& options, const Compressor& downlink,
-                                         absl::Span<const std::unique_ptr<Aggregator>> aggregators,
-                                         const std::optional<Replica>& replica);
+std::shared_ptr<protocol::ShardSnapshot> SaveParts(
+    const ShardOptions& options, const compress::Compressor& downlink,
+    absl::Span<const std::unique_ptr<compress::Aggregator>> aggregators,
+    const std::optional<Replica>& replica);
 // INVALID_ARGUMENT: it is of another run, shard, layout or compression, and how; then the parts
 // mean nothing. To be told with CannotGoOn around it.
-absl::Status RestoreParts(const ShardSnapshot& snapshot, const ShardOptions& options,
-                          size_t bundles, Compressor* downlink,
-                          absl::Span<const std::unique_ptr<Aggregator>> aggregators,
+absl::Status RestoreParts(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
+                          size_t bundles, compress::Compressor* downlink,
+                          absl::Span<const std::unique_ptr<compress::Aggregator>> aggregators,
                           std::optional<Replica>* replica);
-absl::Status CannotGoOn(const ShardOptions& options, const ShardSnapshot& snapshot,
+absl::Status CannotGoOn(const ShardOptions& options, const protocol::ShardSnapshot& snapshot,
                         const absl::Status& why);
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,13 +6,13 @@
 #include "base/check.h"
 #include "job/support.h"
 
-namespace sluice {
+namespace sluice::server {
 
 absl::StatusOr<ShardPlans> PrepareToPlan(const ShardOptions& options, size_t bundles) {
-  absl::StatusOr<std::unique_ptr<PlanMaker>> maker =
-      PlanMaker::Create(options.control, options.compression, options.table,
-                        static_cast<uint32_t>(options.incarnations.size()), options.momentum,
-                        ShareOfElements(options), InLockstep(options.mode) && options.quorum == 0);
+  absl::StatusOr<std::unique_ptr<PlanMaker>> maker = PlanMaker::Create(
+      options.control, options.compression, options.table,
+      static_cast<uint32_t>(options.incarnations.size()), options.momentum,
+      ShareOfElements(options), job::InLockstep(options.mode) && options.quorum == 0);
   if (!maker.ok()) return maker.status();
   ShardPlans plans;
   if (*maker == nullptr) return plans;
@@ -29,7 +29,7 @@ absl::StatusOr<ShardPlans> PrepareToPlan(const ShardOptions& options, size_t bun
   return plans;
 }
 
-absl::Status RestorePlans(const ShardSnapshot& snapshot, const ShardOptions& options,
+absl::Status RestorePlans(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
                           ShardPlans* plans) {
   if (!options.control.makes_plans()) {
     if (snapshot.plans.empty()) return absl::OkStatus();
@@ -42,14 +42,15 @@ absl::Status RestorePlans(const ShardSnapshot& snapshot, const ShardOptions& opt
         "it has no compression plan, and this job's control makes some; go on with the job file of "
         "the run that wrote it");
   }
-  absl::StatusOr<PlanBook> book = PlanBook::Of(snapshot.plans, options.compression, options.table);
+  absl::StatusOr<protocol::PlanBook> book =
+      protocol::PlanBook::Of(snapshot.plans, options.compression, options.table);
   if (!book.ok()) return book.status();
   plans->known = *std::move(book);
   if (plans->maker != nullptr) plans->maker->Resume(plans->known.newest_id(), snapshot.step + 1);
   return absl::OkStatus();
 }
 
-void AddMadePlan(PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
+void AddMadePlan(protocol::PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
                  std::vector<ShardEffect>* effects) {
   if (plan == nullptr) return;
   // With what workers have said of plans, which need not be true.
@@ -62,12 +63,12 @@ void AddMadePlan(PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
   effects->emplace_back(PlanMade{std::move(plan)});
 }
 
-void TakeUpPlan(const PlanBook::Plan& plan, const ShardOptions& options,
-                absl::Span<const ChunkConfig> base, Compressor* downlink,
+void TakeUpPlan(const protocol::PlanBook::Plan& plan, const ShardOptions& options,
+                absl::Span<const compress::ChunkConfig> base, compress::Compressor* downlink,
                 std::optional<Replica>* replica, ShardPlans* plans) {
   if (plan == nullptr || plan->id == plans->coded_by) return;
-  const absl::Status recoded = downlink->Recode(
-      SpecsUnder(plan.get(), Direction::kDownlink, Compressor::kShardSender, base));
+  const absl::Status recoded = downlink->Recode(protocol::SpecsUnder(
+      plan.get(), protocol::Direction::kDownlink, compress::Compressor::kShardSender, base));
   Check(recoded.ok(), recoded.message());
   if (options.rule_momentum.has_value() && replica->has_value()) {
     (*replica)->SetMomentum(plan->momentum);
@@ -75,4 +76,4 @@ void TakeUpPlan(const PlanBook::Plan& plan, const ShardOptions& options,
   plans->coded_by = plan->id;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

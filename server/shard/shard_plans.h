@@ -17,10 +17,10 @@
 #include "server/shard/replica.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct ShardPlans {
-  PlanBook known{};                            // Of a job that makes plans.
+  protocol::PlanBook known{};                  // Of a job that makes plans.
   std::unique_ptr<PlanMaker> maker{};          // Of shard 0, likewise.
   uint64_t coded_by = 0;                       // The plan by which results are coded.
   std::optional<StepMeasurements> measured{};  // Since the last plan was made, or not.
@@ -32,19 +32,19 @@ absl::StatusOr<ShardPlans> PrepareToPlan(const ShardOptions& options, size_t bun
 
 // The snapshot's in place of those. INVALID_ARGUMENT: one makes plans and the other does not, or
 // one of them cannot be.
-absl::Status RestorePlans(const ShardSnapshot& snapshot, const ShardOptions& options,
+absl::Status RestorePlans(const protocol::ShardSnapshot& snapshot, const ShardOptions& options,
                           ShardPlans* plans);
 
 // What shard 0's maker has made after `step`: it is known from here on, or an Alarm says why it
 // cannot be. Null: nothing.
-void AddMadePlan(PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
+void AddMadePlan(protocol::PlanBook::Plan plan, uint64_t step, ShardPlans* plans,
                  std::vector<ShardEffect>* effects);
 
 // Results are coded by `plan` from here on, and the replica has its momentum where the job's
 // optimizer is here. `base`: as the job file has it, by chunk. Null, or the one that they are coded
 // by: nothing changes.
-void TakeUpPlan(const PlanBook::Plan& plan, const ShardOptions& options,
-                absl::Span<const ChunkConfig> base, Compressor* downlink,
+void TakeUpPlan(const protocol::PlanBook::Plan& plan, const ShardOptions& options,
+                absl::Span<const compress::ChunkConfig> base, compress::Compressor* downlink,
                 std::optional<Replica>* replica, ShardPlans* plans);
 
-}  // namespace sluice
+}  // namespace sluice::server

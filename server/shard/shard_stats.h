@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::server {
 
 // Upper bounds, in seconds, of the buckets of ShardStats::wait_counts; a last bucket has no bound.
 inline constexpr std::array<double, 12> kWaitBoundsSeconds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3,
@@ -66,4 +66,4 @@ struct ShardStats {
   double wait_seconds = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::server {
 
 struct SnapshotStats {
   uint64_t written = 0;
@@ -12,4 +12,4 @@ struct SnapshotStats {
   double last_seconds = 0;  // That took so long.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

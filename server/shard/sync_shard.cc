@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kNoStepLimit = uint64_t{1} << 40;  // Bytes are limit enough.
@@ -34,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Shard>> SyncShard::Create(ShardOptions options) {
     options.log.bytes = std::min(options.log.bytes,
                                  options.max_memory - plan->reserved_bytes - WindowBytes(options));
   }
-  const std::shared_ptr<const ShardSnapshot> restore = std::move(options.restore);
+  const std::shared_ptr<const protocol::ShardSnapshot> restore = std::move(options.restore);
   auto shard = std::unique_ptr<SyncShard>(new SyncShard(std::move(options), *std::move(plan)));
   absl::StatusOr<ShardPlans> plans = PrepareToPlan(shard->options_, shard->bundles_.size());
   if (!plans.ok()) return plans.status();
@@ -56,7 +56,7 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
       aggregators_(std::move(plan.aggregators)),
       downlink_base_(std::move(plan.downlink)),
       downlink_(downlink_base_, {.seed = options_.compression.seed,
-                                 .sender = Compressor::kShardSender,
+                                 .sender = compress::Compressor::kShardSender,
                                  .owes_lossless = true}),
       replica_(std::move(plan.replica)),
       log_(static_cast<uint32_t>(bundles_.size()), options_.first_step, options_.log),
@@ -78,7 +78,8 @@ SyncShard::SyncShard(ShardOptions options, ShardPlan plan)
   members_changed_ = false;
 }
 
-std::vector<ShardEffect> SyncShard::Handle(StreamId stream, Exchange exchange, absl::Time now) {
+std::vector<ShardEffect> SyncShard::Handle(StreamId stream, protocol::Exchange exchange,
+                                           absl::Time now) {
   Effects out;
   now_ = std::max(now_, now);
   if (!gate_.Pass(stream, exchange, &out)) return out;
@@ -132,9 +133,9 @@ OpenBundle* SyncShard::FindOpen(uint64_t step, uint32_t bundle) const {
   return (step == open_step_ ? open_ : next_).bundles[bundle].get();
 }
 
-void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out) {
+void SyncShard::Admit(StreamId stream, protocol::Exchange exchange, absl::Time now, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
-  const uint32_t checksum = BundleChecksum(exchange.frames);
+  const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
   const bool joins = !IsMember(exchange.bundle, rank, exchange.step);
   if (joins && !exchange.skip) {
     RefuseWork(stream, exchange, out);
@@ -147,7 +148,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
       return;
     }
     ++stats_.repeats;
-    gate_.Answer(stream, exchange, Outcome::kPending, "", out);
+    gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
     if (!joins) return;
     BecomeMember(exchange.bundle, rank, exchange.step);
     CloseComplete(out);
@@ -161,7 +162,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
   if (joins) BecomeMember(exchange.bundle, rank, exchange.step);
   CountIn(exchange);
   if (options_.quorum > 0) admitted_[exchange.bundle][rank] = {exchange.step, checksum};
-  const uint64_t bytes = TotalBytes(exchange.frames);
+  const uint64_t bytes = protocol::TotalBytes(exchange.frames);
   stats_.held_bytes -= open->held_bytes();
   open->Admit(rank, checksum, exchange.rate, std::move(exchange.frames), now, exchange.weight);
   // Parameters are not summed, and what belongs to the step after this one waits: aggregators know
@@ -178,7 +179,7 @@ void SyncShard::Admit(StreamId stream, Exchange exchange, absl::Time now, Effect
     open->SetUnanswered(rank, bytes);
   } else {
     ranks_[rank].answered = stream;
-    gate_.Answer(stream, exchange, Outcome::kPending, "", out);
+    gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
   }
 }
 
@@ -195,11 +196,11 @@ OpenBundle* SyncShard::FindOrOpen(uint64_t step, uint32_t bundle) {
 }
 
 // Of one that is admitted.
-void SyncShard::CountIn(const Exchange& exchange) {
+void SyncShard::CountIn(const protocol::Exchange& exchange) {
   const BundlePlan& plan = bundles_[exchange.bundle];
   ++stats_.contributions;
   if (exchange.skip && !plan.buffers) ++stats_.skipped_contributions;
-  stats_.bytes_in += TotalBytes(exchange.frames);
+  stats_.bytes_in += protocol::TotalBytes(exchange.frames);
   if (!exchange.skip) stats_.dense_bytes_in += sizeof(float) * plan.elements;
   gate_.Accept(exchange.sender.rank);
 }
@@ -227,7 +228,7 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
   AnnounceCheckpoint(out);
   if (bundle == 0) MakePlan(out);
   const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
-  auto answer = std::make_shared<ExchangeAnswer>();
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = open->n();
   if (open_step_ == 0) {
@@ -241,8 +242,8 @@ void SyncShard::Close(uint32_t bundle, Effects* out) {
 }
 
 void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
-                         const std::shared_ptr<ExchangeAnswer>& answer, Effects* out) {
-  answer->outcome = Outcome::kResult;
+                         const std::shared_ptr<protocol::ExchangeAnswer>& answer, Effects* out) {
+  answer->outcome = protocol::Outcome::kResult;
   answer->step = open_step_;
   answer->bundle = bundle;
   answer->record.term = options_.term;
@@ -250,14 +251,14 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   answer->record.bundle = bundle;
   answer->record.generation = gate_.generation();
   answer->record.plan_id = plans_.coded_by;
-  answer->record.result_checksum = BundleChecksum(answer->results);
+  answer->record.result_checksum = protocol::BundleChecksum(answer->results);
   uint64_t& version = bundles_[bundle].version;
   answer->base_version = version;
   if (answer->record.n > 0) ++version;
   answer->version = version;
   answer->checkpoint_step = DueCheckpoint();
   if (options_.shard == 0 && bundle == 0)
-    answer->plan = plans_.known.Beginning(open_step_ + kPlanDelay);
+    answer->plan = plans_.known.Beginning(open_step_ + job::kPlanDelay);
   answer->open_step = open_step_;
 
   closed_[bundle] = true;
@@ -284,23 +285,24 @@ void SyncShard::Conclude(uint32_t bundle, const OpenBundle& open,
   }
 }
 
-void SyncShard::CloseWithParameters(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer) {
+void SyncShard::CloseWithParameters(uint32_t bundle, OpenBundle* open,
+                                    protocol::ExchangeAnswer* answer) {
   // The frames of rank 0 as they came: nothing is lost, not even the sign of a zero.
   answer->results = open->TakeFrames(ParameterRank(options_));
   const BundlePlan& plan = bundles_[bundle];
   Check(answer->results.size() == plan.counts.size(), "rank 0 gave all its parameters");
   if (!replica_.has_value() || plan.buffers) return;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    replica_->SetFrom(plan.locals[i], FrameBytes(answer->results[i]));
+    replica_->SetFrom(plan.locals[i], protocol::FrameBytes(answer->results[i]));
   }
 }
 
-void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer,
+void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
                               Effects* out) {
   const BundlePlan& plan = bundles_[bundle];
-  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   const auto mean_of = [&](size_t chunk) {
-    const StageSpan summing(options_.stages, Stage::kSum);
+    const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
     return open->MeanOf(chunk);
   };
   const absl::Status encoded = downlink_.EncodeEach(plan.locals, open_step_, mean_of, &frames_);
@@ -313,14 +315,14 @@ void SyncShard::CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer*
 
 // A chunk whose mean is not finite gets no update. The others of its bundle do: their means have
 // nowhere to wait, and workers do not send them again.
-void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer,
+void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
                                 Effects* out) {
   const BundlePlan& plan = bundles_[bundle];
   means_.clear();
   std::vector<bool> updated;
   absl::Status all_finite;
   for (size_t i = 0; i < plan.counts.size(); ++i) {
-    const StageSpan summing(options_.stages, Stage::kSum);
+    const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
     const absl::Span<const float> mean = open->MeanOf(i);
     const absl::Status finite = downlink_.Check(plan.locals[i], mean);
     updated.push_back(finite.ok());
@@ -341,9 +343,9 @@ void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswe
   }
   answer->record.rate = open->rate();
   absl::Span<const float> rest = means_;
-  const StageSpan encoding(options_.stages, Stage::kEncode);
+  const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
   const auto owed_of = [&](size_t i) {
-    const StageSpan updating(options_.stages, Stage::kSum);
+    const protocol::StageSpan updating(options_.stages, protocol::Stage::kSum);
     const absl::Span<const float> mean = rest.first(plan.counts[i]);
     rest.remove_prefix(plan.counts[i]);
     if (updated[i]) replica_->Update(plan.locals[i], answer->record.rate, mean);
@@ -357,12 +359,12 @@ void SyncShard::CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswe
   }
   TakeFrames(bundle, answer);
   for (size_t i = 0; i < plan.locals.size(); ++i) {
-    replica_->Publish(plan.locals[i], FrameBytes(answer->results[i]));
+    replica_->Publish(plan.locals[i], protocol::FrameBytes(answer->results[i]));
   }
 }
 
 // What was encoded of a bundle becomes its results.
-void SyncShard::TakeFrames(uint32_t bundle, ExchangeAnswer* answer) {
+void SyncShard::TakeFrames(uint32_t bundle, protocol::ExchangeAnswer* answer) {
   const BundlePlan& plan = bundles_[bundle];
   answer->results.reserve(frames_.size());
   for (size_t i = 0; i < frames_.size(); ++i) {
@@ -381,9 +383,9 @@ Notice SyncShard::MeanLeftOut(uint32_t bundle, absl::string_view what,
 }
 
 // Finite contributions whose sum is not: as if all had skipped, so that every rank sees the same.
-void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer,
+void SyncShard::LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeAnswer* answer,
                          Effects* out) {
-  for (Included& included : answer->record.included) included.skipped = true;
+  for (protocol::Included& included : answer->record.included) included.skipped = true;
   answer->record.n = 0;
   ++stats_.overflowed_bundles;
   out->push_back(MeanLeftOut(bundle, "the mean overflowed and was left out", why));
@@ -416,19 +418,19 @@ void SyncShard::AdvanceSteps(Effects* out) {
   }
 }
 
-uint64_t SyncShard::NeededFrom(const Exchange& exchange) const {
+uint64_t SyncShard::NeededFrom(const protocol::Exchange& exchange) const {
   return options_.replay ? open_step_ : exchange.step;
 }
 
-void SyncShard::AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now,
+void SyncShard::AnswerBusy(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
                            Effects* out) {
   ++stats_.refused_busy;
   absl::Duration waited;
   for (const std::unique_ptr<OpenBundle>& open : open_.bundles) {
     if (open != nullptr) waited = std::max(waited, now - open->first_arrival());
   }
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = Outcome::kBusy;
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  answer->outcome = protocol::Outcome::kBusy;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->retry_after_ms = static_cast<uint32_t>(std::clamp<int64_t>(
@@ -436,7 +438,7 @@ void SyncShard::AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time
   out->push_back(Reply{stream, std::move(answer)});
 }
 
-void SyncShard::SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer,
+void SyncShard::SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeAnswer> answer,
                            Effects* out) {
   stats_.bytes_out += ResultBytes(*answer);
   if (answer->record.n > 0) {
@@ -469,7 +471,7 @@ std::vector<ShardEffect> SyncShard::Tick(absl::Time now) {
   return out;
 }
 
-std::vector<std::shared_ptr<const ExchangeAnswer>> SyncShard::ResultsAfter(
+std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> SyncShard::ResultsAfter(
     uint64_t step, const std::vector<uint32_t>& bundles) const {
   return log_.After(step, bundles);
 }
@@ -494,4 +496,4 @@ absl::Span<const float> SyncShard::DownlinkResidual(uint32_t bundle, size_t posi
   return downlink_.residual(chunk);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -20,13 +20,14 @@
 #include "server/shard/shard_plan.h"
 #include "server/shard/shard_plans.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class SyncShard final : public Shard {
  public:
   static absl::StatusOr<std::unique_ptr<Shard>> Create(ShardOptions options);
 
-  std::vector<ShardEffect> Handle(StreamId stream, Exchange exchange, absl::Time now) override;
+  std::vector<ShardEffect> Handle(StreamId stream, protocol::Exchange exchange,
+                                  absl::Time now) override;
   void StreamClosed(StreamId stream) override { gate_.StreamClosed(stream); }
   absl::Status SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) override;
   void ReleaseResults(uint64_t durable_step) override;
@@ -44,14 +45,16 @@ class SyncShard final : public Shard {
     if (plans_.maker != nullptr) plans_.measured = measured;
   }
   absl::Time tick_due() const override;
-  std::vector<std::shared_ptr<const ExchangeAnswer>> ResultsAfter(
+  std::vector<std::shared_ptr<const protocol::ExchangeAnswer>> ResultsAfter(
       uint64_t step, const std::vector<uint32_t>& bundles) const override;
-  std::string FenceReason(const Sender& sender) const override { return gate_.FenceReason(sender); }
+  std::string FenceReason(const protocol::Sender& sender) const override {
+    return gate_.FenceReason(sender);
+  }
   ShardStats Stats() const override;
   double ResidualEnergy() const override;
   absl::Span<const float> DownlinkResidual(uint32_t bundle, size_t position) const override;
   uint64_t open_step() const override { return open_step_; }
-  std::shared_ptr<const CompressionPlan> plan() const override {
+  std::shared_ptr<const protocol::CompressionPlan> plan() const override {
     return plans_.known.At(open_step_);
   }
   uint32_t bundles() const override { return static_cast<uint32_t>(bundles_.size()); }
@@ -81,42 +84,44 @@ class SyncShard final : public Shard {
   // The last step that a checkpoint is due after; 0: none is.
   uint64_t DueCheckpoint() const { return due_.empty() ? 0 : due_.back(); }
   // What goes on must be the same shard of the same run, at the same step.
-  absl::Status Restore(const ShardSnapshot& snapshot);
-  std::shared_ptr<const ShardSnapshot> Snapshot() const;
+  absl::Status Restore(const protocol::ShardSnapshot& snapshot);
+  std::shared_ptr<const protocol::ShardSnapshot> Snapshot() const;
 
   SyncShard(ShardOptions options, ShardPlan plan);
 
   // Each says what is wrong with one part of a request.
-  absl::Status CheckAddress(const Exchange& exchange) const;
-  absl::Status CheckCheckpointStep(const Exchange& exchange) const;
+  absl::Status CheckAddress(const protocol::Exchange& exchange) const;
+  absl::Status CheckCheckpointStep(const protocol::Exchange& exchange) const;
   bool IsClosed(uint64_t step, uint32_t bundle) const;
-  bool HasArrived(const Exchange& exchange) const;
+  bool HasArrived(const protocol::Exchange& exchange) const;
   // The sender is at a step that this shard, which goes through the steps again, has not reached.
-  bool IsAhead(const Exchange& exchange) const;
-  void HandleKeys(StreamId stream, const Exchange& exchange, Effects* out);
-  void HandleClosed(StreamId stream, Exchange exchange, Effects* out);
-  void HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out);
-  void RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had, uint32_t got,
-                        Effects* out);
-  void GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why, Effects* out);
+  bool IsAhead(const protocol::Exchange& exchange) const;
+  void HandleKeys(StreamId stream, const protocol::Exchange& exchange, Effects* out);
+  void HandleClosed(StreamId stream, protocol::Exchange exchange, Effects* out);
+  void HandleForgotten(StreamId stream, const protocol::Exchange& exchange, Effects* out);
+  void RefuseOtherBytes(StreamId stream, const protocol::Exchange& exchange, uint32_t had,
+                        uint32_t got, Effects* out);
+  void GiveUpReplay(StreamId stream, const protocol::Exchange& exchange, std::string why,
+                    Effects* out);
   // sync_shard_quorum.cc.
   bool MayCloseEarly() const;
   bool WaitsForAll(uint32_t bundle) const;
   bool IsDue(uint32_t bundle) const;
   void NoteQuorum(uint32_t bundle);
   void CloseDue(Effects* out);
-  void HandleLate(StreamId stream, Exchange exchange, const ExchangeAnswer& result, Effects* out);
-  void TakeLate(Exchange exchange, uint32_t checksum);
+  void HandleLate(StreamId stream, protocol::Exchange exchange,
+                  const protocol::ExchangeAnswer& result, Effects* out);
+  void TakeLate(protocol::Exchange exchange, uint32_t checksum);
   OpenBundle* FindOrOpen(uint64_t step, uint32_t bundle);
-  void CountIn(const Exchange& exchange);
-  void Admit(StreamId stream, Exchange exchange, absl::Time now, Effects* out);
+  void CountIn(const protocol::Exchange& exchange);
+  void Admit(StreamId stream, protocol::Exchange exchange, absl::Time now, Effects* out);
   // sync_shard_plans.cc.
-  absl::Status CheckPlans(const Exchange& exchange) const;
-  absl::Status CheckBrought(const Exchange& exchange) const;
-  absl::Status CheckAnnounced(const Exchange& exchange) const;
-  absl::Status CheckKnown(const Exchange& exchange) const;
-  void LearnPlan(const Exchange& exchange);
-  PlanBook::Plan NextPlan();
+  absl::Status CheckPlans(const protocol::Exchange& exchange) const;
+  absl::Status CheckBrought(const protocol::Exchange& exchange) const;
+  absl::Status CheckAnnounced(const protocol::Exchange& exchange) const;
+  absl::Status CheckKnown(const protocol::Exchange& exchange) const;
+  void LearnPlan(const protocol::Exchange& exchange);
+  protocol::PlanBook::Plan NextPlan();
   void MakePlan(Effects* out);
   void TakeUpPlanOf(uint64_t step);
   // sync_shard_elastic.cc.
@@ -124,33 +129,38 @@ class SyncShard final : public Shard {
   void BecomeMember(uint32_t bundle, uint32_t rank, uint64_t step);
   void Vacate(uint32_t rank);
   void AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) const;
-  bool IsStoodFor(const Exchange& exchange) const;
-  void AnswerLearner(StreamId stream, const Exchange& exchange, const ExchangeAnswer& result,
-                     Effects* out);
-  void RefuseWork(StreamId stream, const Exchange& exchange, Effects* out);
+  bool IsStoodFor(const protocol::Exchange& exchange) const;
+  void AnswerLearner(StreamId stream, const protocol::Exchange& exchange,
+                     const protocol::ExchangeAnswer& result, Effects* out);
+  void RefuseWork(StreamId stream, const protocol::Exchange& exchange, Effects* out);
   void CloseComplete(Effects* out);
   bool MayStayUnanswered(const RankState& rank, StreamId stream, uint64_t bytes) const;
   void Close(uint32_t bundle, Effects* out);
   std::unique_ptr<OpenBundle> TakeOpen(uint32_t bundle);
   // The rest of a close, once the results are there.
   void Conclude(uint32_t bundle, const OpenBundle& open,
-                const std::shared_ptr<ExchangeAnswer>& answer, Effects* out);
+                const std::shared_ptr<protocol::ExchangeAnswer>& answer, Effects* out);
   // sync_shard_relay.cc.
   void HandOn(uint32_t bundle, Effects* out);
   // Each fills in the results of a bundle that closes, and what it changes in the record.
-  void CloseWithParameters(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer);
-  void CloseWithMean(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
-  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, ExchangeAnswer* answer, Effects* out);
-  void TakeFrames(uint32_t bundle, ExchangeAnswer* answer);
+  void CloseWithParameters(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer);
+  void CloseWithMean(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+                     Effects* out);
+  void CloseWithUpdate(uint32_t bundle, OpenBundle* open, protocol::ExchangeAnswer* answer,
+                       Effects* out);
+  void TakeFrames(uint32_t bundle, protocol::ExchangeAnswer* answer);
   Notice MeanLeftOut(uint32_t bundle, absl::string_view what, absl::string_view why) const;
-  void LeaveOut(uint32_t bundle, absl::string_view why, ExchangeAnswer* answer, Effects* out);
+  void LeaveOut(uint32_t bundle, absl::string_view why, protocol::ExchangeAnswer* answer,
+                Effects* out);
   void AdvanceSteps(Effects* out);
   void ForgetResults();
-  bool OverMemory(const Exchange& exchange) const;
-  void AnswerBusy(StreamId stream, const Exchange& exchange, absl::Time now, Effects* out);
-  void SendResult(StreamId stream, std::shared_ptr<const ExchangeAnswer> answer, Effects* out);
+  bool OverMemory(const protocol::Exchange& exchange) const;
+  void AnswerBusy(StreamId stream, const protocol::Exchange& exchange, absl::Time now,
+                  Effects* out);
+  void SendResult(StreamId stream, std::shared_ptr<const protocol::ExchangeAnswer> answer,
+                  Effects* out);
   // Where the sender of a NEED is to begin.
-  uint64_t NeededFrom(const Exchange& exchange) const;
+  uint64_t NeededFrom(const protocol::Exchange& exchange) const;
   OpenBundle* FindOpen(uint64_t step, uint32_t bundle) const;
   uint64_t StepAfter(uint64_t step) const;
 
@@ -160,13 +170,13 @@ class SyncShard final : public Shard {
   ShardGate gate_;
   std::vector<BundlePlan> bundles_;
   std::vector<RankState> ranks_;
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // Of all bundles' chunks.
-  const std::vector<ChunkConfig> downlink_base_;          // As the job file has it, by chunk.
-  Compressor downlink_;
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // Of all bundles' chunks.
+  const std::vector<compress::ChunkConfig> downlink_base_;  // As the job file has it, by chunk.
+  compress::Compressor downlink_;
   ShardPlans plans_;
   // What an earlier process announced with results of these steps, as the workers say who had them;
   // null: nothing. At most of the open step and the next.
-  std::map<uint64_t, PlanBook::Plan> announced_;
+  std::map<uint64_t, protocol::PlanBook::Plan> announced_;
   std::optional<Replica> replica_;              // With a rule.
   std::vector<float> means_;                    // Of the bundle that is updated.
   std::vector<std::vector<std::byte>> frames_;  // Of the last result: memory that is used again.
@@ -198,4 +208,4 @@ class SyncShard final : public Shard {
   uint64_t released_step_ = 0;             // As ReleaseResults was told.
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 uint64_t SyncShard::NameCheckpoint(uint64_t minimum_step) {
   if (!due_.empty()) {
@@ -45,15 +45,16 @@ void SyncShard::LearnCheckpoint(uint64_t step, Effects* out) {
   out->emplace_back(CheckpointNamed{step});
 }
 
-std::shared_ptr<const ShardSnapshot> SyncShard::Snapshot() const {
-  std::shared_ptr<ShardSnapshot> snapshot = SaveParts(options_, downlink_, aggregators_, replica_);
+std::shared_ptr<const protocol::ShardSnapshot> SyncShard::Snapshot() const {
+  std::shared_ptr<protocol::ShardSnapshot> snapshot =
+      SaveParts(options_, downlink_, aggregators_, replica_);
   snapshot->step = open_step_;
   for (const BundlePlan& bundle : bundles_) snapshot->versions.push_back(bundle.version);
   snapshot->plans = plans_.known.Copies();
   return snapshot;
 }
 
-absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
+absl::Status SyncShard::Restore(const protocol::ShardSnapshot& snapshot) {
   const absl::Status plans = RestorePlans(snapshot, options_, &plans_);
   if (!plans.ok()) return CannotGoOn(options_, snapshot, plans);
   // Its chunks were saved as the plan of its step has them.
@@ -66,4 +67,4 @@ absl::Status SyncShard::Restore(const ShardSnapshot& snapshot) {
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

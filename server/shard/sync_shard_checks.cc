@@ -2,8 +2,8 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
-absl::Status SyncShard::CheckAddress(const Exchange& exchange) const {
+namespace sluice::server {
+absl::Status SyncShard::CheckAddress(const protocol::Exchange& exchange) const {
   if (exchange.bundle >= bundles_.size()) {
     return InvalidRequest(exchange,
                           absl::StrCat("shard ", options_.shard, " has ", bundles_.size(),
@@ -27,7 +27,7 @@ absl::Status SyncShard::CheckAddress(const Exchange& exchange) const {
 // Shard 0 names them, two steps ahead; so one that it has not named is of nobody. But shard 0 may
 // be another process than the one that named it, or have named another since that one was lost:
 // what can be one is believed, and a checkpoint that not all parties know of is given up.
-absl::Status SyncShard::CheckCheckpointStep(const Exchange& exchange) const {
+absl::Status SyncShard::CheckCheckpointStep(const protocol::Exchange& exchange) const {
   const uint64_t step = exchange.checkpoint_step;
   if (step == 0 || step < open_step_ || step == DueCheckpoint()) return absl::OkStatus();
   if (options_.shard == 0 && !options_.replay) {
@@ -42,12 +42,13 @@ absl::Status SyncShard::CheckCheckpointStep(const Exchange& exchange) const {
                                                ", but none is named more than two steps ahead"));
 }
 
-bool SyncShard::OverMemory(const Exchange& exchange) const {
+bool SyncShard::OverMemory(const protocol::Exchange& exchange) const {
   uint32_t lowest = 0;
   while (lowest < closed_.size() && closed_[lowest]) ++lowest;
   if (exchange.step == open_step_ && exchange.bundle == lowest) return false;
-  return reserved_bytes_ + stats_.held_bytes + log_.bytes() + TotalBytes(exchange.frames) >
+  return reserved_bytes_ + stats_.held_bytes + log_.bytes() +
+             protocol::TotalBytes(exchange.frames) >
          options_.max_memory;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kNever = std::numeric_limits<uint64_t>::max();
@@ -44,24 +44,24 @@ void SyncShard::AwaitMembers(uint64_t step, uint32_t bundle, OpenBundle* open) c
 }
 
 // Its predecessor may have been in the step; then that stays, and a newcomer's skip adds nothing.
-bool SyncShard::IsStoodFor(const Exchange& exchange) const {
+bool SyncShard::IsStoodFor(const protocol::Exchange& exchange) const {
   return options_.elastic && exchange.step <= ranks_[exchange.sender.rank].inherited;
 }
 
 // A newcomer goes through what has closed by its results. What it may be in time for comes later:
 // by that it knows that nobody has waited for it.
-void SyncShard::AnswerLearner(StreamId stream, const Exchange& exchange,
-                              const ExchangeAnswer& result, Effects* out) {
+void SyncShard::AnswerLearner(StreamId stream, const protocol::Exchange& exchange,
+                              const protocol::ExchangeAnswer& result, Effects* out) {
   if (!exchange.skip && !exchange.keys_only) {
     RefuseWork(stream, exchange, out);
     return;
   }
-  auto answer = std::make_shared<ExchangeAnswer>(result);
+  auto answer = std::make_shared<protocol::ExchangeAnswer>(result);
   answer->open_step = std::max(open_step_, StepAfter(exchange.step));
   SendResult(stream, std::move(answer), out);
 }
 
-void SyncShard::RefuseWork(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::RefuseWork(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
   gate_.Refuse(stream, exchange,
                InvalidRequest(exchange,
                               "is work of a worker that has joined meanwhile and that nobody waits "
@@ -78,4 +78,4 @@ void SyncShard::CloseComplete(Effects* out) {
   AdvanceSteps(out);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

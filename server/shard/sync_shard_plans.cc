@@ -8,10 +8,10 @@
 #include "base/check.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-bool SamePlan(const PlanBook::Plan& a, const PlanBook::Plan& b) {
+bool SamePlan(const protocol::PlanBook::Plan& a, const protocol::PlanBook::Plan& b) {
   return a == b || (a != nullptr && b != nullptr && *a == *b);
 }
 
@@ -21,7 +21,7 @@ bool SamePlan(const PlanBook::Plan& a, const PlanBook::Plan& b) {
 // request that says something else is of a worker that is not in step; or, with a policy that
 // measures, whoever knew the plan that this shard was told of is lost, and so is the shard 0 that
 // had made it: ABORTED, and the job goes back.
-absl::Status SyncShard::CheckPlans(const Exchange& exchange) const {
+absl::Status SyncShard::CheckPlans(const protocol::Exchange& exchange) const {
   if ((exchange.plan != nullptr || exchange.answered) && !options_.control.makes_plans()) {
     return InvalidRequest(exchange, "brings a compression plan, and this job makes none");
   }
@@ -37,9 +37,9 @@ absl::Status SyncShard::CheckPlans(const Exchange& exchange) const {
       absl::StrCat(fits.message(), "; who knew of the plan that this shard was told of is lost"));
 }
 
-absl::Status SyncShard::CheckBrought(const Exchange& exchange) const {
+absl::Status SyncShard::CheckBrought(const protocol::Exchange& exchange) const {
   if (exchange.plan == nullptr) return absl::OkStatus();
-  absl::Status fits = CheckPlan(*exchange.plan, options_.compression, options_.table);
+  absl::Status fits = protocol::CheckPlan(*exchange.plan, options_.compression, options_.table);
   if (fits.ok() && exchange.plan->effective_step != exchange.step + 1) {
     fits = absl::InvalidArgumentError(
         absl::StrCat("it begins with step ", exchange.plan->effective_step));
@@ -54,7 +54,7 @@ absl::Status SyncShard::CheckBrought(const Exchange& exchange) const {
 }
 
 // What the process before this one told with its result of the step.
-absl::Status SyncShard::CheckAnnounced(const Exchange& exchange) const {
+absl::Status SyncShard::CheckAnnounced(const protocol::Exchange& exchange) const {
   if (!exchange.answered && exchange.announced == nullptr) return absl::OkStatus();
   if (options_.shard != 0 || exchange.bundle != 0 || !options_.replay || !exchange.answered) {
     return InvalidRequest(exchange,
@@ -64,8 +64,8 @@ absl::Status SyncShard::CheckAnnounced(const Exchange& exchange) const {
   absl::Status fits;
   const auto told = announced_.find(exchange.step);
   if (exchange.announced != nullptr) {
-    fits = CheckPlan(*exchange.announced, options_.compression, options_.table);
-    if (fits.ok() && exchange.announced->effective_step != exchange.step + kPlanDelay) {
+    fits = protocol::CheckPlan(*exchange.announced, options_.compression, options_.table);
+    if (fits.ok() && exchange.announced->effective_step != exchange.step + job::kPlanDelay) {
       fits = absl::InvalidArgumentError(
           absl::StrCat("it begins with step ", exchange.announced->effective_step));
     }
@@ -74,13 +74,13 @@ absl::Status SyncShard::CheckAnnounced(const Exchange& exchange) const {
     fits = absl::InvalidArgumentError("another worker was told something else");
   }
   if (fits.ok()) return fits;
-  return InvalidRequest(
-      exchange, absl::StrCat("was told of a compression plan for step ", exchange.step + kPlanDelay,
-                             ", which cannot be: ", fits.message()));
+  return InvalidRequest(exchange, absl::StrCat("was told of a compression plan for step ",
+                                               exchange.step + job::kPlanDelay,
+                                               ", which cannot be: ", fits.message()));
 }
 
-absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
-  PlanBook known = plans_.known;
+absl::Status SyncShard::CheckKnown(const protocol::Exchange& exchange) const {
+  protocol::PlanBook known = plans_.known;
   const absl::Status fits =
       exchange.plan == nullptr ? absl::OkStatus() : known.Learn(exchange.plan);
   if (!fits.ok()) {
@@ -98,7 +98,7 @@ absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
                                exchange.plan->effective_step, ", which has begun without it"));
   }
   if (exchange.keys_only || exchange.step < open_step_) return absl::OkStatus();
-  const PlanBook::Plan plan = plans_.known.At(exchange.step);
+  const protocol::PlanBook::Plan plan = plans_.known.At(exchange.step);
   const uint64_t wanted = plan == nullptr ? 0 : plan->id;
   if (exchange.plan_id == wanted) return absl::OkStatus();
   return InvalidRequest(exchange, absl::StrCat("is coded by plan ", exchange.plan_id,
@@ -106,7 +106,7 @@ absl::Status SyncShard::CheckKnown(const Exchange& exchange) const {
 }
 
 // From a request that was checked.
-void SyncShard::LearnPlan(const Exchange& exchange) {
+void SyncShard::LearnPlan(const protocol::Exchange& exchange) {
   if (exchange.answered && !IsClosed(exchange.step, exchange.bundle)) {
     announced_[exchange.step] = exchange.announced;
   }
@@ -117,7 +117,7 @@ void SyncShard::LearnPlan(const Exchange& exchange) {
 
 // A schedule's follows from the step. Otherwise what somebody was told before this process began
 // stays so; nobody else knows of a plan, and another may be made in its place.
-PlanBook::Plan SyncShard::NextPlan() {
+protocol::PlanBook::Plan SyncShard::NextPlan() {
   const auto told = announced_.find(open_step_);
   if (options_.control.measures() && told != announced_.end()) {
     if (told->second != nullptr) plans_.maker->Took(told->second->id);
@@ -128,7 +128,7 @@ PlanBook::Plan SyncShard::NextPlan() {
 
 void SyncShard::MakePlan(Effects* out) {
   if (plans_.maker == nullptr || open_step_ == 0) return;
-  PlanBook::Plan plan = NextPlan();
+  protocol::PlanBook::Plan plan = NextPlan();
   announced_.erase(open_step_);
   plans_.measured.reset();
   AddMadePlan(std::move(plan), open_step_, &plans_, out);
@@ -139,4 +139,4 @@ void SyncShard::TakeUpPlanOf(uint64_t step) {
   TakeUpPlan(plans_.known.At(step), options_, downlink_base_, &downlink_, &replica_, &plans_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 #include "compress/frame.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Parameters and buffers are everybody's, a checkpoint has no place for work that waits, and what a
 // late rank has yet to be told must not go for a limit.
@@ -52,8 +52,8 @@ void SyncShard::CloseDue(Effects* out) {
 }
 
 // Of a step whose bundle was closed without it, with `result`.
-void SyncShard::HandleLate(StreamId stream, Exchange exchange, const ExchangeAnswer& result,
-                           Effects* out) {
+void SyncShard::HandleLate(StreamId stream, protocol::Exchange exchange,
+                           const protocol::ExchangeAnswer& result, Effects* out) {
   const uint32_t rank = exchange.sender.rank;
   const Admitted last = admitted_[exchange.bundle][rank];
   const bool known = exchange.step <= last.step;
@@ -61,7 +61,7 @@ void SyncShard::HandleLate(StreamId stream, Exchange exchange, const ExchangeAns
     gate_.AskFor(stream, exchange, exchange.step, out);
     return;
   }
-  const uint32_t checksum = BundleChecksum(exchange);
+  const uint32_t checksum = protocol::BundleChecksum(exchange);
   const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
   if (exchange.step == last.step && says_bytes && checksum != last.checksum) {
     RefuseOtherBytes(stream, exchange, last.checksum, checksum, out);
@@ -78,7 +78,7 @@ void SyncShard::HandleLate(StreamId stream, Exchange exchange, const ExchangeAns
     }
   }
   // With the step that is open now: its rank may skip those before.
-  auto answer = std::make_shared<ExchangeAnswer>(result);
+  auto answer = std::make_shared<protocol::ExchangeAnswer>(result);
   answer->open_step = open_step_;
   SendResult(stream, std::move(answer), out);
 }
@@ -86,7 +86,7 @@ void SyncShard::HandleLate(StreamId stream, Exchange exchange, const ExchangeAns
 // Into the oldest open step of its bundle. There may be some of its rank in there: if it had to
 // wait for that to close, two ranks that were left out of different bundles, or by different
 // shards, could wait for steps that close with none but the other.
-void SyncShard::TakeLate(Exchange exchange, uint32_t checksum) {
+void SyncShard::TakeLate(protocol::Exchange exchange, uint32_t checksum) {
   ++stats_.late_contributions;
   const uint64_t step = closed_[exchange.bundle] ? StepAfter(open_step_) : open_step_;
   OpenBundle* const open = FindOrOpen(step, exchange.bundle);
@@ -96,4 +96,4 @@ void SyncShard::TakeLate(Exchange exchange, uint32_t checksum) {
   stats_.held_bytes += open->held_bytes();
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 #include "compress/frame.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // What arrived stays known until the bundle closes, so that repeats are told from other bytes.
 void SyncShard::HandOn(uint32_t bundle, Effects* out) {
@@ -25,13 +25,13 @@ void SyncShard::HandOn(uint32_t bundle, Effects* out) {
     const std::vector<std::string> frames = open.TakeFrames(ParameterRank(options_));
     Check(frames.size() == plan.counts.size(), "rank 0 gave all its parameters");
     for (size_t i = 0; i < frames.size(); ++i) {
-      AddValidFrames(FrameBytes(frames[i]), rest.first(plan.counts[i]));
+      compress::AddValidFrames(protocol::FrameBytes(frames[i]), rest.first(plan.counts[i]));
       rest.remove_prefix(plan.counts[i]);
     }
   } else if (sum->n > 0) {
     sum->sum.reserve(plan.elements);
     for (size_t i = 0; i < plan.counts.size(); ++i) {
-      const StageSpan summing(options_.stages, Stage::kSum);
+      const protocol::StageSpan summing(options_.stages, protocol::Stage::kSum);
       const absl::Span<const float> of_chunk = open.SumOf(i);
       sum->sum.insert(sum->sum.end(), of_chunk.begin(), of_chunk.end());
     }
@@ -49,12 +49,12 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
   LearnCheckpoint(publication.checkpoint_step, &out);
   const BundlePlan& plan = bundles_[bundle];
   const std::unique_ptr<OpenBundle> open = TakeOpen(bundle);
-  auto answer = std::make_shared<ExchangeAnswer>();
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
   answer->record.included = open->IncludedRanks(open_step_);
   answer->record.n = publication.n;
   if (publication.n > 0) {
     Check(publication.mean.size() == plan.elements, "what is published is of the whole bundle");
-    const StageSpan encoding(options_.stages, Stage::kEncode);
+    const protocol::StageSpan encoding(options_.stages, protocol::Stage::kEncode);
     absl::Span<const float> rest = publication.mean;
     const auto mean_of = [&](size_t i) {
       const absl::Span<const float> mean = rest.first(plan.counts[i]);
@@ -73,4 +73,4 @@ std::vector<ShardEffect> SyncShard::Publish(const Publication& publication) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/shard/sync_shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 absl::Status SyncShard::SetMembership(uint32_t generation, std::vector<uint64_t> incarnations) {
   const absl::StatusOr<std::vector<uint32_t>> replaced =
@@ -45,12 +45,12 @@ uint64_t SyncShard::results_from() const {
   return options_.replay_bytes > 0 ? log_.complete_from() : 0;
 }
 
-bool SyncShard::IsAhead(const Exchange& exchange) const {
+bool SyncShard::IsAhead(const protocol::Exchange& exchange) const {
   return options_.replay && exchange.bundle < bundles_.size() &&
          (exchange.step > StepAfter(open_step_) || exchange.acked_step >= open_step_);
 }
 
-bool SyncShard::HasArrived(const Exchange& exchange) const {
+bool SyncShard::HasArrived(const protocol::Exchange& exchange) const {
   if (options_.quorum > 0 &&
       exchange.step > admitted_[exchange.bundle][exchange.sender.rank].step) {
     return false;
@@ -60,7 +60,7 @@ bool SyncShard::HasArrived(const Exchange& exchange) const {
   return open != nullptr && open->arrived(exchange.sender.rank);
 }
 
-void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleKeys(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
   const OpenBundle* open = FindOpen(exchange.step, exchange.bundle);
   if (open == nullptr || !open->arrived(exchange.sender.rank) ||
       !IsMember(exchange.bundle, exchange.sender.rank, exchange.step)) {
@@ -68,17 +68,18 @@ void SyncShard::HandleKeys(StreamId stream, const Exchange& exchange, Effects* o
     return;
   }
   const uint32_t had = open->checksum(exchange.sender.rank);
-  const uint32_t got = BundleChecksum(exchange);
+  const uint32_t got = protocol::BundleChecksum(exchange);
   if (!exchange.checksums.empty() && got != had && !IsStoodFor(exchange)) {
     RefuseOtherBytes(stream, exchange, had, got, out);
     return;
   }
   ++stats_.repeats;
-  gate_.Answer(stream, exchange, Outcome::kPending, "", out);
+  gate_.Answer(stream, exchange, protocol::Outcome::kPending, "", out);
 }
 
-void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
-  std::shared_ptr<const ExchangeAnswer> result = log_.Find(exchange.step, exchange.bundle);
+void SyncShard::HandleClosed(StreamId stream, protocol::Exchange exchange, Effects* out) {
+  std::shared_ptr<const protocol::ExchangeAnswer> result =
+      log_.Find(exchange.step, exchange.bundle);
   if (result == nullptr) {
     HandleForgotten(stream, exchange, out);
     return;
@@ -87,16 +88,17 @@ void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
     AnswerLearner(stream, exchange, *result, out);
     return;
   }
-  const std::vector<Included>& included = result->record.included;
-  const auto own = std::find_if(included.begin(), included.end(), [&](const Included& of) {
-    return of.rank == exchange.sender.rank && of.origin_step == exchange.step;
-  });
+  const std::vector<protocol::Included>& included = result->record.included;
+  const auto own =
+      std::find_if(included.begin(), included.end(), [&](const protocol::Included& of) {
+        return of.rank == exchange.sender.rank && of.origin_step == exchange.step;
+      });
   if (own == included.end()) {
     HandleLate(stream, std::move(exchange), *result, out);
     return;
   }
   const uint32_t had = own->checksum;
-  const uint32_t got = BundleChecksum(exchange);
+  const uint32_t got = protocol::BundleChecksum(exchange);
   const bool says_bytes = !exchange.keys_only || !exchange.checksums.empty();
   if (got != had && says_bytes && !IsStoodFor(exchange)) {
     RefuseOtherBytes(stream, exchange, had, got, out);
@@ -118,7 +120,7 @@ void SyncShard::HandleClosed(StreamId stream, Exchange exchange, Effects* out) {
   SendResult(stream, std::move(result), out);
 }
 
-void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effects* out) {
+void SyncShard::HandleForgotten(StreamId stream, const protocol::Exchange& exchange, Effects* out) {
   // Before this process's time: a worker that has nothing unresolved asks whether anything is lost.
   if (options_.replay && exchange.step < options_.first_step) {
     gate_.AskFor(stream, exchange, NeededFrom(exchange), out);
@@ -144,10 +146,10 @@ void SyncShard::HandleForgotten(StreamId stream, const Exchange& exchange, Effec
   }
   // A late repeat of something long applied: not held against the rank.
   ++stats_.refused_invalid;
-  gate_.Answer(stream, exchange, Outcome::kInvalid, std::move(why), out);
+  gate_.Answer(stream, exchange, protocol::Outcome::kInvalid, std::move(why), out);
 }
 
-void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint32_t had,
+void SyncShard::RefuseOtherBytes(StreamId stream, const protocol::Exchange& exchange, uint32_t had,
                                  uint32_t got, Effects* out) {
   const std::string checksums = absl::StrCat("(checksum ", absl::Hex(had, absl::kZeroPad8),
                                              ", now ", absl::Hex(got, absl::kZeroPad8), ")");
@@ -169,11 +171,11 @@ void SyncShard::RefuseOtherBytes(StreamId stream, const Exchange& exchange, uint
                out);
 }
 
-void SyncShard::GiveUpReplay(StreamId stream, const Exchange& exchange, std::string why,
+void SyncShard::GiveUpReplay(StreamId stream, const protocol::Exchange& exchange, std::string why,
                              Effects* out) {
   ++stats_.not_reproducible;
-  gate_.Answer(stream, exchange, Outcome::kBusy, "", out);
+  gate_.Answer(stream, exchange, protocol::Outcome::kBusy, "", out);
   out->emplace_back(NotReproducible{exchange.sender.rank, exchange.step, std::move(why)});
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,9 +8,9 @@
 #include "job/momentum.h"
 #include "server/shard/rule_kernels.h"
 
-namespace sluice {
+namespace sluice::server {
 
-absl::StatusOr<UpdateRule> UpdateRule::Create(const OptimizerSpec& spec) {
+absl::StatusOr<UpdateRule> UpdateRule::Create(const job::OptimizerSpec& spec) {
   if (spec.name == "sgd") return UpdateRule(Kind::kSgd, spec);
   if (spec.name == "adam") return UpdateRule(Kind::kAdam, spec);
   if (spec.name == "adamw") return UpdateRule(Kind::kAdamw, spec);
@@ -19,7 +19,7 @@ absl::StatusOr<UpdateRule> UpdateRule::Create(const OptimizerSpec& spec) {
       absl::StrCat("optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw or rmsprop"));
 }
 
-UpdateRule::UpdateRule(Kind kind, const OptimizerSpec& spec) : kind_(kind), spec_(spec) {
+UpdateRule::UpdateRule(Kind kind, const job::OptimizerSpec& spec) : kind_(kind), spec_(spec) {
   const size_t of_momentum = spec.momentum > 0 ? 1 : 0;
   switch (kind) {
     case Kind::kSgd:
@@ -35,14 +35,14 @@ UpdateRule::UpdateRule(Kind kind, const OptimizerSpec& spec) : kind_(kind), spec
   }
 }
 
-float UpdateRule::momentum() const { return static_cast<float>(MomentumOf(spec_)); }
+float UpdateRule::momentum() const { return static_cast<float>(job::MomentumOf(spec_)); }
 
 void UpdateRule::ChangeMomentum(uint64_t updates, float before, float now,
                                 absl::Span<const absl::Span<float>> slots) const {
   if (momentum() == 0 || before == now) return;
   // The momentum's is the first of sgd and Adam, the last of rmsprop.
   const absl::Span<float> slot = kind_ == Kind::kRmsprop ? slots.back() : slots.front();
-  const auto factor = static_cast<float>(BufferFactor(spec_, updates, before, now));
+  const auto factor = static_cast<float>(job::BufferFactor(spec_, updates, before, now));
   for (float& value : slot) value *= factor;
 }
 
@@ -60,7 +60,7 @@ void UpdateRule::Apply(uint64_t number, double rate, float momentum,
   // As the job file has it where nothing is changed, to the bit.
   const bool own = momentum == this->momentum();
   const double beta1 = own ? spec_.beta1 : momentum;
-  if (!own) rate *= RateFactor(spec_, momentum);
+  if (!own) rate *= job::RateFactor(spec_, momentum);
   switch (kind_) {
     case Kind::kSgd:
       ApplySgd({.rate = static_cast<float>(rate),
@@ -99,4 +99,4 @@ void UpdateRule::Apply(uint64_t number, double rate, float momentum,
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

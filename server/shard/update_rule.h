@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "job/optimizer_spec.h"
 
-namespace sluice {
+namespace sluice::server {
 
 // Of the optimizers of LibTorch with the same names, to rounding:
 //   sgd      Sutskever et al. (2013): m = momentum * m + g; w -= rate * m, or with nesterov
@@ -25,7 +25,7 @@ class UpdateRule {
   static constexpr size_t kMaxSlots = 2;
 
   // INVALID_ARGUMENT: no such optimizer.
-  static absl::StatusOr<UpdateRule> Create(const OptimizerSpec& spec);
+  static absl::StatusOr<UpdateRule> Create(const job::OptimizerSpec& spec);
 
   // How many floats it keeps for each parameter, at most kMaxSlots; 0 before the first update.
   size_t slots() const { return slots_; }
@@ -46,11 +46,11 @@ class UpdateRule {
  private:
   enum class Kind { kSgd, kAdam, kAdamw, kRmsprop };
 
-  UpdateRule(Kind kind, const OptimizerSpec& spec);
+  UpdateRule(Kind kind, const job::OptimizerSpec& spec);
 
   Kind kind_;
-  OptimizerSpec spec_;
+  job::OptimizerSpec spec_;
   size_t slots_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,7 +11,7 @@
 #include "tests/protocol/checkpoint/snapshot_samples.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -38,7 +38,7 @@ class CheckpointCommands : public ::testing::Test {
 
   // One shard and two workers; with store `shards`, two of each.
   void Write(uint64_t step, uint64_t job_uid = 7) {
-    CheckpointManifest manifest;
+    protocol::CheckpointManifest manifest;
     manifest.job_name = "sample";
     manifest.job_uid = job_uid;
     manifest.term = 1;
@@ -48,34 +48,35 @@ class CheckpointCommands : public ::testing::Test {
     manifest.at_shards = at_shards_;
     manifest.software_version = "0.1";
     for (uint32_t server = 0; server < manifest.shards; ++server) {
-      ShardSnapshot shard = SampleShard();
+      protocol::ShardSnapshot shard = protocol::SampleShard();
       shard.job_uid = job_uid;
       shard.term = 1;
       shard.step = step;
       shard.shard = server;
-      manifest.parts.push_back(
-          WriteAt(server, step, ShardPartName(server, 1), FormatShardSnapshot(shard)));
+      manifest.parts.push_back(WriteAt(server, step, protocol::ShardPartName(server, 1),
+                                       protocol::FormatShardSnapshot(shard)));
     }
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      WorkerSnapshot worker = SampleWorker();
+      protocol::WorkerSnapshot worker = protocol::SampleWorker();
       worker.job_uid = job_uid;
       worker.term = 1;
       worker.step = step;
       worker.rank = same_rank_ ? 0 : rank;
-      manifest.parts.push_back(WriteAt(rank % manifest.shards, step, WorkerPartName(rank, 1),
-                                       FormatWorkerSnapshot(worker)));
+      manifest.parts.push_back(WriteAt(rank % manifest.shards, step,
+                                       protocol::WorkerPartName(rank, 1),
+                                       protocol::FormatWorkerSnapshot(worker)));
     }
     if (forget_last_) manifest.parts.pop_back();
-    ASSERT_TRUE(WriteManifest(dir(), manifest).ok());
+    ASSERT_TRUE(protocol::WriteManifest(dir(), manifest).ok());
   }
-  CheckpointPart WriteAt(uint32_t server, uint64_t step, const std::string& name,
-                         const std::string& bytes) {
-    const std::string folder = at_shards_ ? PartsFolder(dir(), server) : dir();
-    CheckpointPart part = WritePart(folder, 1, step, name, bytes).value();
+  protocol::CheckpointPart WriteAt(uint32_t server, uint64_t step, const std::string& name,
+                                   const std::string& bytes) {
+    const std::string folder = at_shards_ ? protocol::PartsFolder(dir(), server) : dir();
+    protocol::CheckpointPart part = protocol::WritePart(folder, 1, step, name, bytes).value();
     part.server = server;
     return part;
   }
-  void Begin() { ASSERT_TRUE(WriteRunRecord(dir(), {"sample", 7, 3, false}).ok()); }
+  void Begin() { ASSERT_TRUE(protocol::WriteRunRecord(dir(), {"sample", 7, 3, false}).ok()); }
 
   bool at_shards_ = false;
   bool same_rank_ = false;
@@ -108,7 +109,7 @@ TEST_F(CheckpointCommands, ShowWhatIsThere) {
   Begin();
   Write(100);
   Write(200);
-  ASSERT_TRUE(WritePart(dir(), 1, 300, "shard-0-term-1.state", "x").ok());
+  ASSERT_TRUE(protocol::WritePart(dir(), 1, 300, "shard-0-term-1.state", "x").ok());
   const Answer all = Ask(&InspectCheckpoints, dir());
   EXPECT_EQ(all.code, 0);
   EXPECT_THAT(all.text, AllOf(HasSubstr("step 100, term 1: complete, 3 parts, "),
@@ -154,7 +155,8 @@ TEST_F(CheckpointCommands, FindPartsWithTheServers) {
   EXPECT_EQ(verified.code, 0) << verified.text;
   EXPECT_THAT(verified.text,
               AllOf(HasSubstr("step 100: good, 4 parts"), Not(HasSubstr("not here"))));
-  const std::string path = PartsFolder(dir(), 1) + "/step-000000000100/worker-1-term-1.state";
+  const std::string path =
+      protocol::PartsFolder(dir(), 1) + "/step-000000000100/worker-1-term-1.state";
   std::string bytes = ReadText(path);
   bytes[bytes.size() / 2] = static_cast<char>(~bytes[bytes.size() / 2]);
   WriteText(path, bytes);
@@ -167,7 +169,7 @@ TEST_F(CheckpointCommands, SayWhatLiesWithOtherServers) {
   Begin();
   Write(100);
   const TemporaryFolder other;
-  std::filesystem::rename(PartsFolder(dir(), 1), PartsFolder(other.path(), 1));
+  std::filesystem::rename(protocol::PartsFolder(dir(), 1), protocol::PartsFolder(other.path(), 1));
   for (const auto command : {&InspectCheckpoints, &VerifyCheckpoints}) {
     const Answer answer = Ask(command, dir());
     EXPECT_EQ(answer.code, 0) << answer.text;
@@ -176,17 +178,20 @@ TEST_F(CheckpointCommands, SayWhatLiesWithOtherServers) {
   }
   EXPECT_THAT(Ask(&InspectCheckpoints, dir(), 100).text,
               HasSubstr("not here, but with the server of shard 1"));
-  std::filesystem::remove(PartsFolder(dir(), 0) + "/step-000000000100/worker-0-term-1.state");
+  std::filesystem::remove(protocol::PartsFolder(dir(), 0) +
+                          "/step-000000000100/worker-0-term-1.state");
   EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1) << "that one should be here";
 }
 
 TEST_F(CheckpointCommands, ShowAServersPartsWithoutManifests) {
   at_shards_ = true;
   Write(100);
-  std::filesystem::remove_all(StepFolder(dir(), 100));
-  std::filesystem::remove_all(PartsFolder(dir(), 0));
-  ASSERT_TRUE(WriteRunRecord(PartsFolder(dir(), 1), {"sample", 7, 0, false}).ok());
-  for (const std::string& folder : {dir(), PartsFolder(dir(), 1), PartsFolder(dir(), 1) + "/"}) {
+  std::filesystem::remove_all(protocol::StepFolder(dir(), 100));
+  std::filesystem::remove_all(protocol::PartsFolder(dir(), 0));
+  ASSERT_TRUE(
+      protocol::WriteRunRecord(protocol::PartsFolder(dir(), 1), {"sample", 7, 0, false}).ok());
+  for (const std::string& folder :
+       {dir(), protocol::PartsFolder(dir(), 1), protocol::PartsFolder(dir(), 1) + "/"}) {
     const Answer inspected = Ask(&InspectCheckpoints, folder);
     EXPECT_EQ(inspected.code, 0);
     EXPECT_THAT(inspected.text, AllOf(HasSubstr("for run 0000000000000007 of job sample"),
@@ -196,7 +201,8 @@ TEST_F(CheckpointCommands, ShowAServersPartsWithoutManifests) {
     EXPECT_EQ(verified.code, 0);
     EXPECT_THAT(verified.text, HasSubstr("good by their own checksums"));
   }
-  const std::string path = PartsFolder(dir(), 1) + "/step-000000000100/shard-1-term-1.state";
+  const std::string path =
+      protocol::PartsFolder(dir(), 1) + "/step-000000000100/shard-1-term-1.state";
   WriteText(path, ReadText(path).substr(0, 100));
   EXPECT_EQ(Ask(&VerifyCheckpoints, dir()).code, 1);
   EXPECT_THAT(Ask(&VerifyCheckpoints, dir()).text, HasSubstr("DAMAGED: shard-1-term-1.state"));
@@ -217,4 +223,4 @@ TEST_F(CheckpointCommands, NameWhatDoesNotBelong) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

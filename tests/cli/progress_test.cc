@@ -5,7 +5,7 @@
 
 #include "cli/status.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::Each;
@@ -251,4 +251,4 @@ TEST(FormatStatusTest, ShowsTheCheckpointAndTheTerm) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

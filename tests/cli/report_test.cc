@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -206,4 +206,4 @@ TEST(ReportSummaryTest, IsReadable) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -10,7 +10,7 @@
 #include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::AllOf;
@@ -26,19 +26,20 @@ class RunStartTest : public ::testing::Test {
   ~RunStartTest() override { std::filesystem::remove_all(spec_.checkpoint.dir); }
 
   void Record(uint32_t term, bool finished = false, const std::string& name = "mnist") {
-    const RunRecord record{.job_name = name, .job_uid = 7, .term = term, .finished = finished};
-    const absl::Status status = WriteRunRecord(spec_.checkpoint.dir, record);
+    const protocol::RunRecord record{
+        .job_name = name, .job_uid = 7, .term = term, .finished = finished};
+    const absl::Status status = protocol::WriteRunRecord(spec_.checkpoint.dir, record);
     ASSERT_TRUE(status.ok()) << status;
   }
   void Checkpoint(uint64_t step) {
-    const absl::StatusOr<CheckpointPart> part =
-        WritePart(spec_.checkpoint.dir, 0, step, ShardPartName(0, 0), "bytes");
+    const absl::StatusOr<protocol::CheckpointPart> part =
+        protocol::WritePart(spec_.checkpoint.dir, 0, step, protocol::ShardPartName(0, 0), "bytes");
     ASSERT_TRUE(part.ok()) << part.status();
-    CheckpointManifest manifest;
+    protocol::CheckpointManifest manifest;
     manifest.job_name = "mnist";
     manifest.step = step;
     manifest.parts = {*part};
-    const absl::Status status = WriteManifest(spec_.checkpoint.dir, manifest);
+    const absl::Status status = protocol::WriteManifest(spec_.checkpoint.dir, manifest);
     ASSERT_TRUE(status.ok()) << status;
   }
   std::string Refusal(bool resume) const {
@@ -47,7 +48,7 @@ class RunStartTest : public ::testing::Test {
     return std::string(status.message());
   }
 
-  JobSpec spec_;
+  job::JobSpec spec_;
 };
 
 TEST_F(RunStartTest, WithoutCheckpointsThereIsNothingToResume) {
@@ -72,7 +73,9 @@ TEST_F(RunStartTest, AnUnfinishedRunIsContinuedOnlyIfAskedTo) {
   Record(3);
   Checkpoint(20);
   Checkpoint(40);
-  ASSERT_TRUE(WritePart(spec_.checkpoint.dir, 3, 60, ShardPartName(0, 3), "incomplete").ok());
+  ASSERT_TRUE(
+      protocol::WritePart(spec_.checkpoint.dir, 3, 60, protocol::ShardPartName(0, 3), "incomplete")
+          .ok());
   EXPECT_THAT(Refusal(false), AllOf(HasSubstr("unfinished run of job mnist"),
                                     HasSubstr("after step 40"), HasSubstr("--resume")));
   const absl::StatusOr<RunStart> start = FindRunStart(spec_, true);
@@ -125,4 +128,4 @@ TEST_F(RunStartTest, CountsRollbacksByTheTerm) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

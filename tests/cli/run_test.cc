@@ -14,7 +14,7 @@
 
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -189,7 +189,7 @@ class SurvivingRunTest : public RunTest {
   }
   void Record(bool finished) const {
     std::filesystem::create_directory(folder_of_checkpoints_);
-    const absl::Status status = WriteRunRecord(
+    const absl::Status status = protocol::WriteRunRecord(
         folder_of_checkpoints_, {.job_name = "scripted", .job_uid = 1, .finished = finished});
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -327,4 +327,4 @@ TEST_F(RunTest, LogsAreKeptWhereAskedFor) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

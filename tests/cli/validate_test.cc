@@ -5,7 +5,7 @@
 
 #include <sstream>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -71,4 +71,4 @@ TEST(Validate, ExitsWith2) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -64,15 +64,15 @@ std::string NameOf(const testing::TestParamInfo<Path>& info) {
 class FrameOfARelease : public testing::TestWithParam<Path> {};
 
 TEST_P(FrameOfARelease, HasTheSameValues) {
-  std::map<std::string, std::string> golden = ReadGolden(GetParam());
+  std::map<std::string, std::string> golden = compress::ReadGolden(GetParam());
   // It goes on from a frame that is not kept: tests/golden encodes that first.
   if (golden.contains("before")) GTEST_SKIP() << "needs the frame before it";
   const std::string spec(absl::StripAsciiWhitespace(golden["spec"]));
-  ASSERT_TRUE(ParseCodecSpec(spec).ok()) << spec;
-  const std::vector<float> wanted = Floats(golden["decoded"]);
+  ASSERT_TRUE(compress::ParseCodecSpec(spec).ok()) << spec;
+  const std::vector<float> wanted = compress::Floats(golden["decoded"]);
   const std::string bytes =
       absl::HexStringToBytes(absl::StrReplaceAll(golden["frame"], {{" ", ""}}));
-  const std::vector<float> decoded = LoneCodec(spec).Decoded(
+  const std::vector<float> decoded = compress::LoneCodec(spec).Decoded(
       absl::MakeConstSpan(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()),
       wanted.size());
   EXPECT_EQ(decoded, wanted);
@@ -84,19 +84,20 @@ class JobOfARelease : public testing::TestWithParam<Path> {
  protected:
   std::string kind() const { return GetParam().filename().string(); }
   std::string dir() const { return (GetParam() / "checkpoints").string(); }
-  CheckpointManifest Manifest() const {
-    const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir());
+  protocol::CheckpointManifest Manifest() const {
+    const absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(dir());
     EXPECT_TRUE(steps.ok() && !steps->empty()) << steps.status().message();
     if (!steps.ok() || steps->empty()) return {};
-    absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir(), steps->back());
+    absl::StatusOr<protocol::CheckpointManifest> manifest =
+        protocol::ReadManifest(dir(), steps->back());
     EXPECT_TRUE(manifest.ok()) << manifest.status().message();
-    return manifest.value_or(CheckpointManifest());
+    return manifest.value_or(protocol::CheckpointManifest());
   }
 };
 
 TEST_P(JobOfARelease, IsAJobFileOfToday) {
-  const absl::StatusOr<JobSpec> job =
-      LoadJob({.path = (GetParam() / "job.yaml").string(), .set = {}, .dense = false});
+  const absl::StatusOr<job::JobSpec> job =
+      job::LoadJob({.path = (GetParam() / "job.yaml").string(), .set = {}, .dense = false});
   ASSERT_TRUE(job.ok()) << job.status().message();
   EXPECT_EQ(job->name, kind());
   EXPECT_TRUE(job->checkpoint.enabled());
@@ -104,12 +105,12 @@ TEST_P(JobOfARelease, IsAJobFileOfToday) {
 
 TEST_P(JobOfARelease, LeftACheckpointThatARunCouldGoOnFrom) {
   std::ostringstream text;
-  EXPECT_EQ(VerifyCheckpoints({dir(), std::nullopt}, text, text), 0) << text.str();
+  EXPECT_EQ(cli::VerifyCheckpoints({dir(), std::nullopt}, text, text), 0) << text.str();
   EXPECT_THAT(text.str(), testing::HasSubstr("unfinished"));
-  const absl::StatusOr<RunRecord> run = ReadRunRecord(dir());
+  const absl::StatusOr<protocol::RunRecord> run = protocol::ReadRunRecord(dir());
   ASSERT_TRUE(run.ok()) << run.status().message();
   EXPECT_FALSE(run->finished);
-  const CheckpointManifest manifest = Manifest();
+  const protocol::CheckpointManifest manifest = Manifest();
   EXPECT_EQ(manifest.job_name, kind());
   EXPECT_EQ(manifest.job_uid, run->job_uid);
   EXPECT_EQ(manifest.world_size, 2u);
@@ -123,8 +124,8 @@ TEST_P(JobOfARelease, LeftOneOfEachRack) {
   if (kind() != "relays") return;  // It has no racks.
   for (const char* rack : {"/rack-0", "/rack-1"}) {
     std::ostringstream text;
-    EXPECT_EQ(VerifyCheckpoints({dir() + rack, std::nullopt}, text, text), 0) << text.str();
-    const absl::StatusOr<std::vector<uint64_t>> steps = ListCheckpoints(dir() + rack);
+    EXPECT_EQ(cli::VerifyCheckpoints({dir() + rack, std::nullopt}, text, text), 0) << text.str();
+    const absl::StatusOr<std::vector<uint64_t>> steps = protocol::ListCheckpoints(dir() + rack);
     ASSERT_TRUE(steps.ok()) << steps.status().message();
     EXPECT_THAT(*steps, testing::ElementsAre(Manifest().step));
   }
@@ -132,22 +133,22 @@ TEST_P(JobOfARelease, LeftOneOfEachRack) {
 
 // What each kind of job is there for is in its states.
 TEST_P(JobOfARelease, LeftStatesOfItsKind) {
-  const CheckpointManifest manifest = Manifest();
+  const protocol::CheckpointManifest manifest = Manifest();
   size_t states = 0;
-  for (const CheckpointPart& part : manifest.parts) {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
     if (!part.name.ends_with(".state")) continue;
     ++states;
-    const absl::StatusOr<std::string> bytes = ReadPart(dir(), manifest, part.name);
+    const absl::StatusOr<std::string> bytes = protocol::ReadPart(dir(), manifest, part.name);
     ASSERT_TRUE(bytes.ok()) << bytes.status().message();
     if (part.name.starts_with("worker")) {
-      const absl::StatusOr<WorkerSnapshot> worker = ParseWorkerSnapshot(*bytes);
+      const absl::StatusOr<protocol::WorkerSnapshot> worker = protocol::ParseWorkerSnapshot(*bytes);
       ASSERT_TRUE(worker.ok()) << worker.status().message();
       EXPECT_EQ(worker->step, manifest.step);
       EXPECT_TRUE(kind() == "relays" || !worker->trainer.empty());
       EXPECT_EQ(!worker->plans.empty(), kind() == "planned");
       continue;
     }
-    const absl::StatusOr<ShardSnapshot> shard = ParseShardSnapshot(*bytes);
+    const absl::StatusOr<protocol::ShardSnapshot> shard = protocol::ParseShardSnapshot(*bytes);
     ASSERT_TRUE(shard.ok()) << shard.status().message();
     EXPECT_EQ(shard->step, manifest.step);
     const bool updates = kind() == "sync-updates-on-shards" || kind() == "local-sgd";
@@ -173,11 +174,11 @@ TEST(Releases, HaveLeftAllKinds) {
       if (entry.is_regular_file()) bytes += entry.file_size();
     }
     EXPECT_LE(bytes, uint64_t{1} << 20) << version << " is too large for a repository";
-    for (const CodecEntry& codec : Codecs()) {
+    for (const compress::CodecEntry& codec : compress::Codecs()) {
       bool found = false;
       for (const Path& frame : Inside(version / "frames", /*folders=*/false)) {
-        const absl::StatusOr<CodecSpec> spec =
-            ParseCodecSpec(absl::StripAsciiWhitespace(ReadGolden(frame)["spec"]));
+        const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(
+            absl::StripAsciiWhitespace(compress::ReadGolden(frame)["spec"]));
         found = found || (spec.ok() && spec->codec == codec.id);
       }
       // Codecs of later versions have none here.

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 class Additive : public ::testing::TestWithParam<std::string> {
@@ -88,4 +88,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, Additive, ::testing::ValuesIn(SimdTargets()),
                          [](const auto& param) { return param.param; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -31,7 +31,7 @@ void operator delete[](void* at) noexcept { std::free(at); }
 void operator delete(void* at, size_t) noexcept { std::free(at); }
 void operator delete[](void* at, size_t) noexcept { std::free(at); }
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr int kWarmSteps = 6, kSteps = 12;
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(Specs, Allocations, ::testing::ValuesIn(Specs()), [](co
 });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -252,4 +252,4 @@ TEST(CodecTable, IdsAndNamesAreUniqueAndExamplesWork) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

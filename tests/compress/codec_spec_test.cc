@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -118,4 +118,4 @@ TEST(CodecSpec, SurvivesAnyBytes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

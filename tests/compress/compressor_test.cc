@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::ElementsAre;
@@ -412,4 +412,4 @@ TEST(Compressor, RecodesNoMemoryAndNoState) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

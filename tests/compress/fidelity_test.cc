@@ -8,7 +8,7 @@
 #include "tests/compress/one_chunk.h"
 #include "tests/compress/recorded.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 struct Measured {
@@ -166,4 +166,4 @@ INSTANTIATE_TEST_SUITE_P(Codecs, LevelLaw, ::testing::ValuesIn(CodecIds()), [](c
 });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -107,4 +107,4 @@ TEST(Frame, ResidualOfAnotherSizeIsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

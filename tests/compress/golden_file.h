@@ -17,7 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline std::map<std::string, std::string> ReadGolden(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -49,4 +49,4 @@ inline std::vector<float> Floats(const std::string& text) {
   return values;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

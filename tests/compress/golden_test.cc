@@ -15,7 +15,7 @@
 #include "tests/compress/golden_file.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 std::string Hex(absl::Span<const std::byte> bytes) {
@@ -110,4 +110,4 @@ TEST(GoldenFiles, ThereIsOneForEachCodec) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 // Codecs of matrices want rows; the others do not look. 0 where the count has no small factor.
 inline uint32_t RowsOf(size_t count) {
@@ -261,4 +261,4 @@ inline std::string CompensatedName(const ::testing::TestParamInfo<CodecSpec>& in
                       CompensatorName(info.param.compensator.id), "_", info.index);
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

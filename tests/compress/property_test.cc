@@ -15,7 +15,7 @@
 #include "tests/compress/recorded.h"
 #include "tests/compress/short_runs.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // Magnitudes from 1/16 to 16, evenly over the exponents: far from where halves end, so that every
@@ -592,4 +592,4 @@ TEST_P(StepLaw, DgcWithoutMomentumIsFeedback) {
 INSTANTIATE_TEST_SUITE_P(Specs, StepLaw, ::testing::ValuesIn(CompensatedSpecs()), CompensatedName);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

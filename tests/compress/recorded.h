@@ -12,7 +12,7 @@
 #include "compress/codecs/half.h"
 #include "compress/coding/payload.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 constexpr size_t kRecordedSteps = 6;
 constexpr size_t kRecordedCount = 32 * 16 * 5 * 5;
@@ -37,4 +37,4 @@ inline std::vector<float> Recorded(size_t step) {
   return gradient;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

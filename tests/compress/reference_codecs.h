@@ -7,7 +7,7 @@
 
 #include "base/float_bits.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline std::vector<float> ReferenceInt8(const std::vector<float>& acc) {
   std::vector<float> decoded(acc.size());
@@ -76,4 +76,4 @@ inline std::vector<float> ReferenceTernary(const std::vector<float>& acc, float 
   return decoded;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

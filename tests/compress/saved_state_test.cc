@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -195,4 +195,4 @@ TEST(SavedReceiver, SharedExponentsComeBack) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -3,8 +3,8 @@
 // builds. CONTRIBUTING.md says which entries differ.
 #pragma once
 
-namespace sluice {
+namespace sluice::compress {
 
 inline constexpr bool kShortRuns = SLUICE_SHORT_RUNS;
 
-}  // namespace sluice
+}  // namespace sluice::compress

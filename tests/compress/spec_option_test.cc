@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -156,4 +156,4 @@ TEST(Natural, ValuesBelowTheLeastPowerBecomeItOrZero) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

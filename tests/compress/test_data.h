@@ -10,7 +10,7 @@
 #include "compress/codec_table.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::compress {
 
 inline std::vector<float> HeavyTailed(size_t count, uint64_t seed, float scale = 1e-3f) {
   CounterRandom random(seed);
@@ -104,4 +104,4 @@ inline std::vector<float> Decode(absl::Span<const std::byte> frame, size_t count
   return values;
 }
 
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -24,7 +24,7 @@
 namespace sluice {
 namespace {
 
-constexpr bool kShort = kShortRuns;
+constexpr bool kShort = compress::kShortRuns;
 constexpr uint32_t kWorkers = 4;
 
 // SGD with momentum, as PyTorch has it.
@@ -71,7 +71,8 @@ TextRun TrainText(const std::string& uplink, const std::string& downlink, double
   TextModel model(Text());
   Exchange exchange(model.tensors(), uplink, downlink, kWorkers);
   // With dgc the momentum is the workers', and the optimizer has none.
-  const bool on_workers = ParseCodecSpec(uplink)->compensator.id == CompensatorId::kDgc;
+  const bool on_workers =
+      compress::ParseCodecSpec(uplink)->compensator.id == compress::CompensatorId::kDgc;
   Momentum optimizer(on_workers ? 0 : momentum, model.size());
   std::vector<std::vector<float>> gradients(kWorkers);
   std::vector<float> mean(model.size());
@@ -141,34 +142,34 @@ struct Quadratic {
 };
 
 // What is just above half a step comes out almost as large, with the other sign.
-bool HardlyContracts(const CodecSpec& spec) {
-  return spec.codec == CodecId::kIntSum && spec.level == 2;
+bool HardlyContracts(const compress::CodecSpec& spec) {
+  return spec.codec == compress::CodecId::kIntSum && spec.level == 2;
 }
 
 // What theory allows: delayed parts must not be out of date by more than the way made meanwhile,
 // noise must average out over the steps, momentum multiplies.
-double QuadraticRate(const CodecSpec& spec) {
-  const CodecTraits traits = TraitsOf(spec.codec, spec.options);
+double QuadraticRate(const compress::CodecSpec& spec) {
+  const compress::CodecTraits traits = compress::TraitsOf(spec.codec, spec.options);
   double rate = 0.3;
   if (traits.sparse) {
-    const double density = MakeCodec(spec)->density();
+    const double density = compress::MakeCodec(spec)->density();
     rate = std::min(rate, 5 * (density > 0 ? density : 1.0 / 256));
   }
   if (traits.unbiased && !traits.lossless) rate = std::min(rate, 0.05);
-  if (spec.compensator.id == CompensatorId::kDgc) rate *= 1 - spec.compensator.level;
+  if (spec.compensator.id == compress::CompensatorId::kDgc) rate *= 1 - spec.compensator.level;
   // EF21 wants a rate in proportion to what the codec takes off a difference.
-  if (spec.compensator.id == CompensatorId::kEf21 && HardlyContracts(spec)) rate = 0.01;
+  if (spec.compensator.id == compress::CompensatorId::kEf21 && HardlyContracts(spec)) rate = 0.01;
   return rate;
 }
 
 // The share of the way to the minimum that is left. Rates fall to 0, or stay.
 enum class Rate { kFalls, kStays };
-double MinimizeQuadratic(const CodecSpec& spec, Rate falling = Rate::kFalls) {
+double MinimizeQuadratic(const compress::CodecSpec& spec, Rate falling = Rate::kFalls) {
   static const Quadratic* const quadratic = new Quadratic();
   const double rate = QuadraticRate(spec);
   const int steps = kShort ? 60 : static_cast<int>(450 / rate);
   const TensorShape shape{Quadratic::kCount, 48};
-  Exchange exchange({shape}, ToString(spec), "none", kWorkers);
+  Exchange exchange({shape}, compress::ToString(spec), "none", kWorkers);
   std::vector<float> x(Quadratic::kCount), mean(Quadratic::kCount);
   std::vector<std::vector<float>> gradients(kWorkers, x);
   for (int step = 0; step < steps; ++step) {
@@ -193,17 +194,20 @@ double MinimizeQuadratic(const CodecSpec& spec, Rate falling = Rate::kFalls) {
 // Karimireddy et al. 2019: the gradients of a least-squares problem all lie along s(1, -1) +
 // e(1, 1), so that their signs are those of (1, -1) and descent by signs never moves along (1, 1).
 // Many such pairs beside each other. What is left of the way along (1, 1).
-double SolvePairs(const CodecSpec& spec) {
+double SolvePairs(const compress::CodecSpec& spec) {
   constexpr size_t kPairs = 128;
   constexpr float kSlant = 0.4f;
   double slower = 1;
-  if (spec.compensator.id == CompensatorId::kDgc) slower = 1 / (1 - spec.compensator.level);
+  if (spec.compensator.id == compress::CompensatorId::kDgc)
+    slower = 1 / (1 - spec.compensator.level);
   // Differences of noisy gradients are noisier than those, and the codec's noise is in proportion.
-  if (spec.compensator.id == CompensatorId::kDiana) slower = 1 + VarianceBound(spec) / kWorkers;
+  if (spec.compensator.id == compress::CompensatorId::kDiana)
+    slower = 1 + compress::VarianceBound(spec) / kWorkers;
   const int steps = kShort ? 60 : static_cast<int>(3000 * slower);
   const double rate = 0.05 / slower;
   const TensorShape shape{2 * kPairs, 0};
-  Exchange exchange({shape}, ToString(spec), "none", kWorkers, Exchange::Small::kAsOthers);
+  Exchange exchange({shape}, compress::ToString(spec), "none", kWorkers,
+                    Exchange::Small::kAsOthers);
   std::vector<float> x(2 * kPairs, 1.0f), mean(x.size());
   std::vector<std::vector<float>> gradients(kWorkers, x);
   for (int step = 0; step < steps; ++step) {
@@ -229,9 +233,9 @@ double SolvePairs(const CodecSpec& spec) {
 }
 
 // The share of a difference that the codec takes off it.
-double Contraction(const CodecSpec& spec) {
-  const LoneCodec codec(ToString(spec));
-  const std::vector<float> x = Gaussian(1536, 3);
+double Contraction(const compress::CodecSpec& spec) {
+  const compress::LoneCodec codec(compress::ToString(spec));
+  const std::vector<float> x = compress::Gaussian(1536, 3);
   const std::vector<float> decoded = codec.Decoded(codec.Encoded(x), x.size());
   double off = 0, all = 0;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -243,28 +247,33 @@ double Contraction(const CodecSpec& spec) {
 
 // The codecs of CompensatedSpecs that a small problem can judge: not those that send one of its
 // elements per step, and dgc, whose rates are low and runs long, with the table's examples alone.
-std::vector<CodecSpec> JudgedSpecs() {
-  std::vector<CodecSpec> judged;
-  for (const CodecSpec& spec : CompensatedSpecs()) {
-    const bool slow = (spec.codec == CodecId::kBlockTopK && spec.level > 256) ||
-                      (spec.codec == CodecId::kRandomK && spec.level < 0.02);
-    CodecSpec plain = spec;
-    plain.compensator = ParseCodecSpec(FindCodec(spec.codec).example)->compensator;
-    const bool example = ToString(plain) == FindCodec(spec.codec).example;
-    const bool absolute = FindCodec(spec.codec).level == LevelKind::kPositive;
-    const bool dgc = spec.compensator.id == CompensatorId::kDgc;
+std::vector<compress::CodecSpec> JudgedSpecs() {
+  std::vector<compress::CodecSpec> judged;
+  for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
+    const bool slow = (spec.codec == compress::CodecId::kBlockTopK && spec.level > 256) ||
+                      (spec.codec == compress::CodecId::kRandomK && spec.level < 0.02);
+    compress::CodecSpec plain = spec;
+    plain.compensator =
+        compress::ParseCodecSpec(compress::FindCodec(spec.codec).example)->compensator;
+    const bool example = compress::ToString(plain) == compress::FindCodec(spec.codec).example;
+    const bool absolute = compress::FindCodec(spec.codec).level == compress::LevelKind::kPositive;
+    const bool dgc = spec.compensator.id == compress::CompensatorId::kDgc;
     if (!slow && (!dgc || (example && !absolute))) judged.push_back(spec);
   }
   return judged;
 }
 
-class WithEveryCodec : public ::testing::TestWithParam<CodecSpec> {
+class WithEveryCodec : public ::testing::TestWithParam<compress::CodecSpec> {
  protected:
-  CodecTraits Traits() const { return TraitsOf(GetParam().codec, GetParam().options); }
-  bool Vote() const { return FindCodec(GetParam().codec).aggregation == Aggregation::kVote; }
+  compress::CodecTraits Traits() const {
+    return compress::TraitsOf(GetParam().codec, GetParam().options);
+  }
+  bool Vote() const {
+    return compress::FindCodec(GetParam().codec).aggregation == compress::Aggregation::kVote;
+  }
   // Neither sent later nor right on average.
   bool Lost() const {
-    return GetParam().compensator.id == CompensatorId::kNone && !Traits().unbiased &&
+    return GetParam().compensator.id == compress::CompensatorId::kNone && !Traits().unbiased &&
            !Traits().lossless;
   }
 };
@@ -278,7 +287,7 @@ TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
   if (!Lost()) {
     // Masking forgets the momentum of what was just sent: workers with large gradients send often
     // and get less of it, so that the balance of workers who differ shifts.
-    const bool masks = GetParam().compensator.id == CompensatorId::kDgc;
+    const bool masks = GetParam().compensator.id == compress::CompensatorId::kDgc;
     // What clips is biased, and as noisy as it is large.
     EXPECT_LE(left, masks ? 0.25 : Traits().clips ? 0.2 : 0.05);
     return;
@@ -286,10 +295,12 @@ TEST_P(WithEveryCodec, QuadraticOfHeterogeneousWorkers) {
   // What theory says stalls does: with a vote because it has no size, else where parts of a block
   // are left out altogether, in proportion to them.
   EXPECT_GT(left, 1e-4);
-  const bool absolute = FindCodec(GetParam().codec).level == LevelKind::kPositive;
+  const bool absolute =
+      compress::FindCodec(GetParam().codec).level == compress::LevelKind::kPositive;
   // Positions at random shrink all parts alike, which takes time but goes the right way.
-  const bool at_random = GetParam().codec == CodecId::kRandomK;
-  if (Traits().sparse && !absolute && !at_random && MakeCodec(GetParam())->density() < 0.5) {
+  const bool at_random = GetParam().codec == compress::CodecId::kRandomK;
+  if (Traits().sparse && !absolute && !at_random &&
+      compress::MakeCodec(GetParam())->density() < 0.5) {
     EXPECT_GT(left, 0.3);
   }
 }
@@ -302,18 +313,18 @@ TEST_P(WithEveryCodec, SignCounterexample) {
   if (kShort || Lost()) return;
   // Gradients are noisy here, and EF21's memories follow the noise as far as the codec is behind.
   const bool behind = HardlyContracts(GetParam()) || Contraction(GetParam()) < 0.1;
-  if (GetParam().compensator.id == CompensatorId::kEf21 && behind) return;
+  if (GetParam().compensator.id == compress::CompensatorId::kEf21 && behind) return;
   EXPECT_LE(left, 0.1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Codecs, WithEveryCodec, ::testing::ValuesIn(JudgedSpecs()),
-                         CompensatedName);
+                         compress::CompensatedName);
 
 // Those whose lost part is, for theory, just what is needed.
 TEST(SignCounterexample, FailsWithoutFeedback) {
   if (kShort) GTEST_SKIP() << "too few steps to fail";
   for (const char* text : {"signsgd", "sign/noef", "ternary:0.01/noef", "topk:1%/noef"}) {
-    EXPECT_GT(SolvePairs(*ParseCodecSpec(text)), 0.5) << text;
+    EXPECT_GT(SolvePairs(*compress::ParseCodecSpec(text)), 0.5) << text;
   }
 }
 
@@ -322,7 +333,7 @@ TEST(SignCounterexample, FailsWithoutFeedback) {
 // rounds them at random, as these are not 0 there; of differences from a memory they are.
 TEST(Memories, ComeToTheMinimumAtARateThatStays) {
   const auto left = [](const char* text) {
-    const double share = MinimizeQuadratic(*ParseCodecSpec(text), Rate::kStays);
+    const double share = MinimizeQuadratic(*compress::ParseCodecSpec(text), Rate::kStays);
     std::printf("  %s: %.7f left of the way\n", text, share);
     return share;
   };
@@ -348,8 +359,8 @@ TEST(Memories, ComeToTheMinimumAtARateThatStays) {
 // cancels.
 TEST(Memories, FollowNoiseWhereACodecIsBehind) {
   for (const char* codec : {"ternary:1", "blocktopk:256+sign"}) {
-    const double residual = SolvePairs(*ParseCodecSpec(absl::StrCat(codec, "/ef")));
-    const double memory = SolvePairs(*ParseCodecSpec(absl::StrCat(codec, "/ef21")));
+    const double residual = SolvePairs(*compress::ParseCodecSpec(absl::StrCat(codec, "/ef")));
+    const double memory = SolvePairs(*compress::ParseCodecSpec(absl::StrCat(codec, "/ef21")));
     std::printf("  %s: %.5f with feedback, %.5f with ef21\n", codec, residual, memory);
     if (kShort) continue;
     EXPECT_LT(residual, 0.01);
@@ -461,18 +472,19 @@ TEST_P(TextCost, GapToDenseIsAsDocumented) {
 // Nothing that a spec can say is silently something else: each trains to other weights.
 TEST(TextModel, NoTwoSpecsDoTheSame) {
   std::map<uint32_t, std::string> known;
-  for (const CodecSpec& spec : CompensatedSpecs()) {
+  for (const compress::CodecSpec& spec : compress::CompensatedSpecs()) {
     // All of the values as halves are halves, factors that are no smaller than their matrix go as
     // halves too, and nothing lost is nothing to feed back.
-    const bool all = MakeCodec(spec)->density() == 1 ||
-                     (spec.codec == CodecId::kRandomK && spec.level == 1) ||
-                     (spec.codec == CodecId::kPowerSgd && spec.level >= 32);
+    const bool all = compress::MakeCodec(spec)->density() == 1 ||
+                     (spec.codec == compress::CodecId::kRandomK && spec.level == 1) ||
+                     (spec.codec == compress::CodecId::kPowerSgd && spec.level >= 32);
     // How positions are coded changes bytes alone.
-    if ((spec.options & kIndex) != 0) continue;
-    if (all || (MakeCodec(spec)->lossless() && spec.compensator.id == CompensatorId::kNone)) {
+    if ((spec.options & compress::kIndex) != 0) continue;
+    if (all || (compress::MakeCodec(spec)->lossless() &&
+                spec.compensator.id == compress::CompensatorId::kNone)) {
       continue;
     }
-    const std::string text = ToString(spec);
+    const std::string text = compress::ToString(spec);
     const auto [other, is_new] =
         known.emplace(TrainText(text, "none", 0.5, kShort ? 3 : 12).parameters, text);
     if (kShort) continue;  // Some need a few steps more to part ways.
@@ -481,9 +493,9 @@ TEST(TextModel, NoTwoSpecsDoTheSame) {
 }
 
 TEST(TextCost, EveryCodecHasARow) {
-  for (const CodecEntry& entry : Codecs()) {
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
     // What a vote costs is for its user's rate to say.
-    if (entry.aggregation == Aggregation::kVote) continue;
+    if (entry.aggregation == compress::Aggregation::kVote) continue;
     bool listed = false;
     for (const Cost& cost : kCosts) {
       const std::string uplink(cost.uplink);
@@ -496,7 +508,8 @@ TEST(TextCost, EveryCodecHasARow) {
 void PrintTo(const Cost& cost, std::ostream* out) { *out << cost.uplink << " " << cost.downlink; }
 
 INSTANTIATE_TEST_SUITE_P(Specs, TextCost, ::testing::ValuesIn(kCosts), [](const auto& cost) {
-  return absl::StrCat(SpecTestName(cost.param.uplink), "_down_", SpecTestName(cost.param.downlink));
+  return absl::StrCat(compress::SpecTestName(cost.param.uplink), "_down_",
+                      compress::SpecTestName(cost.param.downlink));
 });
 
 }  // namespace

@@ -9,17 +9,17 @@ namespace {
 constexpr size_t kSmallTensor = 1024;
 constexpr uint64_t kSeed = 20261121;
 
-std::vector<ChunkConfig> Chunks(absl::Span<const TensorShape> tensors, const std::string& text,
-                                Exchange::Small small) {
-  const CodecSpec spec = *ParseCodecSpec(text);
-  const CodecSpec dense = *ParseCodecSpec("fp16");
-  std::vector<ChunkConfig> chunks;
+std::vector<compress::ChunkConfig> Chunks(absl::Span<const TensorShape> tensors,
+                                          const std::string& text, Exchange::Small small) {
+  const compress::CodecSpec spec = *compress::ParseCodecSpec(text);
+  const compress::CodecSpec dense = *compress::ParseCodecSpec("fp16");
+  std::vector<compress::ChunkConfig> chunks;
   for (const TensorShape& tensor : tensors) {
     const bool coded = tensor.count >= kSmallTensor || small == Exchange::Small::kAsOthers;
     const auto id = static_cast<uint32_t>(chunks.size());
     // Lossless stays so: it is what others are compared with.
-    chunks.push_back(
-        {tensor.count, coded || spec.codec == CodecId::kNone ? spec : dense, id, id, tensor.rows});
+    chunks.push_back({tensor.count, coded || spec.codec == compress::CodecId::kNone ? spec : dense,
+                      id, id, tensor.rows});
   }
   return chunks;
 }
@@ -32,13 +32,14 @@ Exchange::Exchange(absl::Span<const TensorShape> tensors, const std::string& upl
                    const std::string& downlink, uint32_t workers, Small small)
     : uplink_(Chunks(tensors, uplink, small)),
       downlink_(Chunks(tensors, downlink, small)),
-      shard_(std::make_unique<Compressor>(downlink_,
-                                          Compressor::Options{kSeed, Compressor::kShardSender})),
+      shard_(std::make_unique<compress::Compressor>(
+          downlink_, compress::Compressor::Options{kSeed, compress::Compressor::kShardSender})),
       frames_(workers) {
   for (uint32_t rank = 0; rank < workers; ++rank) {
-    workers_.emplace_back(uplink_, Compressor::Options{kSeed, rank});
+    workers_.emplace_back(uplink_, compress::Compressor::Options{kSeed, rank});
   }
-  for (const ChunkConfig& chunk : uplink_) aggregators_.push_back(MakeAggregator(chunk, workers));
+  for (const compress::ChunkConfig& chunk : uplink_)
+    aggregators_.push_back(compress::MakeAggregator(chunk, workers));
 }
 
 void Exchange::Mean(absl::Span<const std::vector<float>> gradients, std::vector<float>* mean) {
@@ -48,22 +49,22 @@ void Exchange::Mean(absl::Span<const std::vector<float>> gradients, std::vector<
     MeanOfChunk(chunk, begin, gradients, absl::MakeSpan(*mean).subspan(begin, count));
     begin += count;
   }
-  for (Compressor& worker : workers_) worker.EndStep(step_);
+  for (compress::Compressor& worker : workers_) worker.EndStep(step_);
   shard_->EndStep(step_);
   ++step_;
 }
 
 void Exchange::MeanOfChunk(size_t chunk, size_t begin,
                            absl::Span<const std::vector<float>> gradients, absl::Span<float> mean) {
-  Aggregator& aggregator = *aggregators_[chunk];
-  std::vector<SenderFrame> received;
+  compress::Aggregator& aggregator = *aggregators_[chunk];
+  std::vector<compress::SenderFrame> received;
   for (uint32_t rank = 0; rank < workers_.size(); ++rank) {
     const absl::Span<const float> gradient =
         absl::MakeConstSpan(gradients[rank]).subspan(begin, mean.size());
     frames_[rank].clear();
     CheckOk(workers_[rank].Encode(chunk, step_, gradient, &frames_[rank]));
     CheckOk(aggregator.Validate(rank, frames_[rank]));
-    bytes_up_ += frames_[rank].size() - kFrameHeaderSize;
+    bytes_up_ += frames_[rank].size() - compress::kFrameHeaderSize;
     received.push_back({rank, frames_[rank]});
   }
   std::vector<float> sum(mean.size());
@@ -71,11 +72,11 @@ void Exchange::MeanOfChunk(size_t chunk, size_t begin,
   aggregator.Close(static_cast<uint32_t>(received.size()), absl::MakeSpan(sum));
   published_.clear();
   CheckOk(shard_->Encode(chunk, step_, sum, &published_));
-  bytes_down_ += published_.size() - kFrameHeaderSize;
+  bytes_down_ += published_.size() - compress::kFrameHeaderSize;
   aggregator.AppendShared(&published_);
   std::fill(mean.begin(), mean.end(), 0.0f);
-  CheckOk(DecodeAddFrames(published_, mean));
-  for (Compressor& worker : workers_) {
+  CheckOk(compress::DecodeAddFrames(published_, mean));
+  for (compress::Compressor& worker : workers_) {
     if (worker.observes(chunk)) worker.Observe(chunk, published_);
   }
 }

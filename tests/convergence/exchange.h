@@ -38,10 +38,10 @@ class Exchange {
   void MeanOfChunk(size_t chunk, size_t begin, absl::Span<const std::vector<float>> gradients,
                    absl::Span<float> mean);
 
-  std::vector<ChunkConfig> uplink_, downlink_;
-  std::vector<Compressor> workers_;
-  std::unique_ptr<Compressor> shard_;
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;
+  std::vector<compress::ChunkConfig> uplink_, downlink_;
+  std::vector<compress::Compressor> workers_;
+  std::unique_ptr<compress::Compressor> shard_;
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;
   std::vector<std::vector<std::byte>> frames_;
   std::vector<std::byte> published_;
   uint64_t step_ = 0;

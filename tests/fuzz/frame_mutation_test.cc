@@ -32,7 +32,7 @@ void Mutate(CounterRandom* random, std::vector<std::byte>* bytes) {
         break;
       default:
         // Fields that say how much follows are what breaks decoders.
-        (*bytes)[std::min(bytes->size() - 1, kFrameHeaderSize + random->Below(14))] =
+        (*bytes)[std::min(bytes->size() - 1, compress::kFrameHeaderSize + random->Below(14))] =
             random->Below(2) == 0 ? std::byte{0xFF} : std::byte{0};
     }
   }
@@ -40,14 +40,14 @@ void Mutate(CounterRandom* random, std::vector<std::byte>* bytes) {
 
 TEST(FrameMutation, NoBytesDoHarm) {
   int accepted = 0;
-  for (const std::string& spec : TestedSpecs()) {
-    const LoneCodec codec(spec);
+  for (const std::string& spec : compress::TestedSpecs()) {
+    const compress::LoneCodec codec(spec);
     for (int round = 0; round < kRounds; ++round) {
       SCOPED_TRACE(testing::Message()
                    << "seed " << kSeed << " spec " << spec << " round " << round);
       CounterRandom random(kSeed, static_cast<uint64_t>(round));
       const size_t count = random.Below(700);
-      std::vector<std::byte> frame = codec.Encoded(HeavyTailed(count, random.Next()));
+      std::vector<std::byte> frame = codec.Encoded(compress::HeavyTailed(count, random.Next()));
       Mutate(&random, &frame);
       if (CheckFrameProperty(frame, count)) ++accepted;
     }

@@ -23,9 +23,9 @@ inline bool CheckFrameProperty(std::vector<std::byte> bytes, size_t count) {
     // Of their own size, so that the address sanitizer sees a read past the end.
     const std::vector<std::byte> frame(bytes.begin(), bytes.end());
     std::vector<float> sum(count, 0.0f);
-    const bool valid = ValidateFrame(frame, count).ok();
-    const bool alone = valid && FrameFormat(frame).decode_add != nullptr;
-    Check(DecodeAddFrame(frame, absl::MakeSpan(sum)).ok() == alone, "validation decides");
+    const bool valid = compress::ValidateFrame(frame, count).ok();
+    const bool alone = valid && compress::FrameFormat(frame).decode_add != nullptr;
+    Check(compress::DecodeAddFrame(frame, absl::MakeSpan(sum)).ok() == alone, "validation decides");
     for (const float x : sum) {
       Check(std::isfinite(x), "nothing but finite values is decoded");
       Check(alone || x == 0, "a refused frame leaves the sum");

@@ -41,8 +41,8 @@ class FuzzInput {
     return line;
   }
   // A spec and its line; nothing if it is no spec.
-  std::optional<CodecSpec> Spec() {
-    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(Line());
+  std::optional<compress::CodecSpec> Spec() {
+    const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(Line());
     if (!spec.ok()) return std::nullopt;
     return *spec;
   }
@@ -77,13 +77,14 @@ class FuzzInput {
 // Makes a header that fits the bytes: a sender that means harm can compute a checksum as well.
 // Format and element count stay. Nothing if there is no room for a header.
 inline void SealFrame(std::vector<std::byte>* frame) {
-  if (frame->size() < kFrameHeaderSize) return;
-  const auto payload_size = static_cast<uint32_t>(frame->size() - kFrameHeaderSize);
+  if (frame->size() < compress::kFrameHeaderSize) return;
+  const auto payload_size = static_cast<uint32_t>(frame->size() - compress::kFrameHeaderSize);
   std::memcpy(frame->data(), "SL\1", 3);
   std::memcpy(frame->data() + 8, &payload_size, sizeof(payload_size));
   std::memset(frame->data() + 12, 0, 4);
   const absl::Span<const std::byte> bytes = *frame;
-  const uint32_t checksum = ExtendCrc32c(Crc32c(bytes.first(16)), bytes.subspan(kFrameHeaderSize));
+  const uint32_t checksum =
+      ExtendCrc32c(Crc32c(bytes.first(16)), bytes.subspan(compress::kFrameHeaderSize));
   std::memcpy(frame->data() + 16, &checksum, sizeof(checksum));
 }
 

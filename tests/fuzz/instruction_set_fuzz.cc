@@ -11,19 +11,19 @@ namespace {
 constexpr size_t kCountMax = 2048;
 
 void CheckInstructionSets(FuzzInput input) {
-  const std::optional<CodecSpec> spec = input.Spec();
+  const std::optional<compress::CodecSpec> spec = input.Spec();
   if (!spec.has_value()) return;
-  const LoneCodec codec(ToString(*spec));
-  const LoneKeys keys{.own = input.Byte(), .shared = input.Byte()};
+  const compress::LoneCodec codec(compress::ToString(*spec));
+  const compress::LoneKeys keys{.own = input.Byte(), .shared = input.Byte()};
   const size_t count = input.Short() % (kCountMax + 1);
   const std::vector<float> gradient = input.Floats(count);
   const std::vector<float> before = input.Floats(count);
   std::vector<std::byte> first;
   std::vector<float> first_residual, first_decoded;
   bool first_ok = false;
-  const std::vector<std::string> targets = SimdTargets();
+  const std::vector<std::string> targets = compress::SimdTargets();
   for (size_t target = 0; target < targets.size(); ++target) {
-    ForceSimdTarget(targets[target]);
+    compress::ForceSimdTarget(targets[target]);
     std::vector<float> residual = before;
     std::vector<std::byte> frame;
     const bool ok = codec.Encode(gradient, absl::MakeSpan(residual), &frame, 0, nullptr, keys).ok();
@@ -39,7 +39,7 @@ void CheckInstructionSets(FuzzInput input) {
     Check(residual == first_residual, "every instruction set leaves the same residual");
     Check(decoded == first_decoded, "every instruction set decodes the same");
   }
-  ForceSimdTarget("");
+  compress::ForceSimdTarget("");
 }
 
 }  // namespace

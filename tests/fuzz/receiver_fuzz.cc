@@ -19,11 +19,16 @@ constexpr int kStepsMax = 16;
 
 class ReceiverRun {
  public:
-  ReceiverRun(const CodecSpec& spec, uint32_t senders, size_t count)
-      : config_{.count = count, .spec = spec, .id = 1, .tensor = 2, .rows = RowsOf(count)},
-        aggregator_(MakeAggregator(config_, senders)) {
+  ReceiverRun(const compress::CodecSpec& spec, uint32_t senders, size_t count)
+      : config_{.count = count,
+                .spec = spec,
+                .id = 1,
+                .tensor = 2,
+                .rows = compress::RowsOf(count)},
+        aggregator_(compress::MakeAggregator(config_, senders)) {
     for (uint32_t sender = 0; sender < senders; ++sender) {
-      senders_.emplace_back(absl::MakeConstSpan(&config_, 1), Compressor::Options{5, sender});
+      senders_.emplace_back(absl::MakeConstSpan(&config_, 1),
+                            compress::Compressor::Options{5, sender});
     }
   }
 
@@ -35,7 +40,8 @@ class ReceiverRun {
       if (frame.empty()) continue;
       const bool valid = aggregator_->Validate(sender, frame).ok();
       Check(aggregator_->Validate(sender, frame).ok() == valid, "validation changes nothing");
-      Check(!valid || ValidateFrame(frame, config_.count).ok(), "a receiver takes valid frames");
+      Check(!valid || compress::ValidateFrame(frame, config_.count).ok(),
+            "a receiver takes valid frames");
       if (!valid) continue;
       aggregator_->Add({{sender, frame}}, absl::MakeSpan(sum));
       ++added;
@@ -44,14 +50,14 @@ class ReceiverRun {
       aggregator_->Close(added, absl::MakeSpan(sum));
       Publish();
     }
-    for (Compressor& sender : senders_) sender.EndStep(step);
+    for (compress::Compressor& sender : senders_) sender.EndStep(step);
   }
 
  private:
   std::vector<std::byte> Honest(uint32_t sender, uint64_t step, uint8_t seed, float size) {
     std::vector<std::byte> frame;
     const absl::Status status =
-        senders_[sender].Encode(0, step, HeavyTailed(config_.count, seed, size), &frame);
+        senders_[sender].Encode(0, step, compress::HeavyTailed(config_.count, seed, size), &frame);
     if (!status.ok()) frame.clear();  // Its residual has grown beyond what a float holds.
     return frame;
   }
@@ -74,18 +80,18 @@ class ReceiverRun {
       SealFrame(&frame);
       return frame;
     }
-    const auto format = static_cast<FormatId>(input->Byte());
+    const auto format = static_cast<compress::FormatId>(input->Byte());
     const absl::Span<const std::byte> payload = input->Bytes(input->Short());
     std::vector<std::byte> frame;
-    AppendFrame(format, config_.count, payload, &frame);
+    compress::AppendFrame(format, config_.count, payload, &frame);
     return frame;
   }
 
   void Publish() {
     std::vector<std::byte> published = CodecFrame();
     aggregator_->AppendShared(&published);
-    Check(ValidateFrames(published, config_.count).ok(), "what is published is valid");
-    for (Compressor& sender : senders_) {
+    Check(compress::ValidateFrames(published, config_.count).ok(), "what is published is valid");
+    for (compress::Compressor& sender : senders_) {
       if (sender.observes(0)) sender.Observe(0, published);
     }
   }
@@ -94,17 +100,18 @@ class ReceiverRun {
   std::vector<std::byte> CodecFrame() const {
     std::vector<std::byte> frame;
     const std::vector<float> zeros(config_.count);
-    Check(EncodeFrame(*CodecFor("none"), {.gradient = zeros}, &frame).ok(), "zeros are finite");
+    Check(compress::EncodeFrame(*compress::CodecFor("none"), {.gradient = zeros}, &frame).ok(),
+          "zeros are finite");
     return frame;
   }
 
-  const ChunkConfig config_;
-  const std::unique_ptr<Aggregator> aggregator_;
-  std::vector<Compressor> senders_;
+  const compress::ChunkConfig config_;
+  const std::unique_ptr<compress::Aggregator> aggregator_;
+  std::vector<compress::Compressor> senders_;
 };
 
 void CheckReceiver(FuzzInput input) {
-  const std::optional<CodecSpec> spec = input.Spec();
+  const std::optional<compress::CodecSpec> spec = input.Spec();
   if (!spec.has_value()) return;
   const uint32_t senders = 1 + input.Byte() % 4;
   const size_t count = input.Short() % (kCountMax + 1);

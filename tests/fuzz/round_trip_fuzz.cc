@@ -12,10 +12,10 @@ namespace {
 constexpr size_t kCountMax = 4096;
 
 void CheckRoundTrip(FuzzInput input) {
-  const std::optional<CodecSpec> spec = input.Spec();
+  const std::optional<compress::CodecSpec> spec = input.Spec();
   if (!spec.has_value()) return;
-  const LoneCodec codec(ToString(*spec));
-  const LoneKeys keys{.own = input.Byte(), .shared = input.Byte()};
+  const compress::LoneCodec codec(compress::ToString(*spec));
+  const compress::LoneKeys keys{.own = input.Byte(), .shared = input.Byte()};
   const size_t count = input.Short() % (kCountMax + 1);
   const std::vector<float> gradient = input.Floats(count);
   const std::vector<float> before = input.Floats(count);
@@ -35,7 +35,7 @@ void CheckRoundTrip(FuzzInput input) {
         "equal inputs give equal bytes");
   Check(frame.size() <= codec.MaxFrame(count), "frames are within their bound");
   const std::vector<float> decoded = codec.Decoded(frame, count);
-  const Aggregation aggregation = codec.entry().aggregation;
+  const compress::Aggregation aggregation = codec.entry().aggregation;
   double error = 0, energy = 0;
   for (size_t i = 0; i < count; ++i) {
     Check(std::isfinite(decoded[i]), "nothing but finite values is decoded");
@@ -43,14 +43,17 @@ void CheckRoundTrip(FuzzInput input) {
     const double off = double{acc} - decoded[i];
     error += off * off;
     energy += double{acc} * acc;
-    if (aggregation == Aggregation::kVote || aggregation == Aggregation::kSketch) continue;
+    if (aggregation == compress::Aggregation::kVote ||
+        aggregation == compress::Aggregation::kSketch)
+      continue;
     Check(residual[i] == acc - decoded[i], "the residual is what was not decoded");
   }
-  const CompensatorId compensator = spec->compensator.id;
+  const compress::CompensatorId compensator = spec->compensator.id;
   // At random, a value below the smallest step may become one.
-  const bool certain = codec.traits().contractive && !spec->has(kStochastic) &&
-                       (compensator == CompensatorId::kErrorFeedback ||
-                        compensator == CompensatorId::kDgc || compensator == CompensatorId::kEf21);
+  const bool certain = codec.traits().contractive && !spec->has(compress::kStochastic) &&
+                       (compensator == compress::CompensatorId::kErrorFeedback ||
+                        compensator == compress::CompensatorId::kDgc ||
+                        compensator == compress::CompensatorId::kEf21);
   // Values below what floats resolve round up to nothing smaller than they are.
   Check(!certain || error <= energy * (1 + 1e-5) + 1e-76, "a contraction adds no energy");
 }

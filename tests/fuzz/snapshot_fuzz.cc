@@ -6,8 +6,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string file(reinterpret_cast<const char*>(data), size);
-  sluice::CheckAnySnapshot(file);
-  sluice::SealSnapshot(&file);
-  sluice::CheckAnySnapshot(file);
+  sluice::protocol::CheckAnySnapshot(file);
+  sluice::protocol::SealSnapshot(&file);
+  sluice::protocol::CheckAnySnapshot(file);
   return 0;
 }

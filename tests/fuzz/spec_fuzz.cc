@@ -11,26 +11,26 @@
 namespace sluice {
 namespace {
 
-void CheckSpec(const absl::StatusOr<CodecSpec>& spec) {
+void CheckSpec(const absl::StatusOr<compress::CodecSpec>& spec) {
   if (!spec.ok()) {
     Check(spec.status().code() == absl::StatusCode::kInvalidArgument, "it is the text's fault");
     Check(!spec.status().message().empty(), "errors say something");
     return;
   }
-  const std::string text = ToString(*spec);
-  const absl::StatusOr<CodecSpec> again = ParseCodecSpec(text);
+  const std::string text = compress::ToString(*spec);
+  const absl::StatusOr<compress::CodecSpec> again = compress::ParseCodecSpec(text);
   Check(again.ok() && *again == *spec, "a canonical text reads back as the same spec");
-  Check(ToString(*again) == text, "a canonical text stays as it is");
-  const ChunkConfig config{.count = 96, .spec = *spec, .rows = 12};
-  const Compressor compressor(absl::MakeConstSpan(&config, 1), {});
-  Check(compressor.MaxFrameSize(0) <= kMaxFrameSize, "a small chunk has a small frame");
-  Check(MakeAggregator(config, 2) != nullptr, "every spec has a receiver");
+  Check(compress::ToString(*again) == text, "a canonical text stays as it is");
+  const compress::ChunkConfig config{.count = 96, .spec = *spec, .rows = 12};
+  const compress::Compressor compressor(absl::MakeConstSpan(&config, 1), {});
+  Check(compressor.MaxFrameSize(0) <= compress::kMaxFrameSize, "a small chunk has a small frame");
+  Check(compress::MakeAggregator(config, 2) != nullptr, "every spec has a receiver");
 }
 
 void CheckText(FuzzInput input) {
   const absl::Span<const std::byte> bytes = input.Rest();
-  CheckSpec(
-      ParseCodecSpec(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+  CheckSpec(compress::ParseCodecSpec(
+      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
 }
 
 }  // namespace

@@ -30,16 +30,17 @@ void CheckSums(FuzzInput input) {
   }
   const std::vector<std::byte> exact(all.begin(), all.end());
   std::vector<float> together = before;
-  const bool added = DecodeAddFrames(exact, absl::MakeSpan(together)).ok();
-  Check(!added || ValidateFrames(exact, count).ok(), "what is not valid is not added");
+  const bool added = compress::DecodeAddFrames(exact, absl::MakeSpan(together)).ok();
+  Check(!added || compress::ValidateFrames(exact, count).ok(), "what is not valid is not added");
   if (!added) {
     Check(SameBits(together, before), "on error the sum is unchanged");
     return;
   }
   std::vector<float> one_by_one = before;
   for (absl::Span<const std::byte> rest = exact; !rest.empty();) {
-    const absl::Span<const std::byte> frame = TakeFrame(&rest);
-    Check(DecodeAddFrame(frame, absl::MakeSpan(one_by_one)).ok(), "each of them is valid alone");
+    const absl::Span<const std::byte> frame = compress::TakeFrame(&rest);
+    Check(compress::DecodeAddFrame(frame, absl::MakeSpan(one_by_one)).ok(),
+          "each of them is valid alone");
   }
   Check(SameBits(together, one_by_one), "together is one by one");
 }

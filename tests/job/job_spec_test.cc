@@ -9,67 +9,76 @@
 #include "compress/codec_table.h"
 #include "job/support.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-CodecSpec Spec(absl::string_view text) {
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+compress::CodecSpec Spec(absl::string_view text) {
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   EXPECT_TRUE(spec.ok()) << spec.status();
-  return spec.value_or(CodecSpec());
+  return spec.value_or(compress::CodecSpec());
 }
 
-TensorInfo Tensor(const std::string& name, int64_t elements) {
-  return {name, {elements}, {}, DType::kFloat32};
+protocol::TensorInfo Tensor(const std::string& name, int64_t elements) {
+  return {name, {elements}, {}, protocol::DType::kFloat32};
 }
 
-CompressionSpec TopK() {
-  CompressionSpec compression;
+protocol::CompressionSpec TopK() {
+  protocol::CompressionSpec compression;
   compression.uplink = Spec("topk:1%+int4");
   compression.downlink = Spec("ternary:0.5");
   return compression;
 }
 
 TEST(SpecForTensor, PicksTheDirection) {
-  const TensorInfo large = Tensor("fc.weight", 1024);
-  EXPECT_EQ(SpecForTensor(TopK(), large, Direction::kUplink), Spec("topk:1%+int4"));
-  EXPECT_EQ(SpecForTensor(TopK(), large, Direction::kDownlink), Spec("ternary:0.5"));
+  const protocol::TensorInfo large = Tensor("fc.weight", 1024);
+  EXPECT_EQ(protocol::SpecForTensor(TopK(), large, protocol::Direction::kUplink),
+            Spec("topk:1%+int4"));
+  EXPECT_EQ(protocol::SpecForTensor(TopK(), large, protocol::Direction::kDownlink),
+            Spec("ternary:0.5"));
 }
 
 TEST(SpecForTensor, SendsSmallTensorsAsFp16) {
-  CompressionSpec compression = TopK();
-  const TensorInfo small = Tensor("fc.bias", 1023);
-  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("fp16"));
+  protocol::CompressionSpec compression = TopK();
+  const protocol::TensorInfo small = Tensor("fc.bias", 1023);
+  EXPECT_EQ(protocol::SpecForTensor(compression, small, protocol::Direction::kUplink),
+            Spec("fp16"));
   compression.uplink = Spec("topk:1%/noef");
-  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("fp16/noef"));
+  EXPECT_EQ(protocol::SpecForTensor(compression, small, protocol::Direction::kUplink),
+            Spec("fp16/noef"));
   compression.min_elements = 0;
-  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("topk:1%/noef"));
+  EXPECT_EQ(protocol::SpecForTensor(compression, small, protocol::Direction::kUplink),
+            Spec("topk:1%/noef"));
 }
 
 TEST(SpecForTensor, RoundsNothingThatTheDirectionSendsWithMoreBits) {
-  CompressionSpec compression;
+  protocol::CompressionSpec compression;
   compression.downlink = Spec("bf16");
-  const TensorInfo small = Tensor("fc.bias", 10);
-  EXPECT_EQ(SpecForTensor(compression, small, Direction::kUplink), Spec("none"));
-  EXPECT_EQ(SpecForTensor(compression, small, Direction::kDownlink), Spec("bf16"));
+  const protocol::TensorInfo small = Tensor("fc.bias", 10);
+  EXPECT_EQ(protocol::SpecForTensor(compression, small, protocol::Direction::kUplink),
+            Spec("none"));
+  EXPECT_EQ(protocol::SpecForTensor(compression, small, protocol::Direction::kDownlink),
+            Spec("bf16"));
 }
 
 TEST(SpecForTensor, LetsTheLastOverrideWinPerDirection) {
-  CompressionSpec compression = TopK();
+  protocol::CompressionSpec compression = TopK();
   compression.overrides = {{"fc*", Spec("int8"), Spec("int8")}, {"*.bias", Spec("none"), {}}};
-  const TensorInfo bias = Tensor("fc.bias", 10);
-  EXPECT_EQ(SpecForTensor(compression, bias, Direction::kUplink), Spec("none"));
-  EXPECT_EQ(SpecForTensor(compression, bias, Direction::kDownlink), Spec("int8"));
+  const protocol::TensorInfo bias = Tensor("fc.bias", 10);
+  EXPECT_EQ(protocol::SpecForTensor(compression, bias, protocol::Direction::kUplink), Spec("none"));
+  EXPECT_EQ(protocol::SpecForTensor(compression, bias, protocol::Direction::kDownlink),
+            Spec("int8"));
 }
 
 TEST(SpecForTensor, MatchesPatterns) {
   const auto matches = [](const std::string& pattern, const std::string& name) {
-    CompressionSpec compression;
+    protocol::CompressionSpec compression;
     compression.overrides = {{pattern, Spec("int8"), {}}};
-    return SpecForTensor(compression, Tensor(name, 10), Direction::kUplink) == Spec("int8");
+    return protocol::SpecForTensor(compression, Tensor(name, 10), protocol::Direction::kUplink) ==
+           Spec("int8");
   };
   EXPECT_TRUE(matches("*", "a.b"));
   EXPECT_TRUE(matches("a.b", "a.b"));
@@ -85,12 +94,13 @@ TEST(SpecForTensor, MatchesPatterns) {
 }
 
 TEST(SpecForTensor, MatchesHostilePatternsQuickly) {
-  CompressionSpec compression;
+  protocol::CompressionSpec compression;
   std::string pattern;
   for (int i = 0; i < 2000; ++i) pattern += "*a";
   compression.overrides = {{pattern + "b", Spec("int8"), {}}};
-  const TensorInfo tensor = Tensor(std::string(512, 'a'), 10);
-  EXPECT_EQ(SpecForTensor(compression, tensor, Direction::kUplink), Spec("none"));
+  const protocol::TensorInfo tensor = Tensor(std::string(512, 'a'), 10);
+  EXPECT_EQ(protocol::SpecForTensor(compression, tensor, protocol::Direction::kUplink),
+            Spec("none"));
 }
 
 JobSpec Job(const std::string& optimizer, double lr, double momentum) {
@@ -181,19 +191,22 @@ TEST(JobWarnings, TellWhatCompensatorsDoNotGoWith) {
 }
 
 TEST(ChunkConfigs, CarryWhatBothEndsMustKnow) {
-  const TensorTable table = {
-      {.name = "fc.weight", .shape = {512, 300}, .strides = {}, .dtype = DType::kFloat32},
-      {.name = "fc.bias", .shape = {512}, .strides = {}, .dtype = DType::kFloat32},
-      {.name = "out.weight", .shape = {10, 512}, .strides = {}, .dtype = DType::kFloat32}};
-  CompressionSpec compression;
+  const protocol::TensorTable table = {
+      {.name = "fc.weight", .shape = {512, 300}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "fc.bias", .shape = {512}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "out.weight",
+       .shape = {10, 512},
+       .strides = {},
+       .dtype = protocol::DType::kFloat32}};
+  protocol::CompressionSpec compression;
   compression.uplink = Spec("powersgd:2");
   compression.downlink = Spec("int8");
   compression.overrides = {{"out*", Spec("topk:1%"), {}}};
-  const std::vector<bool> whole_rows = WholeRows(compression, table);
+  const std::vector<bool> whole_rows = protocol::WholeRows(compression, table);
   EXPECT_THAT(whole_rows, ElementsAre(true, false, false));
-  const Layout layout = *BuildLayout(table, 2, {}, whole_rows);
-  const std::vector<ChunkConfig> configs =
-      ChunkConfigs(compression, table, layout, Direction::kUplink);
+  const protocol::Layout layout = *protocol::BuildLayout(table, 2, {}, whole_rows);
+  const std::vector<compress::ChunkConfig> configs =
+      protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink);
   ASSERT_EQ(configs.size(), 3u);
   EXPECT_EQ(configs[0].rows, 512u);
   EXPECT_EQ(configs[0].count, 512u * 300);
@@ -204,11 +217,14 @@ TEST(ChunkConfigs, CarryWhatBothEndsMustKnow) {
     EXPECT_EQ(configs[id].id, id);
     EXPECT_EQ(configs[id].tensor, layout.chunks[id].tensor);
   }
-  EXPECT_EQ(ChunkConfigs(compression, table, layout, Direction::kDownlink)[2].spec, Spec("int8"));
+  EXPECT_EQ(
+      protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kDownlink)[2].spec,
+      Spec("int8"));
 }
 
 SupportAnswer Ask(absl::string_view mode, absl::string_view rule, absl::string_view membership,
-                  absl::string_view codec, Direction direction = Direction::kUplink) {
+                  absl::string_view codec,
+                  protocol::Direction direction = protocol::Direction::kUplink) {
   return FindSupport({.mode = mode,
                       .rule = rule,
                       .membership = membership,
@@ -217,7 +233,7 @@ SupportAnswer Ask(absl::string_view mode, absl::string_view rule, absl::string_v
 }
 
 TEST(Support, BuildsSyncWithFixedMembership) {
-  for (const CodecEntry& entry : Codecs()) {
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
     EXPECT_EQ(Ask("sync", "average", "fixed", entry.example).support, Support::kBuilt)
         << entry.name;
   }
@@ -275,4 +291,4 @@ TEST(Support, DocumentShowsTheTable) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::job

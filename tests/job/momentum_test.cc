@@ -7,10 +7,10 @@
 
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
-CodecSpec Spec(const char* text) { return *ParseCodecSpec(text); }
+compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
 
 constexpr MomentumRange kUsual{.base = 0.9};
 
@@ -35,7 +35,7 @@ TEST(Momentum, IsLoweredWhereValuesWait) {
 }
 
 TEST(Momentum, IsLogLinearInBetween) {
-  CodecSpec codec = Spec("topk:10%");
+  compress::CodecSpec codec = Spec("topk:10%");
   codec.level = std::sqrt(0.10 * 0.50);
   EXPECT_NEAR(MomentumWith(codec, kUsual), 0.7, 1e-9);
   double before = 0.5;
@@ -60,8 +60,8 @@ JobSpec Job(const char* optimizer, double momentum, const char* uplink) {
   return spec;
 }
 
-const TensorTable kTable = {{.name = "weight", .shape = {1000, 1000}, .strides = {}},
-                            {.name = "bias", .shape = {2000}, .strides = {}}};
+const protocol::TensorTable kTable = {{.name = "weight", .shape = {1000, 1000}, .strides = {}},
+                                      {.name = "bias", .shape = {2000}, .strides = {}}};
 
 TEST(JobMomentum, FollowsFromTheCodecsOfLargeTensors) {
   EXPECT_EQ(JobMomentum(Job("sgd", 0.9, "fp16"), kTable), 0.9);
@@ -107,7 +107,7 @@ TEST(JobMomentum, WorkersThatDoNotWaitDelayEachOther) {
 
 TEST(JobMomentum, IsThePlansWhereOneHolds) {
   const JobSpec spec = Job("sgd", 0.9, "topk:1%");
-  CompressionPlan plan{.id = 1, .effective_step = 1};
+  protocol::CompressionPlan plan{.id = 1, .effective_step = 1};
   EXPECT_EQ(JobMomentum(spec, kTable, &plan), 0.9);
   plan.momentum = 0.25f;
   EXPECT_EQ(JobMomentum(spec, kTable, &plan), 0.25);
@@ -188,4 +188,4 @@ TEST(MomentumNote, SaysWhatBecomesOfTheMomentumAndWhy) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::job

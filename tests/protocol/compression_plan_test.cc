@@ -8,7 +8,7 @@
 #include "compress/codec_table.h"
 #include "compress/compressor.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,20 +61,22 @@ TEST(PlanBook, HasALimit) {
 TEST(CompressionPlan, ChangesWhatItNamesAndNoCompensator) {
   CompressionPlan plan;
   plan.entries = {
-      {.direction = Direction::kUplink, .codec = *ParseCodecSpec("int8"), .tensors = {1}},
+      {.direction = Direction::kUplink, .codec = *compress::ParseCodecSpec("int8"), .tensors = {1}},
       {.direction = Direction::kUplink,
-       .codec = *ParseCodecSpec("fp16"),
+       .codec = *compress::ParseCodecSpec("fp16"),
        .tensors = {0, 1},
        .ranks = {3}},
-      {.direction = Direction::kDownlink, .codec = *ParseCodecSpec("int4"), .tensors = {0}}};
-  const std::vector<ChunkConfig> chunks = {
-      {.count = 8, .spec = *ParseCodecSpec("topk:1%"), .tensor = 0},
-      {.count = 8, .spec = *ParseCodecSpec("topk:1%/noef"), .id = 1, .tensor = 1}};
+      {.direction = Direction::kDownlink,
+       .codec = *compress::ParseCodecSpec("int4"),
+       .tensors = {0}}};
+  const std::vector<compress::ChunkConfig> chunks = {
+      {.count = 8, .spec = *compress::ParseCodecSpec("topk:1%"), .tensor = 0},
+      {.count = 8, .spec = *compress::ParseCodecSpec("topk:1%/noef"), .id = 1, .tensor = 1}};
   const auto texts = [&](Direction direction, uint32_t rank) {
     std::vector<std::string> out;
-    for (const CodecSpec& spec : SpecsUnder(&plan, direction, rank, chunks)) {
+    for (const compress::CodecSpec& spec : SpecsUnder(&plan, direction, rank, chunks)) {
       EXPECT_EQ(spec.compensator, chunks[out.size()].spec.compensator);
-      out.emplace_back(FindCodec(spec.codec).name);
+      out.emplace_back(compress::FindCodec(spec.codec).name);
     }
     return out;
   };
@@ -87,17 +89,17 @@ TEST(CompressionPlan, ChangesWhatItNamesAndNoCompensator) {
 // What a plan may choose has no state on any end, and its frames add up.
 TEST(CompressionPlan, CodecsThatMayChangeKeepNothingButAResidual) {
   int found = 0;
-  for (const CodecEntry& entry : Codecs()) {
-    CodecSpec spec;
+  for (const compress::CodecEntry& entry : compress::Codecs()) {
+    compress::CodecSpec spec;
     spec.codec = entry.id;
     if (!MayChange(spec)) continue;
     ++found;
-    EXPECT_EQ(entry.aggregation, Aggregation::kAdditive) << entry.name;
+    EXPECT_EQ(entry.aggregation, compress::Aggregation::kAdditive) << entry.name;
   }
   EXPECT_EQ(found, 12);
   for (const char* text : {"powersgd:2", "lsh", "countsketch:4x", "intsum:4", "signsgd",
                            "topk:1%/ef21", "topk:1%/dgc:0.9", "qsgd:4/diana"}) {
-    const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+    const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
     EXPECT_TRUE(!spec.ok() || !MayChange(*spec)) << text;
   }
 }
@@ -118,7 +120,7 @@ TEST(CompressionPlan, SummaryIsForAPerson) {
   CompressionPlan plan;
   EXPECT_EQ(Summary(plan), "as the job file says");
   plan.entries = {{.direction = Direction::kUplink,
-                   .codec = *ParseCodecSpec("topk:1%+int4"),
+                   .codec = *compress::ParseCodecSpec("topk:1%+int4"),
                    .tensors = {0, 2}}};
   EXPECT_EQ(Summary(plan), "topk:1%+int4 up in 2 tensors");
   plan.momentum = 0.5f;
@@ -126,4 +128,4 @@ TEST(CompressionPlan, SummaryIsForAPerson) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -6,12 +6,14 @@
 #include "compress/codec_table.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 std::string FrameOf(const std::vector<float>& values) {
   std::vector<std::byte> bytes;
-  EXPECT_TRUE(EncodeFrame(*MakeCodec(CodecSpec()), {values, {}, 0, nullptr}, &bytes).ok());
+  EXPECT_TRUE(compress::EncodeFrame(*compress::MakeCodec(compress::CodecSpec()),
+                                    {values, {}, 0, nullptr}, &bytes)
+                  .ok());
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 
@@ -21,7 +23,8 @@ absl::Span<const std::byte> BytesOf(const std::string& text) {
 
 TEST(BundleChecksum, IsTheCrcOfTheFramesChecksums) {
   const std::vector<std::string> frames = {FrameOf({1, 2, 3}), FrameOf({4})};
-  const uint32_t sums[] = {FrameChecksum(BytesOf(frames[0])), FrameChecksum(BytesOf(frames[1]))};
+  const uint32_t sums[] = {compress::FrameChecksum(BytesOf(frames[0])),
+                           compress::FrameChecksum(BytesOf(frames[1]))};
   EXPECT_EQ(BundleChecksum(frames), Crc32c({reinterpret_cast<const std::byte*>(sums), 8}));
 }
 
@@ -33,8 +36,9 @@ TEST(BundleChecksum, DependsOnOrderAndContent) {
 }
 
 TEST(BundleChecksum, TakesAnyBytes) {
-  EXPECT_EQ(BundleChecksum({""}), BundleChecksum({std::string(kFrameHeaderSize - 1, 'x')}));
+  EXPECT_EQ(BundleChecksum({""}),
+            BundleChecksum({std::string(compress::kFrameHeaderSize - 1, 'x')}));
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -9,7 +9,7 @@
 #include "base/fnv1a.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::ElementsAre;
@@ -291,4 +291,4 @@ TEST(Layout, WithoutBuffersNothingChanged) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -10,7 +10,7 @@
 
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 constexpr double kLatencyS = 0.02;
@@ -159,4 +159,4 @@ TEST(LinkMeter, TakesAnyTimes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

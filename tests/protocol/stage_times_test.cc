@@ -4,7 +4,7 @@
 
 #include <thread>
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 thread_local int64_t now_ns = 0;  // What the threads of a test say that they have used.
@@ -90,4 +90,4 @@ TEST_F(StageTimesTest, StagesHaveNames) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

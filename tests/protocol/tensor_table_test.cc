@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::AllOf;
@@ -129,4 +129,4 @@ TEST(TensorTable, DescribesTheFirstDifference) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

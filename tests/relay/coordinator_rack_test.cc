@@ -4,38 +4,40 @@
 
 #include "tests/server/coordinator/checkpoint_fixture.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 using ::testing::HasSubstr;
 
-class CoordinatorRackTest : public RollbackTest {
+class CoordinatorRackTest : public server::RollbackTest {
  protected:
-  CoordinatorRackTest() : CoordinatorRackTest(InRack(TwoCheckpoints())) {}
-  explicit CoordinatorRackTest(CoordinatorOptions options) : RollbackTest(std::move(options)) {}
+  CoordinatorRackTest() : CoordinatorRackTest(InRack(server::TwoCheckpoints())) {}
+  explicit CoordinatorRackTest(server::CoordinatorOptions options)
+      : RollbackTest(std::move(options)) {}
 
-  static CoordinatorOptions InRack(std::vector<CheckpointManifest> checkpoints) {
-    CoordinatorOptions options = WithCheckpoints(ExampleOptions());
+  static server::CoordinatorOptions InRack(std::vector<protocol::CheckpointManifest> checkpoints) {
+    server::CoordinatorOptions options = server::WithCheckpoints(ExampleOptions());
     options.in_rack = true;
     options.checkpoint_every = uint64_t{1} << 62;
     options.checkpoints = std::move(checkpoints);
-    RunRecord run{.job_name = "demo", .job_uid = 77, .term = 4};
+    protocol::RunRecord run{.job_name = "demo", .job_uid = 77, .term = 4};
     if (!options.checkpoints.empty()) options.run = std::move(run);
     return options;
   }
   void AllCome(uint64_t nonce = 9000) {
     answers_.clear();
-    Join(1, JoinOf(0, nonce));
-    Attach(11, ArrivalOf(0));
-    Attach(12, ArrivalOf(1));
-    coordinator_.Join(2, JoinOf(1, nonce + 1), now_, &effects_);
+    Join(1, server::JoinOf(0, nonce));
+    Attach(11, server::ArrivalOf(0));
+    Attach(12, server::ArrivalOf(1));
+    coordinator_.Join(2, server::JoinOf(1, nonce + 1), now_, &effects_);
     TakeAsked();
   }
   // Effects of this kind are not the fixture's to know.
   void TakeAsked() {
-    for (const CoordinatorEffect& effect : effects_) {
-      if (const auto* ask = std::get_if<AskAbove>(&effect)) asked_.push_back(ask->term);
-      if (const auto* leave = std::get_if<LeaveAbove>(&effect)) left_.push_back(leave->term);
+    for (const server::CoordinatorEffect& effect : effects_) {
+      if (const auto* ask = std::get_if<server::AskAbove>(&effect)) asked_.push_back(ask->term);
+      if (const auto* leave = std::get_if<server::LeaveAbove>(&effect))
+        left_.push_back(leave->term);
     }
     Collect();
   }
@@ -51,13 +53,13 @@ class CoordinatorRackTest : public RollbackTest {
 TEST_F(CoordinatorRackTest, AsksOnceAllAreHereAndBeginsWhereItIsTold) {
   AllCome();
   EXPECT_THAT(asked_, ::testing::ElementsAre(5));
-  EXPECT_EQ(LastOf<StartShard>(11), nullptr);
+  EXPECT_EQ(LastOf<server::StartShard>(11), nullptr);
   Tick(absl::Seconds(1));
   TakeAsked();
   EXPECT_THAT(asked_, ::testing::ElementsAre(5));  // Once.
   Begin(5, 100);                                   // Not the newest that is here.
-  ASSERT_NE(LastOf<StartShard>(11), nullptr);
-  EXPECT_EQ(LastOf<StartShard>(11)->restore_step, 100u);
+  ASSERT_NE(LastOf<server::StartShard>(11), nullptr);
+  EXPECT_EQ(LastOf<server::StartShard>(11)->restore_step, 100u);
   AcknowledgeAll();
   EXPECT_EQ(answers_.at(1)->restore_step, 100u);
   EXPECT_EQ(answers_.at(1)->first_step, 101u);
@@ -68,12 +70,12 @@ TEST_F(CoordinatorRackTest, AsksOnceAllAreHereAndBeginsWhereItIsTold) {
 TEST_F(CoordinatorRackTest, WhatIsOfAnotherTermChangesNothing) {
   AllCome();
   Begin(4, 100);
-  EXPECT_EQ(LastOf<StartShard>(11), nullptr);
+  EXPECT_EQ(LastOf<server::StartShard>(11), nullptr);
   coordinator_.AboveLost(4, "late", now_, &effects_);
   coordinator_.FinishAbove(4, &effects_);
   Collect();
   EXPECT_EQ(coordinator_.term(), 5u);
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
+  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kRecovering);
 }
 
 TEST_F(CoordinatorRackTest, WhereTheJobAboveBeginsAtItsStartParametersAreBrought) {
@@ -89,7 +91,7 @@ TEST_F(CoordinatorRackTest, AJobAboveThatGoesBackBeginsATermAndIsAskedAgain) {
   AllCome();
   Begin(5, 200);
   AcknowledgeAll();
-  ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  ASSERT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
   coordinator_.AboveLost(5, "the job went back", now_, &effects_);
   TakeAsked();
   EXPECT_EQ(coordinator_.term(), 6u);
@@ -102,7 +104,7 @@ TEST_F(CoordinatorRackTest, ItNamesNoCheckpoints) {
   AllCome();
   Begin(5, 200);
   AcknowledgeAll();
-  EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr);
+  EXPECT_EQ(NewestOf<server::NameCheckpoint>(11), nullptr);
   Request(3);
   EXPECT_THAT(std::string(checkpoint_answers_.at(3).status().message()), HasSubstr("ask that"));
 }
@@ -142,16 +144,16 @@ class SlowRackTest : public CoordinatorRackTest {
     AllCome();
     Begin(5, 200);
     AcknowledgeAll();
-    ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
+    ASSERT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
   }
   void Name(uint64_t step) { coordinator_.ShardNamedCheckpoint(11, step); }
   void ShardsGive(uint64_t step) {
     for (uint32_t shard = 0; shard < 2; ++shard) {
-      ShardPart(11 + shard, PartOf(ShardPartName(shard, 5), step));
+      ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 5), step));
     }
   }
   void RankGives(uint32_t rank, uint64_t step, std::string error = "") {
-    CheckpointPart part = PartOf(WorkerPartName(rank, 5), step);
+    protocol::CheckpointPart part = PartOf(protocol::WorkerPartName(rank, 5), step);
     part.error = std::move(error);
     EXPECT_TRUE(WorkerPart(rank, part).ok());
   }
@@ -243,28 +245,28 @@ TEST_F(CoordinatorRackTest, TheEndWaitsForTheJobAbove) {
   Begin(5, 200);
   AcknowledgeAll();
   ASSERT_TRUE(Leave(0, true).ok());
-  const WorkerLeave last{.last = BeatOf(1), .finished = true, .reason = ""};
+  const server::WorkerLeave last{.last = BeatOf(1), .finished = true, .reason = ""};
   ASSERT_TRUE(coordinator_.Leave(last, now_, &effects_).ok());
   TakeAsked();
   EXPECT_THAT(left_, ::testing::ElementsAre(5));
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
+  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kRunning);
   coordinator_.FinishAbove(5, &effects_);
   // With its members, so that the relay's next process can tell them.
-  RunRecord record;
-  for (const CoordinatorEffect& effect : effects_) {
-    if (const auto* persist = std::get_if<PersistRun>(&effect)) record = persist->record;
+  protocol::RunRecord record;
+  for (const server::CoordinatorEffect& effect : effects_) {
+    if (const auto* persist = std::get_if<server::PersistRun>(&effect)) record = persist->record;
   }
   EXPECT_TRUE(record.finished);
   EXPECT_EQ(record.members.size(), 2u);
   Collect();
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFinished);
+  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kFinished);
 }
 
 class NewRackTest : public CoordinatorRackTest {
  protected:
   NewRackTest() : CoordinatorRackTest(NoCheckpoints()) {}
-  static CoordinatorOptions NoCheckpoints() {
-    CoordinatorOptions options = ExampleOptions();
+  static server::CoordinatorOptions NoCheckpoints() {
+    server::CoordinatorOptions options = ExampleOptions();
     options.in_rack = true;
     return options;
   }
@@ -277,28 +279,28 @@ TEST_F(NewRackTest, WithoutCheckpointsALossAboveIsTheEnd) {
   AcknowledgeAll();
   coordinator_.AboveLost(0, "relay 1 is gone", now_, &effects_);
   Collect();
-  EXPECT_EQ(coordinator_.phase(), JobPhase::kFailed);
+  EXPECT_EQ(coordinator_.phase(), server::JobPhase::kFailed);
   EXPECT_EQ(coordinator_.failure(), "relay 1 is gone");
 }
 
 TEST(CoordinatorOfRelays, NamesThemAndAlwaysBringsParameters) {
-  Coordinator coordinator({.job_name = "demo",
-                           .job_hash = 9,
-                           .software_version = "1",
-                           .world_size = 1,
-                           .shards = 1,
-                           .layout = {},
-                           .relays = true,
-                           .job_uid = 77},
-                          absl::UnixEpoch());
-  Coordinator::Effects effects;
-  coordinator.AttachShard(11, ArrivalOf(0), absl::UnixEpoch(), &effects);
-  ASSERT_TRUE(std::holds_alternative<Notice>(effects.back()));
-  EXPECT_THAT(std::get<Notice>(effects.back()).text, HasSubstr("waiting for relay 0"));
-  coordinator.Join(1, JoinOf(0), absl::UnixEpoch(), &effects);
-  const auto& command = std::get<CommandShard>(effects.back());
-  EXPECT_FALSE(std::get<StartShard>(command.command).parameters_agree);
+  server::Coordinator coordinator({.job_name = "demo",
+                                   .job_hash = 9,
+                                   .software_version = "1",
+                                   .world_size = 1,
+                                   .shards = 1,
+                                   .layout = {},
+                                   .relays = true,
+                                   .job_uid = 77},
+                                  absl::UnixEpoch());
+  server::Coordinator::Effects effects;
+  coordinator.AttachShard(11, server::ArrivalOf(0), absl::UnixEpoch(), &effects);
+  ASSERT_TRUE(std::holds_alternative<server::Notice>(effects.back()));
+  EXPECT_THAT(std::get<server::Notice>(effects.back()).text, HasSubstr("waiting for relay 0"));
+  coordinator.Join(1, server::JoinOf(0), absl::UnixEpoch(), &effects);
+  const auto& command = std::get<server::CommandShard>(effects.back());
+  EXPECT_FALSE(std::get<server::StartShard>(command.command).parameters_agree);
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::relay

@@ -24,7 +24,7 @@
 #include "tests/rpc/job_servers.h"
 #include "worker/rpc/remote_session.h"
 
-namespace sluice {
+namespace sluice::relay {
 
 inline constexpr size_t kWeights = 4500;
 inline constexpr size_t kBiases = 5;
@@ -45,12 +45,12 @@ class RelayJob : public ::testing::Test {
     job_.workers = 4;
     job_.shards = 2;
     job_.average_buffers_every = 7;
-    job_.compression.uplink = *ParseCodecSpec("none");
-    job_.compression.downlink = *ParseCodecSpec("none");
+    job_.compression.uplink = *compress::ParseCodecSpec("none");
+    job_.compression.downlink = *compress::ParseCodecSpec("none");
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.relays.workers = {2, 2};
-    job_.relays.uplink = *ParseCodecSpec("none");
+    job_.relays.uplink = *compress::ParseCodecSpec("none");
     job_.server.heartbeat = absl::Milliseconds(10);
     job_.server.wait_limit = absl::Seconds(60);
   }
@@ -76,7 +76,7 @@ class RelayJob : public ::testing::Test {
     return ended;
   }
   void Start() {
-    servers_.StartAll(JobOfServers(job_));
+    servers_.StartAll(job::JobOfServers(job_));
     relays_.resize(job_.relays.workers.size());
     outcomes_.assign(relays_.size(), std::nullopt);
     ports_.assign(relays_.size(), 0);
@@ -143,46 +143,46 @@ class RelayJob : public ::testing::Test {
     }
   }
 
-  std::unique_ptr<Session> MakeSession(uint32_t rank, bool rejoining) {
-    RemoteSessionOptions options;
+  std::unique_ptr<worker::Session> MakeSession(uint32_t rank, bool rejoining) {
+    worker::RemoteSessionOptions options;
     if (job_.relays.enabled()) {
-      const RackPlace place = FindRackPlace(job_, rank);
-      options = OptionsFromJob(JobOfRack(job_, place.relay),
-                               absl::StrCat("127.0.0.1:", PortOf(place.relay)), place.rank);
+      const job::RackPlace place = job::FindRackPlace(job_, rank);
+      options = worker::OptionsFromJob(job::JobOfRack(job_, place.relay),
+                                       absl::StrCat("127.0.0.1:", PortOf(place.relay)), place.rank);
     } else {
-      options = OptionsFromJob(job_, servers_.coordinator(), rank);
+      options = worker::OptionsFromJob(job_, servers_.coordinator(), rank);
     }
     options.software_version = std::string("1");
     options.rejoining = rejoining;
-    return MakeRemoteSession(std::move(options));
+    return worker::MakeRemoteSession(std::move(options));
   }
   // As a worker program does it: again from the checkpoint whenever the job goes back.
   Model Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      const std::unique_ptr<Session> session = MakeSession(rank, rejoining);
+      const std::unique_ptr<worker::Session> session = MakeSession(rank, rejoining);
       Model model;
       const absl::Status status = TrainOn(session.get(), rank, &model);
-      if (!IsRollback(status)) {
+      if (!worker::IsRollback(status)) {
         MutexLock lock(&mutex_);
         if (!status.ok() && failure_.ok()) failure_ = status;
         return model;
       }
     }
   }
-  static TensorTable Table() {
-    return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
-            {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32},
+  static protocol::TensorTable Table() {
+    return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = protocol::DType::kFloat32},
+            {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = protocol::DType::kFloat32},
             {.name = "mean",
              .shape = {kStatistics},
              .strides = {},
-             .dtype = DType::kFloat32,
-             .role = TensorRole::kBuffer}};
+             .dtype = protocol::DType::kFloat32,
+             .role = protocol::TensorRole::kBuffer}};
   }
-  absl::Status TrainOn(Session* session, uint32_t rank, Model* model) {
+  absl::Status TrainOn(worker::Session* session, uint32_t rank, Model* model) {
     // Whatever they begin with, rank 0's is what all have.
     model->parameters.assign(model->parameters.size(), static_cast<float>(rank + 1));
     model->statistics.assign(kStatistics, static_cast<float>(rank));
-    const absl::StatusOr<JoinInfo> joined =
+    const absl::StatusOr<worker::JoinInfo> joined =
         session->Join(Table(), std::string(32, static_cast<char>('a' + rank)));
     if (!joined.ok()) return joined.status();
     const absl::Span<float> all = absl::MakeSpan(model->parameters);
@@ -201,7 +201,7 @@ class RelayJob : public ::testing::Test {
     for (uint64_t step = joined->first_step; step <= steps_; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
-        return RollbackError("as if this process had been killed");
+        return worker::RollbackError("as if this process had been killed");
       }
       bool saved = false;
       const absl::Status done = TrainStep(session, rank, step, model, &saved);
@@ -213,7 +213,7 @@ class RelayJob : public ::testing::Test {
     }
     return session->Leave();
   }
-  absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, Model* model,
+  absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step, Model* model,
                          bool* saved) {
     CounterRandom random(rank, step, 4);
     std::vector<float> gradient(model->parameters);
@@ -234,7 +234,7 @@ class RelayJob : public ::testing::Test {
       if (status.ok()) status = session->Submit(0, all.first(kWeights));
     }
     if (!status.ok()) return status;
-    const absl::StatusOr<StepResult> result = session->Wait();
+    const absl::StatusOr<worker::StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
     status = session->Apply(0, all.first(kWeights));
     if (status.ok()) status = session->Apply(1, all.subspan(kWeights));
@@ -271,12 +271,12 @@ class RelayJob : public ::testing::Test {
 
   JobServers servers_;
   SteadyClock clock_;
-  JobSpec job_;
+  job::JobSpec job_;
   uint64_t steps_ = 30;
   // Of rank and step: what becomes of the gradient, whether the rank skips.
   std::function<void(uint32_t, uint64_t, std::vector<float>*)> change_;
   std::function<bool(uint32_t, uint64_t)> skips_;
-  std::function<void(uint32_t, const StepResult&)> after_step_;
+  std::function<void(uint32_t, const worker::StepResult&)> after_step_;
   std::function<void()> lose_;
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
@@ -294,4 +294,4 @@ class RelayJob : public ::testing::Test {
   std::thread pump_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::relay

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 using ::testing::HasSubstr;
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 class RelayJobTest : public RelayJob {
  protected:
   Model RunFlat() {
-    const RelaysSpec relays = std::exchange(job_.relays, RelaysSpec());
+    const job::RelaysSpec relays = std::exchange(job_.relays, job::RelaysSpec());
     const std::vector<Model> ended = Run();
     job_.relays = relays;
     EXPECT_EQ(failure(), absl::OkStatus());
@@ -61,7 +61,7 @@ TEST_F(RelayJobTest, WhoSkipsOrIsNotFiniteIsInNoMean) {
   };
   std::atomic<uint32_t> empty = 0;
   std::atomic<uint32_t> uneven = 0;
-  after_step_ = [&](uint32_t, const StepResult& result) {
+  after_step_ = [&](uint32_t, const worker::StepResult& result) {
     if (result.n_max == 0) ++empty;
     if (result.n_min != result.n_max) ++uneven;
   };
@@ -74,7 +74,7 @@ TEST_F(RelayJobTest, WhoSkipsOrIsNotFiniteIsInNoMean) {
 TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
   job_.relays.workers = {3, 1};
   std::atomic<uint32_t> wrong = 0;
-  after_step_ = [&](uint32_t, const StepResult& result) {
+  after_step_ = [&](uint32_t, const worker::StepResult& result) {
     if (result.n_min != 4 || result.n_max != 4) ++wrong;
   };
   RunRacks();
@@ -84,8 +84,8 @@ TEST_F(RelayJobTest, ContributionsAreThoseOfAllRacks) {
 // What is left out anywhere comes later: with gradients of 0 after a while, all that was ever
 // submitted has been applied in the end.
 TEST_F(RelayJobTest, NothingIsLostInTwoLevelsOfCompression) {
-  job_.relays.uplink = *ParseCodecSpec("topk:20%/ef");
-  job_.compression.uplink = *ParseCodecSpec("topk:10%+int4/ef");
+  job_.relays.uplink = *compress::ParseCodecSpec("topk:20%/ef");
+  job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4/ef");
   steps_ = 80;
   std::vector<double> submitted(kWeights + kBiases, 0.0);
   Mutex mutex;
@@ -115,7 +115,7 @@ TEST_F(RelayJobTest, AWorkerThatGivesUpEndsAllOfItWithItsReason) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
       std::thread quitter;
       if (rank == 3) {
         quitter = std::thread([&] {
@@ -152,7 +152,7 @@ TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
     const absl::Time until = clock_.Now() + absl::Seconds(60);
     AwaitThat([&] {
       MutexLock lock(&mutex_);
-      told = relays_[0]->rack().Status()->phase == JobPhase::kFailed;
+      told = relays_[0]->rack().Status()->phase == server::JobPhase::kFailed;
       return told || clock_.Now() > until;
     });
   };
@@ -160,7 +160,7 @@ TEST_F(RelayJobTest, TheEndAboveIsToldToARackInTheMiddleOfAStep) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
       std::thread quitter;
       if (rank == 3) {
         quitter = std::thread([&] {
@@ -188,7 +188,7 @@ TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
   std::atomic<bool> lost = false;
   std::atomic<bool> over = false;
   Start();
-  after_step_ = [&](uint32_t rank, const StepResult& result) {
+  after_step_ = [&](uint32_t rank, const worker::StepResult& result) {
     if (rank == 0 && result.step == 5) lost = true;
   };
   std::thread loser([&] {
@@ -199,7 +199,7 @@ TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
   std::vector<absl::Status> ended(job_.workers);
   for (uint32_t rank = 0; rank < job_.workers; ++rank) {
     workers.emplace_back([&, rank] {
-      const std::unique_ptr<Session> session = MakeSession(rank, false);
+      const std::unique_ptr<worker::Session> session = MakeSession(rank, false);
       Model model;
       ended[rank] = TrainOn(session.get(), rank, &model);
     });
@@ -215,4 +215,4 @@ TEST_F(RelayJobTest, ARelayThatIsLostEndsAJobWithoutCheckpointsByName) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::relay

@@ -4,19 +4,19 @@
 
 #include "tests/relay/relay_job.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 class RelaySurvivalTest : public RelayJob {
  protected:
   RelaySurvivalTest() {
     steps_ = 80;
-    job_.relays.uplink = *ParseCodecSpec("int8");
-    job_.compression.uplink = *ParseCodecSpec("topk:5%+int4/ef");
-    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.relays.uplink = *compress::ParseCodecSpec("int8");
+    job_.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4/ef");
+    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
   }
   std::vector<Model> Undisturbed() {
-    job_.checkpoint = CheckpointSpec();
+    job_.checkpoint = protocol::CheckpointSpec();
     std::vector<Model> expected = Run();
     EXPECT_EQ(failure(), absl::OkStatus());
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
@@ -36,7 +36,7 @@ class RelaySurvivalTest : public RelayJob {
     }
   }
 
-  uint64_t replay_limit_ = CheckpointSpec().replay_limit;
+  uint64_t replay_limit_ = protocol::CheckpointSpec().replay_limit;
 };
 
 TEST_F(RelaySurvivalTest, CheckpointsAloneChangeNothing) {
@@ -113,4 +113,4 @@ TEST_F(RelaySurvivalTest, WhereNothingIsKeptAllGoBack) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::relay

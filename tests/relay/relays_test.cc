@@ -6,31 +6,31 @@
 
 #include "relay/relay_step.h"
 
-namespace sluice {
+namespace sluice::relay {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-JobSpec FiveWorkers() {
-  JobSpec job;
+job::JobSpec FiveWorkers() {
+  job::JobSpec job;
   job.name = "test";
   job.hash = 9;
   job.workers = 5;
   job.shards = 2;
-  job.compression.uplink = *ParseCodecSpec("topk:1%+int4");
-  job.compression.downlink = *ParseCodecSpec("fp16");
+  job.compression.uplink = *compress::ParseCodecSpec("topk:1%+int4");
+  job.compression.downlink = *compress::ParseCodecSpec("fp16");
   job.compression.overrides.emplace_back().tensors = "*";
   job.relays.workers = {3, 2};
-  job.relays.uplink = *ParseCodecSpec("int8");
+  job.relays.uplink = *compress::ParseCodecSpec("int8");
   return job;
 }
 
 TEST(Relays, RanksAreDealtOutInOrder) {
-  const JobSpec job = FiveWorkers();
+  const job::JobSpec job = FiveWorkers();
   const auto place = [&](uint32_t rank) {
-    const RackPlace at = FindRackPlace(job, rank);
-    EXPECT_EQ(FirstRankOf(job, at.relay) + at.rank, rank);
+    const job::RackPlace at = job::FindRackPlace(job, rank);
+    EXPECT_EQ(job::FirstRankOf(job, at.relay) + at.rank, rank);
     return std::pair(at.relay, at.rank);
   };
   EXPECT_EQ(place(0), std::pair(0u, 0u));
@@ -40,7 +40,7 @@ TEST(Relays, RanksAreDealtOutInOrder) {
 }
 
 TEST(Relays, TheJobAboveHasThemForWorkers) {
-  const JobSpec above = JobOfServers(FiveWorkers());
+  const job::JobSpec above = job::JobOfServers(FiveWorkers());
   EXPECT_EQ(above.workers, 2u);
   EXPECT_THAT(above.weights, ElementsAre(3, 2));
   EXPECT_EQ(above.rack_of, 0u);
@@ -49,46 +49,48 @@ TEST(Relays, TheJobAboveHasThemForWorkers) {
 }
 
 TEST(Relays, AJobWithoutThemIsTheServers) {
-  JobSpec job = FiveWorkers();
+  job::JobSpec job = FiveWorkers();
   job.relays = {};
-  EXPECT_EQ(JobOfServers(job).workers, 5u);
-  EXPECT_THAT(JobOfServers(job).weights, IsEmpty());
+  EXPECT_EQ(job::JobOfServers(job).workers, 5u);
+  EXPECT_THAT(job::JobOfServers(job).weights, IsEmpty());
 }
 
 TEST(Relays, ARackIsAJobOfItsOwn) {
-  JobSpec job = FiveWorkers();
+  job::JobSpec job = FiveWorkers();
   job.checkpoint.dir = "kept";
-  const JobSpec rack = JobOfRack(job, 1);
+  const job::JobSpec rack = job::JobOfRack(job, 1);
   EXPECT_EQ(rack.workers, 2u);
   EXPECT_EQ(rack.rack_of, 5u);
   EXPECT_EQ(rack.shards, 2u);
   EXPECT_EQ(ToString(rack.compression.uplink), ToString(job.relays.uplink));
-  EXPECT_EQ(rack.compression.downlink.codec, CodecId::kNone);
+  EXPECT_EQ(rack.compression.downlink.codec, compress::CodecId::kNone);
   EXPECT_THAT(rack.compression.overrides, IsEmpty());
   EXPECT_EQ(rack.compression.layout, job.compression.layout);
   EXPECT_EQ(rack.checkpoint.dir, "kept/rack-1");
   EXPECT_EQ(rack.checkpoint.replay_limit, 0u);
   EXPECT_NE(rack.hash, job.hash);
-  EXPECT_NE(rack.hash, JobOfRack(job, 0).hash);
+  EXPECT_NE(rack.hash, job::JobOfRack(job, 0).hash);
 }
 
 // Two shards; tensor 0 has a chunk on each, tensor 1 is a buffer.
 struct TwoShards {
-  TensorTable table = {{.name = "w", .shape = {5}, .strides = {}, .dtype = DType::kFloat32},
-                       {.name = "m",
-                        .shape = {2},
-                        .strides = {},
-                        .dtype = DType::kFloat32,
-                        .role = TensorRole::kBuffer}};
-  Layout layout = {.chunks = {{.tensor = 0, .offset = 0, .count = 3, .shard = 0, .bundle = 0},
-                              {.tensor = 0, .offset = 3, .count = 2, .shard = 1, .bundle = 0},
-                              {.tensor = 1, .offset = 0, .count = 2, .shard = 1, .bundle = 1}},
-                   .bundles = {{{.chunks = {0}, .elements = 3}},
-                               {{.chunks = {1}, .elements = 2},
-                                {.chunks = {2}, .elements = 2, .buffers = true}}}};
+  protocol::TensorTable table = {
+      {.name = "w", .shape = {5}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "m",
+       .shape = {2},
+       .strides = {},
+       .dtype = protocol::DType::kFloat32,
+       .role = protocol::TensorRole::kBuffer}};
+  protocol::Layout layout = {
+      .chunks = {{.tensor = 0, .offset = 0, .count = 3, .shard = 0, .bundle = 0},
+                 {.tensor = 0, .offset = 3, .count = 2, .shard = 1, .bundle = 0},
+                 {.tensor = 1, .offset = 0, .count = 2, .shard = 1, .bundle = 1}},
+      .bundles = {
+          {{.chunks = {0}, .elements = 3}},
+          {{.chunks = {1}, .elements = 2}, {.chunks = {2}, .elements = 2, .buffers = true}}}};
 };
 
-BundleSum SumOf(uint64_t step, uint32_t bundle, uint32_t n, std::vector<float> sum) {
+server::BundleSum SumOf(uint64_t step, uint32_t bundle, uint32_t n, std::vector<float> sum) {
   return {.term = 0, .step = step, .bundle = bundle, .n = n, .sum = std::move(sum)};
 }
 
@@ -147,10 +149,10 @@ TEST(RelayStep, StepZeroComesBeforeTheFirst) {
 }
 
 TEST(RelayProgress, IsTheRacksAsAWhole) {
-  JobStatus rack;
+  server::JobStatus rack;
   rack.members.resize(3);
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    MemberStatus& member = rack.members[rank];
+    server::MemberStatus& member = rack.members[rank];
     member.joined = true;
     member.progress.step = 5 - rank;
     member.progress.total_steps = 9;
@@ -159,7 +161,7 @@ TEST(RelayProgress, IsTheRacksAsAWhole) {
   rack.members[0].progress.samples_per_second = 10;
   rack.members[1].progress.samples_per_second = 20;
   rack.members[1].progress.validation_metric = 0.5;
-  const Progress progress = ProgressOf(rack);  // The third has told nothing.
+  const worker::Progress progress = ProgressOf(rack);  // The third has told nothing.
   EXPECT_EQ(progress.step, 4u);
   EXPECT_EQ(progress.total_steps, 9u);
   EXPECT_EQ(progress.loss, 2);
@@ -168,4 +170,4 @@ TEST(RelayProgress, IsTheRacksAsAWhole) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::relay

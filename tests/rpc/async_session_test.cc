@@ -44,8 +44,8 @@ class AsyncSessionTest : public ::testing::Test {
     job_.workers = kRanks;
     job_.shards = 2;
     job_.optimizer = {.name = "sgd", .lr = 0.05, .on = "shards"};
-    job_.compression.uplink = *ParseCodecSpec("topk:10%+int4");
-    job_.compression.downlink = *ParseCodecSpec("int4");
+    job_.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4");
+    job_.compression.downlink = *compress::ParseCodecSpec("int4");
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 1000};
     job_.server.heartbeat = absl::Milliseconds(10);
@@ -69,19 +69,21 @@ class AsyncSessionTest : public ::testing::Test {
 
   void Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
+      worker::RemoteSessionOptions options =
+          worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      const std::unique_ptr<worker::Session> session =
+          worker::MakeRemoteSession(std::move(options));
       const absl::Status status = TrainOn(session.get(), rank);
       if (status.ok()) return;
-      Check(IsRollback(status), status.message());
+      Check(worker::IsRollback(status), status.message());
     }
   }
 
-  absl::Status TrainOn(Session* session, uint32_t rank) {
-    const TensorTable table = {{.name = "w", .shape = {30, 100}, .strides = {}}};
-    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+  absl::Status TrainOn(worker::Session* session, uint32_t rank) {
+    const protocol::TensorTable table = {{.name = "w", .shape = {30, 100}, .strides = {}}};
+    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     Floats& parameters = ended_[rank];
     parameters.assign(kWeights, 0.5f * static_cast<float>(rank));
@@ -103,7 +105,7 @@ class AsyncSessionTest : public ::testing::Test {
       session->SetRate(0.05f);
       absl::Status status = session->Submit(0, gradient);
       if (!status.ok()) return status;
-      const absl::StatusOr<StepResult> result = session->Wait();
+      const absl::StatusOr<worker::StepResult> result = session->Wait();
       if (!result.ok()) return result.status();
       EXPECT_EQ(result->steps_behind, 0u);
       status = session->ApplyUpdate(0, all);
@@ -119,20 +121,20 @@ class AsyncSessionTest : public ::testing::Test {
     return session->Leave();
   }
 
-  JobSpec job_;
+  job::JobSpec job_;
   JobServers servers_;
   std::function<void(uint32_t rank, uint64_t step)> before_step_;
   Floats ended_[kRanks];
   std::atomic<uint64_t> at_[kRanks] = {};
   uint64_t rollbacks_ = 0;
   std::string recovery_reason_;
-  std::vector<ShardStats> stats_;
+  std::vector<server::ShardStats> stats_;
 };
 
 TEST_F(AsyncSessionTest, TrainsWithCompressionBothWays) {
   Run();
   for (const Floats& ended : ended_) EXPECT_LT(DistanceToTarget(ended), 0.1);
-  for (const ShardStats& stats : stats_) {
+  for (const server::ShardStats& stats : stats_) {
     EXPECT_EQ(stats.highest_closed_step, kSteps);
     EXPECT_GT(stats.publications, 0u);
     EXPECT_LT(5 * stats.bytes_in, stats.dense_bytes_in);

@@ -47,8 +47,8 @@ class BuffersSurvivalTest : public ::testing::Test {
     job_.workers = kWorkers;
     job_.shards = kShards;
     job_.average_buffers_every = kEvery;
-    job_.compression.uplink = *ParseCodecSpec("topk:5%/ef");
-    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.compression.uplink = *compress::ParseCodecSpec("topk:5%/ef");
+    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.every = 10;
@@ -72,21 +72,25 @@ class BuffersSurvivalTest : public ::testing::Test {
 
   std::unique_ptr<State> Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
+      worker::RemoteSessionOptions options =
+          worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      const std::unique_ptr<worker::Session> session =
+          worker::MakeRemoteSession(std::move(options));
       auto state = std::make_unique<State>();
       const absl::Status status = TrainOn(session.get(), rank, state.get());
       if (status.ok()) return state;
-      Check(IsRollback(status), status.message());
+      Check(worker::IsRollback(status), status.message());
     }
   }
-  absl::Status TrainOn(Session* session, uint32_t rank, State* state) {
-    const TensorTable table = {
-        {.name = "w", .shape = {kWeights}, .strides = {}},
-        {.name = "statistics", .shape = {kStatistics}, .strides = {}, .role = TensorRole::kBuffer}};
-    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+  absl::Status TrainOn(worker::Session* session, uint32_t rank, State* state) {
+    const protocol::TensorTable table = {{.name = "w", .shape = {kWeights}, .strides = {}},
+                                         {.name = "statistics",
+                                          .shape = {kStatistics},
+                                          .strides = {},
+                                          .role = protocol::TensorRole::kBuffer}};
+    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     if (joined->restored_step > 0) {
       Check(joined->restored.size() == sizeof(State), "it is what was saved");
@@ -96,14 +100,15 @@ class BuffersSurvivalTest : public ::testing::Test {
     for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
-        return RollbackError("as if this process had been killed");
+        return worker::RollbackError("as if this process had been killed");
       }
       const absl::Status done = TrainStep(session, rank, step, state);
       if (!done.ok()) return done;
     }
     return session->Leave();
   }
-  static absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, State* state) {
+  static absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step,
+                                State* state) {
     const absl::Span<float> statistics = absl::MakeSpan(state->statistics);
     std::vector<float> gradient(kWeights);
     CounterRandom random(rank, step, 4);
@@ -115,7 +120,7 @@ class BuffersSurvivalTest : public ::testing::Test {
     const bool due = session->BuffersDue();
     if (status.ok() && due) status = session->Submit(1, statistics);
     if (!status.ok()) return status;
-    const absl::StatusOr<StepResult> result = session->Wait();
+    const absl::StatusOr<worker::StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
     Check(result->buffers_averaged == due, "what is due is done");
     Check(!result->checkpoint_due || due, "checkpoints average");
@@ -173,7 +178,7 @@ class BuffersSurvivalTest : public ::testing::Test {
   }
 
   JobServers servers_;
-  JobSpec job_;
+  job::JobSpec job_;
   std::function<void()> lose_;
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;

@@ -35,14 +35,14 @@ class CheckpointStoreTest : public HostFixture {
   }
   ~CheckpointStoreTest() override { server_->Shutdown(); }
 
-  std::string Folder() const { return PartsFolder(job_.checkpoint, 0); }
-  void Serve(CheckpointStore::Options options) {
+  std::string Folder() const { return protocol::PartsFolder(job_.checkpoint, 0); }
+  void Serve(server::CheckpointStore::Options options) {
     options.on_member = [this](const std::string& peer) {
       MutexLock lock(&mutex_);
       members_.push_back(peer);
     };
-    store_ = std::make_unique<CheckpointStore>(std::move(options), host_.get(), Transport::Plain(),
-                                               Logger("test"));
+    store_ = std::make_unique<server::CheckpointStore>(std::move(options), host_.get(),
+                                                       net::Transport::Plain(), Logger("test"));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -52,24 +52,25 @@ class CheckpointStoreTest : public HostFixture {
     stub_ = v1::CheckpointStore::NewStub(
         grpc::CreateChannel(address_, grpc::InsecureChannelCredentials()));
   }
-  std::unique_ptr<StoreClient> Client(const Sender& sender) {
-    return std::make_unique<StoreClient>(StoreClient::Options{.sender = sender,
-                                                              .shards = {{address_, 5}},
-                                                              .backoff_min = absl::Milliseconds(1),
-                                                              .backoff_max = absl::Milliseconds(9),
-                                                              .clock = &clock_});
+  std::unique_ptr<worker::StoreClient> Client(const protocol::Sender& sender) {
+    return std::make_unique<worker::StoreClient>(
+        worker::StoreClient::Options{.sender = sender,
+                                     .shards = {{address_, 5}},
+                                     .backoff_min = absl::Milliseconds(1),
+                                     .backoff_max = absl::Milliseconds(9),
+                                     .clock = &clock_});
   }
-  static v1::PutPartRequest First(const Sender& sender, const std::string& name,
+  static v1::PutPartRequest First(const protocol::Sender& sender, const std::string& name,
                                   const std::string& bytes) {
     v1::PutPartRequest first;
-    SetSender(sender, first.mutable_sender());
-    SetPart({.term = sender.term,
-             .step = 10,
-             .name = name,
-             .bytes = bytes.size(),
-             .checksum = Crc32c(bytes),
-             .error = {}},
-            first.mutable_part());
+    protocol::SetSender(sender, first.mutable_sender());
+    protocol::SetPart({.term = sender.term,
+                       .step = 10,
+                       .name = name,
+                       .bytes = bytes.size(),
+                       .checksum = Crc32c(bytes),
+                       .error = {}},
+                      first.mutable_part());
     return first;
   }
   // As it answers a worker that sends what ours would not.
@@ -87,14 +88,15 @@ class CheckpointStoreTest : public HostFixture {
   std::vector<std::string> Files() const {
     std::vector<std::string> names;
     std::error_code none;
-    for (const auto& entry : std::filesystem::directory_iterator(StepFolder(Folder(), 10), none)) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(protocol::StepFolder(Folder(), 10), none)) {
       names.push_back(entry.path().filename().string());
     }
     return names;
   }
 
-  std::unique_ptr<ShardHost> host_;
-  std::unique_ptr<CheckpointStore> store_;
+  std::unique_ptr<server::ShardHost> host_;
+  std::unique_ptr<server::CheckpointStore> store_;
   std::unique_ptr<grpc::Server> server_;
   Mutex mutex_;
   std::vector<std::string> members_ ABSL_GUARDED_BY(mutex_);
@@ -116,10 +118,10 @@ TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
   for (const size_t size : {size_t{0}, size_t{1}, size_t{(3 << 20) + 17}}) {
     std::string bytes(size, 'x');
     for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 31 >> 3);
-    const absl::StatusOr<CheckpointPart> part = client->Put(10, kName, bytes);
+    const absl::StatusOr<protocol::CheckpointPart> part = client->Put(10, kName, bytes);
     ASSERT_TRUE(part.ok()) << part.status();
     EXPECT_EQ(part->bytes, size);
-    EXPECT_TRUE(VerifyPart(Folder(), *part).ok()) << "it is on disk as reported";
+    EXPECT_TRUE(protocol::VerifyPart(Folder(), *part).ok()) << "it is on disk as reported";
     const absl::StatusOr<std::string> back = client->Get(*part, absl::Seconds(100));
     ASSERT_TRUE(back.ok()) << back.status();
     EXPECT_TRUE(*back == bytes) << size;
@@ -131,15 +133,15 @@ TEST_F(CheckpointStoreTest, GivesBackWhatItWasGiven) {
 
 TEST_F(CheckpointStoreTest, WhoDoesNotHoldTheRankIsRefused) {
   for (int which = 0; which < 3; ++which) {
-    Sender sender = SenderOf(which == 0 ? 1 : 0);
+    protocol::Sender sender = SenderOf(which == 0 ? 1 : 0);
     if (which == 1) sender.incarnation = 101;
     if (which == 2) sender.job_uid = kHostJob + 1;
-    const std::string name = WorkerPartName(0, sender.term);
+    const std::string name = protocol::WorkerPartName(0, sender.term);
     const auto put = Client(sender)->Put(10, name, "bytes");
     EXPECT_EQ(put.status().code(), absl::StatusCode::kFailedPrecondition) << put.status();
     const auto get = Client(sender)->Get(
         {.term = sender.term, .step = 10, .name = name, .error = {}}, absl::Seconds(100));
-    EXPECT_TRUE(IsRollback(get.status())) << get.status();
+    EXPECT_TRUE(worker::IsRollback(get.status())) << get.status();
   }
   EXPECT_THAT(Files(), IsEmpty());
 }
@@ -171,7 +173,7 @@ TEST_F(CheckpointStoreTest, WhatDoesNotArriveWholeLeavesNothing) {
 }
 
 TEST_F(CheckpointStoreTest, HasLimits) {
-  const absl::StatusOr<CheckpointPart> large =
+  const absl::StatusOr<protocol::CheckpointPart> large =
       Client(SenderOf(0))->Put(10, kName, std::string((8 << 20) + 1, 'x'));
   EXPECT_THAT(std::string(large.status().message()), HasSubstr("the most that a shard keeps"));
   // Two that have begun and do not go on; the third is to come again, and does until there is room.
@@ -187,7 +189,7 @@ TEST_F(CheckpointStoreTest, HasLimits) {
   EXPECT_EQ(PutRaw(First(SenderOf(0), kName, bytes), bytes).error_code(),
             grpc::StatusCode::RESOURCE_EXHAUSTED);
   const auto client = Client(SenderOf(0));
-  absl::StatusOr<CheckpointPart> third = absl::UnknownError("");
+  absl::StatusOr<protocol::CheckpointPart> third = absl::UnknownError("");
   std::thread waits([&] { third = client->Put(20, kName, bytes); });
   contexts[0].TryCancel();
   EXPECT_FALSE(writers[0]->Finish().ok());
@@ -242,9 +244,10 @@ TEST_F(CheckpointStoreTest, CallsThatStallEnd) {
 
 TEST_F(CheckpointStoreTest, DamageOnItsDiskIsNamed) {
   const auto client = Client(SenderOf(0));
-  const absl::StatusOr<CheckpointPart> part = client->Put(10, kName, "some bytes of a state");
+  const absl::StatusOr<protocol::CheckpointPart> part =
+      client->Put(10, kName, "some bytes of a state");
   ASSERT_TRUE(part.ok()) << part.status();
-  const std::string path = PartPath(Folder(), *part);
+  const std::string path = protocol::PartPath(Folder(), *part);
   std::ofstream(path) << "some bytez of a state";
   absl::Status lost = client->Get(*part, absl::Seconds(100)).status();
   EXPECT_EQ(lost.code(), absl::StatusCode::kDataLoss);
@@ -269,7 +272,7 @@ TEST_F(CheckpointStoreTest, EndsWithItsSession) {
 }
 
 TEST_F(CheckpointStoreTest, FoldersOfOtherRunsAreLeftAlone) {
-  StartShard other = StartOf(0, 0);
+  server::StartShard other = StartOf(0, 0);
   other.job_uid = kHostJob + 1;
   const auto host = MakeHost();
   const absl::Status started = host->Start(other);
@@ -281,7 +284,7 @@ TEST_F(CheckpointStoreTest, RemovesWhatIsNotToStay) {
   const auto client = Client(SenderOf(0));
   for (const uint64_t step : {10, 20, 30, 40}) ASSERT_TRUE(client->Put(step, kName, "bytes").ok());
   host_->KeepCheckpoints({10, 30}, 31);
-  EXPECT_THAT(*ListCheckpoints(Folder()), testing::ElementsAre(10, 30, 40));
+  EXPECT_THAT(*protocol::ListCheckpoints(Folder()), testing::ElementsAre(10, 30, 40));
 }
 
 }  // namespace

@@ -87,8 +87,8 @@ int OpenDescriptors() {
 
 class ConnectionAcceptorTest : public ::testing::Test {
  protected:
-  void Start(const ConnectionLimits& limits) {
-    absl::StatusOr<std::vector<Listener>> listeners = ListenOnAll("127.0.0.1:0");
+  void Start(const server::ConnectionLimits& limits) {
+    absl::StatusOr<std::vector<net::Listener>> listeners = net::ListenOnAll("127.0.0.1:0");
     ASSERT_TRUE(listeners.ok()) << listeners.status();
     acceptor_.emplace(*std::move(listeners), limits, milliseconds(7000), Logger("test"));
     const auto take = [this](int fd) {
@@ -124,10 +124,10 @@ class ConnectionAcceptorTest : public ::testing::Test {
   std::vector<int> given_ ABSL_GUARDED_BY(mutex_);
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   CondVar released_;
-  std::optional<ConnectionAcceptor> acceptor_;
+  std::optional<server::ConnectionAcceptor> acceptor_;
 };
 
-constexpr ConnectionLimits kRoomy{
+constexpr server::ConnectionLimits kRoomy{
     .strangers = 8, .strangers_per_peer = 8, .members = 8, .members_per_peer = 8};
 
 TEST_F(ConnectionAcceptorTest, SocketsAreGivenAwayAsGrpcWantsThem) {
@@ -145,7 +145,7 @@ TEST_F(ConnectionAcceptorTest, SocketsAreGivenAwayAsGrpcWantsThem) {
 }
 
 TEST_F(ConnectionAcceptorTest, AStrangerIsEndedInTimeAndAMemberNever) {
-  ConnectionLimits limits = kRoomy;
+  server::ConnectionLimits limits = kRoomy;
   limits.patience = milliseconds(50);
   Start(limits);
   const Client member(acceptor_->port());
@@ -161,7 +161,7 @@ TEST_F(ConnectionAcceptorTest, AStrangerIsEndedInTimeAndAMemberNever) {
 }
 
 TEST_F(ConnectionAcceptorTest, TheOldestStrangerMakesWay) {
-  ConnectionLimits limits = kRoomy;
+  server::ConnectionLimits limits = kRoomy;
   limits.strangers_per_peer = 2;
   Start(limits);
   const Client first(acceptor_->port());
@@ -277,41 +277,43 @@ TEST_F(ConnectionAcceptorTest, NoDescriptorIsLeftOpen) {
   TearDown();
   ForgetGiven();
   EXPECT_EQ(OpenDescriptors(), before);
-  EXPECT_TRUE(ListenOnAll(absl::StrCat("127.0.0.1:", port)).ok());
+  EXPECT_TRUE(net::ListenOnAll(absl::StrCat("127.0.0.1:", port)).ok());
 }
 
 TEST(ListenOnAllTest, ATakenPortIsRefused) {
-  absl::StatusOr<std::vector<Listener>> first = ListenOnAll("127.0.0.1:0");
+  absl::StatusOr<std::vector<net::Listener>> first = net::ListenOnAll("127.0.0.1:0");
   ASSERT_TRUE(first.ok()) << first.status();
   const int port = (*first)[0].port;
   for (const char* host : {"127.0.0.1", "0.0.0.0", "localhost"}) {
-    EXPECT_EQ(ListenOnAll(absl::StrCat(host, ":", port)).status().code(),
+    EXPECT_EQ(net::ListenOnAll(absl::StrCat(host, ":", port)).status().code(),
               absl::StatusCode::kUnavailable)
         << host;
   }
-  CloseAll(&*first);
+  net::CloseAll(&*first);
 }
 
 TEST(ListenOnAllTest, HostsAreNamesAndAddresses) {
   for (const char* host : {"localhost", "127.0.0.1", "0.0.0.0", "[::]"}) {
-    absl::StatusOr<std::vector<Listener>> listeners = ListenOnAll(absl::StrCat(host, ":0"));
+    absl::StatusOr<std::vector<net::Listener>> listeners =
+        net::ListenOnAll(absl::StrCat(host, ":0"));
     ASSERT_TRUE(listeners.ok()) << host << ": " << listeners.status();
-    for (const Listener& listener : *listeners) {
+    for (const net::Listener& listener : *listeners) {
       EXPECT_EQ(listener.port, listeners->front().port) << host;
     }
     const Client client(listeners->front().port);
-    CloseAll(&*listeners);
+    net::CloseAll(&*listeners);
   }
-  EXPECT_EQ(ListenOnAll("no-such-host.invalid:0").status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(ListenOnAll("192.0.2.1:0").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(net::ListenOnAll("no-such-host.invalid:0").status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(net::ListenOnAll("192.0.2.1:0").status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(AddressOfPeerTest, IsTheAddressThatAcceptSays) {
-  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4242"), "10.0.0.1:4242");
-  EXPECT_EQ(AddressOfPeer("ipv6:[::1]:4242"), "[::1]:4242");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5B::1%5D:4242"), "[::1]:4242");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5Bfe80::1%25eth0%5D:4242"), "[fe80::1]:4242");
-  EXPECT_EQ(AddressOfPeer("inproc"), "");
+  EXPECT_EQ(server::AddressOfPeer("ipv4:10.0.0.1:4242"), "10.0.0.1:4242");
+  EXPECT_EQ(server::AddressOfPeer("ipv6:[::1]:4242"), "[::1]:4242");
+  EXPECT_EQ(server::AddressOfPeer("ipv6:%5B::1%5D:4242"), "[::1]:4242");
+  EXPECT_EQ(server::AddressOfPeer("ipv6:%5Bfe80::1%25eth0%5D:4242"), "[fe80::1]:4242");
+  EXPECT_EQ(server::AddressOfPeer("inproc"), "");
 }
 
 }  // namespace

@@ -11,30 +11,30 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Id = ConnectionTable::Id;
+using Id = server::ConnectionTable::Id;
 
-constexpr ConnectionLimits kSmall{.strangers = 6,
-                                  .strangers_per_peer = 3,
-                                  .members = 5,
-                                  .members_per_peer = 4,
-                                  .patience = milliseconds(1000)};
+constexpr server::ConnectionLimits kSmall{.strangers = 6,
+                                          .strangers_per_peer = 3,
+                                          .members = 5,
+                                          .members_per_peer = 4,
+                                          .patience = milliseconds(1000)};
 
 class ConnectionTableTest : public ::testing::Test {
  protected:
   void Pass(int ms) { now_ += milliseconds(ms); }
-  ConnectionTable::Addition Add(const std::string& peer) {
+  server::ConnectionTable::Addition Add(const std::string& peer) {
     return table_.Add(peer, absl::StrCat(peer, ":", ++port_), now_);
   }
   Id AddOne(const std::string& peer) {
-    const ConnectionTable::Addition addition = Add(peer);
+    const server::ConnectionTable::Addition addition = Add(peer);
     EXPECT_FALSE(addition.displaced.has_value());
     return addition.id;
   }
   // The address of the newest connection.
   std::string Newest(const std::string& peer) const { return absl::StrCat(peer, ":", port_); }
 
-  ConnectionTable table_{kSmall};
-  ConnectionTable::Time now_{};
+  server::ConnectionTable table_{kSmall};
+  server::ConnectionTable::Time now_{};
   int port_ = 0;
 };
 
@@ -52,7 +52,7 @@ TEST_F(ConnectionTableTest, ANewcomerTakesThePlaceOfThePeerWithTheMost) {
   const Id oldest = AddOne("a");
   for (int i = 0; i < 2; ++i) AddOne("a");
   for (int i = 0; i < 2; ++i) AddOne("b");
-  const ConnectionTable::Addition next = Add("c");
+  const server::ConnectionTable::Addition next = Add("c");
   EXPECT_TRUE(next.displaced.has_value());
   EXPECT_NE(next.displaced, oldest) << "peer b has as many, and an older one";
   EXPECT_EQ(Add("c").displaced, oldest) << "now peer a has the most";
@@ -70,7 +70,7 @@ TEST_F(ConnectionTableTest, StrangersHaveLittleTimeAndMembersAllOfIt) {
   const Id member = AddOne("a");
   EXPECT_THAT(table_.Admit(Newest("a")).members, ElementsAre(member));
   const Id last = AddOne("b");
-  EXPECT_EQ(table_.NextLate(), ConnectionTable::Time{} + milliseconds(1000));
+  EXPECT_EQ(table_.NextLate(), server::ConnectionTable::Time{} + milliseconds(1000));
   Pass(599);
   EXPECT_THAT(table_.TakeLate(now_), IsEmpty());
   Pass(1);
@@ -114,10 +114,10 @@ TEST_F(ConnectionTableTest, OneAddressMayHaveTwoConnections) {
 }
 
 TEST(ConnectionLimitsTest, TheyFitIntoWhatThereIs) {
-  JobSpec job;
+  job::JobSpec job;
   job.workers = 100;
   job.shards = 2;
-  const DescriptorNeed need = NeedOf(job, 0, 128);
+  const server::DescriptorNeed need = server::NeedOf(job, 0, 128);
   const struct {
     uint64_t spare;
     size_t strangers, strangers_per_peer, members, members_per_peer;
@@ -129,13 +129,13 @@ TEST(ConnectionLimitsTest, TheyFitIntoWhatThereIs) {
   };
   ASSERT_EQ(need.connections(), 317u);
   for (const auto& one : kCases) {
-    const ConnectionLimits limits = LimitsOf(need, need.total() + one.spare);
+    const server::ConnectionLimits limits = server::LimitsOf(need, need.total() + one.spare);
     EXPECT_EQ(limits.strangers, one.strangers) << one.spare;
     EXPECT_EQ(limits.strangers_per_peer, one.strangers_per_peer) << one.spare;
     EXPECT_EQ(limits.members, one.members) << one.spare;
     EXPECT_EQ(limits.members_per_peer, one.members_per_peer) << one.spare;
     EXPECT_LE(2 * limits.strangers + limits.members,
-              need.connections() + kNewcomerDescriptors + one.spare);
+              need.connections() + server::kNewcomerDescriptors + one.spare);
   }
 }
 

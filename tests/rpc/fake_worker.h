@@ -32,8 +32,9 @@ inline std::shared_ptr<grpc::Channel> TestChannel(const std::string& address) {
 
 inline std::string NoneFrame(const std::vector<float>& values) {
   std::vector<std::byte> frame;
-  const absl::Status encoded = EncodeFrame(*MakeCodec(CodecSpec{.codec = CodecId::kNone}),
-                                           {.gradient = values, .residual = {}}, &frame);
+  const absl::Status encoded = compress::EncodeFrame(
+      *compress::MakeCodec(compress::CodecSpec{.codec = compress::CodecId::kNone}),
+      {.gradient = values, .residual = {}}, &frame);
   Check(encoded.ok(), "a test's values can be encoded");
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
 }

@@ -33,48 +33,51 @@ class HostFixture : public ::testing::Test {
     job_.workers = 1;
     job_.shards = 1;
     job_.compression.min_elements = 0;
-    job_.compression.downlink = *ParseCodecSpec("topk:25%/ef");
+    job_.compression.downlink = *compress::ParseCodecSpec("topk:25%/ef");
     job_.checkpoint.dir = folder_ + "/checkpoints";
   }
   ~HostFixture() override { std::filesystem::remove_all(folder_); }
 
-  std::unique_ptr<ShardHost> MakeHost() {
-    auto host = std::make_unique<ShardHost>(
-        ShardHost::Options{.shard = 0,
-                           .job = job_,
-                           .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; },
-                           .before_copy = before_copy_},
+  std::unique_ptr<server::ShardHost> MakeHost() {
+    auto host = std::make_unique<server::ShardHost>(
+        server::ShardHost::Options{
+            .shard = 0,
+            .job = job_,
+            .on_alarm = [](const std::string& text) { ADD_FAILURE() << text; },
+            .before_copy = before_copy_},
         &clock_, Logger("test"));
     host->SetIncarnation(server_incarnation_);
-    host->ReportTo([this](const ShardHost::News& news) {
+    host->ReportTo([this](const server::ShardHost::News& news) {
       MutexLock lock(&mutex_);
-      if (const auto* part = std::get_if<CheckpointPart>(&news)) parts_.push_back(*part);
-      if (const auto* named = std::get_if<CheckpointNamed>(&news)) named_.push_back(named->step);
-      if (std::holds_alternative<NotReproducible>(news)) ++not_reproducible_;
+      if (const auto* part = std::get_if<protocol::CheckpointPart>(&news)) parts_.push_back(*part);
+      if (const auto* named = std::get_if<server::CheckpointNamed>(&news))
+        named_.push_back(named->step);
+      if (std::holds_alternative<server::NotReproducible>(news)) ++not_reproducible_;
       told_.SignalAll();
     });
     return host;
   }
 
-  static StartShard StartOf(uint32_t term, uint64_t restore_step) {
-    return {.job_uid = kHostJob,
-            .term = term,
-            .first_step = restore_step + 1,
-            .table = {{.name = "w", .shape = {8}, .strides = {}, .dtype = DType::kFloat32}},
-            .layout = {},
-            .generation = 1,
-            .incarnations = {100},
-            .window_bytes = 1 << 20,
-            .coordinator_incarnation = 3,
-            .parameters_agree = true,
-            .restore_step = restore_step};
+  static server::StartShard StartOf(uint32_t term, uint64_t restore_step) {
+    return {
+        .job_uid = kHostJob,
+        .term = term,
+        .first_step = restore_step + 1,
+        .table = {{.name = "w", .shape = {8}, .strides = {}, .dtype = protocol::DType::kFloat32}},
+        .layout = {},
+        .generation = 1,
+        .incarnations = {100},
+        .window_bytes = 1 << 20,
+        .coordinator_incarnation = 3,
+        .parameters_agree = true,
+        .restore_step = restore_step};
   }
-  static Sender SenderOf(uint32_t term) {
+  static protocol::Sender SenderOf(uint32_t term) {
     return {.job_uid = kHostJob, .term = term, .incarnation = 100, .generation = 1};
   }
   // What the rank sends in a step: gradients that only its number decides.
-  static Exchange WorkOf(uint32_t term, uint64_t step) {
-    Exchange exchange;
+  static protocol::Exchange WorkOf(uint32_t term, uint64_t step) {
+    protocol::Exchange exchange;
     exchange.sender = SenderOf(term);
     exchange.step = step;
     exchange.acked_step = step - 1;
@@ -84,36 +87,37 @@ class HostFixture : public ::testing::Test {
     return exchange;
   }
   // What a step gives.
-  static std::string RunStep(ShardHost* host, uint32_t term, uint64_t step) {
+  static std::string RunStep(server::ShardHost* host, uint32_t term, uint64_t step) {
     host->Handle(/*stream=*/1, WorkOf(term, step));
     const auto results = host->Pull(SenderOf(term), step - 1, {});
     Check(results.ok() && results->size() == 1, "a step gives one result");
     return results->at(0)->results.at(0);
   }
 
-  CheckpointPart AwaitPart() {
+  protocol::CheckpointPart AwaitPart() {
     MutexLock lock(&mutex_);
     while (parts_.empty()) told_.Wait(&mutex_);
-    CheckpointPart part = parts_.front();
+    protocol::CheckpointPart part = parts_.front();
     parts_.erase(parts_.begin());
     return part;
   }
-  void Complete(const CheckpointPart& part) {
-    const absl::Status written = WriteManifest(job_.checkpoint.dir, {.job_name = "test",
-                                                                     .job_uid = kHostJob,
-                                                                     .term = part.term,
-                                                                     .step = part.step,
-                                                                     .world_size = 1,
-                                                                     .shards = 1,
-                                                                     .layout = {},
-                                                                     .software_version = "1",
-                                                                     .parts = {part}});
+  void Complete(const protocol::CheckpointPart& part) {
+    const absl::Status written =
+        protocol::WriteManifest(job_.checkpoint.dir, {.job_name = "test",
+                                                      .job_uid = kHostJob,
+                                                      .term = part.term,
+                                                      .step = part.step,
+                                                      .world_size = 1,
+                                                      .shards = 1,
+                                                      .layout = {},
+                                                      .software_version = "1",
+                                                      .parts = {part}});
     Check(written.ok(), written.message());
   }
-  std::string PathOf(const CheckpointPart& part) const {
-    return StepFolder(job_.checkpoint.dir, part.step) + "/" + part.name;
+  std::string PathOf(const protocol::CheckpointPart& part) const {
+    return protocol::StepFolder(job_.checkpoint.dir, part.step) + "/" + part.name;
   }
-  void Damage(const CheckpointPart& part) const {
+  void Damage(const protocol::CheckpointPart& part) const {
     std::fstream file(PathOf(part), std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(static_cast<std::streamoff>(part.bytes / 2));
     const int old = file.peek();
@@ -139,10 +143,10 @@ class HostFixture : public ::testing::Test {
   uint64_t server_incarnation_ = 5;      // Number that the next host gets.
   std::function<void()> before_copy_{};  // Likewise.
   std::string folder_;
-  JobSpec job_;
+  job::JobSpec job_;
   Mutex mutex_;
   CondVar told_;
-  std::vector<CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<protocol::CheckpointPart> parts_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> named_ ABSL_GUARDED_BY(mutex_);
   size_t not_reproducible_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -31,7 +31,7 @@ class JobServers {
 
   const std::string& folder() const { return folder_; }
 
-  void StartAll(const JobSpec& job) {
+  void StartAll(const job::JobSpec& job) {
     job_ = job;
     ports_.resize(job.shards);
     servers_.resize(job.shards);
@@ -40,16 +40,16 @@ class JobServers {
   // In the place of the one before, if there was one.
   void Start(uint32_t shard) {
     MutexLock lock(&mutex_);
-    JobSpec job = job_;
+    job::JobSpec job = job_;
     if (job.checkpoint.enabled() && job.checkpoint.at_shards()) job.checkpoint.dir = DirOf(shard);
-    absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start({.job = job,
-                       .shard = shard,
-                       .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
-                       .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
-                       .software_version = std::string("1"),
-                       .job_uid = 77},
-                      &clock_);
+    absl::StatusOr<std::unique_ptr<server::Server>> server = server::Server::Start(
+        {.job = job,
+         .shard = shard,
+         .listen = absl::StrCat("127.0.0.1:", ports_[shard]),
+         .coordinator = shard == 0 ? "" : absl::StrCat("127.0.0.1:", ports_[0]),
+         .software_version = std::string("1"),
+         .job_uid = 77},
+        &clock_);
     Check(server.ok(), server.status().message());
     servers_[shard] = *std::move(server);
     ports_[shard] = servers_[shard]->port();
@@ -75,8 +75,8 @@ class JobServers {
   std::string DirOf(uint32_t shard) const { return absl::StrCat(folder_, "/machine-", shard); }
 
   std::string coordinator() const { return absl::StrCat("127.0.0.1:", ports_[0]); }
-  const Server& operator[](uint32_t shard) const { return *servers_[shard]; }
-  Server& before(size_t index) { return *before_[index]; }
+  const server::Server& operator[](uint32_t shard) const { return *servers_[shard]; }
+  server::Server& before(size_t index) { return *before_[index]; }
   // As the program does it: shard 0 goes when all know of the end, or had the time for it.
   std::optional<absl::Status> Outcome(uint32_t shard) { return servers_[shard]->Outcome(); }
   void Stop(uint32_t shard) { servers_[shard].reset(); }
@@ -84,11 +84,11 @@ class JobServers {
  private:
   SteadyClock clock_;
   std::string folder_;
-  JobSpec job_;
+  job::JobSpec job_;
   Mutex mutex_;
   std::vector<int> ports_;
-  std::vector<std::unique_ptr<Server>> servers_;
-  std::vector<std::unique_ptr<Server>> before_;  // That others took the place of.
+  std::vector<std::unique_ptr<server::Server>> servers_;
+  std::vector<std::unique_ptr<server::Server>> before_;  // That others took the place of.
 };
 
 }  // namespace sluice

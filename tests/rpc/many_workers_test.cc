@@ -83,8 +83,8 @@ class ManyWorkersTest : public ::testing::Test {
     job_.hash = 9;
     job_.workers = kWorkers;
     job_.shards = 1;
-    job_.compression.uplink.codec = CodecId::kNone;
-    job_.compression.downlink.codec = CodecId::kNone;
+    job_.compression.uplink.codec = compress::CodecId::kNone;
+    job_.compression.downlink.codec = compress::CodecId::kNone;
     job_.compression.layout = {.chunk_elements = kBundleElements,
                                .bundle_elements = kBundleElements};
     job_.server.heartbeat = absl::Milliseconds(500);
@@ -93,7 +93,7 @@ class ManyWorkersTest : public ::testing::Test {
   }
 
   void StartServer() {
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(
+    absl::StatusOr<std::unique_ptr<server::Server>> server = server::Server::Start(
         {.job = job_, .shard = 0, .listen = "127.0.0.1:0", .software_version = "1", .job_uid = 77},
         &clock_);
     ASSERT_TRUE(server.ok()) << server.status();
@@ -106,13 +106,13 @@ class ManyWorkersTest : public ::testing::Test {
     for (uint32_t rank = 0; rank < kWorkers; ++rank) threads.emplace_back(body, rank);
     for (std::thread& thread : threads) thread.join();
   }
-  std::unique_ptr<Session> MakeSession(uint32_t rank) {
-    RemoteSessionOptions options = OptionsFromJob(job_, server_->address(), rank);
+  std::unique_ptr<worker::Session> MakeSession(uint32_t rank) {
+    worker::RemoteSessionOptions options = worker::OptionsFromJob(job_, server_->address(), rank);
     options.software_version = "1";
-    return MakeRemoteSession(std::move(options));
+    return worker::MakeRemoteSession(std::move(options));
   }
-  static TensorTable OneTensor() {
-    return {{.name = "w", .shape = {kElements}, .strides = {}, .dtype = DType::kFloat32}};
+  static protocol::TensorTable OneTensor() {
+    return {{.name = "w", .shape = {kElements}, .strides = {}, .dtype = protocol::DType::kFloat32}};
   }
 
   // In each step LastToCome waits until `others_are_in` says so.
@@ -121,7 +121,7 @@ class ManyWorkersTest : public ::testing::Test {
     std::atomic<bool> over = false;
     std::thread watcher([&] { Watch(over, &peaks); });
     RunRanks([&](uint32_t rank) {
-      const std::unique_ptr<Session> session = MakeSession(rank);
+      const std::unique_ptr<worker::Session> session = MakeSession(rank);
       const auto joined = session->Join(OneTensor(), std::string(32, 'a'));
       ASSERT_TRUE(joined.ok()) << joined.status();
       std::vector<float> values(kElements);
@@ -150,10 +150,10 @@ class ManyWorkersTest : public ::testing::Test {
   }
   void Watch(const std::atomic<bool>& over, Peaks* peaks) {
     while (!over) {
-      const ShardStats stats = server_->Stats();
+      const server::ShardStats stats = server_->Stats();
       peaks->held_bytes = std::max(peaks->held_bytes, stats.held_bytes + stats.log_bytes);
-      const JobStatus status = *server_->Status();
-      for (const MemberStatus& member : status.members) {
+      const server::JobStatus status = *server_->Status();
+      for (const server::MemberStatus& member : status.members) {
         if (member.joined && !member.left) {
           peaks->silence = std::max(peaks->silence, member.since_heartbeat);
         }
@@ -163,7 +163,7 @@ class ManyWorkersTest : public ::testing::Test {
     }
   }
   void Report(const Peaks& peaks) {
-    const ShardStats stats = server_->Stats();
+    const server::ShardStats stats = server_->Stats();
     std::printf(
         "  %u workers, %lu steps of %u elements: the shard held at most %.1f MB, answered BUSY %lu "
         "times; longest without a heartbeat %.0f ms; process: %lu threads, %.0f MB at most\n",
@@ -188,8 +188,8 @@ class ManyWorkersTest : public ::testing::Test {
     return means;
   }();
   SteadyClock clock_;
-  JobSpec job_;
-  std::unique_ptr<Server> server_;
+  job::JobSpec job_;
+  std::unique_ptr<server::Server> server_;
 };
 
 // What Create asks for: sums and residuals, and the windows of all ranks.

@@ -14,7 +14,7 @@ class PlanSessionTest : public SurvivalTest {
  protected:
   PlanSessionTest() {
     job_.control = {.policy = "schedule",
-                    .schedule = {.kind = ScheduleKind::kCyclic,
+                    .schedule = {.kind = job::ScheduleKind::kCyclic,
                                  .dense_steps = 4,
                                  .start = 0.5,
                                  .end = 0.02,
@@ -64,7 +64,7 @@ TEST_P(PlanSessionTest, PlansLowerTheMomentumWhereTheyAreSparse) {
   ASSERT_EQ(momenta_.size(), kSteps);
   bool seen_between = false;
   for (const auto& [step, momentum] : momenta_) {
-    const std::optional<double> density = DensityAt(job_.control.schedule, step - 1);
+    const std::optional<double> density = job::DensityAt(job_.control.schedule, step - 1);
     if (!density || *density >= 0.5) {
       EXPECT_EQ(momentum, std::nullopt) << step;
     } else if (*density <= 0.1) {

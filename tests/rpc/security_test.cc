@@ -47,9 +47,9 @@ class SecurityTest : public ::testing::Test {
   }
 
   // Names of files in the folder; empty: none.
-  TransportOptions Files(const std::string& certificate, const std::string& ca,
-                         const std::string& token = "") const {
-    TransportOptions files;
+  net::TransportOptions Files(const std::string& certificate, const std::string& ca,
+                              const std::string& token = "") const {
+    net::TransportOptions files;
     if (!certificate.empty()) {
       files.tls_cert = folder_.Path(certificate + ".pem");
       files.tls_key = folder_.Path(certificate + ".key");
@@ -58,41 +58,42 @@ class SecurityTest : public ::testing::Test {
     if (!token.empty()) files.token_file = folder_.Path(token);
     return files;
   }
-  static std::shared_ptr<const Transport> Open(const TransportOptions& files) {
-    const auto transport = Transport::Open(files, Logger("test"));
+  static std::shared_ptr<const net::Transport> Open(const net::TransportOptions& files) {
+    const auto transport = net::Transport::Open(files, Logger("test"));
     Check(transport.ok(), transport.status().message());
     return *transport;
   }
 
-  static JobSpec Job(uint32_t shards) {
-    JobSpec job;
+  static job::JobSpec Job(uint32_t shards) {
+    job::JobSpec job;
     job.name = "test";
     job.hash = 9;
     job.workers = 1;
     job.shards = shards;
     job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
-    job.compression.uplink.codec = CodecId::kNone;
-    job.compression.downlink.codec = CodecId::kNone;
+    job.compression.uplink.codec = compress::CodecId::kNone;
+    job.compression.downlink.codec = compress::CodecId::kNone;
     job.compression.min_elements = 0;
     job.server.heartbeat = absl::Milliseconds(50);
     job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
     return job;
   }
-  void StartServer(uint32_t shard, uint32_t shards, std::shared_ptr<const Transport> transport) {
-    absl::StatusOr<std::unique_ptr<Server>> server =
-        Server::Start({.job = Job(shards),
-                       .shard = shard,
-                       .listen = "127.0.0.1:0",
-                       .coordinator = shard == 0 ? "" : servers_[0]->address(),
-                       .transport = std::move(transport),
-                       .software_version = "1",
-                       .job_uid = 77},
-                      &clock_);
+  void StartServer(uint32_t shard, uint32_t shards,
+                   std::shared_ptr<const net::Transport> transport) {
+    absl::StatusOr<std::unique_ptr<server::Server>> server =
+        server::Server::Start({.job = Job(shards),
+                               .shard = shard,
+                               .listen = "127.0.0.1:0",
+                               .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                               .transport = std::move(transport),
+                               .software_version = "1",
+                               .job_uid = 77},
+                              &clock_);
     ASSERT_TRUE(server.ok()) << server.status();
     servers_.push_back(*std::move(server));
   }
   // How a question to a server ends, on a connection of its own.
-  grpc::Status Ask(const std::shared_ptr<const Transport>& transport) const {
+  grpc::Status Ask(const std::shared_ptr<const net::Transport>& transport) const {
     const auto stub = v1::Coordinator::NewStub(transport->DialForQuestions(servers_[0]->address()));
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
@@ -100,9 +101,9 @@ class SecurityTest : public ::testing::Test {
     return stub->GetStatus(&context, {}, &reply);
   }
   // What a client is told; empty: it got in.
-  std::string Told(const TransportOptions& server, const TransportOptions& client) {
+  std::string Told(const net::TransportOptions& server, const net::TransportOptions& client) {
     StartServer(0, 1, Open(server));
-    const std::shared_ptr<const Transport> transport = Open(client);
+    const std::shared_ptr<const net::Transport> transport = Open(client);
     const grpc::Status status = Ask(transport);
     servers_.pop_back();
     if (status.ok()) return "";
@@ -111,16 +112,16 @@ class SecurityTest : public ::testing::Test {
   }
 
   const TemporaryFolder folder_;
-  TestCa ca_;
-  TestCa other_ca_;
+  net::TestCa ca_;
+  net::TestCa other_ca_;
   SteadyClock clock_;
-  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::unique_ptr<server::Server>> servers_;
 };
 
 TEST_F(SecurityTest, EachSideIsToldWhatDoesNotFit) {
-  const TransportOptions plain;
-  const TransportOptions trusting = Files("", "ca");
-  const TransportOptions mutual = Files("client", "ca");
+  const net::TransportOptions plain;
+  const net::TransportOptions trusting = Files("", "ca");
+  const net::TransportOptions mutual = Files("client", "ca");
   EXPECT_EQ(Told(plain, plain), "");
   EXPECT_EQ(Told(Files("server", ""), trusting), "");
   EXPECT_EQ(Told(Files("server", "ca"), mutual), "");
@@ -174,7 +175,8 @@ TEST_F(SecurityTest, NoMethodIsToBeHadWithoutTheToken) {
   StartServer(0, 1, Open(Files("", "", "token")));
   const std::vector<std::string> methods = AllMethods();
   EXPECT_GE(methods.size(), 14u);
-  const std::shared_ptr<grpc::Channel> without = Transport::Plain()->Dial(servers_[0]->address());
+  const std::shared_ptr<grpc::Channel> without =
+      net::Transport::Plain()->Dial(servers_[0]->address());
   const std::shared_ptr<grpc::Channel> wrong =
       Open(Files("", "", "wrong-token"))->Dial(servers_[0]->address());
   for (const std::string& method : methods) {
@@ -194,7 +196,7 @@ TEST_F(SecurityTest, NoMethodIsToBeHadWithoutTheToken) {
 TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
   folder_.Write("client-token", kToken);
   StartServer(0, 1, Open(Files("", "", "token")));
-  const std::shared_ptr<const Transport> client = Open(Files("", "", "client-token"));
+  const std::shared_ptr<const net::Transport> client = Open(Files("", "", "client-token"));
   EXPECT_TRUE(Ask(client).ok());
   folder_.Write("token", kToken + "\n" + kNewToken);
   EXPECT_TRUE(Ask(client).ok());
@@ -209,12 +211,12 @@ TEST_F(SecurityTest, ATokenIsChangedInThreeStepsWithoutARefusal) {
 // A session of one rank: the mean of its gradient is that gradient.
 class Training {
  public:
-  Training(const JobSpec& job, const std::string& coordinator,
-           std::shared_ptr<const Transport> transport) {
-    RemoteSessionOptions options = OptionsFromJob(job, coordinator, 0);
+  Training(const job::JobSpec& job, const std::string& coordinator,
+           std::shared_ptr<const net::Transport> transport) {
+    worker::RemoteSessionOptions options = worker::OptionsFromJob(job, coordinator, 0);
     options.software_version = "1";
     options.transport = std::move(transport);
-    session_ = MakeRemoteSession(std::move(options));
+    session_ = worker::MakeRemoteSession(std::move(options));
   }
   absl::Status Join() {
     return session_->Join({{.name = "a", .shape = {8}, .strides = {}}}, std::string(32, 'p'))
@@ -223,7 +225,7 @@ class Training {
   void Step() {
     const std::vector<float> gradient(8, 0.25F);
     ASSERT_TRUE(session_->Submit(0, gradient).ok());
-    const absl::StatusOr<StepResult> result = session_->Wait();
+    const absl::StatusOr<worker::StepResult> result = session_->Wait();
     ASSERT_TRUE(result.ok()) << result.status();
     std::vector<float> mean(8);
     ASSERT_TRUE(session_->Apply(0, absl::MakeSpan(mean)).ok());
@@ -232,13 +234,13 @@ class Training {
   absl::Status Leave() { return session_->Leave(); }
 
  private:
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<worker::Session> session_;
 };
 
 TEST_F(SecurityTest, AJobWithEverythingRunsWhileTheCertificateChanges) {
-  const TransportOptions files = Files("server", "ca", "token");
+  const net::TransportOptions files = Files("server", "ca", "token");
   for (uint32_t shard = 0; shard < 2; ++shard) StartServer(shard, 2, Open(files));
-  const std::shared_ptr<const Transport> client = Open(Files("client", "ca", "token"));
+  const std::shared_ptr<const net::Transport> client = Open(Files("client", "ca", "token"));
   Training training(Job(2), servers_[0]->address(), client);
   const absl::Status joined = training.Join();
   ASSERT_TRUE(joined.ok()) << joined;
@@ -259,7 +261,7 @@ TEST_F(SecurityTest, AJobWithEverythingRunsWhileTheCertificateChanges) {
 
 TEST_F(SecurityTest, AWorkerWithoutTheTokenIsToldAtOnce) {
   StartServer(0, 1, Open(Files("", "", "token")));
-  Training training(Job(1), servers_[0]->address(), Transport::Plain());
+  Training training(Job(1), servers_[0]->address(), net::Transport::Plain());
   const absl::Status joined = training.Join();
   EXPECT_TRUE(absl::IsUnauthenticated(joined)) << joined;
   EXPECT_THAT(std::string(joined.message()), HasSubstr("give --token-file"));
@@ -277,12 +279,12 @@ TEST_F(SecurityTest, AShardOfAnotherJobIsRefusedAndSaysWhy) {
 }
 
 TEST_F(SecurityTest, AServerLetsInAnybodyElsewhereThanOnLoopbackOnlyWhenAskedTo) {
-  ServerOptions options{.job = Job(1), .listen = "0.0.0.0:0", .advertise = "127.0.0.1:0"};
-  const auto refused = Server::Start(options, &clock_);
+  server::ServerOptions options{.job = Job(1), .listen = "0.0.0.0:0", .advertise = "127.0.0.1:0"};
+  const auto refused = server::Server::Start(options, &clock_);
   EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
   EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--allow-anonymous"));
   options.allow_anonymous = true;
-  EXPECT_TRUE(Server::Start(options, &clock_).ok());
+  EXPECT_TRUE(server::Server::Start(options, &clock_).ok());
 }
 
 }  // namespace

@@ -22,14 +22,14 @@ using ::testing::HasSubstr;
 
 constexpr uint32_t kWorkers = 3;
 
-JobSpec ThreeWorkerJob(absl::string_view codec) {
-  JobSpec job;
+job::JobSpec ThreeWorkerJob(absl::string_view codec) {
+  job::JobSpec job;
   job.name = "test";
   job.hash = 9;
   job.workers = kWorkers;
   job.shards = 2;
-  job.compression.uplink = *ParseCodecSpec(codec);
-  job.compression.downlink = *ParseCodecSpec(codec);
+  job.compression.uplink = *compress::ParseCodecSpec(codec);
+  job.compression.downlink = *compress::ParseCodecSpec(codec);
   job.compression.min_elements = 8;
   job.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
   job.server.heartbeat = absl::Milliseconds(50);
@@ -37,24 +37,24 @@ JobSpec ThreeWorkerJob(absl::string_view codec) {
   return job;
 }
 
-TensorTable TwoTensors() {
-  return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
-          {.name = "b", .shape = {5}, .strides = {}, .dtype = DType::kFloat32}};
+protocol::TensorTable TwoTensors() {
+  return {{.name = "w", .shape = {50, 90}, .strides = {}, .dtype = protocol::DType::kFloat32},
+          {.name = "b", .shape = {5}, .strides = {}, .dtype = protocol::DType::kFloat32}};
 }
 
 class SessionTest : public ::testing::Test {
  protected:
-  void StartServers(const JobSpec& job) {
+  void StartServers(const job::JobSpec& job) {
     job_ = job;
     for (uint32_t shard = 0; shard < job.shards; ++shard) {
-      absl::StatusOr<std::unique_ptr<Server>> server =
-          Server::Start({.job = job,
-                         .shard = shard,
-                         .listen = "127.0.0.1:0",
-                         .coordinator = shard == 0 ? "" : servers_[0]->address(),
-                         .software_version = "1",
-                         .job_uid = 77},
-                        &clock_);
+      absl::StatusOr<std::unique_ptr<server::Server>> server =
+          server::Server::Start({.job = job,
+                                 .shard = shard,
+                                 .listen = "127.0.0.1:0",
+                                 .coordinator = shard == 0 ? "" : servers_[0]->address(),
+                                 .software_version = "1",
+                                 .job_uid = 77},
+                                &clock_);
       ASSERT_TRUE(server.ok()) << server.status();
       servers_.push_back(*std::move(server));
     }
@@ -62,8 +62,8 @@ class SessionTest : public ::testing::Test {
   void TearDown() override {
     while (!servers_.empty()) servers_.pop_back();
   }
-  std::unique_ptr<Session> MakeSession(uint32_t rank) {
-    RemoteSessionOptions options;
+  std::unique_ptr<worker::Session> MakeSession(uint32_t rank) {
+    worker::RemoteSessionOptions options;
     options.coordinator = servers_[0]->address();
     options.job_name = job_.name;
     options.job_hash = job_.hash;
@@ -72,7 +72,7 @@ class SessionTest : public ::testing::Test {
     options.compression = job_.compression;
     options.average_buffers_every = job_.average_buffers_every;
     options.software_version = "1";
-    return MakeRemoteSession(std::move(options));
+    return worker::MakeRemoteSession(std::move(options));
   }
   // Each rank on a thread of its own.
   void RunRanks(const std::function<void(uint32_t)>& body) {
@@ -87,14 +87,14 @@ class SessionTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  JobSpec job_;
-  std::vector<std::unique_ptr<Server>> servers_;
+  job::JobSpec job_;
+  std::vector<std::unique_ptr<server::Server>> servers_;
 };
 
 TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
   StartServers(ThreeWorkerJob("none"));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     // Rank 0's parameters differ from the others': step 0 settles that.
     const auto joined = session->Join(TwoTensors(), std::string(32, rank == 0 ? 'a' : 'b'));
     ASSERT_TRUE(joined.ok()) << joined.status();
@@ -131,12 +131,12 @@ TEST_F(SessionTest, DenseStepsGiveTheMeanAndTheJobEnds) {
 // A connection that has made no call yet may send less than such a Join takes.
 TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
   StartServers(ThreeWorkerJob("none"));
-  TensorTable table;
+  protocol::TensorTable table;
   for (int i = 0; i < 4000; ++i) {
     table.push_back({.name = absl::StrCat("layers.", i, std::string(100, '.'), "weight"),
                      .shape = {1},
                      .strides = {},
-                     .dtype = DType::kFloat32});
+                     .dtype = protocol::DType::kFloat32});
   }
   RunRanks([&](uint32_t rank) {
     const auto joined = MakeSession(rank)->Join(table, std::string(32, 'a'));
@@ -148,12 +148,12 @@ TEST_F(SessionTest, AJobOfManyTensorsIsJoined) {
 TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   StartServers(ThreeWorkerJob("none"));
   const auto all_known = [&] {
-    for (const std::unique_ptr<Server>& server : servers_) {
-      for (const LinkFigures& link : server->Links().ranks) {
+    for (const std::unique_ptr<server::Server>& server : servers_) {
+      for (const server::LinkFigures& link : server->Links().ranks) {
         if (link.up_rate <= 0 || link.down_rate <= 0) return false;
       }
     }
-    const std::optional<JobStatus> status = servers_[0]->Status();
+    const std::optional<server::JobStatus> status = servers_[0]->Status();
     return std::all_of(status->members.begin(), status->members.end(), [](const auto& member) {
       return member.link.up_rate > 0 && member.link.down_rate > 0;
     });
@@ -161,7 +161,7 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
   constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
   std::atomic<uint64_t> last = kNone;
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
     std::vector<float> w(4500), b(5);
     for (uint64_t step = 1; step <= last; ++step) {
@@ -175,8 +175,8 @@ TEST_F(SessionTest, LinksAreMeasuredWhileStepsAreDone) {
     EXPECT_TRUE(session->Leave().ok());
   });
   EXPECT_TRUE(AwaitOutcome(0).ok());
-  for (const std::unique_ptr<Server>& server : servers_) {
-    const LinkStats links = server->Links();
+  for (const std::unique_ptr<server::Server>& server : servers_) {
+    const server::LinkStats links = server->Links();
     ASSERT_EQ(links.ranks.size(), kWorkers);
     uint64_t requests = 0;
     for (const uint64_t count : links.queue_counts) requests += count;
@@ -189,7 +189,7 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
   StartServers(ThreeWorkerJob("topk:5%+int4"));
   std::vector<std::vector<float>> totals(kWorkers, std::vector<float>(4500));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     const auto joined = session->Join(TwoTensors(), std::string(32, 'a'));
     ASSERT_TRUE(joined.ok()) << joined.status();
     EXPECT_TRUE(joined->parameters_agree);
@@ -209,23 +209,24 @@ TEST_F(SessionTest, SparseStepsGiveAllRanksTheSame) {
   EXPECT_EQ(totals[1], totals[0]);
   EXPECT_EQ(totals[2], totals[0]);
   EXPECT_TRUE(AwaitOutcome(0).ok());
-  const ShardStats stats = servers_[1]->Stats();
+  const server::ShardStats stats = servers_[1]->Stats();
   EXPECT_GT(stats.dense_bytes_in, 20 * stats.bytes_in);
 }
 
 TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
-  JobSpec job = ThreeWorkerJob("topk:5%+int4");
+  job::JobSpec job = ThreeWorkerJob("topk:5%+int4");
   job.average_buffers_every = 4;
   StartServers(job);
-  TensorTable table = TwoTensors();
-  table.push_back({.name = "mean", .shape = {70}, .strides = {}, .role = TensorRole::kBuffer});
+  protocol::TensorTable table = TwoTensors();
+  table.push_back(
+      {.name = "mean", .shape = {70}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   constexpr int kSteps = 10;
   // By step, by rank: as the rank had them when the step was over.
   std::vector<std::vector<std::vector<float>>> local(kSteps + 1), after(kSteps + 1);
   for (int step = 0; step <= kSteps; ++step) local[step].resize(kWorkers);
   after = local;
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     EXPECT_FALSE(session->BuffersDue());
     const auto joined = session->Join(table, std::string(32, static_cast<char>('a' + rank)));
     ASSERT_TRUE(joined.ok()) << joined.status();
@@ -274,13 +275,14 @@ TEST_F(SessionTest, BuffersBecomeTheExactMeanWhereTheyAreDue) {
 }
 
 TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
-  JobSpec job = ThreeWorkerJob("none");
+  job::JobSpec job = ThreeWorkerJob("none");
   job.average_buffers_every = 1;
   StartServers(job);
-  TensorTable table = TwoTensors();
-  table.push_back({.name = "mean", .shape = {7}, .strides = {}, .role = TensorRole::kBuffer});
+  protocol::TensorTable table = TwoTensors();
+  table.push_back(
+      {.name = "mean", .shape = {7}, .strides = {}, .role = protocol::TensorRole::kBuffer});
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     ASSERT_TRUE(session->Join(table, std::string(32, 'a')).ok());
     const std::vector<float> w(4500), b(5);
     ASSERT_TRUE(session->Submit(1, b).ok());
@@ -294,7 +296,7 @@ TEST_F(SessionTest, ABufferThatIsMissingWhereItIsDueIsNamed) {
 TEST_F(SessionTest, AWorkerThatGivesUpIsTheReasonForAll) {
   StartServers(ThreeWorkerJob("none"));
   RunRanks([&](uint32_t rank) {
-    const std::unique_ptr<Session> session = MakeSession(rank);
+    const std::unique_ptr<worker::Session> session = MakeSession(rank);
     ASSERT_TRUE(session->Join(TwoTensors(), std::string(32, 'a')).ok());
     if (rank == 1) {
       session->Abandon("disk full");

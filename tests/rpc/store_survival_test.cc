@@ -24,7 +24,7 @@ class StoreTest : public SurvivalTest {
   std::vector<std::string> FilesOf(uint32_t shard, uint64_t step) const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(
-             StepFolder(PartsFolder(servers_.DirOf(shard), shard), step))) {
+             protocol::StepFolder(protocol::PartsFolder(servers_.DirOf(shard), shard), step))) {
       names.push_back(entry.path().filename().string());
     }
     return names;
@@ -47,17 +47,17 @@ TEST_P(StoreTest, PartsLieWithTheServersAndNowhereElse) {
               testing::UnorderedElementsAre("shard-1-term-0.state", "worker-1-term-0.state"));
   EXPECT_FALSE(restored_);
   // Two are kept; both servers have all of both.
-  const absl::StatusOr<std::vector<uint64_t>> kept = ListCheckpoints(servers_.DirOf(0));
+  const absl::StatusOr<std::vector<uint64_t>> kept = protocol::ListCheckpoints(servers_.DirOf(0));
   ASSERT_TRUE(kept.ok());
   EXPECT_EQ(kept->size(), 2u);
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     // One more where the last became complete as the job ended: nobody was told to remove the
     // oldest.
-    EXPECT_THAT(*ListCheckpoints(PartsFolder(servers_.DirOf(shard), shard)),
+    EXPECT_THAT(*protocol::ListCheckpoints(protocol::PartsFolder(servers_.DirOf(shard), shard)),
                 testing::IsSupersetOf(*kept))
         << shard;
   }
-  EXPECT_FALSE(std::filesystem::exists(PartsFolder(servers_.DirOf(0), 1)));
+  EXPECT_FALSE(std::filesystem::exists(protocol::PartsFolder(servers_.DirOf(0), 1)));
   EXPECT_FALSE(std::filesystem::exists(servers_.DirOf(1) + "/run.json"));
 }
 
@@ -86,7 +86,8 @@ TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
   EXPECT_EQ(Run([&] {
               newest = NewestCheckpoint();
               const std::string path = absl::StrCat(
-                  StepFolder(PartsFolder(servers_.DirOf(1), 1), newest), "/", WorkerPartName(1, 0));
+                  protocol::StepFolder(protocol::PartsFolder(servers_.DirOf(1), 1), newest), "/",
+                  protocol::WorkerPartName(1, 0));
               std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
               file.seekp(100);
               const int old = file.peek();
@@ -101,7 +102,7 @@ TEST_P(StoreTest, AWorkersPartThatIsDamagedOnAnotherServer) {
 // Exact recovery takes its state from the other servers too.
 TEST_P(StoreTest, LossesAreRepaired) {
   const Parameters expected = UndisturbedAtShards();
-  job_.checkpoint.replay_limit = CheckpointSpec().replay_limit;
+  job_.checkpoint.replay_limit = protocol::CheckpointSpec().replay_limit;
   for (const bool lose_shard : {true, false}) {
     SCOPED_TRACE(lose_shard ? "a shard" : "a worker");
     restored_ = false;
@@ -123,8 +124,8 @@ TEST_P(StoreTest, LossesAreRepaired) {
 TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
   const Parameters expected = UndisturbedAtShards();
   EXPECT_EQ(Run([this] {
-              std::filesystem::remove_all(
-                  StepFolder(PartsFolder(servers_.DirOf(1), 1), NewestCheckpoint()));
+              std::filesystem::remove_all(protocol::StepFolder(
+                  protocol::PartsFolder(servers_.DirOf(1), 1), NewestCheckpoint()));
               servers_.Restart(1);
             }),
             expected);
@@ -135,9 +136,9 @@ TEST_P(StoreTest, TheNewestOfADiskThatIsLost) {
 TEST_P(StoreTest, AServerThatCannotWrite) {
   const Parameters expected = UndisturbedAtShards();
   std::filesystem::create_directories(servers_.DirOf(1));
-  std::ofstream(PartsFolder(servers_.DirOf(1), 1)) << "a file";
+  std::ofstream(protocol::PartsFolder(servers_.DirOf(1), 1)) << "a file";
   EXPECT_EQ(Run(nullptr), expected);
-  EXPECT_THAT(*ListCheckpoints(servers_.DirOf(0)), testing::IsEmpty());
+  EXPECT_THAT(*protocol::ListCheckpoints(servers_.DirOf(0)), testing::IsEmpty());
 }
 
 // The run goes on with other workers than it had: not bit for bit, but all of them alike, and from

@@ -48,8 +48,8 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     job_.hash = 9;
     job_.workers = kWorkers;
     job_.shards = kShards;
-    job_.compression.uplink = *ParseCodecSpec(GetParam());
-    job_.compression.downlink = *ParseCodecSpec("topk:10%/ef");
+    job_.compression.uplink = *compress::ParseCodecSpec(GetParam());
+    job_.compression.downlink = *compress::ParseCodecSpec("topk:10%/ef");
     job_.compression.min_elements = 8;
     job_.compression.layout = {.chunk_elements = 1000, .bundle_elements = 2000};
     job_.server.heartbeat = absl::Milliseconds(10);
@@ -81,21 +81,23 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   // As a worker program does it: again from the checkpoint whenever the job goes back.
   Parameters Train(uint32_t rank) {
     for (bool rejoining = false;; rejoining = true) {
-      RemoteSessionOptions options = OptionsFromJob(job_, servers_.coordinator(), rank);
+      worker::RemoteSessionOptions options =
+          worker::OptionsFromJob(job_, servers_.coordinator(), rank);
       options.software_version = std::string("1");
       options.rejoining = rejoining;
-      const std::unique_ptr<Session> session = MakeRemoteSession(std::move(options));
+      const std::unique_ptr<worker::Session> session =
+          worker::MakeRemoteSession(std::move(options));
       Parameters parameters(kWeights + kBiases);
       const absl::Status status = TrainOn(session.get(), rank, &parameters);
       if (status.ok() || (ends_at_ <= kSteps && absl::IsCancelled(status))) return parameters;
-      Check(IsRollback(status), status.message());
+      Check(worker::IsRollback(status), status.message());
     }
   }
-  absl::Status TrainOn(Session* session, uint32_t rank, Parameters* parameters) {
-    const TensorTable table = {
-        {.name = "w", .shape = {50, 90}, .strides = {}, .dtype = DType::kFloat32},
-        {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = DType::kFloat32}};
-    const absl::StatusOr<JoinInfo> joined = session->Join(table, std::string(32, 'a'));
+  absl::Status TrainOn(worker::Session* session, uint32_t rank, Parameters* parameters) {
+    const protocol::TensorTable table = {
+        {.name = "w", .shape = {50, 90}, .strides = {}, .dtype = protocol::DType::kFloat32},
+        {.name = "b", .shape = {kBiases}, .strides = {}, .dtype = protocol::DType::kFloat32}};
+    const absl::StatusOr<worker::JoinInfo> joined = session->Join(table, std::string(32, 'a'));
     if (!joined.ok()) return joined.status();
     if (!joined->parameters_agree) {
       const absl::Span<float> all = absl::MakeSpan(*parameters);
@@ -112,7 +114,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     for (uint64_t step = joined->first_step; step <= kSteps; ++step) {
       if (rank == 0) BeforeStep(step);
       if (rank == 1 && lose_worker_.exchange(false)) {
-        return RollbackError("as if this process had been killed");
+        return worker::RollbackError("as if this process had been killed");
       }
       bool saved = false;
       const absl::Status done = TrainStep(session, rank, step, parameters, &saved);
@@ -128,27 +130,28 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   }
   // Processes that cannot read what they are to begin with, as the status says.
   size_t FailingReads() {
-    const JobStatus status = *servers_[0].Status();
+    const server::JobStatus status = *servers_[0].Status();
     return static_cast<size_t>(
-        std::count_if(status.waits.begin(), status.waits.end(), [](const LongWait& wait) {
+        std::count_if(status.waits.begin(), status.waits.end(), [](const server::LongWait& wait) {
           return !wait.trouble.empty() && absl::EndsWith(wait.what, "to be read");
         }));
   }
   bool OnShards() const { return job_.optimizer.on == "shards"; }
-  static absl::Status Descend(Session* session, absl::Span<float> mean, Parameters* parameters) {
+  static absl::Status Descend(worker::Session* session, absl::Span<float> mean,
+                              Parameters* parameters) {
     absl::Status status = session->Apply(0, mean.first(kWeights));
     if (status.ok()) status = session->Apply(1, mean.subspan(kWeights));
     if (!status.ok()) return status;
     for (size_t i = 0; i < mean.size(); ++i) (*parameters)[i] -= 0.1f * mean[i];
     return absl::OkStatus();
   }
-  static absl::Status TakeUpdate(Session* session, Parameters* parameters) {
+  static absl::Status TakeUpdate(worker::Session* session, Parameters* parameters) {
     const absl::Span<float> all = absl::MakeSpan(*parameters);
     absl::Status status = session->ApplyUpdate(0, all.first(kWeights));
     return status.ok() ? session->ApplyUpdate(1, all.subspan(kWeights)) : status;
   }
-  absl::Status TrainStep(Session* session, uint32_t rank, uint64_t step, Parameters* parameters,
-                         bool* saved) {
+  absl::Status TrainStep(worker::Session* session, uint32_t rank, uint64_t step,
+                         Parameters* parameters, bool* saved) {
     Parameters gradient(*parameters);
     CounterRandom random(rank, step, 4);
     for (float& value : gradient) {
@@ -159,7 +162,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
     absl::Status status = session->Submit(1, all.subspan(kWeights));
     if (status.ok()) status = session->Submit(0, all.first(kWeights));
     if (!status.ok()) return status;
-    const absl::StatusOr<StepResult> result = session->Wait();
+    const absl::StatusOr<worker::StepResult> result = session->Wait();
     if (!result.ok()) return result.status();
     if (rank == 0 && result->plan != nullptr) momenta_[step] = result->plan->momentum;
     status = OnShards() ? TakeUpdate(session, parameters) : Descend(session, all, parameters);
@@ -188,7 +191,7 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   }
   // Without checkpoints: what every run must end with.
   Parameters Undisturbed() {
-    job_.checkpoint = CheckpointSpec();
+    job_.checkpoint = protocol::CheckpointSpec();
     const Parameters expected = Run(nullptr);
     job_.checkpoint.dir = absl::StrCat(servers_.folder(), "/checkpoints");
     job_.checkpoint.every = 10;
@@ -197,12 +200,12 @@ class SurvivalTest : public ::testing::TestWithParam<const char*> {
   }
 
   JobServers servers_;
-  JobSpec job_;
+  job::JobSpec job_;
   std::function<void()> lose_;
   uint64_t first_checkpoint_ = 0;
   std::atomic<bool> lose_worker_ = false;
   std::atomic<bool> restored_ = false;
-  uint64_t replay_limit_ = CheckpointSpec().replay_limit;
+  uint64_t replay_limit_ = protocol::CheckpointSpec().replay_limit;
   uint32_t repairs_ = 0;
   uint32_t rollbacks_ = 0;
   std::atomic<uint32_t> restored_world_size_ = 0;

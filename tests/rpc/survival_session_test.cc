@@ -56,7 +56,8 @@ TEST_P(SurvivalTest, ACheckpointThatIsAwayWhenItIsNeeded) {
   const Parameters expected = Undisturbed();
   std::thread mender;
   EXPECT_EQ(Run([&] {
-              const std::string folder = StepFolder(job_.checkpoint.dir, NewestCheckpoint());
+              const std::string folder =
+                  protocol::StepFolder(job_.checkpoint.dir, NewestCheckpoint());
               const std::string away = absl::StrCat(servers_.folder(), "/away");
               std::filesystem::rename(folder, away);
               servers_.Restart(1);
@@ -84,9 +85,9 @@ TEST_P(SurvivalTest, AShardAndTheNewestCheckpoint) {
   const Parameters expected = Undisturbed();
   EXPECT_EQ(Run([this] {
               const uint64_t step = NewestCheckpoint();
-              std::ofstream(
-                  absl::StrCat(StepFolder(job_.checkpoint.dir, step), "/", ShardPartName(1, 0)),
-                  std::ios::app)
+              std::ofstream(absl::StrCat(protocol::StepFolder(job_.checkpoint.dir, step), "/",
+                                         protocol::ShardPartName(1, 0)),
+                            std::ios::app)
                   << "x";
               servers_.Restart(1);
             }),

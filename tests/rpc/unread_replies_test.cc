@@ -41,7 +41,7 @@ class UnreadRepliesTest : public ::testing::Test {
   }
   uint64_t bytes_out() { return servers_[0].Stats().bytes_out; }
 
-  JobSpec job_;
+  job::JobSpec job_;
   JobServers servers_;
   std::optional<FakeWorker> worker_;
 };
@@ -82,7 +82,7 @@ TEST_F(UnreadRepliesTest, AStreamThatAsksForCopiesAndReadsNoneEnds) {
 TEST_F(UnreadRepliesTest, AWholeStepOfResultsMayWait) {
   constexpr uint32_t kInBundle = 1000;
   constexpr uint32_t kBundles = kElements / kInBundle;
-  job_.compression.downlink.codec = CodecId::kNone;
+  job_.compression.downlink.codec = compress::CodecId::kNone;
   StartWith(kInBundle);
   FakeWorker::OpenStream open = worker_->Open(0);
   v1::ExchangeRequest request = worker_->Contribution(1, 1);

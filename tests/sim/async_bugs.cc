@@ -10,27 +10,29 @@ namespace sluice {
 namespace {
 
 std::vector<std::byte> BytesOf(const std::string& text) {
-  const absl::Span<const std::byte> bytes = FrameBytes(text);
+  const absl::Span<const std::byte> bytes = protocol::FrameBytes(text);
   return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace
 
-std::shared_ptr<const ShardSnapshot> Forged(AsyncBug bug, const ShardSnapshot& snapshot) {
-  auto forged = std::make_shared<ShardSnapshot>(snapshot);
+std::shared_ptr<const protocol::ShardSnapshot> Forged(AsyncBug bug,
+                                                      const protocol::ShardSnapshot& snapshot) {
+  auto forged = std::make_shared<protocol::ShardSnapshot>(snapshot);
   if (bug == AsyncBug::kClocksNotRestored) {
     for (uint64_t& clock : forged->clocks) clock = snapshot.step;
   }
   if (bug == AsyncBug::kPublishedNotRestored) {
-    for (SavedState& chunk : forged->replica) {
+    for (compress::SavedState& chunk : forged->replica) {
       if (chunk.contains("published")) chunk["published"] = chunk["parameters"];
     }
   }
   return forged;
 }
 
-ExchangeAnswer Forged(AsyncBug bug, uint32_t rank, const ExchangeAnswer& answer) {
-  ExchangeAnswer forged = answer;
+protocol::ExchangeAnswer Forged(AsyncBug bug, uint32_t rank,
+                                const protocol::ExchangeAnswer& answer) {
+  protocol::ExchangeAnswer forged = answer;
   if (bug == AsyncBug::kNameWithheld && rank == 1 && answer.checkpoint_step > answer.step) {
     forged.checkpoint_step = 0;
   }
@@ -40,20 +42,22 @@ ExchangeAnswer Forged(AsyncBug bug, uint32_t rank, const ExchangeAnswer& answer)
   for (std::string& chunk : forged.results) {
     const std::vector<std::byte> bytes = BytesOf(chunk);
     absl::Span<const std::byte> rest = bytes;
-    const absl::Span<const std::byte> first = TakeFrame(&rest);
+    const absl::Span<const std::byte> first = compress::TakeFrame(&rest);
     if (rest.empty()) continue;
     if (bug == AsyncBug::kPublicationLost) {
       chunk.erase(0, first.size());
       continue;
     }
-    std::vector<float> sum(ReadFrameHeader(first)->count);
-    AddValidFrames(bytes, absl::MakeSpan(sum));
+    std::vector<float> sum(compress::ReadFrameHeader(first)->count);
+    compress::AddValidFrames(bytes, absl::MakeSpan(sum));
     std::vector<std::byte> merged;
-    const std::unique_ptr<Codec> exact = MakeCodec({.codec = CodecId::kNone});
-    Check(EncodeFrame(*exact, {.gradient = sum, .residual = {}}, &merged).ok(), "sums are finite");
+    const std::unique_ptr<compress::Codec> exact =
+        compress::MakeCodec({.codec = compress::CodecId::kNone});
+    Check(compress::EncodeFrame(*exact, {.gradient = sum, .residual = {}}, &merged).ok(),
+          "sums are finite");
     chunk.assign(reinterpret_cast<const char*>(merged.data()), merged.size());
   }
-  forged.record.result_checksum = BundleChecksum(forged.results);
+  forged.record.result_checksum = protocol::BundleChecksum(forged.results);
   return forged;
 }
 

@@ -10,8 +10,10 @@
 namespace sluice {
 
 // A snapshot, as a shard with the bug restores it.
-std::shared_ptr<const ShardSnapshot> Forged(AsyncBug bug, const ShardSnapshot& snapshot);
+std::shared_ptr<const protocol::ShardSnapshot> Forged(AsyncBug bug,
+                                                      const protocol::ShardSnapshot& snapshot);
 // A result, as the rank is told it.
-ExchangeAnswer Forged(AsyncBug bug, uint32_t rank, const ExchangeAnswer& answer);
+protocol::ExchangeAnswer Forged(AsyncBug bug, uint32_t rank,
+                                const protocol::ExchangeAnswer& answer);
 
 }  // namespace sluice

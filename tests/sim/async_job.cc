@@ -29,11 +29,11 @@ namespace {
 constexpr uint64_t kJobUid = 7;
 constexpr uint64_t kEventsMax = 2'000'000;
 
-TensorTable AsyncTable() {
+protocol::TensorTable AsyncTable() {
   return {{.name = "conv", .shape = {6, 9}, .strides = {}},
           {.name = "fc1", .shape = {24, 25}, .strides = {}},
           {.name = "fc2", .shape = {10, 31}, .strides = {}},
-          {.name = "norm", .shape = {12}, .strides = {}, .role = TensorRole::kBuffer}};
+          {.name = "norm", .shape = {12}, .strides = {}, .role = protocol::TensorRole::kBuffer}};
 }
 
 class AsyncJob {
@@ -42,15 +42,15 @@ class AsyncJob {
       : options_(options),
         random_(options.seed, 99),
         table_(AsyncTable()),
-        layout_(*BuildLayout(table_, options.shards, options.compression.layout,
-                             WholeRows(options.compression, table_))) {}
+        layout_(*protocol::BuildLayout(table_, options.shards, options.compression.layout,
+                                       protocol::WholeRows(options.compression, table_))) {}
 
   AsyncReport Run();
 
  private:
   struct Worker {
-    std::unique_ptr<Pipeline> pipeline;
-    std::unique_ptr<BundleEncoder> encoder;
+    std::unique_ptr<worker::Pipeline> pipeline;
+    std::unique_ptr<worker::BundleEncoder> encoder;
     std::vector<std::vector<float>> values;  // By tensor: what is handed over.
     std::vector<std::vector<float>> parameters;
     uint64_t done = 0;
@@ -62,12 +62,12 @@ class AsyncJob {
     uint64_t coded_by = 0;            // In its open step.
   };
   struct WorkerSave {
-    SavedCompressor uplink;
+    compress::SavedCompressor uplink;
     std::vector<std::vector<float>> parameters;
-    std::vector<CompressionPlan> plans;
+    std::vector<protocol::CompressionPlan> plans;
   };
   struct Checkpoint {
-    std::vector<std::shared_ptr<const ShardSnapshot>> shards;
+    std::vector<std::shared_ptr<const protocol::ShardSnapshot>> shards;
     std::vector<AsyncMirror> mirrors;
     std::vector<std::optional<WorkerSave>> workers;
   };
@@ -93,18 +93,19 @@ class AsyncJob {
   void StartStep(uint32_t rank);
   std::vector<std::vector<float>> Gradients(uint32_t rank, uint64_t step);
   void Encode(uint32_t rank);
-  void CarryOut(uint32_t rank, const Pipeline::Effects& effects);
+  void CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects);
   void FinishStep(uint32_t rank);
   void Save(uint32_t rank, uint64_t step);
-  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
+  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
   void Break(uint32_t rank, uint32_t shard);
-  void Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const Exchange& exchange);
-  void Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
-               const std::vector<ShardEffect>& effects);
-  void Answer(uint32_t rank, uint32_t shard, uint64_t stream, const ExchangeAnswer& answer);
-  void CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer);
-  void CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange);
-  void CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange);
+  void Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const protocol::Exchange& exchange);
+  void Deliver(uint32_t shard, const protocol::Exchange& request, uint32_t sender,
+               const std::vector<server::ShardEffect>& effects);
+  void Answer(uint32_t rank, uint32_t shard, uint64_t stream,
+              const protocol::ExchangeAnswer& answer);
+  void CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeAnswer& answer);
+  void CheckPlan(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
+  void CheckBase(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
   void RollBack();
   uint64_t LastStep() const { return options_.steps + options_.quiet_steps; }
   bool Finished() const {
@@ -114,8 +115,8 @@ class AsyncJob {
 
   const AsyncOptions options_;
   CounterRandom random_;
-  const TensorTable table_;
-  const Layout layout_;
+  const protocol::TensorTable table_;
+  const protocol::Layout layout_;
   AsyncReport report_;
   double now_ = 0;
   uint64_t events_made_ = 0;
@@ -123,11 +124,11 @@ class AsyncJob {
   uint64_t next_stream_ = 0;
   std::priority_queue<Event> events_;
   std::vector<Worker> workers_;
-  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<server::Shard>> shards_;
   std::vector<AsyncMirror> mirrors_;
-  std::map<uint64_t, Checkpoint> checkpoints_;  // By step; of this term, or complete.
-  std::set<uint64_t> named_;                    // In this term.
-  std::map<uint64_t, CompressionPlan> plans_;   // Likewise, those that are known or were.
+  std::map<uint64_t, Checkpoint> checkpoints_;           // By step; of this term, or complete.
+  std::set<uint64_t> named_;                             // In this term.
+  std::map<uint64_t, protocol::CompressionPlan> plans_;  // Likewise, those that are known or were.
 };
 
 void AsyncJob::BeginTerm(uint64_t restore_step) {
@@ -146,7 +147,7 @@ void AsyncJob::BeginTerm(uint64_t restore_step) {
 }
 
 void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
-  ShardOptions options;
+  server::ShardOptions options;
   options.shard = shard;
   options.table = table_;
   options.layout = layout_;
@@ -157,7 +158,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
   options.rule = options_.rule;
   options.control = options_.control;
   // A plan changes nothing of what the mirror reckons with.
-  options.rule_momentum = MomentumOf(options_.rule);
+  options.rule_momentum = job::MomentumOf(options_.rule);
   options.momentum = {.base = *options.rule_momentum, .coded = *options.rule_momentum};
   options.job_uid = kJobUid;
   options.term = term_;
@@ -176,7 +177,7 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
                                    .rule = options_.rule,
                                    .staleness_aware_lr = options_.staleness_aware_lr});
   }
-  absl::StatusOr<std::unique_ptr<Shard>> made = Shard::Create(std::move(options));
+  absl::StatusOr<std::unique_ptr<server::Shard>> made = server::Shard::Create(std::move(options));
   Check(made.ok(), made.status().message());
   shards_[shard] = *std::move(made);
   if (const auto plan = shards_[shard]->plan()) plans_[plan->id] = *plan;
@@ -185,8 +186,9 @@ void AsyncJob::MakeShard(uint32_t shard, uint64_t restore_step) {
 
 void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   Worker& worker = workers_[rank];
-  worker.encoder = std::make_unique<BundleEncoder>(table_, layout_, options_.compression, rank);
-  PipelineOptions options;
+  worker.encoder =
+      std::make_unique<worker::BundleEncoder>(table_, layout_, options_.compression, rank);
+  worker::PipelineOptions options;
   options.table = table_;
   options.layout = layout_;
   options.sender = {.job_uid = kJobUid, .term = term_, .rank = rank, .incarnation = term_ + 1};
@@ -197,15 +199,16 @@ void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   options.compression = options_.compression;
   options.makes_plans = options_.control.makes_plans();
   options.window_bytes = 512;
-  worker.pipeline = std::make_unique<Pipeline>(std::move(options));
+  worker.pipeline = std::make_unique<worker::Pipeline>(std::move(options));
   worker.pipeline->SetRate(0.125f);
   worker.done = restore_step;
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     worker.streams.push_back(++next_stream_);
   }
   worker.pace = rank == 0 ? options_.slowest : 1;
-  for (const TensorInfo& tensor : table_) worker.parameters.emplace_back(tensor.elements());
-  std::vector<CompressionPlan> plans;
+  for (const protocol::TensorInfo& tensor : table_)
+    worker.parameters.emplace_back(tensor.elements());
+  std::vector<protocol::CompressionPlan> plans;
   if (restore_step > 0) {
     const WorkerSave& saved = *checkpoints_.at(restore_step).workers[rank];
     worker.parameters = saved.parameters;
@@ -218,7 +221,7 @@ void AsyncJob::MakeWorker(uint32_t rank, uint64_t restore_step) {
   }
   const absl::Status known = worker.pipeline->SetPlans(plans);
   Check(known.ok(), known.message());
-  for (const CompressionPlan& plan : plans) {
+  for (const protocol::CompressionPlan& plan : plans) {
     worker.told_plan = plan.id;
     plans_[plan.id] = plan;
   }
@@ -244,7 +247,7 @@ std::vector<std::vector<float>> AsyncJob::Gradients(uint32_t rank, uint64_t step
 
 void AsyncJob::StartStep(uint32_t rank) {
   Worker& worker = workers_[rank];
-  Pipeline::Effects effects;
+  worker::Pipeline::Effects effects;
   worker.coded_by = worker.told_plan;
   worker.pipeline->StartStep();
   const uint64_t step = worker.pipeline->step();
@@ -259,7 +262,7 @@ void AsyncJob::StartStep(uint32_t rank) {
   worker.values = Gradients(rank, step);
   if (step == 0) worker.parameters = worker.values;
   for (uint32_t tensor = static_cast<uint32_t>(table_.size()); tensor-- > 0;) {
-    if (table_[tensor].role == TensorRole::kBuffer && step > 0) {
+    if (table_[tensor].role == protocol::TensorRole::kBuffer && step > 0) {
       if (worker.pipeline->BuffersDue(true)) Violated("buffers are due");
       continue;
     }
@@ -270,29 +273,29 @@ void AsyncJob::StartStep(uint32_t rank) {
 
 void AsyncJob::Encode(uint32_t rank) {
   Worker& worker = workers_[rank];
-  Pipeline::Effects effects;
-  while (std::optional<EncodeTask> task = worker.pipeline->NextEncoding()) {
+  worker::Pipeline::Effects effects;
+  while (std::optional<worker::EncodeTask> task = worker.pipeline->NextEncoding()) {
     if (!task->published.empty()) Violated("something was to be observed");
     worker.pipeline->Encoded(worker.encoder->Encode(*task), &effects);
   }
   CarryOut(rank, effects);
 }
 
-void AsyncJob::CarryOut(uint32_t rank, const Pipeline::Effects& effects) {
-  for (const PipelineEffect& effect : effects) {
-    if (const auto* send = std::get_if<SendExchange>(&effect)) {
+void AsyncJob::CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects) {
+  for (const worker::PipelineEffect& effect : effects) {
+    if (const auto* send = std::get_if<worker::SendExchange>(&effect)) {
       CheckBase(rank, send->shard, *send->exchange);
       CheckPlan(rank, send->shard, *send->exchange);
       Send(rank, send->shard, send->exchange);
-    } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
+    } else if (const auto* retry = std::get_if<worker::RetryLater>(&effect)) {
       After(0.05, [this, rank, shard = retry->shard] {
-        Pipeline::Effects more;
+        worker::Pipeline::Effects more;
         workers_[rank].pipeline->RetryDue(shard, &more);
         CarryOut(rank, more);
       });
-    } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
+    } else if (const auto* failed = std::get_if<worker::PipelineFailed>(&effect)) {
       Violated(absl::StrCat("rank ", rank, " failed: ", failed->status.message()));
-    } else if (std::holds_alternative<StepDone>(effect)) {
+    } else if (std::holds_alternative<worker::StepDone>(effect)) {
       FinishStep(rank);
     }
   }
@@ -300,12 +303,12 @@ void AsyncJob::CarryOut(uint32_t rank, const Pipeline::Effects& effects) {
 
 void AsyncJob::FinishStep(uint32_t rank) {
   Worker& worker = workers_[rank];
-  const StepResult result = worker.pipeline->Result();
+  const worker::StepResult result = worker.pipeline->Result();
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     const absl::Span<float> parameters = absl::MakeSpan(worker.parameters[tensor]);
     if (result.step == 0) {
       Check(worker.pipeline->DecodeMean(tensor, parameters).ok(), "parameters are there");
-    } else if (table_[tensor].role != TensorRole::kBuffer) {
+    } else if (table_[tensor].role != protocol::TensorRole::kBuffer) {
       Check(worker.pipeline->ApplyUpdate(tensor, parameters).ok(), "an update is there");
     }
   }
@@ -334,7 +337,8 @@ void AsyncJob::Save(uint32_t rank, uint64_t step) {
   if (!workers_[rank].pipeline->TakePublished().empty()) Violated("something was to be observed");
 }
 
-void AsyncJob::Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+void AsyncJob::Send(uint32_t rank, uint32_t shard,
+                    std::shared_ptr<const protocol::Exchange> exchange) {
   const uint64_t stream = workers_[rank].streams[shard];
   if (Chance(options_.break_share)) {
     Break(rank, shard);
@@ -353,48 +357,49 @@ void AsyncJob::Break(uint32_t rank, uint32_t shard) {
   const uint64_t old = std::exchange(workers_[rank].streams[shard], ++next_stream_);
   After(0.2 * random_.Uniform(), [this, shard, old] { shards_[shard]->StreamClosed(old); });
   After(0.1 + random_.Uniform(), [this, rank, shard] {
-    Pipeline::Effects effects;
+    worker::Pipeline::Effects effects;
     workers_[rank].pipeline->StreamReset(shard, &effects);
     CarryOut(rank, effects);
   });
 }
 
-void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream, const Exchange& exchange) {
+void AsyncJob::Arrive(uint32_t rank, uint32_t shard, uint64_t stream,
+                      const protocol::Exchange& exchange) {
   if (workers_[rank].streams[shard] != stream) return;
   AsyncMirror& mirror = mirrors_[shard];
   if (options_.bug == AsyncBug::kContributionLost && !exchange.skip && exchange.step == 5 &&
       mirror.IsNew(exchange)) {
-    ExchangeAnswer answer;
+    protocol::ExchangeAnswer answer;
     answer.step = exchange.step;
     answer.bundle = exchange.bundle;
     answer.record.step = exchange.step;
     answer.record.bundle = exchange.bundle;
     answer.record.term = term_;
     answer.record.n = 1;
-    answer.record.included = {{rank, exchange.step, BundleChecksum(exchange), false}};
+    answer.record.included = {{rank, exchange.step, protocol::BundleChecksum(exchange), false}};
     answer.base_version = answer.version = exchange.base_version;
     Answer(rank, shard, stream, answer);
     return;
   }
-  Exchange taken = exchange;
+  protocol::Exchange taken = exchange;
   if (options_.bug == AsyncBug::kRepeatCountsAgain && !mirror.IsNew(exchange)) ++taken.step;
   if (options_.bug == AsyncBug::kPlanNotPassedOn) taken.plan = nullptr;
   const auto effects = shards_[shard]->Handle(stream, taken, absl::UnixEpoch());
-  const auto& core = static_cast<const AsyncShard&>(*shards_[shard]);
+  const auto& core = static_cast<const server::AsyncShard&>(*shards_[shard]);
   const std::string wrong = mirror.Took(exchange, core);
   if (!wrong.empty()) Violated(wrong);
   report_.updates = std::max(report_.updates, mirror.updates());
   Deliver(shard, exchange, rank, effects);
-  const ShardStats stats = shards_[shard]->Stats();
+  const server::ShardStats stats = shards_[shard]->Stats();
   if (stats.log_bytes > stats.log_limit) Violated("a log is over its limit");
 }
 
-void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
-                       const std::vector<ShardEffect>& effects) {
-  for (const ShardEffect& effect : effects) {
-    if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+void AsyncJob::Deliver(uint32_t shard, const protocol::Exchange& request, uint32_t sender,
+                       const std::vector<server::ShardEffect>& effects) {
+  for (const server::ShardEffect& effect : effects) {
+    if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       named_.insert(named->step);
-    } else if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+    } else if (const auto* taken = std::get_if<server::TakeSnapshot>(&effect)) {
       Checkpoint& checkpoint = checkpoints_[taken->snapshot->step];
       checkpoint.shards.resize(options_.shards);
       checkpoint.mirrors.resize(options_.shards);
@@ -402,24 +407,25 @@ void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
       checkpoint.mirrors[shard] = mirrors_[shard];
       const std::string wrong = mirrors_[shard].CheckClocks(taken->snapshot->clocks);
       if (!wrong.empty()) Violated(wrong);
-    } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
+    } else if (const auto* alarm = std::get_if<server::Alarm>(&effect)) {
       Violated(absl::StrCat("an alarm: ", alarm->text));
-    } else if (const auto* made = std::get_if<PlanMade>(&effect)) {
+    } else if (const auto* made = std::get_if<server::PlanMade>(&effect)) {
       ++report_.plans;
       if (shard != 0) Violated(absl::StrCat("shard ", shard, " makes a plan"));
       if (!plans_.emplace(made->plan->id, *made->plan).second) {
         Violated(absl::StrCat("there are two plans ", made->plan->id));
       }
     }
-    const auto* reply = std::get_if<Reply>(&effect);
+    const auto* reply = std::get_if<server::Reply>(&effect);
     if (reply == nullptr) continue;
-    if (reply->answer->outcome == Outcome::kPending) ++report_.waits;
+    if (reply->answer->outcome == protocol::Outcome::kPending) ++report_.waits;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       if (workers_[rank].streams[shard] != reply->stream) continue;
-      if (reply->answer->outcome == Outcome::kResult) CheckResult(shard, rank, *reply->answer);
+      if (reply->answer->outcome == protocol::Outcome::kResult)
+        CheckResult(shard, rank, *reply->answer);
       if (options_.bug == AsyncBug::kWaitingForgotten && rank != sender && request.step > 0)
         continue;
-      const ExchangeAnswer answer = Forged(options_.bug, rank, *reply->answer);
+      const protocol::ExchangeAnswer answer = Forged(options_.bug, rank, *reply->answer);
       if (Chance(options_.break_share)) {
         Break(rank, shard);
         continue;
@@ -433,10 +439,10 @@ void AsyncJob::Deliver(uint32_t shard, const Exchange& request, uint32_t sender,
   }
 }
 
-void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& answer) {
+void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const protocol::ExchangeAnswer& answer) {
   if (answer.exact) ++report_.exact_results;
   report_.staleness_max = std::max(report_.staleness_max, answer.staleness);
-  ExchangeAnswer told = answer;
+  protocol::ExchangeAnswer told = answer;
   if (options_.bug == AsyncBug::kStalenessForgotten) told.staleness = 0;
   const std::string wrong = mirrors_[shard].CheckResult(rank, told);
   if (!wrong.empty()) Violated(wrong);
@@ -457,11 +463,11 @@ void AsyncJob::CheckResult(uint32_t shard, uint32_t rank, const ExchangeAnswer& 
 }
 
 void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
-                      const ExchangeAnswer& answer) {
+                      const protocol::ExchangeAnswer& answer) {
   if (workers_[rank].streams[shard] != stream) return;
-  Pipeline::Effects effects;
+  worker::Pipeline::Effects effects;
   Worker& worker = workers_[rank];
-  if (shard == 0 && answer.bundle == 0 && answer.outcome == Outcome::kResult &&
+  if (shard == 0 && answer.bundle == 0 && answer.outcome == protocol::Outcome::kResult &&
       answer.step == worker.pipeline->step() && worker.told_in != answer.step) {
     worker.told_plan = answer.record.plan_id;
     worker.told_in = answer.step;
@@ -471,7 +477,7 @@ void AsyncJob::Answer(uint32_t rank, uint32_t shard, uint64_t stream,
 }
 
 // Whoever was told of a plan codes by it from the next step on, and says so.
-void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
   const Worker& worker = workers_[rank];
   if (exchange.plan_id != worker.coded_by) {
     Violated(absl::StrCat("rank ", rank, " codes step ", exchange.step, " by plan ",
@@ -479,15 +485,16 @@ void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange
     return;
   }
   if (!options_.control.makes_plans() || exchange.skip || exchange.step == 0) return;
-  const std::vector<ChunkConfig> base =
-      ChunkConfigs(options_.compression, table_, layout_, Direction::kUplink);
-  const std::vector<CodecSpec> specs =
-      SpecsUnder(&plans_.at(exchange.plan_id), Direction::kUplink, rank, base);
+  const std::vector<compress::ChunkConfig> base =
+      protocol::ChunkConfigs(options_.compression, table_, layout_, protocol::Direction::kUplink);
+  const std::vector<compress::CodecSpec> specs =
+      protocol::SpecsUnder(&plans_.at(exchange.plan_id), protocol::Direction::kUplink, rank, base);
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][exchange.bundle].chunks;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const bool dense = !IsSparse(specs[chunks[i]].codec);
-    const FormatId format = ReadFrameHeader(FrameBytes(exchange.frames[i]))->format;
-    if (dense != (format == FormatId::kFp16 || format == FormatId::kNone)) {
+    const bool dense = !protocol::IsSparse(specs[chunks[i]].codec);
+    const compress::FormatId format =
+        compress::ReadFrameHeader(protocol::FrameBytes(exchange.frames[i]))->format;
+    if (dense != (format == compress::FormatId::kFp16 || format == compress::FormatId::kNone)) {
       Violated(absl::StrCat("rank ", rank, ": plan ", exchange.plan_id, " has ",
                             ToString(specs[chunks[i]]), ", and a frame has format ",
                             static_cast<int>(format)));
@@ -496,12 +503,12 @@ void AsyncJob::CheckPlan(uint32_t rank, uint32_t shard, const Exchange& exchange
 }
 
 // Parameters that a contribution says it was made on are those of that version.
-void AsyncJob::CheckBase(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+void AsyncJob::CheckBase(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
   if (exchange.base_version == 0 || exchange.step == 0) return;
-  const Bundle& bundle = layout_.bundles[shard][exchange.bundle];
+  const protocol::Bundle& bundle = layout_.bundles[shard][exchange.bundle];
   std::vector<float> have;
   for (const uint32_t id : bundle.chunks) {
-    const Chunk& chunk = layout_.chunks[id];
+    const protocol::Chunk& chunk = layout_.chunks[id];
     const auto from =
         workers_[rank].parameters[chunk.tensor].begin() + static_cast<std::ptrdiff_t>(chunk.offset);
     have.insert(have.end(), from, from + chunk.count);
@@ -563,7 +570,7 @@ AsyncReport AsyncJob::Run() {
     }
     ++report_.checkpoints;
   }
-  for (const std::unique_ptr<Shard>& shard : shards_) {
+  for (const std::unique_ptr<server::Shard>& shard : shards_) {
     report_.owed += shard->ResidualEnergy();
     report_.publications += shard->Stats().publications;
     report_.repeats += shard->Stats().repeats;

@@ -38,8 +38,8 @@ struct AsyncOptions {
   std::string mode = "async";
   uint32_t staleness = 0;  // ssp
   bool staleness_aware_lr = false;
-  OptimizerSpec rule{.name = "sgd", .lr = 1};
-  CompressionSpec compression;
+  job::OptimizerSpec rule{.name = "sgd", .lr = 1};
+  protocol::CompressionSpec compression;
   uint64_t steps = 20;
   uint64_t quiet_steps = 0;  // After them: gradients are 0.
   double skip_share = 0;
@@ -49,7 +49,7 @@ struct AsyncOptions {
   uint32_t checkpoints = 0;    // Asked for in the run.
   uint32_t rollbacks = 0;
   double slowest = 1;  // How many times as long the slowest rank takes.
-  ControlSpec control;
+  job::ControlSpec control;
   AsyncBug bug = AsyncBug::kNone;
 };
 

@@ -20,12 +20,13 @@ std::string PlaceIn(uint32_t rank, uint64_t step, uint32_t bundle) {
   return absl::StrCat("rank ", rank, ", step ", step, ", bundle ", bundle);
 }
 
-std::vector<float> Decoded(const Exchange& exchange, const std::vector<uint32_t>& counts) {
+std::vector<float> Decoded(const protocol::Exchange& exchange,
+                           const std::vector<uint32_t>& counts) {
   std::vector<float> all;
   for (size_t i = 0; i < counts.size(); ++i) {
     std::vector<float> chunk(counts[i]);
-    const absl::Status decoded =
-        DecodeAddFrame(FrameBytes(exchange.frames.at(i)), absl::MakeSpan(chunk));
+    const absl::Status decoded = compress::DecodeAddFrame(
+        protocol::FrameBytes(exchange.frames.at(i)), absl::MakeSpan(chunk));
     Check(decoded.ok(), decoded.message());
     all.insert(all.end(), chunk.begin(), chunk.end());
   }
@@ -36,7 +37,7 @@ std::vector<float> Decoded(const Exchange& exchange, const std::vector<uint32_t>
 
 AsyncMirror::AsyncMirror(Options options) : options_(std::move(options)) {
   uint32_t locals = 0;
-  for (const Bundle& bundle : options_.layout.bundles[options_.shard]) {
+  for (const protocol::Bundle& bundle : options_.layout.bundles[options_.shard]) {
     BundleMirror& mirror = bundles_.emplace_back();
     mirror.buffers = bundle.buffers;
     mirror.first_local = locals;
@@ -56,37 +57,37 @@ void AsyncMirror::BeginTerm() {
   }
 }
 
-bool AsyncMirror::IsNew(const Exchange& exchange) const {
+bool AsyncMirror::IsNew(const protocol::Exchange& exchange) const {
   return exchange.step == bundles_[exchange.bundle].next[exchange.sender.rank];
 }
 
-void AsyncMirror::Begin(const Exchange& exchange, BundleMirror* bundle) const {
+void AsyncMirror::Begin(const protocol::Exchange& exchange, BundleMirror* bundle) const {
   bundle->parameters = Decoded(exchange, bundle->counts);
-  bundle->slots.assign(UpdateRule::Create(options_.rule)->slots(),
+  bundle->slots.assign(server::UpdateRule::Create(options_.rule)->slots(),
                        std::vector<float>(bundle->parameters.size()));
   bundle->versions[1] = {bundle->parameters, 0};
 }
 
-void AsyncMirror::Update(const Exchange& exchange, BundleMirror* bundle) const {
+void AsyncMirror::Update(const protocol::Exchange& exchange, BundleMirror* bundle) const {
   const uint64_t base = exchange.base_version == 0 ? bundle->oldest : exchange.base_version;
   const auto made_on = bundle->versions.find(base);
   // A version that never was is told by CheckHeld.
   const uint64_t before = made_on == bundle->versions.end() ? 0 : made_on->second.updates;
   Entry entry{.rank = exchange.sender.rank,
               .step = exchange.step,
-              .checksum = BundleChecksum(exchange.frames),
+              .checksum = protocol::BundleChecksum(exchange.frames),
               .rate = exchange.rate,
               .staleness = bundle->updates.size() - before};
   if (options_.staleness_aware_lr) entry.rate /= static_cast<float>(1 + entry.staleness);
   bundle->updates.push_back(entry);
   const std::vector<float> gradient = Decoded(exchange, bundle->counts);
   std::vector<absl::Span<float>> slots(bundle->slots.begin(), bundle->slots.end());
-  const UpdateRule rule = *UpdateRule::Create(options_.rule);
+  const server::UpdateRule rule = *server::UpdateRule::Create(options_.rule);
   rule.Apply(bundle->updates.size(), entry.rate, rule.momentum(), gradient,
              absl::MakeSpan(bundle->parameters), slots);
 }
 
-std::string AsyncMirror::Took(const Exchange& exchange, const AsyncShard& shard) {
+std::string AsyncMirror::Took(const protocol::Exchange& exchange, const server::AsyncShard& shard) {
   BundleMirror& bundle = bundles_[exchange.bundle];
   const std::string place = PlaceIn(exchange.sender.rank, exchange.step, exchange.bundle);
   if (IsNew(exchange)) {
@@ -118,7 +119,8 @@ std::string AsyncMirror::Took(const Exchange& exchange, const AsyncShard& shard)
   return wrong.empty() ? wrong : absl::StrCat(place, ": ", wrong);
 }
 
-std::string AsyncMirror::Compare(const BundleMirror& bundle, const AsyncShard& shard) const {
+std::string AsyncMirror::Compare(const BundleMirror& bundle,
+                                 const server::AsyncShard& shard) const {
   absl::Span<const float> rest = bundle.parameters;
   for (size_t i = 0; i < bundle.counts.size(); ++i) {
     if (!SameBits(shard.replica().parameters(bundle.first_local + i),
@@ -130,7 +132,7 @@ std::string AsyncMirror::Compare(const BundleMirror& bundle, const AsyncShard& s
   return "";
 }
 
-std::string AsyncMirror::CheckResult(uint32_t rank, const ExchangeAnswer& answer) const {
+std::string AsyncMirror::CheckResult(uint32_t rank, const protocol::ExchangeAnswer& answer) const {
   const BundleMirror& bundle = bundles_[answer.bundle];
   const std::string place = PlaceIn(rank, answer.step, answer.bundle);
   if (answer.step == 0) {
@@ -139,7 +141,7 @@ std::string AsyncMirror::CheckResult(uint32_t rank, const ExchangeAnswer& answer
   if (answer.record.included.size() != 1 || answer.record.included[0].rank != rank) {
     return absl::StrCat(place, ": a record of others");
   }
-  const Included& included = answer.record.included[0];
+  const protocol::Included& included = answer.record.included[0];
   if (included.skipped != (answer.record.n == 0)) return absl::StrCat(place, ": a wrong count");
   if (!bundle.buffers && !bundle.versions.contains(answer.version)) {
     return absl::StrCat(place, ": told of version ", answer.version, ", which never was");

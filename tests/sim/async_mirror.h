@@ -18,11 +18,11 @@ namespace sluice {
 class AsyncMirror {
  public:
   struct Options {
-    TensorTable table;
-    Layout layout;
+    protocol::TensorTable table;
+    protocol::Layout layout;
     uint32_t shard = 0;
     uint32_t ranks = 1;
-    OptimizerSpec rule;
+    job::OptimizerSpec rule;
     bool staleness_aware_lr = false;
   };
 
@@ -31,12 +31,12 @@ class AsyncMirror {
 
   // The shard begins anew from what this was copied with. Nobody's version is known.
   void BeginTerm();
-  bool IsNew(const Exchange& exchange) const;
+  bool IsNew(const protocol::Exchange& exchange) const;
 
   // Each says what is wrong; empty: nothing.
   // After the shard has handled a valid request.
-  std::string Took(const Exchange& exchange, const AsyncShard& shard);
-  std::string CheckResult(uint32_t rank, const ExchangeAnswer& answer) const;
+  std::string Took(const protocol::Exchange& exchange, const server::AsyncShard& shard);
+  std::string CheckResult(uint32_t rank, const protocol::ExchangeAnswer& answer) const;
   // What a rank holds as that version of a bundle.
   std::string CheckHeld(uint32_t rank, uint32_t bundle, uint64_t version,
                         const std::vector<float>& values) const;
@@ -69,9 +69,9 @@ class AsyncMirror {
     uint64_t oldest = 1;
   };
 
-  void Begin(const Exchange& exchange, BundleMirror* bundle) const;
-  void Update(const Exchange& exchange, BundleMirror* bundle) const;
-  std::string Compare(const BundleMirror& bundle, const AsyncShard& shard) const;
+  void Begin(const protocol::Exchange& exchange, BundleMirror* bundle) const;
+  void Update(const protocol::Exchange& exchange, BundleMirror* bundle) const;
+  std::string Compare(const BundleMirror& bundle, const server::AsyncShard& shard) const;
 
   Options options_;
   std::vector<BundleMirror> bundles_;

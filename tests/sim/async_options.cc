@@ -24,10 +24,10 @@ AsyncOptions RandomAsyncOptions(uint64_t seed) {
   options.staleness_aware_lr = random.Below(4) == 0;
   options.rule.name = one_of("sgd", "sgd", "adam", "rmsprop");
   options.rule.momentum = options.rule.name == "sgd" ? one_of(0.0, 0.5) : 0;
-  options.compression.uplink = *ParseCodecSpec(
+  options.compression.uplink = *compress::ParseCodecSpec(
       one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "randomk:20%", "eden:2",
              "powersgd:2", "ternary:0.5", "sign", "qsgd:4", "onebit"));
-  options.compression.downlink = *ParseCodecSpec(
+  options.compression.downlink = *compress::ParseCodecSpec(
       one_of("none", "fp16", "int8", "int4", "topk:10%", "topk:5%+int4", "ternary:0.5"));
   options.compression.min_elements = random.Below(2) == 0 ? 0 : 64;
   options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
@@ -46,11 +46,12 @@ AsyncOptions RandomAsyncOptions(uint64_t seed) {
 AsyncOptions RandomPlannedAsyncOptions(uint64_t seed) {
   AsyncOptions options = RandomAsyncOptions(seed);
   CounterRandom random(seed, 18);
-  options.compression.uplink = *ParseCodecSpec("topk:20%+int4");
-  options.compression.downlink = *ParseCodecSpec(random.Below(2) == 0 ? "fp16" : "topk:30%");
+  options.compression.uplink = *compress::ParseCodecSpec("topk:20%+int4");
+  options.compression.downlink =
+      *compress::ParseCodecSpec(random.Below(2) == 0 ? "fp16" : "topk:30%");
   options.control.policy = "schedule";
-  ScheduleSpec& schedule = options.control.schedule;
-  schedule.kind = ScheduleKind::kCyclic;
+  job::ScheduleSpec& schedule = options.control.schedule;
+  schedule.kind = job::ScheduleKind::kCyclic;
   schedule.start = 0.4;
   schedule.end = 0.05;
   schedule.stages = 1 + random.Below(3);

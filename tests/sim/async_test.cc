@@ -77,8 +77,8 @@ TEST(AsyncSimulation, AllThatIsOwedIsSentOnceGradientsAreNone) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     AsyncOptions options = RandomAsyncOptions(seed);
     options.rule = {.name = "sgd", .lr = 1};
-    options.compression.uplink = *ParseCodecSpec("topk:10%");
-    options.compression.downlink = *ParseCodecSpec("topk:10%");
+    options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
+    options.compression.downlink = *compress::ParseCodecSpec("topk:10%");
     options.nan_share = 0;
     options.skip_share = 0;
     const AsyncReport busy = RunAsyncJob(options);
@@ -95,8 +95,8 @@ TEST(AsyncSimulation, ARoundCostsEachRankAboutOneFrame) {
     AsyncOptions options;
     options.ranks = 8;
     options.steps = 50;
-    options.compression.uplink = *ParseCodecSpec("fp16");
-    options.compression.downlink = *ParseCodecSpec(downlink);
+    options.compression.uplink = *compress::ParseCodecSpec("fp16");
+    options.compression.downlink = *compress::ParseCodecSpec(downlink);
     options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
     const AsyncReport report = RunAsyncJob(options);
     ASSERT_TRUE(report.violations.empty()) << Failure(options, report);

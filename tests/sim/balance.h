@@ -16,9 +16,10 @@ namespace sluice {
 
 // What is sent and the residual add up to the gradients, whatever a schedule does. A sketch is only
 // decoded when all are summed.
-inline bool Balances(const CodecSpec& spec) {
-  if (spec.codec == CodecId::kCountSketch) return false;
-  return spec.codec == CodecId::kNone || spec.compensator.id == CompensatorId::kErrorFeedback;
+inline bool Balances(const compress::CodecSpec& spec) {
+  if (spec.codec == compress::CodecId::kCountSketch) return false;
+  return spec.codec == compress::CodecId::kNone ||
+         spec.compensator.id == compress::CompensatorId::kErrorFeedback;
 }
 
 struct Balance {

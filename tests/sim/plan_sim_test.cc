@@ -86,13 +86,13 @@ SurvivalOptions BusySchedule(uint64_t seed, Fault fault) {
   SurvivalOptions options = UsualJob(seed);
   options.steps = 24;
   options.checkpoint_every = 3;
-  options.compression.uplink = *ParseCodecSpec("topk:10%+int4");
-  options.compression.downlink = *ParseCodecSpec("topk:30%+int4");
+  options.compression.uplink = *compress::ParseCodecSpec("topk:10%+int4");
+  options.compression.downlink = *compress::ParseCodecSpec("topk:30%+int4");
   options.compression.min_elements = 0;
   options.control = {
       .policy = "schedule",
       .schedule = {
-          .kind = ScheduleKind::kCyclic, .start = 0.5, .end = 0.05, .steps = 8, .stages = 2}};
+          .kind = job::ScheduleKind::kCyclic, .start = 0.5, .end = 0.05, .steps = 8, .stages = 2}};
   options.faults = {fault};
   return options;
 }

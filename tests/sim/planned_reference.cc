@@ -16,13 +16,14 @@ bool Same(const PlannedReference::Plan& a, const PlannedReference::Plan& b) {
 }
 
 std::string Text(const PlannedReference::Plan& plan) {
-  return plan == nullptr ? "none" : absl::StrCat(plan->id, " (", Summary(*plan), ")");
+  return plan == nullptr ? "none" : absl::StrCat(plan->id, " (", protocol::Summary(*plan), ")");
 }
 
 }  // namespace
 
-PlannedReference::PlannedReference(const SurvivalOptions& options, const TensorTable& table,
-                                   const Layout& layout)
+PlannedReference::PlannedReference(const SurvivalOptions& options,
+                                   const protocol::TensorTable& table,
+                                   const protocol::Layout& layout)
     : options_(options), table_(table), layout_(layout) {}
 
 std::string PlannedReference::Told(uint32_t rank, uint64_t step, const Plan& plan,
@@ -69,19 +70,21 @@ std::vector<std::string> PlannedReference::violations() const {
   return reference_->violations();
 }
 
-StepMeasurements MadeUpMeasurements(const SurvivalOptions& options, const TensorTable& table,
-                                    uint64_t step, uint64_t incarnation) {
+server::StepMeasurements MadeUpMeasurements(const SurvivalOptions& options,
+                                            const protocol::TensorTable& table, uint64_t step,
+                                            uint64_t incarnation) {
   constexpr double kComputeSeconds = 0.01;
   double dense = 0;
-  for (const TensorInfo& tensor : table) dense += 4.0 * static_cast<double>(tensor.elements());
-  StepMeasurements measured;
+  for (const protocol::TensorInfo& tensor : table)
+    dense += 4.0 * static_cast<double>(tensor.elements());
+  server::StepMeasurements measured;
   measured.step = step;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     // For some steps the same: else nothing but the slowest would count.
     CounterRandom random(options.data_seed, 2000 + rank, step / 3, incarnation);
-    RankMeasurements& of_rank = measured.ranks.emplace_back();
+    server::RankMeasurements& of_rank = measured.ranks.emplace_back();
     of_rank.compute_s = kComputeSeconds;
-    for (std::vector<Transfer>* const transfers : {&of_rank.up, &of_rank.down}) {
+    for (std::vector<server::Transfer>* const transfers : {&of_rank.up, &of_rank.down}) {
       const double rate = dense / kComputeSeconds * 4 * std::exp(-5 * random.Uniform());
       for (const double bytes : {dense / 2, dense / 20}) {
         transfers->push_back({.bytes = static_cast<uint64_t>(bytes), .seconds = bytes / rate});

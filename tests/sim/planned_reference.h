@@ -16,10 +16,11 @@ namespace sluice {
 
 class PlannedReference final : public JobReference {
  public:
-  using Plan = std::shared_ptr<const CompressionPlan>;
+  using Plan = std::shared_ptr<const protocol::CompressionPlan>;
 
   // All outlive it.
-  PlannedReference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
+  PlannedReference(const SurvivalOptions& options, const protocol::TensorTable& table,
+                   const protocol::Layout& layout);
 
   // The rank has the result of this step, which announced the plan; null: none. What is wrong with
   // that; empty: nothing. `knower_lost`: set if others had been told something else, who are gone.
@@ -52,14 +53,15 @@ class PlannedReference final : public JobReference {
   const Reference& At(uint64_t step) const;
 
   const SurvivalOptions& options_;
-  const TensorTable& table_;
-  const Layout& layout_;
+  const protocol::TensorTable& table_;
+  const protocol::Layout& layout_;
   std::map<uint64_t, Announcement> told_;         // By the step whose result it came with.
   mutable std::unique_ptr<Reference> reference_;  // As far as it was asked for.
 };
 
 // Links whose rates change all the time, so that plans are many. By step and process alone.
-StepMeasurements MadeUpMeasurements(const SurvivalOptions& options, const TensorTable& table,
-                                    uint64_t step, uint64_t incarnation);
+server::StepMeasurements MadeUpMeasurements(const SurvivalOptions& options,
+                                            const protocol::TensorTable& table, uint64_t step,
+                                            uint64_t incarnation);
 
 }  // namespace sluice

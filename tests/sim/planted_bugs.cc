@@ -12,15 +12,17 @@ namespace {
 
 class HonestEncoder final : public SimEncoder {
  public:
-  HonestEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
-                uint32_t rank)
+  HonestEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
+                const protocol::CompressionSpec& compression, uint32_t rank)
       : encoder_(table, layout, compression, rank) {}
-  EncodedBundle Encode(const EncodeTask& task) override { return encoder_.Encode(task); }
-  void Observe(const Published& published) override {
+  worker::EncodedBundle Encode(const worker::EncodeTask& task) override {
+    return encoder_.Encode(task);
+  }
+  void Observe(const worker::Published& published) override {
     encoder_.Observe(published.chunks, published.frames);
   }
-  SavedCompressor Save() const override { return encoder_.Save(); }
-  absl::Status Restore(const SavedCompressor& saved, bool plans) override {
+  compress::SavedCompressor Save() const override { return encoder_.Save(); }
+  absl::Status Restore(const compress::SavedCompressor& saved, bool plans) override {
     return encoder_.Restore(saved, plans);
   }
   absl::Span<const float> Residual(uint32_t chunk) const override {
@@ -28,13 +30,14 @@ class HonestEncoder final : public SimEncoder {
   }
 
  private:
-  BundleEncoder encoder_;
+  worker::BundleEncoder encoder_;
 };
 
 std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
   std::vector<std::byte> frame;
-  const std::unique_ptr<Codec> dense = MakeCodec({.codec = CodecId::kNone});
-  Check(EncodeFrame(*dense, {.gradient = values, .residual = {}}, &frame).ok(),
+  const std::unique_ptr<compress::Codec> dense =
+      compress::MakeCodec({.codec = compress::CodecId::kNone});
+  Check(compress::EncodeFrame(*dense, {.gradient = values, .residual = {}}, &frame).ok(),
         "values are finite");
   return frame;
 }
@@ -42,14 +45,16 @@ std::vector<std::byte> DenseFrame(const std::vector<float>& values) {
 // A BundleEncoder that does not treat its residuals as it should.
 class CarelessEncoder final : public SimEncoder {
  public:
-  CarelessEncoder(SurvivalBug bug, const TensorTable& table, const Layout& layout,
-                  const CompressionSpec& compression, uint32_t rank)
+  CarelessEncoder(SurvivalBug bug, const protocol::TensorTable& table,
+                  const protocol::Layout& layout, const protocol::CompressionSpec& compression,
+                  uint32_t rank)
       : bug_(bug),
-        compressor_(ChunkConfigs(compression, table, layout, Direction::kUplink),
-                    {.seed = compression.seed, .sender = rank}) {}
+        compressor_(
+            protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink),
+            {.seed = compression.seed, .sender = rank}) {}
 
-  EncodedBundle Encode(const EncodeTask& task) override {
-    EncodedBundle encoded;
+  worker::EncodedBundle Encode(const worker::EncodeTask& task) override {
+    worker::EncodedBundle encoded;
     encoded.step = task.step;
     encoded.shard = task.shard;
     encoded.bundle = task.bundle;
@@ -75,13 +80,13 @@ class CarelessEncoder final : public SimEncoder {
     if (task.last_of_step) compressor_.EndStep(task.step);
     return encoded;
   }
-  void Observe(const Published& published) override {
+  void Observe(const worker::Published& published) override {
     for (size_t i = 0; i < published.frames.size(); ++i) {
-      compressor_.Observe(published.chunks[i], FrameBytes(published.frames[i]));
+      compressor_.Observe(published.chunks[i], protocol::FrameBytes(published.frames[i]));
     }
   }
-  SavedCompressor Save() const override { return compressor_.Save(); }
-  absl::Status Restore(const SavedCompressor& saved, bool) override {
+  compress::SavedCompressor Save() const override { return compressor_.Save(); }
+  absl::Status Restore(const compress::SavedCompressor& saved, bool) override {
     return compressor_.Restore(saved);
   }
   absl::Span<const float> Residual(uint32_t chunk) const override {
@@ -89,8 +94,9 @@ class CarelessEncoder final : public SimEncoder {
   }
 
  private:
-  static EncodedBundle EncodeParameters(const EncodeTask& task, EncodedBundle encoded) {
-    for (const GradientView& gradient : task.gradients) {
+  static worker::EncodedBundle EncodeParameters(const worker::EncodeTask& task,
+                                                worker::EncodedBundle encoded) {
+    for (const worker::GradientView& gradient : task.gradients) {
       const absl::Span<const float> values = gradient.floats();
       const std::vector<std::byte> frame = DenseFrame({values.begin(), values.end()});
       encoded.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
@@ -108,13 +114,14 @@ class CarelessEncoder final : public SimEncoder {
   }
 
   const SurvivalBug bug_;
-  Compressor compressor_;
+  compress::Compressor compressor_;
 };
 
 }  // namespace
 
-std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& table,
-                                           const Layout& layout, const CompressionSpec& compression,
+std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const protocol::TensorTable& table,
+                                           const protocol::Layout& layout,
+                                           const protocol::CompressionSpec& compression,
                                            uint32_t rank) {
   if (bug == SurvivalBug::kResidualLostOnSkip || bug == SurvivalBug::kResidualTakenBackTwice) {
     return std::make_unique<CarelessEncoder>(bug, table, layout, compression, rank);
@@ -122,8 +129,8 @@ std::unique_ptr<SimEncoder> MakeSimEncoder(SurvivalBug bug, const TensorTable& t
   return std::make_unique<HonestEncoder>(table, layout, compression, rank);
 }
 
-void PlantInReplica(SurvivalBug bug, ShardSnapshot* snapshot) {
-  for (SavedState& chunk : snapshot->replica) {
+void PlantInReplica(SurvivalBug bug, protocol::ShardSnapshot* snapshot) {
+  for (compress::SavedState& chunk : snapshot->replica) {
     if (bug == SurvivalBug::kOwedNotRestored) chunk["parameters"] = chunk["published"];
     if (bug == SurvivalBug::kUpdatesNotCounted) chunk["updates"] = {0, 0};
     if (bug != SurvivalBug::kSlotsNotRestored) continue;
@@ -133,18 +140,18 @@ void PlantInReplica(SurvivalBug bug, ShardSnapshot* snapshot) {
   }
 }
 
-void AnswerForger::Arrived(uint32_t shard, const Exchange& exchange) {
+void AnswerForger::Arrived(uint32_t shard, const protocol::Exchange& exchange) {
   if (!enabled() || exchange.keys_only) return;
-  std::vector<Exchange>& arrived = arrived_[{exchange.step, shard, exchange.bundle}];
-  for (const Exchange& before : arrived) {
+  std::vector<protocol::Exchange>& arrived = arrived_[{exchange.step, shard, exchange.bundle}];
+  for (const protocol::Exchange& before : arrived) {
     if (before.sender.rank == exchange.sender.rank) return;
   }
   arrived.push_back(exchange);
 }
 
-std::shared_ptr<const ExchangeAnswer> AnswerForger::Answer(
-    uint32_t shard, std::shared_ptr<const ExchangeAnswer> answer) {
-  if (!enabled() || answer->outcome != Outcome::kResult || answer->step == 0 ||
+std::shared_ptr<const protocol::ExchangeAnswer> AnswerForger::Answer(
+    uint32_t shard, std::shared_ptr<const protocol::ExchangeAnswer> answer) {
+  if (!enabled() || answer->outcome != protocol::Outcome::kResult || answer->step == 0 ||
       answer->record.n == 0) {
     return answer;
   }
@@ -155,34 +162,35 @@ std::shared_ptr<const ExchangeAnswer> AnswerForger::Answer(
   return Sum(key, *answer, options_.bug);
 }
 
-std::shared_ptr<const ExchangeAnswer> AnswerForger::Sum(const BundleKey& key,
-                                                        const ExchangeAnswer& answer,
-                                                        SurvivalBug bug) const {
+std::shared_ptr<const protocol::ExchangeAnswer> AnswerForger::Sum(
+    const BundleKey& key, const protocol::ExchangeAnswer& answer, SurvivalBug bug) const {
   const auto found = arrived_.find(key);
   if (found == arrived_.end()) return nullptr;
-  std::vector<Exchange> arrived = found->second;
+  std::vector<protocol::Exchange> arrived = found->second;
   if (bug != SurvivalBug::kSumInArrivalOrder) {
     std::sort(arrived.begin(), arrived.end(),
-              [](const Exchange& a, const Exchange& b) { return a.sender.rank < b.sender.rank; });
+              [](const protocol::Exchange& a, const protocol::Exchange& b) {
+                return a.sender.rank < b.sender.rank;
+              });
   }
   const uint32_t divisor =
       bug == SurvivalBug::kDividedByWorldSize ? options_.ranks : answer.record.n;
-  auto forged = std::make_shared<ExchangeAnswer>(answer);
+  auto forged = std::make_shared<protocol::ExchangeAnswer>(answer);
   forged->results.clear();
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
   for (size_t i = 0; i < chunks.size(); ++i) {
     std::vector<float> sum(layout_.chunks[chunks[i]].count);
-    for (const Exchange& exchange : arrived) {
+    for (const protocol::Exchange& exchange : arrived) {
       if (exchange.skip) continue;
       const absl::Status added =
-          DecodeAddFrames(FrameBytes(exchange.frames[i]), absl::MakeSpan(sum));
+          compress::DecodeAddFrames(protocol::FrameBytes(exchange.frames[i]), absl::MakeSpan(sum));
       if (!added.ok()) return nullptr;
     }
     for (float& x : sum) x /= static_cast<float>(divisor);
     const std::vector<std::byte> frame = DenseFrame(sum);
     forged->results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
   }
-  forged->record.result_checksum = BundleChecksum(forged->results);
+  forged->record.result_checksum = protocol::BundleChecksum(forged->results);
   return forged;
 }
 

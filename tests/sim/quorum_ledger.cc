@@ -14,52 +14,53 @@ std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
   return absl::StrCat("step ", step, ", shard ", shard, ", bundle ", bundle);
 }
 
-bool IsSame(const SavedCompressor& a, const SavedCompressor& b) {
+bool IsSame(const compress::SavedCompressor& a, const compress::SavedCompressor& b) {
   return a.chunks == b.chunks && a.groups == b.groups;
 }
 
 }  // namespace
 
-QuorumLedger::QuorumLedger(const SurvivalOptions& options, const TensorTable& table,
-                           const Layout& layout)
+QuorumLedger::QuorumLedger(const SurvivalOptions& options, const protocol::TensorTable& table,
+                           const protocol::Layout& layout)
     : options_(options), table_(table), layout_(layout) {}
 
 QuorumLedger::ShardModel QuorumLedger::MakeModel(uint32_t shard) const {
   ShardModel model;
-  const CompressionSpec& compression = options_.compression;
-  const std::vector<ChunkConfig> uplinks =
-      ChunkConfigs(compression, table_, layout_, Direction::kUplink);
-  std::vector<ChunkConfig> downlinks =
-      ChunkConfigs(compression, table_, layout_, Direction::kDownlink);
+  const protocol::CompressionSpec& compression = options_.compression;
+  const std::vector<compress::ChunkConfig> uplinks =
+      protocol::ChunkConfigs(compression, table_, layout_, protocol::Direction::kUplink);
+  std::vector<compress::ChunkConfig> downlinks =
+      protocol::ChunkConfigs(compression, table_, layout_, protocol::Direction::kDownlink);
   std::vector<uint32_t> counts;
-  std::vector<ChunkConfig> own;
-  for (const Bundle& bundle : layout_.bundles[shard]) {
+  std::vector<compress::ChunkConfig> own;
+  for (const protocol::Bundle& bundle : layout_.bundles[shard]) {
     for (const uint32_t id : bundle.chunks) {
       if (options_.rule.has_value()) {
-        downlinks[id].spec.compensator = {.id = CompensatorId::kNone};
+        downlinks[id].spec.compensator = {.id = compress::CompensatorId::kNone};
       }
       own.push_back(downlinks[id]);
       counts.push_back(layout_.chunks[id].count);
-      model.aggregators[id] = MakeAggregator(uplinks[id], options_.ranks);
+      model.aggregators[id] = compress::MakeAggregator(uplinks[id], options_.ranks);
     }
   }
   model.base = own;
   model.downlink.emplace(
-      own, Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+      own, compress::Compressor::Options{.seed = compression.seed,
+                                         .sender = compress::Compressor::kShardSender});
   if (options_.rule.has_value()) {
-    model.replica.emplace(*UpdateRule::Create(*options_.rule), counts);
+    model.replica.emplace(*server::UpdateRule::Create(*options_.rule), counts);
   }
   return model;
 }
 
-ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
-  ShardSnapshot saved;
+protocol::ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
+  protocol::ShardSnapshot saved;
   saved.downlink = model->downlink->Save();
   if (model->coded_by > 0) saved.plans = {plans_.at(model->coded_by)};
   size_t local = 0;
-  for (const Bundle& bundle : layout_.bundles[shard]) {
+  for (const protocol::Bundle& bundle : layout_.bundles[shard]) {
     for (const uint32_t id : bundle.chunks) {
-      saved.aggregators.push_back(SaveFields(model->aggregators[id]->State()));
+      saved.aggregators.push_back(compress::SaveFields(model->aggregators[id]->State()));
       if (model->replica.has_value()) saved.replica.push_back(model->replica->Save(local));
       ++local;
     }
@@ -67,13 +68,15 @@ ShardSnapshot QuorumLedger::Save(uint32_t shard, ShardModel* model) const {
   return saved;
 }
 
-void QuorumLedger::Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const {
+void QuorumLedger::Restore(const protocol::ShardSnapshot& snapshot, uint32_t shard,
+                           ShardModel* model) const {
   if (!snapshot.plans.empty()) CodeBy(snapshot.plans[0].id, model);
   Check(model->downlink->Restore(snapshot.downlink).ok(), "what was saved is restored");
   size_t local = 0;
-  for (const Bundle& bundle : layout_.bundles[shard]) {
+  for (const protocol::Bundle& bundle : layout_.bundles[shard]) {
     for (const uint32_t id : bundle.chunks) {
-      Check(RestoreFields(snapshot.aggregators[local], model->aggregators[id]->State()).ok(),
+      Check(compress::RestoreFields(snapshot.aggregators[local], model->aggregators[id]->State())
+                .ok(),
             "what was saved is restored");
       if (model->replica.has_value()) {
         Check(model->replica->Restore(local, snapshot.replica[local]).ok(), "as above");
@@ -101,11 +104,11 @@ void QuorumLedger::Begin(uint32_t term, uint32_t written_in_term, uint64_t step)
   if (step > 0 && hash != hashes_.end()) hashes_[{term, step}] = hash->second;
 }
 
-void QuorumLedger::Sent(uint32_t shard, const Exchange& exchange) {
+void QuorumLedger::Sent(uint32_t shard, const protocol::Exchange& exchange) {
   const auto term = terms_.find(exchange.sender.term);
   if (term == terms_.end() || exchange.keys_only) return;
   const uint32_t rank = exchange.sender.rank;
-  const uint32_t checksum = BundleChecksum(exchange.frames);
+  const uint32_t checksum = protocol::BundleChecksum(exchange.frames);
   const auto [at, first] = term->second.work.try_emplace(
       {shard, exchange.bundle, rank, exchange.step, exchange.sender.incarnation},
       Work{.frames = exchange.frames, .skip = exchange.skip, .checksum = checksum, .in_step = {}});
@@ -120,7 +123,7 @@ void QuorumLedger::Members(uint32_t term, const std::vector<uint64_t>& incarnati
 
 // What `included` names: of a rank's holders, the one that has sent those bytes.
 QuorumLedger::Work* QuorumLedger::FindWork(Term* term, uint32_t shard, uint32_t bundle,
-                                           const Included& included) {
+                                           const protocol::Included& included) {
   Work* found = nullptr;
   const WorkKey first{shard, bundle, included.rank, included.origin_step, 0};
   for (auto at = term->work.lower_bound(first); at != term->work.end(); ++at) {
@@ -138,9 +141,9 @@ QuorumLedger::Work* QuorumLedger::FindWork(Term* term, uint32_t shard, uint32_t 
 }
 
 // Of the lowest rank's work for the step itself; of late work where there is no other.
-float QuorumLedger::RateOf(const ClosingRecord& record) const {
+float QuorumLedger::RateOf(const protocol::ClosingRecord& record) const {
   uint64_t step = 0;
-  for (const Included& included : record.included) {
+  for (const protocol::Included& included : record.included) {
     if (included.skipped) continue;
     if (included.origin_step == record.step) return SimRate(record.step);
     if (step == 0) step = included.origin_step;
@@ -148,13 +151,13 @@ float QuorumLedger::RateOf(const ClosingRecord& record) const {
   return SimRate(step);
 }
 
-bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer& answer) {
-  const ClosingRecord& record = answer.record;
+bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeAnswer& answer) {
+  const protocol::ClosingRecord& record = answer.record;
   const std::string name = Name(record.step, shard, record.bundle);
   uint32_t n = 0;
   uint32_t own = 0;
   std::pair<uint32_t, uint64_t> before = {0, 0};
-  for (const Included& included : record.included) {
+  for (const protocol::Included& included : record.included) {
     const std::pair<uint32_t, uint64_t> place = {included.rank, included.origin_step};
     if (&included != record.included.data() && place <= before) {
       Violate(absl::StrCat(name, ": its record is out of order"));
@@ -195,8 +198,9 @@ bool QuorumLedger::CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer&
 
 void QuorumLedger::CodeBy(uint64_t plan, ShardModel* model) const {
   if (plan == model->coded_by) return;
-  const std::vector<CodecSpec> specs =
-      SpecsUnder(&plans_.at(plan), Direction::kDownlink, Compressor::kShardSender, model->base);
+  const std::vector<compress::CodecSpec> specs =
+      protocol::SpecsUnder(&plans_.at(plan), protocol::Direction::kDownlink,
+                           compress::Compressor::kShardSender, model->base);
   Check(model->downlink->Recode(specs).ok(), "codecs may change");
   model->coded_by = plan;
 }
@@ -209,7 +213,7 @@ void QuorumLedger::Advance(uint32_t shard, uint64_t step, ShardModel* model) con
   }
 }
 
-void QuorumLedger::Closed(uint32_t shard, const ExchangeAnswer& answer) {
+void QuorumLedger::Closed(uint32_t shard, const protocol::ExchangeAnswer& answer) {
   const auto found = terms_.find(answer.record.term);
   if (found == terms_.end()) return;
   Term& term = found->second;
@@ -224,7 +228,7 @@ void QuorumLedger::Closed(uint32_t shard, const ExchangeAnswer& answer) {
 }
 
 std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
-                                                 const ClosingRecord& record) {
+                                                 const protocol::ClosingRecord& record) {
   ShardModel& model = term->shards[shard];
   size_t local = 0;
   for (uint32_t bundle = 0; bundle < record.bundle; ++bundle) {
@@ -235,16 +239,19 @@ std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
   for (size_t i = 0; i < chunks.size() && record.n > 0; ++i, ++local) {
     const uint32_t id = chunks[i];
     std::vector<float> sum(layout_.chunks[id].count);
-    for (const Included& included : record.included) {
+    for (const protocol::Included& included : record.included) {
       if (included.skipped) continue;
       const Work& work = *FindWork(term, shard, record.bundle, included);
       if (record.step == 0) {
         results.push_back(work.frames[i]);
-        Check(DecodeAddFrames(FrameBytes(work.frames[i]), absl::MakeSpan(sum)).ok(), "decodes");
+        Check(compress::DecodeAddFrames(protocol::FrameBytes(work.frames[i]), absl::MakeSpan(sum))
+                  .ok(),
+              "decodes");
         continue;
       }
-      model.aggregators[id]->Add({{.sender = included.rank, .frame = FrameBytes(work.frames[i])}},
-                                 absl::MakeSpan(sum));
+      model.aggregators[id]->Add(
+          {{.sender = included.rank, .frame = protocol::FrameBytes(work.frames[i])}},
+          absl::MakeSpan(sum));
     }
     if (record.step == 0) {
       if (model.replica.has_value()) model.replica->Set(local, sum);
@@ -261,17 +268,18 @@ std::vector<std::string> QuorumLedger::Recompute(Term* term, uint32_t shard,
     model.downlink->Observe(local, frame);
     model.aggregators[id]->AppendShared(&frame);
     results.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
-    if (model.replica.has_value()) model.replica->Publish(local, FrameBytes(results.back()));
+    if (model.replica.has_value())
+      model.replica->Publish(local, protocol::FrameBytes(results.back()));
   }
   return results;
 }
 
-void QuorumLedger::Told(uint32_t shard, const ExchangeAnswer& answer) {
+void QuorumLedger::Told(uint32_t shard, const protocol::ExchangeAnswer& answer) {
   const auto term = terms_.find(answer.record.term);
   if (term == terms_.end()) return;
   const auto closed = term->second.closed.find({answer.step, shard, answer.bundle});
   if (closed != term->second.closed.end() && closed->second == answer.record &&
-      BundleChecksum(answer.results) == answer.record.result_checksum) {
+      protocol::BundleChecksum(answer.results) == answer.record.result_checksum) {
     return;
   }
   Violate(absl::StrCat(Name(answer.step, shard, answer.bundle), ": another result in term ",
@@ -279,7 +287,7 @@ void QuorumLedger::Told(uint32_t shard, const ExchangeAnswer& answer) {
 }
 
 // Nothing that was sent up to its step is left for later, and all of it is in the state.
-void QuorumLedger::Wrote(uint32_t shard, const ShardSnapshot& snapshot) {
+void QuorumLedger::Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot) {
   const auto term = terms_.find(snapshot.term);
   if (term == terms_.end()) return;
   for (const auto& [key, work] : term->second.work) {
@@ -289,7 +297,7 @@ void QuorumLedger::Wrote(uint32_t shard, const ShardSnapshot& snapshot) {
   }
   ShardModel& model = term->second.shards[shard];
   Advance(shard, snapshot.step + 1, &model);
-  ShardSnapshot saved = Save(shard, &model);
+  protocol::ShardSnapshot saved = Save(shard, &model);
   if (!IsSame(saved.downlink, snapshot.downlink) || saved.aggregators != snapshot.aggregators ||
       saved.replica != snapshot.replica) {
     Violate(absl::StrCat("the checkpoint of step ", snapshot.step, " of shard ", shard,
@@ -327,7 +335,7 @@ absl::Span<const float> QuorumLedger::DownlinkResidual(uint32_t shard, uint32_t 
                                                        uint32_t chunk) const {
   const ShardModel& model = terms_.at(term).shards[shard];
   size_t local = 0;
-  for (const Bundle& bundle : layout_.bundles[shard]) {
+  for (const protocol::Bundle& bundle : layout_.bundles[shard]) {
     for (const uint32_t id : bundle.chunks) {
       if (id == chunk) {
         return model.replica.has_value() ? model.replica->Owed(local)

@@ -27,21 +27,22 @@ namespace sluice {
 
 class QuorumLedger {
  public:
-  QuorumLedger(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
+  QuorumLedger(const SurvivalOptions& options, const protocol::TensorTable& table,
+               const protocol::Layout& layout);
 
   // The term goes on from the checkpoint after `step` that an earlier term wrote; 0: from nothing.
   void Begin(uint32_t term, uint32_t written_in_term, uint64_t step);
   // Who is there, as shards are told.
   void Members(uint32_t term, const std::vector<uint64_t>& incarnations);
   // Plans by which results are coded, before the first that is.
-  void Knows(const CompressionPlan& plan) { plans_[plan.id] = plan; }
+  void Knows(const protocol::CompressionPlan& plan) { plans_[plan.id] = plan; }
   // Of work, all but keys; also again.
-  void Sent(uint32_t shard, const Exchange& exchange);
+  void Sent(uint32_t shard, const protocol::Exchange& exchange);
   // In the order in which the shard closes.
-  void Closed(uint32_t shard, const ExchangeAnswer& answer);
+  void Closed(uint32_t shard, const protocol::ExchangeAnswer& answer);
   // What somebody is told must be what was closed.
-  void Told(uint32_t shard, const ExchangeAnswer& answer);
-  void Wrote(uint32_t shard, const ShardSnapshot& snapshot);
+  void Told(uint32_t shard, const protocol::ExchangeAnswer& answer);
+  void Wrote(uint32_t shard, const protocol::ShardSnapshot& snapshot);
   void Reached(uint32_t rank, uint32_t term, uint64_t step, uint32_t parameters_hash);
   // At the end, when what waits was taken into a last step.
   void CheckAllIncluded(uint32_t shard, uint32_t term);
@@ -55,12 +56,12 @@ class QuorumLedger {
  private:
   // A shard's arithmetic, done again.
   struct ShardModel {
-    std::vector<ChunkConfig> base;  // Of results, as the job file has it.
-    std::optional<Compressor> downlink;
-    uint64_t coded_by = 0;                                        // The plan; 0: the job file.
-    std::map<uint32_t, std::unique_ptr<Aggregator>> aggregators;  // By chunk.
-    std::optional<Replica> replica;                               // By chunk.
-    uint64_t step = 0;                                            // That closes.
+    std::vector<compress::ChunkConfig> base;  // Of results, as the job file has it.
+    std::optional<compress::Compressor> downlink;
+    uint64_t coded_by = 0;  // The plan; 0: the job file.
+    std::map<uint32_t, std::unique_ptr<compress::Aggregator>> aggregators;  // By chunk.
+    std::optional<server::Replica> replica;                                 // By chunk.
+    uint64_t step = 0;                                                      // That closes.
   };
   struct Work {
     std::vector<std::string> frames;
@@ -73,29 +74,32 @@ class QuorumLedger {
   struct Term {
     std::vector<ShardModel> shards;
     std::map<WorkKey, Work> work;
-    std::map<BundleKey, ClosingRecord> closed;
+    std::map<BundleKey, protocol::ClosingRecord> closed;
     std::vector<uint64_t> members;  // Incarnations, by rank.
   };
-  static Work* FindWork(Term* term, uint32_t shard, uint32_t bundle, const Included& included);
+  static Work* FindWork(Term* term, uint32_t shard, uint32_t bundle,
+                        const protocol::Included& included);
   void CheckNotLost(const Term& term, const WorkKey& key, const Work& work,
                     const std::string& where);
 
   ShardModel MakeModel(uint32_t shard) const;
-  ShardSnapshot Save(uint32_t shard, ShardModel* model) const;
-  void Restore(const ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const;
-  float RateOf(const ClosingRecord& record) const;
-  bool CheckRecord(Term* term, uint32_t shard, const ExchangeAnswer& answer);
+  protocol::ShardSnapshot Save(uint32_t shard, ShardModel* model) const;
+  void Restore(const protocol::ShardSnapshot& snapshot, uint32_t shard, ShardModel* model) const;
+  float RateOf(const protocol::ClosingRecord& record) const;
+  bool CheckRecord(Term* term, uint32_t shard, const protocol::ExchangeAnswer& answer);
   void CodeBy(uint64_t plan, ShardModel* model) const;
   void Advance(uint32_t shard, uint64_t step, ShardModel* model) const;
-  std::vector<std::string> Recompute(Term* term, uint32_t shard, const ClosingRecord& record);
+  std::vector<std::string> Recompute(Term* term, uint32_t shard,
+                                     const protocol::ClosingRecord& record);
   void Violate(std::string what) { violations_.push_back(std::move(what)); }
 
   const SurvivalOptions& options_;
-  const TensorTable& table_;
-  const Layout& layout_;
+  const protocol::TensorTable& table_;
+  const protocol::Layout& layout_;
   std::map<uint32_t, Term> terms_;
-  std::map<uint64_t, CompressionPlan> plans_;                                  // By number.
-  std::map<std::tuple<uint32_t, uint64_t, uint32_t>, ShardSnapshot> written_;  // Term, step, shard.
+  std::map<uint64_t, protocol::CompressionPlan> plans_;  // By number.
+  std::map<std::tuple<uint32_t, uint64_t, uint32_t>, protocol::ShardSnapshot>
+      written_;                                               // Term, step, shard.
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> hashes_;  // Of parameters, by term and step.
   uint64_t late_ = 0;
   uint64_t left_out_ = 0;

@@ -18,14 +18,15 @@ constexpr float kMomentum = 0.5f;
 
 std::vector<float> Decode(const std::string& frame, size_t count) {
   std::vector<float> values(count);
-  const absl::Status decoded = DecodeAddFrames(FrameBytes(frame), absl::MakeSpan(values));
+  const absl::Status decoded =
+      compress::DecodeAddFrames(protocol::FrameBytes(frame), absl::MakeSpan(values));
   Check(decoded.ok(), decoded.message());
   return values;
 }
 
-bool IsDense(const CompressionSpec& compression) {
-  return compression.uplink.codec == CodecId::kNone &&
-         compression.downlink.codec == CodecId::kNone && compression.min_elements == 0;
+bool IsDense(const protocol::CompressionSpec& compression) {
+  return compression.uplink.codec == compress::CodecId::kNone &&
+         compression.downlink.codec == compress::CodecId::kNone && compression.min_elements == 0;
 }
 
 }  // namespace
@@ -51,29 +52,33 @@ uint32_t HashParameters(const std::vector<std::vector<float>>& parameters) {
   return hash;
 }
 
-Reference::Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout)
+Reference::Reference(const SurvivalOptions& options, const protocol::TensorTable& table,
+                     const protocol::Layout& layout)
     : options_(options), table_(table), layout_(layout), next_step_(HasStepZero(options) ? 0 : 1) {
-  const CompressionSpec& compression = options.compression;
+  const protocol::CompressionSpec& compression = options.compression;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
   }
-  std::vector<ChunkConfig> downlink =
-      ChunkConfigs(compression, table, layout, Direction::kDownlink);
+  std::vector<compress::ChunkConfig> downlink =
+      protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kDownlink);
   if (options.rule.has_value()) {
     std::vector<uint32_t> counts;
-    for (const Chunk& chunk : layout.chunks) counts.push_back(chunk.count);
+    for (const protocol::Chunk& chunk : layout.chunks) counts.push_back(chunk.count);
     // What it owes is all that is kept of what an encoding leaves out.
-    for (ChunkConfig& chunk : downlink) chunk.spec.compensator = {.id = CompensatorId::kNone};
-    replica_.emplace(*UpdateRule::Create(*options.rule), counts);
+    for (compress::ChunkConfig& chunk : downlink)
+      chunk.spec.compensator = {.id = compress::CompensatorId::kNone};
+    replica_.emplace(*server::UpdateRule::Create(*options.rule), counts);
   }
   downlink_base_ = downlink;
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
-    downlinks_.emplace_back(downlink, Compressor::Options{.seed = compression.seed,
-                                                          .sender = Compressor::kShardSender});
+    downlinks_.emplace_back(
+        downlink, compress::Compressor::Options{.seed = compression.seed,
+                                                .sender = compress::Compressor::kShardSender});
     if (options.control.makes_plans()) RecodeDownlink(shard);
   }
-  for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
-    aggregators_.push_back(MakeAggregator(chunk, options.ranks));
+  for (const compress::ChunkConfig& chunk :
+       protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
+    aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
   }
   // Then there are many ways: QuorumLedger.
   if (GoesManyWays(options)) return;
@@ -99,17 +104,20 @@ void Reference::CheckAll() {
 
 void Reference::FollowSchedule(uint64_t step) {
   if (options_.control.policy != "schedule" || step == 0) return;
-  const ScheduleSpec& schedule = options_.control.schedule;
-  const std::optional<double> density = DensityAt(schedule, step - 1);
-  if (step > 1 && density == DensityAt(schedule, step - 2)) return;
-  auto plan = std::make_shared<CompressionPlan>();
+  const job::ScheduleSpec& schedule = options_.control.schedule;
+  const std::optional<double> density = job::DensityAt(schedule, step - 1);
+  if (step > 1 && density == job::DensityAt(schedule, step - 2)) return;
+  auto plan = std::make_shared<protocol::CompressionPlan>();
   plan->id = plan_ == nullptr ? 1 : plan_->id + 1;
   plan->effective_step = step;
-  for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
+  for (const protocol::Direction direction :
+       {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
     for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
-      CodecSpec codec = SpecForTensor(options_.compression, table_[tensor], direction);
-      if (codec.codec != CodecId::kTopK && codec.codec != CodecId::kTopKExact) continue;
-      if (!density) codec = {.codec = CodecId::kFp16};
+      compress::CodecSpec codec =
+          protocol::SpecForTensor(options_.compression, table_[tensor], direction);
+      if (codec.codec != compress::CodecId::kTopK && codec.codec != compress::CodecId::kTopKExact)
+        continue;
+      if (!density) codec = {.codec = compress::CodecId::kFp16};
       if (density) codec.level = *density;
       plan->entries.push_back({.direction = direction, .codec = codec, .tensors = {tensor}});
     }
@@ -117,16 +125,17 @@ void Reference::FollowSchedule(uint64_t step) {
   TakeUp(std::move(plan));
 }
 
-void Reference::TakeUp(std::shared_ptr<const CompressionPlan> plan) {
+void Reference::TakeUp(std::shared_ptr<const protocol::CompressionPlan> plan) {
   plan_ = std::move(plan);
   for (uint32_t shard = 0; shard < downlinks_.size(); ++shard) RecodeDownlink(shard);
 }
 
 // Chunks of other shards are in none of its groups, which share a threshold.
 void Reference::RecodeDownlink(uint32_t shard) {
-  std::vector<CodecSpec> specs = SpecsUnder(plan_.get(), Direction::kDownlink, 0, downlink_base_);
+  std::vector<compress::CodecSpec> specs =
+      protocol::SpecsUnder(plan_.get(), protocol::Direction::kDownlink, 0, downlink_base_);
   for (size_t id = 0; id < specs.size(); ++id) {
-    if (layout_.chunks[id].shard != shard) specs[id].codec = CodecId::kNone;
+    if (layout_.chunks[id].shard != shard) specs[id].codec = compress::CodecId::kNone;
   }
   Check(downlinks_[shard].Recode(specs).ok(), "codecs may change");
 }
@@ -138,10 +147,10 @@ void Reference::RunStep(uint64_t step) {
     values_.push_back(SimValues(options_, table_, rank, step));
   }
   means_.clear();
-  for (const TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
+  for (const protocol::TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
   for (uint32_t shard = 0; shard < layout_.bundles.size(); ++shard) {
     for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
-      const std::vector<EncodedBundle> sent = EncodeBundles(step, shard, bundle);
+      const std::vector<worker::EncodedBundle> sent = EncodeBundles(step, shard, bundle);
       const Frames result = Close(step, shard, bundle, sent);
       const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
       for (size_t i = 0; i < result.size(); ++i) TakeResult(step, chunks[i], result[i], sent);
@@ -159,8 +168,8 @@ void Reference::RunStep(uint64_t step) {
 }
 
 void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
-                           const std::vector<EncodedBundle>& sent) {
-  const Chunk& chunk = layout_.chunks[id];
+                           const std::vector<worker::EncodedBundle>& sent) {
+  const protocol::Chunk& chunk = layout_.chunks[id];
   const std::vector<float> decoded = Decode(frame, chunk.count);
   std::copy(decoded.begin(), decoded.end(), means_[chunk.tensor].begin() + chunk.offset);
   if (step == 0) {
@@ -173,15 +182,15 @@ void Reference::TakeResult(uint64_t step, uint32_t id, const std::string& frame,
   for (size_t j = 0; j < decoded.size(); ++j) parameters[j] += decoded[j];
 }
 
-std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shard,
-                                                    uint32_t bundle) {
-  std::vector<EncodedBundle> sent(options_.ranks);
+std::vector<worker::EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shard,
+                                                            uint32_t bundle) {
+  std::vector<worker::EncodedBundle> sent(options_.ranks);
   const bool balances = Balances(options_.compression.uplink);
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     sent[rank].skipped = true;
     if (step == 0 ? rank != 0 : SkipsStep(options_, rank, step)) continue;
-    EncodeTask task;
+    worker::EncodeTask task;
     task.step = step;
     task.shard = shard;
     task.bundle = bundle;
@@ -189,7 +198,7 @@ std::vector<EncodedBundle> Reference::EncodeBundles(uint64_t step, uint32_t shar
     task.last_of_step =
         shard + 1 == layout_.bundles.size() && bundle + 1 == layout_.bundles[shard].size();
     for (const uint32_t id : chunks) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       task.gradients.push_back(
           absl::MakeConstSpan(values_[rank][chunk.tensor]).subspan(chunk.offset, chunk.count));
     }
@@ -219,7 +228,7 @@ void Reference::AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const floa
 }
 
 Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundle,
-                                   const std::vector<EncodedBundle>& sent) {
+                                   const std::vector<worker::EncodedBundle>& sent) {
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][bundle].chunks;
   ReferenceBundle& closed = bundles_[{step, shard, bundle}];
   std::vector<std::vector<float>> sums;
@@ -227,13 +236,13 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     closed.included.push_back({.rank = rank,
                                .origin_step = step,
-                               .checksum = BundleChecksum(sent[rank].frames),
+                               .checksum = protocol::BundleChecksum(sent[rank].frames),
                                .skipped = sent[rank].skipped});
     if (sent[rank].skipped) continue;
     ++closed.n;
     for (size_t i = 0; i < chunks.size() && step > 0; ++i) {
-      Aggregator& aggregator = *aggregators_[chunks[i]];
-      const absl::Span<const std::byte> frame = FrameBytes(sent[rank].frames[i]);
+      compress::Aggregator& aggregator = *aggregators_[chunks[i]];
+      const absl::Span<const std::byte> frame = protocol::FrameBytes(sent[rank].frames[i]);
       Check(aggregator.Validate(rank, frame).ok(), "what was encoded is valid");
       aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
     }
@@ -245,7 +254,7 @@ Reference::Frames Reference::Close(uint64_t step, uint32_t shard, uint32_t bundl
     if (replica_.has_value()) closed.rate = SimRate(step);
     frames = EncodeMean(step, chunks, closed.n, &sums);
   }
-  closed.result_checksum = BundleChecksum(frames);
+  closed.result_checksum = protocol::BundleChecksum(frames);
   return frames;
 }
 
@@ -264,14 +273,14 @@ Reference::Frames Reference::EncodeMean(uint64_t step, const std::vector<uint32_
     means.push_back(sum);
   }
   std::vector<std::vector<std::byte>> encoded;
-  Compressor& downlink = downlinks_[layout_.chunks[chunks[0]].shard];
+  compress::Compressor& downlink = downlinks_[layout_.chunks[chunks[0]].shard];
   Check(downlink.EncodeAll(chunks, step, means, &encoded).ok(), "means are finite");
   Frames frames;
   for (size_t i = 0; i < chunks.size(); ++i) {
     downlink.Observe(chunks[i], encoded[i]);
     aggregators_[chunks[i]]->AppendShared(&encoded[i]);
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
-    if (replica_.has_value()) replica_->Publish(chunks[i], FrameBytes(frames.back()));
+    if (replica_.has_value()) replica_->Publish(chunks[i], protocol::FrameBytes(frames.back()));
   }
   return frames;
 }
@@ -292,10 +301,10 @@ absl::Span<const float> Reference::Update(uint64_t step, uint32_t chunk,
 
 // Without compression the mean is the plain sum in rank order, divided once.
 void Reference::CheckPlainSum(uint64_t step, uint32_t chunk_id,
-                              const std::vector<EncodedBundle>& sent,
+                              const std::vector<worker::EncodedBundle>& sent,
                               const std::vector<float>& mean) {
   if (!IsDense(options_.compression) || plan_ != nullptr) return;
-  const Chunk& chunk = layout_.chunks[chunk_id];
+  const protocol::Chunk& chunk = layout_.chunks[chunk_id];
   std::vector<float> sum(chunk.count);
   uint32_t n = 0;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
@@ -327,7 +336,7 @@ void Reference::CheckBalances() {
 // What the workers have is what the shards believe them to have.
 void Reference::CheckReplica() {
   for (uint32_t id = 0; id < layout_.chunks.size() && replica_.has_value(); ++id) {
-    const Chunk& chunk = layout_.chunks[id];
+    const protocol::Chunk& chunk = layout_.chunks[id];
     const auto has =
         absl::MakeConstSpan(parameters_[chunk.tensor]).subspan(chunk.offset, chunk.count);
     if (has == replica_->published(id)) continue;

@@ -32,7 +32,7 @@ struct BundleKey {
 };
 
 struct ReferenceBundle {
-  std::vector<Included> included;  // By rank.
+  std::vector<protocol::Included> included;  // By rank.
   uint32_t n = 0;
   float rate = 0;
   uint32_t result_checksum = 0;
@@ -51,7 +51,8 @@ class JobReference {
 
 class Reference final : public JobReference {
  public:
-  Reference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout);
+  Reference(const SurvivalOptions& options, const protocol::TensorTable& table,
+            const protocol::Layout& layout);
 
   const ReferenceBundle& bundle(const BundleKey& key) const override { return bundles_.at(key); }
   const std::vector<std::vector<float>>& parameters() const override { return parameters_; }
@@ -66,7 +67,7 @@ class Reference final : public JobReference {
 
   // Of a job whose plans go by what is measured, which is not run when this is made. Plans of the
   // steps up to `step` are known, by their first step, but for that of the job's first.
-  using Plans = std::map<uint64_t, std::shared_ptr<const CompressionPlan>>;
+  using Plans = std::map<uint64_t, std::shared_ptr<const protocol::CompressionPlan>>;
   void RunTo(uint64_t step, const Plans& plans);
   // Once, after the last step.
   void CheckAll();
@@ -77,38 +78,38 @@ class Reference final : public JobReference {
   void RunStep(uint64_t step);
   // As the job's schedule says, whoever makes plans.
   void FollowSchedule(uint64_t step);
-  void TakeUp(std::shared_ptr<const CompressionPlan> plan);
+  void TakeUp(std::shared_ptr<const protocol::CompressionPlan> plan);
   void RecodeDownlink(uint32_t shard);
-  std::vector<EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
+  std::vector<worker::EncodedBundle> EncodeBundles(uint64_t step, uint32_t shard, uint32_t bundle);
   void AddToTotals(uint32_t rank, uint32_t chunk, absl::Span<const float> gradient,
                    const std::string* frame);
   // The result's frames. Parameters of step 0, as rank 0 sent them, are `sent`.
   Frames Close(uint64_t step, uint32_t shard, uint32_t bundle,
-               const std::vector<EncodedBundle>& sent);
+               const std::vector<worker::EncodedBundle>& sent);
   Frames EncodeMean(uint64_t step, const std::vector<uint32_t>& chunks, uint32_t n,
                     std::vector<std::vector<float>>* sums);
-  void CheckPlainSum(uint64_t step, uint32_t chunk, const std::vector<EncodedBundle>& sent,
+  void CheckPlainSum(uint64_t step, uint32_t chunk, const std::vector<worker::EncodedBundle>& sent,
                      const std::vector<float>& mean);
   void CheckBalance(const std::string& whose, const Balance& totals,
                     absl::Span<const float> residual);
   void CheckBalances();
   void CheckReplica();
   void TakeResult(uint64_t step, uint32_t chunk, const std::string& frame,
-                  const std::vector<EncodedBundle>& sent);
+                  const std::vector<worker::EncodedBundle>& sent);
   // Gives what is to be published of a chunk whose mean this is.
   absl::Span<const float> Update(uint64_t step, uint32_t chunk, absl::Span<const float> mean);
 
   const SurvivalOptions options_;
-  const TensorTable& table_;
-  const Layout& layout_;
-  std::vector<BundleEncoder> encoders_;          // By rank.
-  std::vector<Compressor> downlinks_;            // By shard: thresholds are its own.
-  std::vector<ChunkConfig> downlink_base_;       // Without a plan, by chunk.
-  std::shared_ptr<const CompressionPlan> plan_;  // Of a job with a schedule: of the step.
+  const protocol::TensorTable& table_;
+  const protocol::Layout& layout_;
+  std::vector<worker::BundleEncoder> encoders_;            // By rank.
+  std::vector<compress::Compressor> downlinks_;            // By shard: thresholds are its own.
+  std::vector<compress::ChunkConfig> downlink_base_;       // Without a plan, by chunk.
+  std::shared_ptr<const protocol::CompressionPlan> plan_;  // Of a job with a schedule: of the step.
   uint64_t next_step_;
-  std::optional<Replica> replica_;                        // With a rule; by chunk.
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
-  std::vector<std::vector<std::vector<float>>> values_;   // Of the step, by rank and tensor.
+  std::optional<server::Replica> replica_;                          // With a rule; by chunk.
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.
+  std::vector<std::vector<std::vector<float>>> values_;  // Of the step, by rank and tensor.
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, Frames> published_;  // Not yet observed, by
                                                                           // rank, shard, bundle.
   std::vector<std::vector<float>> parameters_;

@@ -12,33 +12,37 @@ namespace {
 
 std::vector<float> Decode(const std::string& frame, size_t count) {
   std::vector<float> values(count);
-  const absl::Status decoded = DecodeAddFrames(FrameBytes(frame), absl::MakeSpan(values));
+  const absl::Status decoded =
+      compress::DecodeAddFrames(protocol::FrameBytes(frame), absl::MakeSpan(values));
   Check(decoded.ok(), decoded.message());
   return values;
 }
 
 }  // namespace
 
-PartReference::PartReference(const SurvivalOptions& options, const TensorTable& table,
-                             const Layout& layout,
+PartReference::PartReference(const SurvivalOptions& options, const protocol::TensorTable& table,
+                             const protocol::Layout& layout,
                              const std::vector<std::vector<float>>& parameters)
     : options_(options), layout_(layout), parameters_(parameters) {
-  const CompressionSpec& compression = options.compression;
+  const protocol::CompressionSpec& compression = options.compression;
   for (uint32_t rank = 0; rank < options.ranks; ++rank) {
     encoders_.emplace_back(table, layout, compression, rank);
   }
   for (uint32_t shard = 0; shard < options.shards; ++shard) {
     downlinks_.emplace_back(
-        ChunkConfigs(compression, table, layout, Direction::kDownlink),
-        Compressor::Options{.seed = compression.seed, .sender = Compressor::kShardSender});
+        protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kDownlink),
+        compress::Compressor::Options{.seed = compression.seed,
+                                      .sender = compress::Compressor::kShardSender});
   }
-  for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, Direction::kUplink)) {
-    aggregators_.push_back(MakeAggregator(chunk, options.ranks));
+  for (const compress::ChunkConfig& chunk :
+       protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)) {
+    aggregators_.push_back(compress::MakeAggregator(chunk, options.ranks));
   }
 }
 
-EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank, const Given& given) {
-  EncodeTask task;
+worker::EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank,
+                                            const Given& given) {
+  worker::EncodeTask task;
   task.step = key.step;
   task.shard = key.shard;
   task.bundle = key.bundle;
@@ -49,7 +53,7 @@ EncodedBundle PartReference::Encode(const BundleKey& key, uint32_t rank, const G
   for (const std::vector<float>& values : given.values) {
     task.gradients.push_back(absl::MakeConstSpan(values));
   }
-  EncodedBundle encoded = encoders_[rank].Encode(task);
+  worker::EncodedBundle encoded = encoders_[rank].Encode(task);
   if (key.step == 0 || given.weight == 0 || !Balances(options_.compression.uplink)) return encoded;
   for (size_t i = 0; i < task.chunks.size(); ++i) {
     const uint32_t chunk = task.chunks[i];
@@ -73,23 +77,23 @@ std::pair<PartReference::Values, uint32_t> PartReference::Sum(const BundleKey& k
   for (const uint32_t id : chunks) sums.emplace_back(layout_.chunks[id].count);
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     // Who has nothing at all encodes nothing; a relay does, for what was published.
-    EncodedBundle sent;
+    worker::EncodedBundle sent;
     sent.skipped = true;
     if (!given[rank].values.empty()) sent = Encode(key, rank, given[rank]);
     closed.included.push_back({.rank = rank,
                                .origin_step = key.step,
-                               .checksum = BundleChecksum(sent.frames),
+                               .checksum = protocol::BundleChecksum(sent.frames),
                                .skipped = sent.skipped,
                                .weight = sent.skipped ? 1 : given[rank].weight});
     if (sent.skipped) continue;
     closed.n += given[rank].weight;
     for (size_t i = 0; i < chunks.size(); ++i) {
-      const absl::Span<const std::byte> frame = FrameBytes(sent.frames[i]);
+      const absl::Span<const std::byte> frame = protocol::FrameBytes(sent.frames[i]);
       if (key.step == 0) {
         sums[i] = Decode(sent.frames[i], sums[i].size());
         continue;
       }
-      Aggregator& aggregator = *aggregators_[chunks[i]];
+      compress::Aggregator& aggregator = *aggregators_[chunks[i]];
       Check(aggregator.Validate(rank, frame).ok(), "what was encoded is valid");
       aggregator.Add({{.sender = rank, .frame = frame}}, absl::MakeSpan(sums[i]));
     }
@@ -119,7 +123,7 @@ PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, c
   std::vector<std::string> frames;
   std::vector<absl::Span<const float>> means(mean.begin(), mean.end());
   std::vector<std::vector<std::byte>> encoded;
-  Compressor& downlink = downlinks_[key.shard];
+  compress::Compressor& downlink = downlinks_[key.shard];
   Check(downlink.EncodeAll(chunks, key.step, means, &encoded).ok(), "means are finite");
   for (size_t i = 0; i < chunks.size(); ++i) {
     frames.emplace_back(reinterpret_cast<const char*>(encoded[i].data()), encoded[i].size());
@@ -128,7 +132,7 @@ PartReference::Values PartReference::Publish(const BundleKey& key, uint32_t n, c
     downlink_balances_[chunks[i]].Want(mean[i]);
     downlink_balances_[chunks[i]].Got(decoded[i]);
   }
-  closed.result_checksum = BundleChecksum(frames);
+  closed.result_checksum = protocol::BundleChecksum(frames);
   return decoded;
 }
 
@@ -178,7 +182,7 @@ void RelayReference::RunStep(uint64_t step) {
     }
   }
   means_.clear();
-  for (const TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
+  for (const protocol::TensorInfo& tensor : table_) means_.emplace_back(tensor.elements());
   for (uint32_t shard = 0; shard < layout_.bundles.size(); ++shard) {
     for (uint32_t bundle = 0; bundle < layout_.bundles[shard].size(); ++bundle) {
       const BundleKey key{step, shard, bundle};
@@ -211,7 +215,7 @@ std::vector<PartReference::Given> RelayReference::GivenIn(uint32_t relay,
     if (key.step == 0 ? rank != 0 : SkipsStep(rack, rank, key.step)) continue;
     given[rank].weight = 1;
     for (const uint32_t id : layout_.bundles[key.shard][key.bundle].chunks) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       const std::vector<float>& tensor = values_[relay][rank][chunk.tensor];
       given[rank].values.emplace_back(tensor.begin() + chunk.offset,
                                       tensor.begin() + chunk.offset + chunk.count);
@@ -223,7 +227,7 @@ std::vector<PartReference::Given> RelayReference::GivenIn(uint32_t relay,
 void RelayReference::TakeMean(const BundleKey& key, const PartReference::Values& mean) {
   const std::vector<uint32_t>& chunks = layout_.bundles[key.shard][key.bundle].chunks;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    const Chunk& chunk = layout_.chunks[chunks[i]];
+    const protocol::Chunk& chunk = layout_.chunks[chunks[i]];
     std::copy(mean[i].begin(), mean[i].end(), means_[chunk.tensor].begin() + chunk.offset);
   }
 }

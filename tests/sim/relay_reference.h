@@ -23,8 +23,8 @@ namespace sluice {
 class PartReference final : public JobReference {
  public:
   // All outlive it. `parameters` are those of the workers.
-  PartReference(const SurvivalOptions& options, const TensorTable& table, const Layout& layout,
-                const std::vector<std::vector<float>>& parameters);
+  PartReference(const SurvivalOptions& options, const protocol::TensorTable& table,
+                const protocol::Layout& layout, const std::vector<std::vector<float>>& parameters);
 
   const ReferenceBundle& bundle(const BundleKey& key) const override { return bundles_.at(key); }
   const std::vector<std::vector<float>>& parameters() const override { return parameters_; }
@@ -52,14 +52,14 @@ class PartReference final : public JobReference {
   void CheckBalances(const std::string& whose, std::vector<std::string>* violations) const;
 
  private:
-  EncodedBundle Encode(const BundleKey& key, uint32_t rank, const Given& given);
+  worker::EncodedBundle Encode(const BundleKey& key, uint32_t rank, const Given& given);
 
   const SurvivalOptions& options_;
-  const Layout& layout_;
+  const protocol::Layout& layout_;
   const std::vector<std::vector<float>>& parameters_;
-  std::vector<BundleEncoder> encoders_;
-  std::vector<Compressor> downlinks_;                     // By shard.
-  std::vector<std::unique_ptr<Aggregator>> aggregators_;  // By chunk.
+  std::vector<worker::BundleEncoder> encoders_;
+  std::vector<compress::Compressor> downlinks_;                     // By shard.
+  std::vector<std::unique_ptr<compress::Aggregator>> aggregators_;  // By chunk.
   std::map<BundleKey, ReferenceBundle> bundles_;
   std::map<std::pair<uint32_t, uint32_t>, Balance> uplink_balances_;  // By rank and chunk.
   std::map<uint32_t, Balance> downlink_balances_;                     // By chunk.
@@ -82,8 +82,8 @@ class RelayReference {
 
   const SurvivalOptions& above_options_;
   const std::vector<SurvivalOptions>& rack_options_;
-  const TensorTable table_;
-  const Layout layout_;
+  const protocol::TensorTable table_;
+  const protocol::Layout layout_;
   std::vector<std::vector<float>> parameters_;
   std::vector<std::vector<float>> momentum_;
   std::vector<std::vector<float>> means_;                             // Of the step, by tensor.

@@ -21,27 +21,28 @@ void RackRun::BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_ag
       HasCheckpoint(disk_.manifests.rbegin()->first)) {
     restore_step = disk_.manifests.rbegin()->first;
   }
-  Coordinator::Effects effects;
+  server::Coordinator::Effects effects;
   coordinator_->BeginTerm(term, restore_step, parameters_agree, Now(), &effects);
   CarryOut(effects);
 }
 
 void RackRun::AboveLost(uint32_t term) {
-  Coordinator::Effects effects;
+  server::Coordinator::Effects effects;
   coordinator_->AboveLost(term, "the job above goes back", Now(), &effects);
   CarryOut(effects);
 }
 
 void RackRun::FinishAbove(uint32_t term) {
   if (coordinator_ == nullptr) return;
-  Coordinator::Effects effects;
+  server::Coordinator::Effects effects;
   coordinator_->FinishAbove(term, &effects);
   CarryOut(effects);
 }
 
-void RackRun::Publish(uint32_t term, const std::vector<std::vector<Publication>>& publications) {
+void RackRun::Publish(uint32_t term,
+                      const std::vector<std::vector<server::Publication>>& publications) {
   for (uint32_t shard = 0; shard < publications.size(); ++shard) {
-    for (const Publication& publication : publications[shard]) {
+    for (const server::Publication& publication : publications[shard]) {
       const SimServer& server = servers_[serving_[shard]];
       if (server.core == nullptr || server.core->options().term != term) break;
       CarryOut(serving_[shard], server.core->Publish(publication));
@@ -82,18 +83,18 @@ void RackRun::CutOffWorkers() {
 void RackRun::LoseServersDisk() {
   for (const auto& [step, manifest] : disk_.manifests) {
     for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-      const std::string name = ShardPartName(shard, manifest.term);
+      const std::string name = protocol::ShardPartName(shard, manifest.term);
       disk_.parts[step].erase(name);
       damaged_.insert({step, name});
     }
   }
 }
 
-void RackRun::Asked(const AskAbove& ask) { above_.Ask(relay_, ask); }
+void RackRun::Asked(const server::AskAbove& ask) { above_.Ask(relay_, ask); }
 
-void RackRun::Finished(const LeaveAbove& leave) { above_.Finish(relay_, leave); }
+void RackRun::Finished(const server::LeaveAbove& leave) { above_.Finish(relay_, leave); }
 
-void RackRun::Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) {
+void RackRun::Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) {
   above_.TakeSum(relay_, shard, std::move(sum));
 }
 
@@ -116,15 +117,16 @@ void AboveRun::DoQueued(uint32_t index) {
   }
 }
 
-void AboveRun::Ask(uint32_t index, const AskAbove& ask) {
+void AboveRun::Ask(uint32_t index, const server::AskAbove& ask) {
   Queue(index, [this, index, term = ask.term] { JoinAbove(index, term); });
 }
 
-void AboveRun::TakeSum(uint32_t index, uint32_t shard, std::shared_ptr<const BundleSum> sum) {
+void AboveRun::TakeSum(uint32_t index, uint32_t shard,
+                       std::shared_ptr<const server::BundleSum> sum) {
   Queue(index, [this, index, shard, sum = std::move(sum)] { HandUp(index, shard, *sum); });
 }
 
-void AboveRun::Finish(uint32_t index, const LeaveAbove& leave) {
+void AboveRun::Finish(uint32_t index, const server::LeaveAbove& leave) {
   Queue(index, [this, index, term = leave.term] {
     Relay& relay = relays_[index];
     if (term != relay.term || relay.lost || !Talks(ranks_[index])) return;
@@ -171,7 +173,7 @@ absl::Status AboveRun::MayRestore(uint32_t index, uint64_t step) {
   return absl::DataLossError(absl::StrCat("the rack of relay ", index, " has none"));
 }
 
-void AboveRun::BeginWork(uint32_t index, const JoinGrant& grant) {
+void AboveRun::BeginWork(uint32_t index, const server::JoinGrant& grant) {
   Relay& relay = relays_[index];
   relay.step.emplace(table_, layout_, grant.first_step, grant.parameters_agree);
   relay.begun = relay.busy = relay.joining = false;
@@ -179,21 +181,21 @@ void AboveRun::BeginWork(uint32_t index, const JoinGrant& grant) {
   DoQueued(index);
 }
 
-void AboveRun::HandUp(uint32_t index, uint32_t shard, const BundleSum& sum) {
+void AboveRun::HandUp(uint32_t index, uint32_t shard, const server::BundleSum& sum) {
   Relay& relay = relays_[index];
   if (sum.term != relay.term || !relay.step.has_value()) return;
   if (relay.lost) return LoseSession(index);
   for (auto& of_shard : relay.published) {
-    for (Publication& publication : of_shard) publication.step = relay.step->step();
+    for (server::Publication& publication : of_shard) publication.step = relay.step->step();
   }
   racks_[index]->Publish(relay.term, relay.published);
   relay.published.clear();
-  RelayStep& step = *relay.step;
+  relay::RelayStep& step = *relay.step;
   if (sum.step != step.step()) {
     return Violate(absl::StrCat("rack ", index, " hands on step ", sum.step,
                                 ", but its relay is at ", step.step()));
   }
-  Pipeline& pipeline = *ranks_[index].pipeline;
+  worker::Pipeline& pipeline = *ranks_[index].pipeline;
   const std::vector<uint32_t> ready = step.Take(shard, sum);
   if (step.step() == 0) {
     if (step.complete()) AgreeOnParameters(index);
@@ -228,7 +230,7 @@ void AboveRun::AgreeOnParameters(uint32_t index) {
   relay.busy = true;
   rank.pipeline->StartStep();
   if (index != 0) {
-    Pipeline::Effects effects;
+    worker::Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
   }
@@ -243,13 +245,13 @@ void AboveRun::FinishStep(uint32_t index) {
   Relay& relay = relays_[index];
   SimRank& rank = ranks_[index];
   if (!Talks(rank) || !relay.step.has_value()) return;
-  const Pipeline& pipeline = *rank.pipeline;
+  const worker::Pipeline& pipeline = *rank.pipeline;
   rank.step = pipeline.step();
   for (uint32_t tensor = 0; tensor < table_.size(); ++tensor) {
     Check(pipeline.DecodeMean(tensor, relay.step->values(tensor)).ok(), "a done step decodes");
   }
   if (pipeline.Result().checkpoint_due) SaveCheckpoint(index, "");
-  std::vector<std::vector<Publication>> publications;
+  std::vector<std::vector<server::Publication>> publications;
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
     publications.push_back(relay.step->Publications(
         shard, [&](uint32_t bundle) { return pipeline.Record(shard, bundle).n; },
@@ -340,7 +342,7 @@ void AboveRun::PauseShard(Micros until) {
 
 void AboveRun::LoseRelaysDisk(uint32_t index) {
   for (const auto& [step, manifest] : disk_.manifests) {
-    const std::string name = WorkerPartName(index, manifest.term);
+    const std::string name = protocol::WorkerPartName(index, manifest.term);
     disk_.parts[step].erase(name);
     damaged_.insert({step, name});
   }

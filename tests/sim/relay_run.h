@@ -30,7 +30,7 @@ class RackRun final : public SurvivalRun {
   void BeginTerm(uint32_t term, uint64_t restore_step, bool parameters_agree);
   void AboveLost(uint32_t term);
   void FinishAbove(uint32_t term);
-  void Publish(uint32_t term, const std::vector<std::vector<Publication>>& publications);
+  void Publish(uint32_t term, const std::vector<std::vector<server::Publication>>& publications);
   void Release(uint64_t durable_step);
   bool HasCheckpoint(uint64_t step) const;
   // The job had finished, and its relay was lost before it could say so.
@@ -47,9 +47,9 @@ class RackRun final : public SurvivalRun {
   void LoseServersDisk();
 
  private:
-  void Asked(const AskAbove& ask) override;
-  void Finished(const LeaveAbove& leave) override;
-  void Summed(uint32_t shard, std::shared_ptr<const BundleSum> sum) override;
+  void Asked(const server::AskAbove& ask) override;
+  void Finished(const server::LeaveAbove& leave) override;
+  void Summed(uint32_t shard, std::shared_ptr<const server::BundleSum> sum) override;
 
   const uint32_t relay_;
   AboveRun& above_;
@@ -64,9 +64,9 @@ class AboveRun final : public SurvivalRun {
   void SetRacks(const std::vector<RackRun*>& racks) { racks_ = racks; }
 
   // What a rack's servers have for the job above, in order.
-  void Ask(uint32_t relay, const AskAbove& ask);
-  void TakeSum(uint32_t relay, uint32_t shard, std::shared_ptr<const BundleSum> sum);
-  void Finish(uint32_t relay, const LeaveAbove& leave);
+  void Ask(uint32_t relay, const server::AskAbove& ask);
+  void TakeSum(uint32_t relay, uint32_t shard, std::shared_ptr<const server::BundleSum> sum);
+  void Finish(uint32_t relay, const server::LeaveAbove& leave);
 
   uint64_t rollbacks() const { return rollbacks_; }
   uint64_t reexecuted() const { return reexecuted_; }
@@ -84,20 +84,20 @@ class AboveRun final : public SurvivalRun {
   // What a relay's process holds.
   struct Relay {
     uint32_t term = 0;  // Of the rack.
-    std::optional<RelayStep> step;
+    std::optional<relay::RelayStep> step;
     bool begun = false;    // The open step, above.
     bool joining = false;  // Above.
     bool busy = false;     // Its thread waits for the job above: to join, for a step, for the end.
     bool lost = false;     // The session is over, which the thread has not seen yet.
     std::deque<std::function<void()>> from_below;
-    Micros last = 0;                                  // Of what comes from below.
-    std::vector<std::vector<Publication>> published;  // For planted bugs.
+    Micros last = 0;                                          // Of what comes from below.
+    std::vector<std::vector<server::Publication>> published;  // For planted bugs.
   };
 
   // A relay's session begins when its rack asks.
   void BeginWorker(uint32_t /*relay*/) override {}
   absl::Status MayRestore(uint32_t relay, uint64_t step) override;
-  void BeginWork(uint32_t relay, const JoinGrant& grant) override;
+  void BeginWork(uint32_t relay, const server::JoinGrant& grant) override;
   void FinishStep(uint32_t relay) override;
   void SessionEnded(uint32_t relay) override;
   void StateHeard(uint32_t relay) override;
@@ -107,7 +107,7 @@ class AboveRun final : public SurvivalRun {
   void Queue(uint32_t relay, std::function<void()> what);
   void DoQueued(uint32_t relay);
   void JoinAbove(uint32_t relay, uint32_t term);
-  void HandUp(uint32_t relay, uint32_t shard, const BundleSum& sum);
+  void HandUp(uint32_t relay, uint32_t shard, const server::BundleSum& sum);
   void AgreeOnParameters(uint32_t relay);
   void LoseSession(uint32_t relay);
   uint32_t PlantedWeight(uint32_t n) const;

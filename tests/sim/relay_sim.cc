@@ -40,7 +40,7 @@ std::vector<SurvivalOptions> RacksOf(const RelaySimOptions& options) {
     rack.rack_of = std::accumulate(options.racks.begin(), options.racks.end(), 0u);
     rack.first_rank = first;
     rack.compression.uplink = options.uplink;
-    rack.compression.downlink = *ParseCodecSpec("none");
+    rack.compression.downlink = *compress::ParseCodecSpec("none");
     rack.replay_limit = 0;
     if (rack.checkpoint_every > 0) rack.checkpoint_every = std::numeric_limits<uint64_t>::max() / 2;
     first += workers;
@@ -221,9 +221,9 @@ RelaySimOptions RandomRelayOptions(uint64_t seed) {
   above.shards = 1 + static_cast<uint32_t>(random.Below(2));
   above.steps = 20 + random.Below(40);
   // Ranks of a relay's rack cannot be told from those of others, so there is a step 0 anyway.
-  above.compression.uplink = *ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
-  above.compression.downlink = *ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
-  options.uplink = *ParseCodecSpec(kInside[random.Below(std::size(kInside))]);
+  above.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  above.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  options.uplink = *compress::ParseCodecSpec(kInside[random.Below(std::size(kInside))]);
   // Two of two, mostly.
   options.racks = {2, 2};
   if (random.Below(2) == 0) {

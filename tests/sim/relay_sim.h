@@ -42,7 +42,7 @@ std::string ToString(RelayFault fault);
 struct RelaySimOptions {
   SurvivalOptions above;        // Its ranks are relays; its data is the job's.
   std::vector<uint32_t> racks;  // Workers of each.
-  CodecSpec uplink;             // Of workers to their relay.
+  compress::CodecSpec uplink;   // Of workers to their relay.
   std::vector<RelayFault> faults;
 };
 

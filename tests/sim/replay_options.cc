@@ -22,17 +22,17 @@ std::string Write(double value) {
   return std::string(text, end);
 }
 std::string Write(const std::string& value) { return value; }
-std::string Write(const CodecSpec& value) { return ToString(value); }
-std::string Write(ScheduleKind value) { return absl::StrCat(static_cast<int>(value)); }
-std::string Write(const std::vector<SchedulePiece>& pieces) {
+std::string Write(const compress::CodecSpec& value) { return ToString(value); }
+std::string Write(job::ScheduleKind value) { return absl::StrCat(static_cast<int>(value)); }
+std::string Write(const std::vector<job::SchedulePiece>& pieces) {
   if (pieces.empty()) return "none";
-  return absl::StrJoin(pieces, " ", [](std::string* out, const SchedulePiece& piece) {
+  return absl::StrJoin(pieces, " ", [](std::string* out, const job::SchedulePiece& piece) {
     absl::StrAppend(out, piece.from, ":", Write(piece.density));
   });
 }
-std::string Write(const std::vector<CodecSpec>& specs) {
+std::string Write(const std::vector<compress::CodecSpec>& specs) {
   if (specs.empty()) return "none";
-  return absl::StrJoin(specs, " ", [](std::string* out, const CodecSpec& spec) {
+  return absl::StrJoin(specs, " ", [](std::string* out, const compress::CodecSpec& spec) {
     absl::StrAppend(out, ToString(spec));
   });
 }
@@ -55,28 +55,28 @@ bool Read(absl::string_view text, std::string* value) {
   *value = std::string(text);
   return !text.empty();
 }
-bool Read(absl::string_view text, CodecSpec* value) {
-  const absl::StatusOr<CodecSpec> spec = ParseCodecSpec(text);
+bool Read(absl::string_view text, compress::CodecSpec* value) {
+  const absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(text);
   if (spec.ok()) *value = *spec;
   return spec.ok();
 }
-bool Read(absl::string_view text, ScheduleKind* value) {
+bool Read(absl::string_view text, job::ScheduleKind* value) {
   uint32_t kind = 0;
-  if (!Read(text, &kind) || kind > static_cast<uint32_t>(ScheduleKind::kCyclic)) return false;
-  *value = static_cast<ScheduleKind>(kind);
+  if (!Read(text, &kind) || kind > static_cast<uint32_t>(job::ScheduleKind::kCyclic)) return false;
+  *value = static_cast<job::ScheduleKind>(kind);
   return true;
 }
-bool Read(absl::string_view text, std::vector<SchedulePiece>* pieces) {
+bool Read(absl::string_view text, std::vector<job::SchedulePiece>* pieces) {
   pieces->clear();
   if (text == "none") return true;
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
     const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(word, ':');
-    SchedulePiece& piece = pieces->emplace_back();
+    job::SchedulePiece& piece = pieces->emplace_back();
     if (!Read(parts.first, &piece.from) || !Read(parts.second, &piece.density)) return false;
   }
   return true;
 }
-bool Read(absl::string_view text, std::vector<CodecSpec>* specs) {
+bool Read(absl::string_view text, std::vector<compress::CodecSpec>* specs) {
   specs->clear();
   if (text == "none") return true;
   for (const absl::string_view word : absl::StrSplit(text, ' ')) {
@@ -104,7 +104,7 @@ OptionField Field(const char* name, Access access) {
 }
 
 // A job has a rule if a line names one of its fields.
-OptimizerSpec* Rule(SurvivalOptions* options) {
+job::OptimizerSpec* Rule(SurvivalOptions* options) {
   if (!options->rule.has_value()) options->rule.emplace();
   return &*options->rule;
 }

@@ -150,7 +150,7 @@ INSTANTIATE_TEST_SUITE_P(
 // The parameters are on the shards, with an optimizer that remembers. Before the first checkpoint
 // they are lost with a shard, and so is where a worker began.
 void OnShards(SurvivalOptions* options) {
-  options->rule = OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .on = "shards"};
+  options->rule = job::OptimizerSpec{.name = "adamw", .weight_decay = 0.01, .on = "shards"};
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-inline TensorTable SimTable() {
+inline protocol::TensorTable SimTable() {
   return {{.name = "conv.weight", .shape = {6, 3, 3}, .strides = {}},
           {.name = "conv.bias", .shape = {6}, .strides = {}},
           {.name = "fc1.weight", .shape = {24, 25}, .strides = {}},
@@ -23,9 +23,11 @@ inline TensorTable SimTable() {
           {.name = "fc2.weight", .shape = {10, 31}, .strides = {}}};
 }
 
-inline Layout SimLayout(const SurvivalOptions& options, const TensorTable& table) {
-  absl::StatusOr<Layout> layout = BuildLayout(table, options.shards, options.compression.layout,
-                                              WholeRows(options.compression, table));
+inline protocol::Layout SimLayout(const SurvivalOptions& options,
+                                  const protocol::TensorTable& table) {
+  absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(table, options.shards, options.compression.layout,
+                            protocol::WholeRows(options.compression, table));
   Check(layout.ok(), layout.status().message());
   return *std::move(layout);
 }
@@ -47,7 +49,7 @@ inline bool HasStepZero(const SurvivalOptions& options) {
 
 // Step 0: parameters, else gradients.
 inline std::vector<std::vector<float>> SimValues(const SurvivalOptions& options,
-                                                 const TensorTable& table, uint32_t rank,
+                                                 const protocol::TensorTable& table, uint32_t rank,
                                                  uint64_t step) {
   rank += options.first_rank;
   std::vector<std::vector<float>> values;

@@ -20,8 +20,8 @@ inline SurvivalOptions UsualJob(uint64_t seed) {
   options.data_seed = seed;
   options.fault_seed = seed;
   options.steps = 30;
-  options.compression.uplink = *ParseCodecSpec("topk:5%+int4");
-  options.compression.downlink = *ParseCodecSpec("topk:10%");
+  options.compression.uplink = *compress::ParseCodecSpec("topk:5%+int4");
+  options.compression.downlink = *compress::ParseCodecSpec("topk:10%");
   options.compression.min_elements = 0;
   options.compression.layout = {.chunk_elements = 256, .bundle_elements = 256};
   return options;

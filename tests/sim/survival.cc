@@ -162,7 +162,7 @@ void SurvivalRun::Kill(ProcessId process) {
   servers_[process].shard = shard;
   for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
     if (shard >= ranks_[rank].links.size()) continue;
-    const StreamId id = ranks_[rank].links[shard];
+    const server::StreamId id = ranks_[rank].links[shard];
     if (id != 0 && links_[id - 1].server == process) BreakLink(rank, shard);
   }
 }
@@ -191,9 +191,9 @@ void SurvivalRun::KillAndRestartLater(ProcessId process) {
      [this, process] { Start(process); });
 }
 
-CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::string& name,
-                                      std::string bytes) {
-  CheckpointPart part;
+protocol::CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step,
+                                                const std::string& name, std::string bytes) {
+  protocol::CheckpointPart part;
   part.term = term;
   part.step = step;
   part.name = name;
@@ -209,7 +209,7 @@ CheckpointPart SurvivalRun::WritePart(uint32_t term, uint64_t step, const std::s
   return part;
 }
 
-bool SurvivalRun::IsWhole(const CheckpointManifest& manifest) const {
+bool SurvivalRun::IsWhole(const protocol::CheckpointManifest& manifest) const {
   return std::none_of(manifest.parts.begin(), manifest.parts.end(), [&](const auto& part) {
     return damaged_.contains({manifest.step, part.name});
   });
@@ -220,7 +220,7 @@ absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::stri
   if (manifest == disk_.manifests.end()) {
     return absl::DataLossError(absl::StrCat("there is no checkpoint after step ", step));
   }
-  for (const CheckpointPart& part : manifest->second.parts) {
+  for (const protocol::CheckpointPart& part : manifest->second.parts) {
     if (part.name != name) continue;
     const std::string& bytes = disk_.parts[step][name];
     if (bytes.size() == part.bytes && Crc32c(Bytes(bytes)) == part.checksum) return bytes;
@@ -231,8 +231,8 @@ absl::StatusOr<std::string> SurvivalRun::ReadPart(uint64_t step, const std::stri
 }
 
 // As a coordinator that starts finds them: it reads everything.
-std::vector<CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
-  std::vector<CheckpointManifest> usable;
+std::vector<protocol::CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
+  std::vector<protocol::CheckpointManifest> usable;
   for (const auto& [step, manifest] : disk_.manifests) {
     if (IsWhole(manifest)) usable.push_back(manifest);
   }
@@ -241,8 +241,8 @@ std::vector<CheckpointManifest> SurvivalRun::UsableCheckpoints() const {
 
 SurvivalReport RunJob(const SurvivalOptions& options, SimWorld* job_world) {
   SimWorld& world = *job_world;
-  const TensorTable table = SimTable();
-  const Layout layout = SimLayout(options, table);
+  const protocol::TensorTable table = SimTable();
+  const protocol::Layout layout = SimLayout(options, table);
   const Reference reference(options, table, layout);
   world.report.violations = reference.violations();
   PlannedReference planned(options, table, layout);

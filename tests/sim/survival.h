@@ -135,8 +135,8 @@ struct SurvivalOptions {
   uint64_t steps = 12;
   uint64_t checkpoint_every = 3;              // 0: none; then a lost process would end the job.
   uint64_t replay_limit = uint64_t{1} << 30;  // Bytes; 0: every loss is a rollback.
-  CompressionSpec compression;
-  ControlSpec control{};  // Of the codecs above.
+  protocol::CompressionSpec compression;
+  job::ControlSpec control{};  // Of the codecs above.
   // Ranks that close a step without the others, `grace_us` after the last of them came; 0: all do.
   uint32_t quorum = 0;
   int64_t grace_us = 0;
@@ -150,7 +150,7 @@ struct SurvivalOptions {
   uint32_t rack_of = 0;
   uint32_t first_rank = 0;
   // What the shards do with the mean; none: they publish it.
-  std::optional<OptimizerSpec> rule{};
+  std::optional<job::OptimizerSpec> rule{};
   uint64_t window_bytes = uint64_t{16} << 20;
   bool tight_memory = false;  // So that shards answer BUSY.
   bool parameters_agree = true;

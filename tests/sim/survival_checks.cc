@@ -21,16 +21,16 @@ std::string Name(uint64_t step, uint32_t shard, uint32_t bundle) {
 
 }  // namespace
 
-void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange) {
+void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange) {
   if (GoesManyWays(options_)) return ledger_.Sent(shard, exchange);
   // What others encode can depend on its results.
   if (exchange.keys_only || computes_otherwise_ || ranks_[rank].computes_otherwise) return;
   // Of steps that will go otherwise, by other plans.
   if (planned_ != nullptr && exchange.sender.term < disk_.record->term) return;
-  const Included& wanted =
+  const protocol::Included& wanted =
       reference_.bundle({exchange.step, shard, exchange.bundle}).included[rank];
   if (exchange.skip == wanted.skipped && exchange.weight == wanted.weight &&
-      BundleChecksum(exchange.frames) == wanted.checksum) {
+      protocol::BundleChecksum(exchange.frames) == wanted.checksum) {
     return;
   }
   Violate(absl::StrCat("rank ", rank, " sends other bytes for ",
@@ -38,7 +38,7 @@ void SurvivalRun::CheckSent(uint32_t rank, uint32_t shard, const Exchange& excha
                        exchange.sender.term));
 }
 
-void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
+void SurvivalRun::CheckResult(uint32_t shard, const protocol::ExchangeAnswer& answer) {
   if (GoesManyWays(options_)) return ledger_.Told(shard, answer);
   if (computes_otherwise_) return;  // Then those who have seen the other result say so.
   // Nobody goes on from what a shard says that has not heard of a rollback yet.
@@ -53,13 +53,13 @@ void SurvivalRun::CheckResult(uint32_t shard, const ExchangeAnswer& answer) {
                        answer.record.term));
 }
 
-void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
+void SurvivalRun::CheckManifest(const protocol::CheckpointManifest& manifest) {
   const uint32_t workers = options_.elastic ? 1 : options_.ranks;
   if (manifest.parts.size() < workers + options_.shards) {
     Violate(absl::StrCat("the checkpoint of step ", manifest.step, " has ", manifest.parts.size(),
                          " parts"));
   }
-  for (const CheckpointPart& part : manifest.parts) {
+  for (const protocol::CheckpointPart& part : manifest.parts) {
     const auto& parts = disk_.parts[manifest.step];
     const auto found = parts.find(part.name);
     if (part.term != manifest.term || found == parts.end() || found->second.size() != part.bytes) {
@@ -70,9 +70,10 @@ void SurvivalRun::CheckManifest(const CheckpointManifest& manifest) {
 }
 
 // What a worker learns of plans with the result of its open step.
-void SurvivalRun::CheckTold(uint32_t rank, const ExchangeAnswer& answer) {
-  const Pipeline& pipeline = *ranks_[rank].pipeline;
-  if (planned_ == nullptr || answer.outcome != Outcome::kResult || answer.bundle != 0) return;
+void SurvivalRun::CheckTold(uint32_t rank, const protocol::ExchangeAnswer& answer) {
+  const worker::Pipeline& pipeline = *ranks_[rank].pipeline;
+  if (planned_ == nullptr || answer.outcome != protocol::Outcome::kResult || answer.bundle != 0)
+    return;
   if (answer.step != pipeline.step() || answer.step == 0 || computes_otherwise_) return;
   if (disk_.record.has_value() && ranks_[rank].sender.term < disk_.record->term) return;
   bool knower_lost = false;
@@ -81,7 +82,7 @@ void SurvivalRun::CheckTold(uint32_t rank, const ExchangeAnswer& answer) {
   if (knower_lost) excuse_ = "who knew of a plan is lost";
 }
 
-void SurvivalRun::CheckStart(const StartShard& start) {
+void SurvivalRun::CheckStart(const server::StartShard& start) {
   if (planned_ != nullptr && start.term > planned_term_) {
     planned_term_ = start.term;
     planned_->GoBack(start.restore_step);
@@ -112,7 +113,7 @@ void SurvivalRun::CheckStart(const StartShard& start) {
 // Nobody hears of a member that a coordinator could forget.
 void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
-  const RunRecord& record = *disk_.record;
+  const protocol::RunRecord& record = *disk_.record;
   bool same = record.generation == generation && record.members.size() == incarnations.size();
   for (size_t rank = 0; same && rank < incarnations.size(); ++rank) {
     same = record.members[rank].incarnation == incarnations[rank];
@@ -121,9 +122,9 @@ void SurvivalRun::CheckMembers(uint32_t generation, const std::vector<uint64_t>&
   Violate(absl::StrCat("generation ", generation, " was announced before it was on disk"));
 }
 
-void SurvivalRun::CheckGrant(const JoinGrant& grant) {
+void SurvivalRun::CheckGrant(const server::JoinGrant& grant) {
   if (!HasCheckpoints() || options_.replay_limit == 0) return;
-  const RunRecord& record = *disk_.record;
+  const protocol::RunRecord& record = *disk_.record;
   if (record.term == grant.term && record.generation >= grant.generation &&
       grant.rank < record.members.size() &&
       record.members[grant.rank].incarnation == grant.incarnation) {
@@ -134,7 +135,7 @@ void SurvivalRun::CheckGrant(const JoinGrant& grant) {
 }
 
 // The term rises only where what is kept cannot bring back what was lost.
-void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
+void SurvivalRun::CheckRollback(const server::Coordinator::Effects& effects) {
   ++report_.rollbacks;
   ++rollbacks_;
   const bool agreement_lost = HasStepZero(options_) && NewestCheckpoint() == 0;
@@ -159,8 +160,8 @@ void SurvivalRun::CheckRollback(const Coordinator::Effects& effects) {
   if (NewestCheckpoint() < otherwise_from_) computes_otherwise_ = false;
   if (expected) return;
   std::string why = "no word why";
-  for (const CoordinatorEffect& effect : effects) {
-    const auto* notice = std::get_if<Notice>(&effect);
+  for (const server::CoordinatorEffect& effect : effects) {
+    const auto* notice = std::get_if<server::Notice>(&effect);
     if (notice != nullptr && absl::StrContains(notice->text, "goes back")) why = notice->text;
   }
   Violate(absl::StrCat("a rollback without need: ", why));
@@ -188,7 +189,7 @@ bool SurvivalRun::MayEndByAlarm(absl::string_view failure) const {
 
 void SurvivalRun::CheckCaps(const SimServer& server) {
   // Two steps, and what a worker that goes through its steps anew still needs, are kept anyway.
-  const ShardStats stats = server.core->Stats();
+  const server::ShardStats stats = server.core->Stats();
   const uint64_t limit = server.core->options().log.bytes;
   const uint64_t steps = stats.open_step - std::min(stats.open_step, server.core->results_from());
   if (stats.log_bytes <= limit || steps <= options_.checkpoint_every + 2) return;
@@ -197,7 +198,7 @@ void SurvivalRun::CheckCaps(const SimServer& server) {
 }
 
 void SurvivalRun::CheckCaps(const SimRank& rank) {
-  const Pipeline& pipeline = *rank.pipeline;
+  const worker::Pipeline& pipeline = *rank.pipeline;
   if (pipeline.kept_bytes() <= options_.replay_limit) return;
   // Never what may be unresolved: the newest step of which anything was sent.
   if (pipeline.replay_from() + 1 >= pipeline.step()) return;
@@ -254,8 +255,8 @@ void SurvivalRun::CheckShards() {
     const auto at = servers_.find(process);
     if (at == servers_.end() || at->second.core == nullptr) continue;
     TakeLastWork(process);
-    const Shard& core = *at->second.core;
-    const ShardStats stats = core.Stats();
+    const server::Shard& core = *at->second.core;
+    const server::ShardStats stats = core.Stats();
     report_.repeats += stats.repeats;
     if (core.open_step() <= options_.steps) continue;
     const uint32_t shard = at->second.shard;

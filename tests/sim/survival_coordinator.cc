@@ -16,7 +16,7 @@ constexpr uint64_t kJobUid = 77;
 }  // namespace
 
 void SurvivalRun::StartCoordinator() {
-  CoordinatorOptions options;
+  server::CoordinatorOptions options;
   options.job_name = std::string("sim");
   options.software_version = std::string("1");
   options.world_size = options_.ranks;
@@ -53,37 +53,37 @@ void SurvivalRun::StartCoordinator() {
   if (HasBug(SurvivalBug::kRestoresOlderCheckpoint) && options.checkpoints.size() > 1) {
     options.checkpoints.pop_back();
   }
-  Coordinator::Effects effects;
-  coordinator_ = std::make_unique<Coordinator>(std::move(options), Now());
+  server::Coordinator::Effects effects;
+  coordinator_ = std::make_unique<server::Coordinator>(std::move(options), Now());
   coordinator_->Begin(&effects);
   CarryOut(effects);
   At(kTick, 0, [this] { TickCoordinator(); });
 }
 
 void SurvivalRun::TickCoordinator() {
-  Coordinator::Effects effects;
+  server::Coordinator::Effects effects;
   coordinator_->Tick(Now(), &effects);
   CarryOut(effects);
   At(kTick, 0, [this] { TickCoordinator(); });
 }
 
-void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
-  for (const CoordinatorEffect& effect : effects) {
-    if (const auto* join = std::get_if<AnswerJoin>(&effect)) {
+void SurvivalRun::CarryOut(const server::Coordinator::Effects& effects) {
+  for (const server::CoordinatorEffect& effect : effects) {
+    if (const auto* join = std::get_if<server::AnswerJoin>(&effect)) {
       CarryOut(*join);
-    } else if (const auto* command = std::get_if<CommandShard>(&effect)) {
+    } else if (const auto* command = std::get_if<server::CommandShard>(&effect)) {
       Command(*command);
-    } else if (const auto* refusal = std::get_if<RefuseShard>(&effect)) {
+    } else if (const auto* refusal = std::get_if<server::RefuseShard>(&effect)) {
       CarryOut(*refusal);
-    } else if (const auto* persist = std::get_if<PersistRun>(&effect)) {
+    } else if (const auto* persist = std::get_if<server::PersistRun>(&effect)) {
       Persist(persist->record, effects);
-    } else if (const auto* write = std::get_if<WriteCheckpoint>(&effect)) {
+    } else if (const auto* write = std::get_if<server::WriteCheckpoint>(&effect)) {
       CarryOut(*write);
-    } else if (const auto* ask = std::get_if<AskAbove>(&effect)) {
+    } else if (const auto* ask = std::get_if<server::AskAbove>(&effect)) {
       Asked(*ask);
-    } else if (const auto* leave = std::get_if<LeaveAbove>(&effect)) {
+    } else if (const auto* leave = std::get_if<server::LeaveAbove>(&effect)) {
       Finished(*leave);
-    } else if (const auto* drop = std::get_if<DropCheckpoint>(&effect)) {
+    } else if (const auto* drop = std::get_if<server::DropCheckpoint>(&effect)) {
       disk_.manifests.erase(drop->step);
       disk_.parts.erase(drop->step);
       const size_t parts =
@@ -91,7 +91,7 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
       dropped_damaged_ = dropped_damaged_ || parts > 0;
     }
   }
-  if (coordinator_->phase() != JobPhase::kFailed) return;
+  if (coordinator_->phase() != server::JobPhase::kFailed) return;
   if (MayEndByAlarm(coordinator_->failure())) {
     report_.ended_by_alarm = true;
   } else {
@@ -99,7 +99,7 @@ void SurvivalRun::CarryOut(const Coordinator::Effects& effects) {
   }
 }
 
-void SurvivalRun::CarryOut(const AnswerJoin& join) {
+void SurvivalRun::CarryOut(const server::AnswerJoin& join) {
   const auto token = tokens_.find(join.token);
   if (token == tokens_.end()) return;
   const auto [rank, session] = token->second;
@@ -112,7 +112,7 @@ void SurvivalRun::CarryOut(const AnswerJoin& join) {
 }
 
 // Both ends see that the stream is closed; a shard that was replaced ends.
-void SurvivalRun::CarryOut(const RefuseShard& refusal) {
+void SurvivalRun::CarryOut(const server::RefuseShard& refusal) {
   const auto control = controls_.find(refusal.stream);
   if (control == controls_.end()) return;
   const auto [process, life] = control->second;
@@ -121,8 +121,8 @@ void SurvivalRun::CarryOut(const RefuseShard& refusal) {
   servers_[process].control = 0;
   const bool may_come_again = absl::IsAborted(refusal.why) || absl::IsUnavailable(refusal.why);
   // Or it is started again when the job has ended.
-  const bool replaced =
-      serving_[servers_[process].shard] != process || coordinator_->phase() == JobPhase::kFinished;
+  const bool replaced = serving_[servers_[process].shard] != process ||
+                        coordinator_->phase() == server::JobPhase::kFinished;
   if (!may_come_again && !replaced) {
     return Violate(
         absl::StrCat("shard ", servers_[process].shard, " was refused: ", refusal.why.message()));
@@ -137,7 +137,8 @@ void SurvivalRun::CarryOut(const RefuseShard& refusal) {
   }
 }
 
-void SurvivalRun::Persist(const RunRecord& record, const Coordinator::Effects& effects) {
+void SurvivalRun::Persist(const protocol::RunRecord& record,
+                          const server::Coordinator::Effects& effects) {
   const bool rolled_back = disk_.record.has_value() && record.term > disk_.record->term;
   if (rolled_back) CheckRollback(effects);
   if (HasBug(SurvivalBug::kTermNotPersisted) && rolled_back) return;
@@ -148,13 +149,13 @@ void SurvivalRun::Persist(const RunRecord& record, const Coordinator::Effects& e
   disk_.record = record;
 }
 
-void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
+void SurvivalRun::CarryOut(const server::WriteCheckpoint& write) {
   const uint64_t step = write.manifest.step;
   // An earlier coordinator may have given it up, and removed what was there.
   const auto& files = disk_.parts[step];
   const bool all_there =
       std::all_of(write.manifest.parts.begin(), write.manifest.parts.end(),
-                  [&](const CheckpointPart& part) { return files.contains(part.name); });
+                  [&](const protocol::CheckpointPart& part) { return files.contains(part.name); });
   absl::Status written = absl::OkStatus();
   if (disk_full()) {
     written = absl::ResourceExhaustedError("no space is left");
@@ -168,19 +169,19 @@ void SurvivalRun::CarryOut(const WriteCheckpoint& write) {
     refused_.erase(step);
     ++report_.checkpoints;
   }
-  Coordinator::Effects more;
+  server::Coordinator::Effects more;
   coordinator_->CheckpointWritten(step, written, Now(), &more);
   CarryOut(more);
 }
 
-void SurvivalRun::Command(const CommandShard& command) {
+void SurvivalRun::Command(const server::CommandShard& command) {
   const auto control = controls_.find(command.stream);
   if (control == controls_.end()) return;
   const auto [process, life] = control->second;
-  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+  if (const auto* start = std::get_if<server::StartShard>(&command.command)) {
     CheckStart(*start);
     if (start->replay) ++report_.shards_replayed;
-  } else if (const auto* members = std::get_if<SetMembers>(&command.command)) {
+  } else if (const auto* members = std::get_if<server::SetMembers>(&command.command)) {
     CheckMembers(members->generation, members->incarnations);
     ledger_.Members(disk_.record->term, members->incarnations);
   }

@@ -106,8 +106,8 @@ void SurvivalRun::GiveUp(uint32_t index) {
   const bool talks = rank.state == SimRank::State::kTraining && Reaches(WorkerProcess(index), 0);
   if (talks) {
     At(Delay({"leave", index}), 0, [this, last = Compose(index)] {
-      Coordinator::Effects effects;
-      WorkerLeave leave;
+      server::Coordinator::Effects effects;
+      server::WorkerLeave leave;
       leave.last = last;
       leave.reason = "told to stop";
       (void)coordinator_->Leave(leave, Now(), &effects);
@@ -173,7 +173,7 @@ void SurvivalRun::KillAndComputeOtherwise(uint32_t rank) {
 bool SurvivalRun::DamageNewest() {
   if (disk_.manifests.empty()) return false;
   const auto& [step, manifest] = *disk_.manifests.rbegin();
-  const CheckpointPart& part = manifest.parts[Some("part", manifest.parts.size())];
+  const protocol::CheckpointPart& part = manifest.parts[Some("part", manifest.parts.size())];
   std::string& bytes = disk_.parts[step][part.name];
   if (bytes.empty()) return false;
   bytes[Some("byte", bytes.size())] ^= 1;
@@ -183,9 +183,9 @@ bool SurvivalRun::DamageNewest() {
 
 void SurvivalRun::LoseDisk(ProcessId process) {
   for (const auto& [step, manifest] : disk_.manifests) {
-    const std::string name = IsWorker(process)
-                                 ? WorkerPartName(process - options_.shards, manifest.term)
-                                 : ShardPartName(servers_[process].shard, manifest.term);
+    const std::string name =
+        IsWorker(process) ? protocol::WorkerPartName(process - options_.shards, manifest.term)
+                          : protocol::ShardPartName(servers_[process].shard, manifest.term);
     disk_.parts[step].erase(name);
     damaged_.insert({step, name});
   }

@@ -31,7 +31,7 @@ void SurvivalRun::OpenLink(uint32_t index, uint32_t shard) {
 // even after the first messages of the next stream.
 void SurvivalRun::BreakLink(uint32_t index, uint32_t shard) {
   SimRank& rank = ranks_[index];
-  const StreamId id = rank.links[shard];
+  const server::StreamId id = rank.links[shard];
   if (id == 0) return;
   rank.links[shard] = 0;
   const SimLink& link = links_[id - 1];
@@ -55,26 +55,27 @@ void SurvivalRun::Redial(uint32_t index, uint32_t shard) {
     return InSession(index, kRetry, [this, index, shard] { Redial(index, shard); });
   }
   OpenLink(index, shard);
-  Pipeline::Effects effects;
+  worker::Pipeline::Effects effects;
   ranks_[index].pipeline->StreamReset(shard, &effects);
   CarryOut(index, effects);
 }
 
 // Where the coordinator says, unless it was answered from there already.
-void SurvivalRun::GoWhereShardsAre(uint32_t index, const JobState& state) {
+void SurvivalRun::GoWhereShardsAre(uint32_t index, const server::JobState& state) {
   SimRank& rank = ranks_[index];
-  for (const ShardPlace& place : state.shards) {
+  for (const server::ShardPlace& place : state.shards) {
     if (place.server_incarnation <= rank.told[place.shard]) continue;
     rank.told[place.shard] = place.server_incarnation;
     if (place.server_incarnation > rank.known[place.shard]) BreakLink(index, place.shard);
   }
 }
 
-void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+void SurvivalRun::Send(uint32_t index, uint32_t shard,
+                       std::shared_ptr<const protocol::Exchange> exchange) {
   exchange = Planted(index, shard, std::move(exchange));
   if (exchange == nullptr) return;
   CheckSent(index, shard, *exchange);
-  const StreamId id = ranks_[index].links[shard];
+  const server::StreamId id = ranks_[index].links[shard];
   if (id == 0) return;  // It is repeated when the link is open again.
   if (StrikesMessage(Fault::kLostRequest, {"up", index, shard}, options_.lost_share))
     return BreakLink(index, shard);
@@ -88,12 +89,13 @@ void SurvivalRun::Send(uint32_t index, uint32_t shard, std::shared_ptr<const Exc
      [this, id, exchange] { Deliver(id, exchange, /*reply_is_lost=*/false); });
 }
 
-void SurvivalRun::Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange,
+void SurvivalRun::Deliver(server::StreamId id,
+                          const std::shared_ptr<const protocol::Exchange>& exchange,
                           bool reply_is_lost) {
   const SimLink& link = links_[id - 1];
   if (link.closed || link.server_life != processes_[link.server].life) return;
   Trace(4, link.rank, exchange->step, exchange->bundle);
-  Exchange request = *exchange;
+  protocol::Exchange request = *exchange;
   request.sender.server_incarnation = link.known_incarnation;
   Handle(id, request);
   const SimRank& rank = ranks_[link.rank];
@@ -101,13 +103,14 @@ void SurvivalRun::Deliver(StreamId id, const std::shared_ptr<const Exchange>& ex
   BreakLink(link.rank, link.shard);
 }
 
-void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer) {
+void SurvivalRun::Answer(server::StreamId id,
+                         std::shared_ptr<const protocol::ExchangeAnswer> answer) {
   SimLink& link = links_[id - 1];
   if (servers_[link.server].is_to_end) {
     return Violate(absl::StrCat("an instance of shard ", link.shard, " serves after its end"));
   }
-  if (answer->outcome == Outcome::kResult) CheckResult(link.shard, *answer);
-  if (answer->outcome == Outcome::kBusy) ++report_.busy;
+  if (answer->outcome == protocol::Outcome::kResult) CheckResult(link.shard, *answer);
+  if (answer->outcome == protocol::Outcome::kBusy) ++report_.busy;
   const uint64_t incarnation = servers_[link.server].incarnation;
   const auto arrives = [this, id, answer, incarnation] { Hear(id, *answer, incarnation); };
   ArriveAt({"down", link.rank, link.shard}, WorkerProcess(link.rank), link.worker_life,
@@ -120,7 +123,8 @@ void SurvivalRun::Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answ
      arrives);
 }
 
-void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation) {
+void SurvivalRun::Hear(server::StreamId id, const protocol::ExchangeAnswer& answer,
+                       uint64_t incarnation) {
   const SimLink& link = links_[id - 1];
   const uint32_t index = link.rank;
   const uint32_t shard = link.shard;
@@ -131,14 +135,14 @@ void SurvivalRun::Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incar
     return Violate(
         absl::StrCat("rank ", index, " is answered by an older instance of shard ", shard));
   }
-  const bool first = answer.outcome == Outcome::kResult &&
+  const bool first = answer.outcome == protocol::Outcome::kResult &&
                      rank.answered.insert({answer.step, shard, answer.bundle}).second;
-  if (answer.outcome == Outcome::kResult && !first) ApplyAgain(index, shard, answer);
+  if (answer.outcome == protocol::Outcome::kResult && !first) ApplyAgain(index, shard, answer);
   if (first && answer.step > 0 && answer.step == options_.crash_after_result_of &&
       shard + 1 == options_.shards && !std::exchange(crashed_after_result_, true)) {
     At(0, kNobody, [this, server = link.server] { KillAndRestart(server); });
   }
-  Pipeline::Effects effects;
+  worker::Pipeline::Effects effects;
   if (incarnation > rank.known[shard] && !HasBug(SurvivalBug::kReplacementNotNoticed)) {
     rank.pipeline->ShardReplaced(shard, &effects);
   }

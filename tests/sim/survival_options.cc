@@ -39,17 +39,17 @@ std::string ToString(Fault fault) {
 namespace {
 
 // One in three jobs has its updates on the shards.
-std::optional<OptimizerSpec> RandomRule(uint64_t seed, const CodecSpec& uplink) {
+std::optional<job::OptimizerSpec> RandomRule(uint64_t seed, const compress::CodecSpec& uplink) {
   static constexpr absl::string_view kRules[] = {"sgd", "adam", "adamw", "rmsprop"};
   CounterRandom random(seed, 23);
   if (random.Below(3) != 0) return std::nullopt;
-  OptimizerSpec rule;
+  job::OptimizerSpec rule;
   rule.on = "shards";
   rule.momentum = random.Below(2) == 0 ? 0.0 : 0.5;
   rule.nesterov = rule.momentum > 0 && random.Below(2) == 0;
   rule.weight_decay = random.Below(2) == 0 ? 0.0 : 0.01;
   // The support table has no other for /dgc.
-  if (uplink.compensator.id != CompensatorId::kDgc) {
+  if (uplink.compensator.id != compress::CompensatorId::kDgc) {
     rule.name = std::string(kRules[random.Below(std::size(kRules))]);
   }
   return rule;
@@ -80,8 +80,9 @@ SurvivalOptions RandomSurvivalOptions(uint64_t seed) {
   options.shards = 1 + static_cast<uint32_t>(random.Below(3));
   options.steps = 8 + random.Below(20);
   options.checkpoint_every = 1 + random.Below(5);
-  options.compression.uplink = *ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
-  options.compression.downlink = *ParseCodecSpec(kDownlinks[random.Below(std::size(kDownlinks))]);
+  options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
+  options.compression.downlink =
+      *compress::ParseCodecSpec(kDownlinks[random.Below(std::size(kDownlinks))]);
   options.compression.min_elements = random.Below(2) == 0 ? 0 : 100;
   options.compression.layout = {.chunk_elements = 128u << random.Below(3),
                                 .bundle_elements = 128u << random.Below(3)};
@@ -126,8 +127,8 @@ SurvivalOptions RandomQuorumOptions(uint64_t seed) {
   if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
   options.replay_limit = 0;
   options.tight_memory = false;
-  options.compression.uplink = *ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
-  if (options.compression.uplink.compensator.id == CompensatorId::kDgc &&
+  options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
+  if (options.compression.uplink.compensator.id == compress::CompensatorId::kDgc &&
       options.rule.has_value()) {
     options.rule->name = "sgd";
   }
@@ -141,12 +142,12 @@ SurvivalOptions RandomPlanOptions(uint64_t seed) {
                                                 "topk_exact:30%"};
   SurvivalOptions options = RandomSurvivalOptions(seed);
   CounterRandom random(seed, 26);
-  options.compression.uplink = *ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
-  options.compression.downlink = *ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  options.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  options.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
   options.steps += random.Below(20);
-  ScheduleSpec& schedule = options.control.schedule;
+  job::ScheduleSpec& schedule = options.control.schedule;
   options.control.policy = "schedule";
-  schedule.kind = static_cast<ScheduleKind>(random.Below(4));
+  schedule.kind = static_cast<job::ScheduleKind>(random.Below(4));
   schedule.dense_steps = random.Below(2) == 0 ? 0 : 2 + random.Below(6);
   schedule.start = 0.5;
   schedule.end = random.Below(2) == 0 ? 0.03 : 0.07;
@@ -171,16 +172,16 @@ SurvivalOptions RandomMeasuredOptions(uint64_t seed) {
   static constexpr const char* kDown[] = {"none", "topk:30%+int4", "int4"};
   SurvivalOptions options = RandomPlanOptions(seed);
   CounterRandom random(seed, 27);
-  options.compression.uplink = *ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
-  options.compression.downlink = *ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
+  options.compression.uplink = *compress::ParseCodecSpec(kUp[random.Below(std::size(kUp))]);
+  options.compression.downlink = *compress::ParseCodecSpec(kDown[random.Below(std::size(kDown))]);
   options.compression.min_elements = random.Below(2) == 0 ? 0 : 20;
   options.steps += 10;
   options.control = {.policy = "bandwidth"};
   if (random.Below(2) == 0) {
-    options.control.candidates = {*ParseCodecSpec("topk:1%+int4")};
+    options.control.candidates = {*compress::ParseCodecSpec("topk:1%+int4")};
   } else {
     for (const char* candidate : {"fp16", "int8", "int4", "ternary:0.5", "topk:2%+int4"}) {
-      options.control.candidates.push_back(*ParseCodecSpec(candidate));
+      options.control.candidates.push_back(*compress::ParseCodecSpec(candidate));
     }
   }
   // Shard 0 makes the plans.
@@ -214,8 +215,8 @@ SurvivalOptions RandomElasticOptions(uint64_t seed) {
   options.replay_limit =
       random.Below(4) == 0 ? uint64_t{1} << (10 + random.Below(7)) : uint64_t{1} << 30;
   if (random.Below(2) == 0) options.late_rank = static_cast<uint32_t>(random.Below(options.ranks));
-  options.compression.uplink = *ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
-  if (options.compression.uplink.compensator.id == CompensatorId::kDgc &&
+  options.compression.uplink = *compress::ParseCodecSpec(kSpecs[random.Below(std::size(kSpecs))]);
+  if (options.compression.uplink.compensator.id == compress::CompensatorId::kDgc &&
       options.rule.has_value()) {
     options.rule->name = "sgd";
   }

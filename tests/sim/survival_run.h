@@ -42,8 +42,8 @@ inline constexpr ProcessId kNobody = 0xFFFFFFFF;
 // The folder that all processes share. What is in it is durable.
 struct SimDisk {
   std::map<uint64_t, std::map<std::string, std::string>> parts;  // By step, by name.
-  std::map<uint64_t, CheckpointManifest> manifests;              // By step.
-  std::optional<RunRecord> record;
+  std::map<uint64_t, protocol::CheckpointManifest> manifests;    // By step.
+  std::optional<protocol::RunRecord> record;
 };
 
 // A worker's stream to a shard. Messages of each direction stay in order.
@@ -64,19 +64,19 @@ struct SimServer {
   uint32_t shard = 0;
   uint64_t number = 0;       // Number of the process, for made-up measurements.
   uint64_t incarnation = 0;  // As the coordinator gave it; 0: not yet.
-  std::unique_ptr<Shard> core;
+  std::unique_ptr<server::Shard> core;
   uint64_t coordinator_incarnation = 0;  // Whose Start the core obeyed.
   uint32_t term = 0;                     // Of the last Start or Suspend.
-  ControlStreamId control = 0;           // To the coordinator; 0: none.
+  server::ControlStreamId control = 0;   // To the coordinator; 0: none.
   bool is_to_end = false;                // The coordinator has said so.
   // Said again on every new control stream.
   std::optional<uint64_t> named;
-  std::optional<CheckpointPart> part;
-  std::shared_ptr<const ShardSnapshot> last_owed;  // For planted bugs.
-  std::optional<StartShard> start;                 // Likewise.
-  std::vector<uint64_t> members;                   // Likewise: incarnations, by rank.
-  std::map<uint32_t, StreamId> latest;             // That a rank was heard on.
-  uint64_t start_told = 0;                         // The coordinator's life then; 0: it was heard.
+  std::optional<protocol::CheckpointPart> part;
+  std::shared_ptr<const protocol::ShardSnapshot> last_owed;  // For planted bugs.
+  std::optional<server::StartShard> start;                   // Likewise.
+  std::vector<uint64_t> members;                             // Likewise: incarnations, by rank.
+  std::map<uint32_t, server::StreamId> latest;               // That a rank was heard on.
+  uint64_t start_told = 0;  // The coordinator's life then; 0: it was heard.
   Micros last_report = 0;
   Micros last_command = 0;
   Micros tick_at = 0;  // The next that the core asked for; 0: none.
@@ -86,11 +86,11 @@ struct SimRank {
   enum class State { kOut, kJoining, kTraining, kLeaving, kDone };
   State state = State::kOut;
   uint64_t session = 0;  // Rises when one begins.
-  WorkerJoin join;
-  Sender sender;
-  std::unique_ptr<Pipeline> pipeline;
+  server::WorkerJoin join;
+  protocol::Sender sender;
+  std::unique_ptr<worker::Pipeline> pipeline;
   std::unique_ptr<SimEncoder> encoder;
-  std::vector<StreamId> links;                 // By shard; 0: down.
+  std::vector<server::StreamId> links;         // By shard; 0: down.
   std::vector<uint64_t> known;                 // By shard: the highest instance that answered.
   std::vector<uint64_t> told;                  // By shard: the highest of which it was told.
   std::vector<std::vector<float>> values;      // Of this step.
@@ -101,12 +101,12 @@ struct SimRank {
   bool learns = false;                                  // It was waited for in no step so far.
   uint32_t giver = 0;                                   // Of the parameters of step 0.
   uint64_t restored = 0;                                // The step it went on from.
-  std::optional<CheckpointPart> part;                   // Newest durable one; said in heartbeats.
+  std::optional<protocol::CheckpointPart> part;         // Newest durable one; said in heartbeats.
   std::deque<std::pair<uint64_t, std::string>> hashes;  // Of parameters, until they were heard.
   Micros muted_until = 0;
   bool computes_otherwise = false;  // kOtherBytes has had its effect.
   // For planted bugs.
-  std::map<BundleKey, EncodeTask> tasks;  // Of this step.
+  std::map<BundleKey, worker::EncodeTask> tasks;  // Of this step.
   std::set<BundleKey> sent;
   std::set<BundleKey> answered;  // Got its result.
 };
@@ -183,22 +183,22 @@ class SurvivalRun {
   bool Reaches(ProcessId from, ProcessId to) const;
 
   // The disk.
-  CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
-                           std::string bytes);
+  protocol::CheckpointPart WritePart(uint32_t term, uint64_t step, const std::string& name,
+                                     std::string bytes);
   absl::StatusOr<std::string> ReadPart(uint64_t step, const std::string& name);
-  std::vector<CheckpointManifest> UsableCheckpoints() const;
-  bool IsWhole(const CheckpointManifest& manifest) const;
+  std::vector<protocol::CheckpointManifest> UsableCheckpoints() const;
+  bool IsWhole(const protocol::CheckpointManifest& manifest) const;
   bool disk_full() const { return now_ < world_.disk_full_until; }
 
   // The coordinator in server 0.
   void StartCoordinator();
   void TickCoordinator();
-  void CarryOut(const Coordinator::Effects& effects);
-  void CarryOut(const AnswerJoin& join);
-  void CarryOut(const RefuseShard& refusal);
-  void CarryOut(const WriteCheckpoint& write);
-  void Persist(const RunRecord& record, const Coordinator::Effects& effects);
-  void Command(const CommandShard& command);
+  void CarryOut(const server::Coordinator::Effects& effects);
+  void CarryOut(const server::AnswerJoin& join);
+  void CarryOut(const server::RefuseShard& refusal);
+  void CarryOut(const server::WriteCheckpoint& write);
+  void Persist(const protocol::RunRecord& record, const server::Coordinator::Effects& effects);
+  void Command(const server::CommandShard& command);
 
   // Servers.
   void StartServer(ProcessId process);
@@ -206,67 +206,69 @@ class SurvivalRun {
   void LoseControl(ProcessId process);
   void Beat(ProcessId process);
   void TellHealth(ProcessId process);
-  void Tell(ProcessId process, std::function<void(ControlStreamId, Coordinator::Effects*)> what);
-  void TellPart(ProcessId process, CheckpointPart part);
-  void Obey(ProcessId process, const CommandShard& command);
-  bool Begin(ProcessId process, const StartShard& start);
-  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> ReadShardSnapshot(SimServer* server,
-                                                                         const StartShard& start,
-                                                                         bool survived);
-  uint64_t MaxMemory(uint32_t shard, const Layout& layout) const;
-  void Suspend(ProcessId process, const SuspendShard& suspend);
-  void CarryOut(ProcessId process, const std::vector<ShardEffect>& effects);
+  void Tell(ProcessId process,
+            std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what);
+  void TellPart(ProcessId process, protocol::CheckpointPart part);
+  void Obey(ProcessId process, const server::CommandShard& command);
+  bool Begin(ProcessId process, const server::StartShard& start);
+  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> ReadShardSnapshot(
+      SimServer* server, const server::StartShard& start, bool survived);
+  uint64_t MaxMemory(uint32_t shard, const protocol::Layout& layout) const;
+  void Suspend(ProcessId process, const server::SuspendShard& suspend);
+  void CarryOut(ProcessId process, const std::vector<server::ShardEffect>& effects);
   void TickWhenDue(ProcessId process);
-  void Record(const SimServer& server, const std::vector<ShardEffect>& effects);
+  void Record(const SimServer& server, const std::vector<server::ShardEffect>& effects);
   void TakeLastWork(ProcessId process);
-  bool PlantInLateWork(ProcessId process, StreamId id, const Exchange& exchange);
-  void AnswerTheOthersToo(ProcessId process, const std::vector<ShardEffect>& effects);
-  void WriteSnapshot(ProcessId process, const TakeSnapshot& take);
-  void Answer(StreamId id, std::shared_ptr<const ExchangeAnswer> answer);
-  void Handle(StreamId id, const Exchange& exchange);
+  bool PlantInLateWork(ProcessId process, server::StreamId id, const protocol::Exchange& exchange);
+  void AnswerTheOthersToo(ProcessId process, const std::vector<server::ShardEffect>& effects);
+  void WriteSnapshot(ProcessId process, const server::TakeSnapshot& take);
+  void Answer(server::StreamId id, std::shared_ptr<const protocol::ExchangeAnswer> answer);
+  void Handle(server::StreamId id, const protocol::Exchange& exchange);
 
   // Workers.
-  std::vector<CompressionPlan> FirstPlans() const;
+  std::vector<protocol::CompressionPlan> FirstPlans() const;
   void BeginSession(uint32_t rank);
   void SendJoin(uint32_t rank);
-  void WatchJoin(uint32_t rank, JoinToken token, uint64_t server_life);
-  void Joined(uint32_t rank, const absl::StatusOr<JoinGrant>& grant);
-  absl::Status Restore(uint32_t rank, const JoinGrant& grant);
-  std::string PartToBeginWith(uint32_t rank, const JoinGrant& grant, bool* own) const;
+  void WatchJoin(uint32_t rank, server::JoinToken token, uint64_t server_life);
+  void Joined(uint32_t rank, const absl::StatusOr<server::JoinGrant>& grant);
+  absl::Status Restore(uint32_t rank, const server::JoinGrant& grant);
+  std::string PartToBeginWith(uint32_t rank, const server::JoinGrant& grant, bool* own) const;
   void EndSession(uint32_t rank);
   void InSession(uint32_t rank, Micros delay, std::function<void()> what);
   void OpenLink(uint32_t rank, uint32_t shard);
   void BreakLink(uint32_t rank, uint32_t shard);
   void Redial(uint32_t rank, uint32_t shard);
-  void GoWhereShardsAre(uint32_t rank, const JobState& state);
-  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const Exchange> exchange);
-  void Deliver(StreamId id, const std::shared_ptr<const Exchange>& exchange, bool reply_is_lost);
-  void Hear(StreamId id, const ExchangeAnswer& answer, uint64_t incarnation);
-  std::shared_ptr<const Exchange> Planted(uint32_t rank, uint32_t shard,
-                                          std::shared_ptr<const Exchange> exchange);
-  void ApplyAgain(uint32_t rank, uint32_t shard, const ExchangeAnswer& answer);
-  void CarryOut(uint32_t rank, const Pipeline::Effects& effects);
+  void GoWhereShardsAre(uint32_t rank, const server::JobState& state);
+  void Send(uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
+  void Deliver(server::StreamId id, const std::shared_ptr<const protocol::Exchange>& exchange,
+               bool reply_is_lost);
+  void Hear(server::StreamId id, const protocol::ExchangeAnswer& answer, uint64_t incarnation);
+  std::shared_ptr<const protocol::Exchange> Planted(
+      uint32_t rank, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
+  void ApplyAgain(uint32_t rank, uint32_t shard, const protocol::ExchangeAnswer& answer);
+  void CarryOut(uint32_t rank, const worker::Pipeline::Effects& effects);
   void PipelineEnded(uint32_t rank, const absl::Status& status);
   void BeginStep(uint32_t rank);
   void EncodeNext(uint32_t rank);
   void ApplyTensor(SimRank* rank, uint32_t tensor);
   void SaveCheckpoint(uint32_t rank, std::string trainer);
-  void TellWorkerPart(uint32_t rank, const Sender& sender, CheckpointPart part);
-  WorkerHeartbeat Compose(uint32_t rank) const;
+  void TellWorkerPart(uint32_t rank, const protocol::Sender& sender, protocol::CheckpointPart part);
+  server::WorkerHeartbeat Compose(uint32_t rank) const;
   void Heartbeat(uint32_t rank);
   void Leave(uint32_t rank);
-  absl::StatusOr<JobState> Heard(const absl::StatusOr<JobState>& state, const Sender& sender);
-  void HearState(uint32_t rank, const absl::StatusOr<JobState>& state, uint64_t hash_step);
+  absl::StatusOr<server::JobState> Heard(const absl::StatusOr<server::JobState>& state,
+                                         const protocol::Sender& sender);
+  void HearState(uint32_t rank, const absl::StatusOr<server::JobState>& state, uint64_t hash_step);
 
   // Promises: survival_checks.cc.
-  void CheckSent(uint32_t rank, uint32_t shard, const Exchange& exchange);
-  void CheckResult(uint32_t shard, const ExchangeAnswer& answer);
-  void CheckManifest(const CheckpointManifest& manifest);
-  void CheckStart(const StartShard& start);
-  void CheckTold(uint32_t rank, const ExchangeAnswer& answer);
+  void CheckSent(uint32_t rank, uint32_t shard, const protocol::Exchange& exchange);
+  void CheckResult(uint32_t shard, const protocol::ExchangeAnswer& answer);
+  void CheckManifest(const protocol::CheckpointManifest& manifest);
+  void CheckStart(const server::StartShard& start);
+  void CheckTold(uint32_t rank, const protocol::ExchangeAnswer& answer);
   void CheckMembers(uint32_t generation, const std::vector<uint64_t>& incarnations);
-  void CheckGrant(const JoinGrant& grant);
-  void CheckRollback(const Coordinator::Effects& effects);
+  void CheckGrant(const server::JoinGrant& grant);
+  void CheckRollback(const server::Coordinator::Effects& effects);
   void CheckCaps(const SimServer& server);
   void CheckCaps(const SimRank& rank);
   virtual void CheckEnd(uint32_t rank);
@@ -281,19 +283,19 @@ class SurvivalRun {
   bool of_relays() const { return !options_.weights.empty(); }
   virtual void BeginWorker(uint32_t rank) { BeginSession(rank); }
   virtual absl::Status MayRestore(uint32_t /*rank*/, uint64_t /*step*/) { return absl::OkStatus(); }
-  virtual void BeginWork(uint32_t rank, const JoinGrant& grant);
+  virtual void BeginWork(uint32_t rank, const server::JoinGrant& grant);
   virtual void FinishStep(uint32_t rank);
   virtual void SessionEnded(uint32_t rank);
   virtual void StateHeard(uint32_t /*rank*/) {}
   // A worker has finished, and knows that all have.
   virtual void Done(uint32_t /*rank*/) {}
-  virtual void Asked(const AskAbove& /*ask*/) {}
-  virtual void Finished(const LeaveAbove& /*leave*/) {}
-  virtual void Summed(uint32_t /*shard*/, std::shared_ptr<const BundleSum> /*sum*/) {}
+  virtual void Asked(const server::AskAbove& /*ask*/) {}
+  virtual void Finished(const server::LeaveAbove& /*leave*/) {}
+  virtual void Summed(uint32_t /*shard*/, std::shared_ptr<const server::BundleSum> /*sum*/) {}
 
   const SurvivalOptions options_;
-  const TensorTable table_;
-  const Layout layout_;
+  const protocol::TensorTable table_;
+  const protocol::Layout layout_;
   const JobReference& reference_;
   PlannedReference* planned_ = nullptr;
   uint32_t planned_term_ = 0;  // That it is of.
@@ -317,11 +319,11 @@ class SurvivalRun {
   // By rank: the step at which its next worker of this term computes something else.
   std::map<uint32_t, std::pair<uint32_t, uint64_t>> other_bytes_;
 
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<server::Coordinator> coordinator_;
   uint64_t last_number_ = 0;
-  uint64_t last_id_ = 0;                                       // Of tokens and control streams.
-  std::map<JoinToken, std::pair<uint32_t, uint64_t>> tokens_;  // Rank, session.
-  std::map<ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
+  uint64_t last_id_ = 0;  // Of tokens and control streams.
+  std::map<server::JoinToken, std::pair<uint32_t, uint64_t>> tokens_;           // Rank, session.
+  std::map<server::ControlStreamId, std::pair<ProcessId, uint64_t>> controls_;  // With its life.
 
   uint64_t rollbacks_ = 0;
   uint64_t reexecuted_ = 0;  // Ranks.

@@ -43,19 +43,21 @@ void SurvivalRun::Dial(ProcessId process) {
   controls_[server.control] = {process, processes_[process].life};
   server.last_command = now_;
   server.last_report = now_;
-  ShardArrival arrival{.job_name = "sim",
-                       .shard = server.shard,
-                       .address = absl::StrCat("shard-", server.shard),
-                       .server_incarnation = server.incarnation,
-                       .software_version = "1"};
+  server::ShardArrival arrival{.job_name = "sim",
+                               .shard = server.shard,
+                               .address = absl::StrCat("shard-", server.shard),
+                               .server_incarnation = server.incarnation,
+                               .software_version = "1"};
   if (server.start.has_value()) arrival.job_uid = server.start->job_uid;
   arrival.term = server.term;
   arrival.running = server.core != nullptr;
-  Tell(process, [this, arrival](ControlStreamId stream, Coordinator::Effects* effects) {
-    coordinator_->AttachShard(stream, arrival, Now(), effects);
-  });
+  Tell(process,
+       [this, arrival](server::ControlStreamId stream, server::Coordinator::Effects* effects) {
+         coordinator_->AttachShard(stream, arrival, Now(), effects);
+       });
   if (server.named.has_value()) {
-    Tell(process, [this, step = *server.named](ControlStreamId stream, Coordinator::Effects*) {
+    Tell(process, [this, step = *server.named](server::ControlStreamId stream,
+                                               server::Coordinator::Effects*) {
       coordinator_->ShardNamedCheckpoint(stream, step);
     });
   }
@@ -75,14 +77,15 @@ void SurvivalRun::LoseControl(ProcessId process) {
 }
 
 // On the control stream, in order; lost with it.
-void SurvivalRun::Tell(ProcessId process,
-                       std::function<void(ControlStreamId, Coordinator::Effects*)> what) {
+void SurvivalRun::Tell(
+    ProcessId process,
+    std::function<void(server::ControlStreamId, server::Coordinator::Effects*)> what) {
   SimServer& server = servers_[process];
   if (server.control == 0) return;
   ArriveAt({"report", process}, 0, processes_[0].life, &server.last_report,
            [this, stream = server.control, what = std::move(what)] {
              if (!controls_.contains(stream)) return;
-             Coordinator::Effects effects;
+             server::Coordinator::Effects effects;
              what(stream, &effects);
              CarryOut(effects);
            });
@@ -90,24 +93,24 @@ void SurvivalRun::Tell(ProcessId process,
 
 void SurvivalRun::TellHealth(ProcessId process) {
   const SimServer& server = servers_[process];
-  ShardHealthReport health;
+  server::ShardHealthReport health;
   if (server.core != nullptr) {
-    const ShardStats stats = server.core->Stats();
+    const server::ShardStats stats = server.core->Stats();
     health.highest_closed_step = stats.highest_closed_step;
     health.highest_open_step = stats.open_step;
     health.results_from = server.core->results_from();
     CheckCaps(server);
   }
-  Tell(process, [this, health](ControlStreamId stream, Coordinator::Effects*) {
+  Tell(process, [this, health](server::ControlStreamId stream, server::Coordinator::Effects*) {
     coordinator_->ShardHealth(stream, health, Now());
   });
 }
 
-void SurvivalRun::TellPart(ProcessId process, CheckpointPart part) {
-  Tell(process,
-       [this, part = std::move(part)](ControlStreamId stream, Coordinator::Effects* effects) {
-         coordinator_->ShardPart(stream, part, Now(), effects);
-       });
+void SurvivalRun::TellPart(ProcessId process, protocol::CheckpointPart part) {
+  Tell(process, [this, part = std::move(part)](server::ControlStreamId stream,
+                                               server::Coordinator::Effects* effects) {
+    coordinator_->ShardPart(stream, part, Now(), effects);
+  });
 }
 
 void SurvivalRun::Beat(ProcessId process) {
@@ -122,18 +125,18 @@ void SurvivalRun::Beat(ProcessId process) {
   At(kHeartbeat, process, [this, process] { Beat(process); });
 }
 
-void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
+void SurvivalRun::Obey(ProcessId process, const server::CommandShard& command) {
   SimServer& server = servers_[process];
   bool done = true;
-  if (const auto* start = std::get_if<StartShard>(&command.command)) {
+  if (const auto* start = std::get_if<server::StartShard>(&command.command)) {
     done = Begin(process, *start);
-  } else if (const auto* suspend = std::get_if<SuspendShard>(&command.command)) {
+  } else if (const auto* suspend = std::get_if<server::SuspendShard>(&command.command)) {
     Suspend(process, *suspend);
   } else if (server.core == nullptr) {
     // It is in no term: nothing is to be done.
-  } else if (const auto* name = std::get_if<NameCheckpoint>(&command.command)) {
+  } else if (const auto* name = std::get_if<server::NameCheckpoint>(&command.command)) {
     (void)server.core->NameCheckpoint(name->minimum_step);
-  } else if (const auto* members = std::get_if<SetMembers>(&command.command);
+  } else if (const auto* members = std::get_if<server::SetMembers>(&command.command);
              members != nullptr && !HasBug(SurvivalBug::kRemovalNotHeard)) {
     server.members = members->incarnations;
     const absl::Status set = server.core->SetMembership(members->generation, members->incarnations);
@@ -143,7 +146,7 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
       server.start->generation = members->generation;
       server.start->incarnations = members->incarnations;
       server.core.reset();
-      Begin(process, StartShard(*server.start));
+      Begin(process, server::StartShard(*server.start));
     }
   } else if (members != nullptr) {
     // Of who is new it hears.
@@ -153,23 +156,23 @@ void SurvivalRun::Obey(ProcessId process, const CommandShard& command) {
     }
     server.members = incarnations;
     (void)server.core->SetMembership(members->generation, std::move(incarnations));
-  } else if (const auto* release = std::get_if<ReleaseResults>(&command.command)) {
+  } else if (const auto* release = std::get_if<server::ReleaseResults>(&command.command)) {
     server.core->ReleaseResults(release->durable_step);
   } else {
     TakeLastWork(process);
     CarryOut(process, server.core->End("the job has ended"));
   }
   if (!done) return;
-  const bool begins = std::holds_alternative<StartShard>(command.command);
+  const bool begins = std::holds_alternative<server::StartShard>(command.command);
   if (begins) server.start_told = processes_[0].life;
   Tell(process, [this, process, begins, sequence = command.sequence](
-                    ControlStreamId stream, Coordinator::Effects* effects) {
+                    server::ControlStreamId stream, server::Coordinator::Effects* effects) {
     if (begins) servers_[process].start_told = 0;
     coordinator_->ShardAcknowledged(stream, sequence, Now(), effects);
   });
 }
 
-bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
+bool SurvivalRun::Begin(ProcessId process, const server::StartShard& start) {
   SimServer& server = servers_[process];
   if (start.coordinator_incarnation < server.coordinator_incarnation) return false;
   server.coordinator_incarnation = start.coordinator_incarnation;
@@ -179,19 +182,19 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   Suspend(process, {.term = start.term, .reason = "rolled back"});
   server.start = start;
   server.members = start.incarnations;
-  absl::StatusOr<std::shared_ptr<const ShardSnapshot>> snapshot =
+  absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> snapshot =
       ReadShardSnapshot(&server, start, survived);
   if (!snapshot.ok()) {
-    CheckpointPart part;
+    protocol::CheckpointPart part;
     part.term = start.term;
     part.step = start.restore_step;
-    part.name = ShardPartName(server.shard, start.term);
+    part.name = protocol::ShardPartName(server.shard, start.term);
     part.error = std::string(snapshot.status().message());
     part.unreadable = true;
     TellPart(process, std::move(part));
     return false;
   }
-  ShardOptions options;
+  server::ShardOptions options;
   options.shard = server.shard;
   options.table = start.table;
   options.layout = layout_;
@@ -217,51 +220,52 @@ bool SurvivalRun::Begin(ProcessId process, const StartShard& start) {
   options.unanswered_bytes = start.window_bytes / 4;
   options.restore = *std::move(snapshot);
   if (options_.tight_memory) options.max_memory = MaxMemory(server.shard, layout_);
-  absl::StatusOr<std::unique_ptr<Shard>> core = Shard::Create(std::move(options));
+  absl::StatusOr<std::unique_ptr<server::Shard>> core = server::Shard::Create(std::move(options));
   Check(core.ok(), core.status().message());
   server.core = *std::move(core);
   return true;
 }
 
 // Null: it begins with nothing.
-absl::StatusOr<std::shared_ptr<const ShardSnapshot>> SurvivalRun::ReadShardSnapshot(
-    SimServer* server, const StartShard& start, bool survived) {
+absl::StatusOr<std::shared_ptr<const protocol::ShardSnapshot>> SurvivalRun::ReadShardSnapshot(
+    SimServer* server, const server::StartShard& start, bool survived) {
   if (start.restore_step == 0) return nullptr;
   const auto manifest = disk_.manifests.find(start.restore_step);
   const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
   const absl::StatusOr<std::string> bytes =
-      ReadPart(start.restore_step, ShardPartName(server->shard, term));
+      ReadPart(start.restore_step, protocol::ShardPartName(server->shard, term));
   if (!bytes.ok()) return bytes.status();
-  absl::StatusOr<ShardSnapshot> snapshot = ParseShardSnapshot(*bytes);
+  absl::StatusOr<protocol::ShardSnapshot> snapshot = protocol::ParseShardSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
   if (HasBug(SurvivalBug::kDownlinkNotRestored)) {
-    for (SavedCompressor::Chunk& chunk : snapshot->downlink.chunks) chunk.state.clear();
+    for (compress::SavedCompressor::Chunk& chunk : snapshot->downlink.chunks) chunk.state.clear();
   }
   if (HasBug(SurvivalBug::kSurvivorKeepsItsState) && survived && server->last_owed != nullptr) {
     snapshot->downlink = server->last_owed->downlink;
     snapshot->replica = server->last_owed->replica;
   }
   PlantInReplica(options_.bug, &*snapshot);
-  return std::make_shared<const ShardSnapshot>(*std::move(snapshot));
+  return std::make_shared<const protocol::ShardSnapshot>(*std::move(snapshot));
 }
 
 // Sums, what receivers remember and windows, but hardly a log.
-uint64_t SurvivalRun::MaxMemory(uint32_t shard, const Layout& layout) const {
-  const std::vector<ChunkConfig> uplinks =
-      ChunkConfigs(options_.compression, table_, layout, Direction::kUplink);
+uint64_t SurvivalRun::MaxMemory(uint32_t shard, const protocol::Layout& layout) const {
+  const std::vector<compress::ChunkConfig> uplinks =
+      protocol::ChunkConfigs(options_.compression, table_, layout, protocol::Direction::kUplink);
   uint64_t bytes = options_.ranks * options_.window_bytes + 64;
-  for (const Bundle& bundle : layout.bundles[shard]) {
+  for (const protocol::Bundle& bundle : layout.bundles[shard]) {
     bytes += 8 * bundle.elements;
     for (const uint32_t chunk : bundle.chunks) {
-      bytes += MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
+      bytes += compress::MakeAggregator(uplinks[chunk], options_.ranks)->state_bytes();
     }
     if (!options_.rule.has_value()) continue;
-    bytes += Replica::BytesPerElement(*UpdateRule::Create(*options_.rule)) * bundle.elements;
+    bytes += server::Replica::BytesPerElement(*server::UpdateRule::Create(*options_.rule)) *
+             bundle.elements;
   }
   return bytes;
 }
 
-void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
+void SurvivalRun::Suspend(ProcessId process, const server::SuspendShard& suspend) {
   SimServer& server = servers_[process];
   // Told again, after its Start: that core has the right term.
   if (suspend.term < server.term) return;
@@ -276,33 +280,35 @@ void SurvivalRun::Suspend(ProcessId process, const SuspendShard& suspend) {
   server.core.reset();
 }
 
-void SurvivalRun::CarryOut(ProcessId process, const std::vector<ShardEffect>& effects) {
+void SurvivalRun::CarryOut(ProcessId process, const std::vector<server::ShardEffect>& effects) {
   SimServer& server = servers_[process];
   if (GoesManyWays(options_) && server.core != nullptr) {
     Record(server, effects);
     TickWhenDue(process);
   }
   if (HasBug(SurvivalBug::kLateAnsweredEarly)) AnswerTheOthersToo(process, effects);
-  for (const ShardEffect& effect : effects) {
-    if (const auto* reply = std::get_if<Reply>(&effect)) {
+  for (const server::ShardEffect& effect : effects) {
+    if (const auto* reply = std::get_if<server::Reply>(&effect)) {
       Answer(reply->stream, forger_.Answer(server.shard, reply->answer));
-    } else if (std::holds_alternative<PlanMade>(effect)) {
+    } else if (std::holds_alternative<server::PlanMade>(effect)) {
       ++report_.plans;
-    } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+    } else if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       server.named = named->step;
-      Tell(process, [this, step = named->step](ControlStreamId stream, Coordinator::Effects*) {
+      Tell(process, [this, step = named->step](server::ControlStreamId stream,
+                                               server::Coordinator::Effects*) {
         coordinator_->ShardNamedCheckpoint(stream, step);
       });
-    } else if (const auto* take = std::get_if<TakeSnapshot>(&effect)) {
+    } else if (const auto* take = std::get_if<server::TakeSnapshot>(&effect)) {
       WriteSnapshot(process, *take);
-    } else if (const auto* summed = std::get_if<BundleSummed>(&effect)) {
+    } else if (const auto* summed = std::get_if<server::BundleSummed>(&effect)) {
       Summed(server.shard, summed->sum);
-    } else if (const auto* other = std::get_if<NotReproducible>(&effect)) {
+    } else if (const auto* other = std::get_if<server::NotReproducible>(&effect)) {
       ++report_.not_reproducible;
-      Tell(process, [this, other = *other](ControlStreamId stream, Coordinator::Effects* out) {
+      Tell(process, [this, other = *other](server::ControlStreamId stream,
+                                           server::Coordinator::Effects* out) {
         coordinator_->ShardNotReproducible(stream, other.rank, other.text, Now(), out);
       });
-    } else if (const auto* alarm = std::get_if<Alarm>(&effect)) {
+    } else if (const auto* alarm = std::get_if<server::Alarm>(&effect)) {
       Violate(absl::StrCat("shard ", server.shard, ": ", alarm->text));
     }
   }
@@ -325,14 +331,14 @@ void SurvivalRun::TickWhenDue(ProcessId process) {
 }
 
 // Keeps the ledger of what was closed, and of the state after it.
-void SurvivalRun::Record(const SimServer& server, const std::vector<ShardEffect>& effects) {
-  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<const ExchangeAnswer>> closed;
-  std::shared_ptr<const ShardSnapshot> taken;
-  for (const ShardEffect& effect : effects) {
-    if (const auto* take = std::get_if<TakeSnapshot>(&effect)) taken = take->snapshot;
-    const auto* reply = std::get_if<Reply>(&effect);
+void SurvivalRun::Record(const SimServer& server, const std::vector<server::ShardEffect>& effects) {
+  std::map<std::pair<uint64_t, uint32_t>, std::shared_ptr<const protocol::ExchangeAnswer>> closed;
+  std::shared_ptr<const protocol::ShardSnapshot> taken;
+  for (const server::ShardEffect& effect : effects) {
+    if (const auto* take = std::get_if<server::TakeSnapshot>(&effect)) taken = take->snapshot;
+    const auto* reply = std::get_if<server::Reply>(&effect);
     // The log tells of all others, whoever hears of them.
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     if (reply->answer->step == 0) closed[{0, reply->answer->bundle}] = reply->answer;
   }
   if (const auto plan = server.core->plan()) ledger_.Knows(*plan);
@@ -355,7 +361,7 @@ void SurvivalRun::TakeLastWork(ProcessId process) {
   if (options_.quorum == 0 || server.core->open_step() <= options_.steps) return;
   for (uint32_t bundle = 0; bundle < server.core->bundles(); ++bundle) {
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
-      Exchange skip;
+      protocol::Exchange skip;
       skip.sender = {.job_uid = server.core->options().job_uid,
                      .term = server.core->options().term,
                      .rank = rank,
@@ -372,12 +378,13 @@ void SurvivalRun::TakeLastWork(ProcessId process) {
 }
 
 // True: it was dealt with, as a shard with the bug does.
-bool SurvivalRun::PlantInLateWork(ProcessId process, StreamId id, const Exchange& exchange) {
-  Shard& core = *servers_[process].core;
+bool SurvivalRun::PlantInLateWork(ProcessId process, server::StreamId id,
+                                  const protocol::Exchange& exchange) {
+  server::Shard& core = *servers_[process].core;
   const bool late = exchange.step > 0 && exchange.step < core.open_step() && !exchange.skip &&
                     !exchange.keys_only && exchange.sender.term == core.options().term;
   if (!late || options_.quorum == 0) return false;
-  Exchange changed = exchange;
+  protocol::Exchange changed = exchange;
   if (HasBug(SurvivalBug::kLateWorkDropped)) {
     changed.skip = true;
     changed.frames.clear();
@@ -390,13 +397,14 @@ bool SurvivalRun::PlantInLateWork(ProcessId process, StreamId id, const Exchange
   return true;
 }
 
-void SurvivalRun::AnswerTheOthersToo(ProcessId process, const std::vector<ShardEffect>& effects) {
+void SurvivalRun::AnswerTheOthersToo(ProcessId process,
+                                     const std::vector<server::ShardEffect>& effects) {
   const SimServer& server = servers_[process];
-  std::set<StreamId> answered;
-  std::shared_ptr<const ExchangeAnswer> result;
-  for (const ShardEffect& effect : effects) {
-    const auto* reply = std::get_if<Reply>(&effect);
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+  std::set<server::StreamId> answered;
+  std::shared_ptr<const protocol::ExchangeAnswer> result;
+  for (const server::ShardEffect& effect : effects) {
+    const auto* reply = std::get_if<server::Reply>(&effect);
+    if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     answered.insert(reply->stream);
     result = reply->answer;
   }
@@ -406,9 +414,9 @@ void SurvivalRun::AnswerTheOthersToo(ProcessId process, const std::vector<ShardE
   }
 }
 
-void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
+void SurvivalRun::WriteSnapshot(ProcessId process, const server::TakeSnapshot& take) {
   SimServer& server = servers_[process];
-  auto snapshot = std::make_shared<ShardSnapshot>(*take.snapshot);
+  auto snapshot = std::make_shared<protocol::ShardSnapshot>(*take.snapshot);
   if (HasBug(SurvivalBug::kStaleSnapshot) && server.last_owed != nullptr) {
     snapshot->downlink = server.last_owed->downlink;
     snapshot->replica = server.last_owed->replica;
@@ -421,17 +429,18 @@ void SurvivalRun::WriteSnapshot(ProcessId process, const TakeSnapshot& take) {
   At(Below({"write", process}, kWriteMax), process,
      [this, process, snapshot = std::move(snapshot)] {
        SimServer& at = servers_[process];
-       at.part = WritePart(snapshot->term, snapshot->step, ShardPartName(at.shard, snapshot->term),
-                           FormatShardSnapshot(*snapshot));
+       at.part = WritePart(snapshot->term, snapshot->step,
+                           protocol::ShardPartName(at.shard, snapshot->term),
+                           protocol::FormatShardSnapshot(*snapshot));
        TellPart(process, *at.part);
      });
 }
 
-void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
+void SurvivalRun::Handle(server::StreamId id, const protocol::Exchange& exchange) {
   const SimLink& link = links_[id - 1];
   const ProcessId process = link.server;
   SimServer& server = servers_[process];
-  StreamId& latest = server.latest[link.rank];
+  server::StreamId& latest = server.latest[link.rank];
   if (id < latest) ++report_.faults[Fault::kReordered];
   latest = std::max(latest, id);
   if (server.core != nullptr) {
@@ -445,7 +454,7 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
     if (!HasBug(SurvivalBug::kRestoredShardClosesAlone) || !server.core->options().replay) return;
     for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
       if (rank == exchange.sender.rank) continue;
-      Exchange skip = exchange;
+      protocol::Exchange skip = exchange;
       skip.sender.rank = rank;
       skip.sender.incarnation = server.core->options().incarnations[rank];
       skip.skip = true;
@@ -455,8 +464,9 @@ void SurvivalRun::Handle(StreamId id, const Exchange& exchange) {
     }
     return;
   }
-  auto answer = std::make_shared<ExchangeAnswer>();
-  answer->outcome = exchange.sender.term < server.term ? Outcome::kFenced : Outcome::kBusy;
+  auto answer = std::make_shared<protocol::ExchangeAnswer>();
+  answer->outcome =
+      exchange.sender.term < server.term ? protocol::Outcome::kFenced : protocol::Outcome::kBusy;
   answer->step = exchange.step;
   answer->bundle = exchange.bundle;
   answer->retry_after_ms = kRetryMs;

@@ -83,7 +83,7 @@ TEST(SurvivalTest, EveryCodecBothWays) {
        {"none", "fp16", "bf16", "int8", "topk:1%", "topk:5%+int4", "ternary:0.5", "topk:5%/noef"}) {
     for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 5; ++seed) {
       SurvivalOptions options = RandomSurvivalOptions(seed);
-      options.compression.uplink = *ParseCodecSpec(spec);
+      options.compression.uplink = *compress::ParseCodecSpec(spec);
       options.compression.downlink = options.compression.uplink;
       options.compression.min_elements = 0;
       options.ranks = 3;
@@ -98,8 +98,8 @@ TEST(SurvivalTest, CompensatorsWithAMemory) {
   for (const char* spec : {"topk:5%/ef21", "int4/ef21", "intsum:4/ef21", "qsgd:4/diana"}) {
     for (uint64_t seed = FirstSeed(); seed < FirstSeed() + 10; ++seed) {
       SurvivalOptions options = RandomSurvivalOptions(seed);
-      options.compression.uplink = *ParseCodecSpec(spec);
-      options.compression.downlink = *ParseCodecSpec("int8");
+      options.compression.uplink = *compress::ParseCodecSpec(spec);
+      options.compression.downlink = *compress::ParseCodecSpec("int8");
       options.compression.min_elements = 0;
       const SurvivalReport report = RunSurvival(options);
       ASSERT_TRUE(report.violations.empty()) << Failure(options, report);

@@ -86,12 +86,12 @@ void SurvivalRun::SendJoin(uint32_t index) {
   if (!Reaches(WorkerProcess(index), 0)) {
     return InSession(index, kRetry, [this, index] { SendJoin(index); });
   }
-  const JoinToken token = ++last_id_;
+  const server::JoinToken token = ++last_id_;
   At(Delay({"join", index}), 0, [this, index, token, session = rank.session] {
     const SimRank& caller = ranks_[index];
     if (caller.session != session || caller.state != SimRank::State::kJoining) return;
     tokens_[token] = {index, session};
-    Coordinator::Effects effects;
+    server::Coordinator::Effects effects;
     coordinator_->Join(token, caller.join, Now(), &effects);
     CarryOut(effects);
   });
@@ -99,7 +99,7 @@ void SurvivalRun::SendJoin(uint32_t index) {
 }
 
 // A call ends with its server, or when that cannot be reached; then it is made again.
-void SurvivalRun::WatchJoin(uint32_t index, JoinToken token, uint64_t server_life) {
+void SurvivalRun::WatchJoin(uint32_t index, server::JoinToken token, uint64_t server_life) {
   InSession(index, kRetry, [this, index, token, server_life] {
     if (ranks_[index].state != SimRank::State::kJoining) return;
     if (Reaches(WorkerProcess(index), 0) && processes_[0].life == server_life) {
@@ -114,7 +114,7 @@ void SurvivalRun::WatchJoin(uint32_t index, JoinToken token, uint64_t server_lif
   });
 }
 
-void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant) {
+void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<server::JoinGrant>& grant) {
   SimRank& rank = ranks_[index];
   if (rank.state != SimRank::State::kJoining) return;
   if (!grant.ok()) {
@@ -132,10 +132,10 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
   }
   const absl::Status restored = Restore(index, *grant);
   if (!restored.ok()) {
-    CheckpointPart part;
+    protocol::CheckpointPart part;
     part.term = grant->term;
     part.step = grant->restore_step;
-    part.name = WorkerPartName(index, grant->term);
+    part.name = protocol::WorkerPartName(index, grant->term);
     part.error = std::string(restored.message());
     part.unreadable = true;
     TellWorkerPart(index, rank.sender, std::move(part));
@@ -159,11 +159,11 @@ void SurvivalRun::Joined(uint32_t index, const absl::StatusOr<JoinGrant>& grant)
   BeginWork(index, *grant);
 }
 
-void SurvivalRun::BeginWork(uint32_t index, const JoinGrant& /*grant*/) {
+void SurvivalRun::BeginWork(uint32_t index, const server::JoinGrant& /*grant*/) {
   InSession(index, Delay({"begin", index}), [this, index] { BeginStep(index); });
 }
 
-absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
+absl::Status SurvivalRun::Restore(uint32_t index, const server::JoinGrant& grant) {
   SimRank& rank = ranks_[index];
   rank.sender = {.job_uid = grant.job_uid,
                  .term = grant.term,
@@ -171,7 +171,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
                  .incarnation = grant.incarnation,
                  .generation = grant.generation,
                  .server_incarnation = 0};
-  PipelineOptions options;
+  worker::PipelineOptions options;
   options.table = table_;
   options.layout = layout_;
   options.sender = rank.sender;
@@ -192,7 +192,7 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   rank.giver = grant.members.empty() ? 0 : grant.members.front();
   if (rank.learns) ++report_.learners;
   if (planned_ != nullptr) planned_->Lost(index);
-  rank.pipeline = std::make_unique<Pipeline>(std::move(options));
+  rank.pipeline = std::make_unique<worker::Pipeline>(std::move(options));
   rank.encoder = MakeSimEncoder(options_.bug, table_, layout_, options_.compression, index);
   rank.step = grant.restore_step;
   rank.restored = grant.restore_step;
@@ -202,11 +202,11 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
   const auto manifest = disk_.manifests.find(grant.restore_step);
   const uint32_t term = manifest == disk_.manifests.end() ? 0 : manifest->second.term;
   bool own = true;
-  const std::string name =
-      options_.elastic ? PartToBeginWith(index, grant, &own) : WorkerPartName(index, term);
+  const std::string name = options_.elastic ? PartToBeginWith(index, grant, &own)
+                                            : protocol::WorkerPartName(index, term);
   const absl::StatusOr<std::string> bytes = ReadPart(grant.restore_step, name);
   if (!bytes.ok()) return bytes.status();
-  const absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
+  const absl::StatusOr<protocol::WorkerSnapshot> snapshot = protocol::ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) return snapshot.status();
   const bool forgets = HasBug(SurvivalBug::kResidualNotRestored) ||
                        (of_relays() && HasBug(SurvivalBug::kRelayResidualForgotten));
@@ -226,22 +226,23 @@ absl::Status SurvivalRun::Restore(uint32_t index, const JoinGrant& grant) {
 }
 
 // As Join brings it.
-std::vector<CompressionPlan> SurvivalRun::FirstPlans() const {
-  const absl::StatusOr<PlanMaker::Plan> first =
-      FirstPlan(options_.control, options_.compression, table_, options_.ranks);
+std::vector<protocol::CompressionPlan> SurvivalRun::FirstPlans() const {
+  const absl::StatusOr<server::PlanMaker::Plan> first =
+      server::FirstPlan(options_.control, options_.compression, table_, options_.ranks);
   Check(first.ok(), "the schedule is one");
   if (*first == nullptr) return {};
   return {**first};
 }
 
 // The rank's own; of a learner, and where there is none, that of any.
-std::string SurvivalRun::PartToBeginWith(uint32_t index, const JoinGrant& grant, bool* own) const {
+std::string SurvivalRun::PartToBeginWith(uint32_t index, const server::JoinGrant& grant,
+                                         bool* own) const {
   const auto manifest = disk_.manifests.find(grant.restore_step);
   if (manifest == disk_.manifests.end()) return "";
   std::string any;
   for (uint32_t rank = options_.ranks; rank-- > 0;) {
-    const std::string name = WorkerPartName(rank, manifest->second.term);
-    for (const CheckpointPart& part : manifest->second.parts) {
+    const std::string name = protocol::WorkerPartName(rank, manifest->second.term);
+    for (const protocol::CheckpointPart& part : manifest->second.parts) {
       if (part.name != name) continue;
       if (rank == index && !grant.learner) return name;
       any = name;
@@ -266,29 +267,29 @@ void SurvivalRun::SessionEnded(uint32_t index) {
   InSession(index, kRetry, [this, index] { BeginSession(index); });
 }
 
-void SurvivalRun::CarryOut(uint32_t index, const Pipeline::Effects& effects) {
+void SurvivalRun::CarryOut(uint32_t index, const worker::Pipeline::Effects& effects) {
   const uint64_t session = ranks_[index].session;
-  for (const PipelineEffect& effect : effects) {
+  for (const worker::PipelineEffect& effect : effects) {
     if (ranks_[index].session != session) return;
-    if (const auto* send = std::get_if<SendExchange>(&effect)) {
+    if (const auto* send = std::get_if<worker::SendExchange>(&effect)) {
       Send(index, send->shard, send->exchange);
-    } else if (const auto* retry = std::get_if<RetryLater>(&effect)) {
+    } else if (const auto* retry = std::get_if<worker::RetryLater>(&effect)) {
       InSession(index, absl::ToInt64Microseconds(retry->delay),
                 [this, index, shard = retry->shard] {
-                  Pipeline::Effects more;
+                  worker::Pipeline::Effects more;
                   ranks_[index].pipeline->RetryDue(shard, &more);
                   CarryOut(index, more);
                 });
-    } else if (const auto* failed = std::get_if<PipelineFailed>(&effect)) {
+    } else if (const auto* failed = std::get_if<worker::PipelineFailed>(&effect)) {
       return PipelineEnded(index, failed->status);
-    } else if (std::holds_alternative<StepDone>(effect)) {
+    } else if (std::holds_alternative<worker::StepDone>(effect)) {
       InSession(index, Delay({"finish", index}), [this, index] { FinishStep(index); });
     }
   }
 }
 
 void SurvivalRun::PipelineEnded(uint32_t index, const absl::Status& status) {
-  if (IsRollback(status)) return EndSession(index);
+  if (worker::IsRollback(status)) return EndSession(index);
   // The shards have heard of the end before this worker has.
   if (ranks_[index].state == SimRank::State::kLeaving && absl::IsAborted(status)) return;
   // Whoever was removed, and lives, comes as another.
@@ -333,7 +334,7 @@ void SurvivalRun::BeginStep(uint32_t index) {
   const bool was_late = rank.skips_left > 0;
   if (was_late) --rank.skips_left;
   if (was_late || (step == 0 ? index != rank.giver : SkipsStep(options_, index, step))) {
-    Pipeline::Effects effects;
+    worker::Pipeline::Effects effects;
     Check(rank.pipeline->SkipStep(&effects).ok(), "a step can be skipped");
     return CarryOut(index, effects);
   }
@@ -348,20 +349,20 @@ void SurvivalRun::BeginStep(uint32_t index) {
 
 void SurvivalRun::EncodeNext(uint32_t index) {
   SimRank& rank = ranks_[index];
-  std::optional<EncodeTask> task = rank.pipeline->NextEncoding();
+  std::optional<worker::EncodeTask> task = rank.pipeline->NextEncoding();
   if (!task.has_value()) return;
   if (HasBug(SurvivalBug::kPlanTakenUpLate) && task->plan != nullptr &&
       task->plan->effective_step == task->step && task->step > 1) {
     task->plan = nullptr;
   }
   if (HasBug(SurvivalBug::kRetryEncodesAgain)) {
-    EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
+    worker::EncodeTask& kept = rank.tasks[{task->step, task->shard, task->bundle}] = *task;
     kept.published = {};  // It is gone when the bundle is encoded.
   }
-  EncodedBundle encoded = rank.encoder->Encode(*task);
+  worker::EncodedBundle encoded = rank.encoder->Encode(*task);
   if (encoded.skipped) ++report_.not_finite;
   InSession(index, Delay({"encode", index}) / 4, [this, index, encoded = std::move(encoded)] {
-    Pipeline::Effects effects;
+    worker::Pipeline::Effects effects;
     ranks_[index].pipeline->Encoded(encoded, &effects);
     const uint64_t session = ranks_[index].session;
     CarryOut(index, effects);
@@ -413,50 +414,51 @@ void SurvivalRun::ApplyTensor(SimRank* rank, uint32_t tensor) {
 void SurvivalRun::SaveCheckpoint(uint32_t index, std::string trainer) {
   SimRank& rank = ranks_[index];
   if (!HasBug(SurvivalBug::kPublishedNotObserved)) {
-    for (const Published& published : rank.pipeline->TakePublished()) {
+    for (const worker::Published& published : rank.pipeline->TakePublished()) {
       rank.encoder->Observe(published);
     }
   }
   if (HasBug(SurvivalBug::kReleaseBeforeDurable)) rank.pipeline->Release(rank.step);
-  WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
-                          .term = rank.sender.term,
-                          .step = rank.step,
-                          .rank = index,
-                          .uplink = rank.encoder->Save(),
-                          .trainer = std::move(trainer),
-                          .plans = rank.pipeline->KnownPlans()};
+  protocol::WorkerSnapshot snapshot{.job_uid = rank.sender.job_uid,
+                                    .term = rank.sender.term,
+                                    .step = rank.step,
+                                    .rank = index,
+                                    .uplink = rank.encoder->Save(),
+                                    .trainer = std::move(trainer),
+                                    .plans = rank.pipeline->KnownPlans()};
   if (HasBug(SurvivalBug::kReportedBeforeDurable)) {
-    CheckpointPart part;
+    protocol::CheckpointPart part;
     part.term = snapshot.term;
     part.step = snapshot.step;
-    part.name = WorkerPartName(index, snapshot.term);
-    part.bytes = FormatWorkerSnapshot(snapshot).size();
+    part.name = protocol::WorkerPartName(index, snapshot.term);
+    part.bytes = protocol::FormatWorkerSnapshot(snapshot).size();
     TellWorkerPart(index, rank.sender, std::move(part));
   }
   // The writer outlives a session, as a thread of the process does.
   At(Below({"write", WorkerProcess(index)}, kWriteMax), WorkerProcess(index),
      [this, index, snapshot = std::move(snapshot), sender = rank.sender] {
-       CheckpointPart part =
-           WritePart(snapshot.term, snapshot.step, WorkerPartName(index, snapshot.term),
-                     FormatWorkerSnapshot(snapshot));
+       protocol::CheckpointPart part =
+           WritePart(snapshot.term, snapshot.step, protocol::WorkerPartName(index, snapshot.term),
+                     protocol::FormatWorkerSnapshot(snapshot));
        SimRank& at = ranks_[index];
        if (at.sender == sender && part.error.empty()) at.part = part;
        TellWorkerPart(index, sender, std::move(part));
      });
 }
 
-void SurvivalRun::TellWorkerPart(uint32_t index, const Sender& sender, CheckpointPart part) {
+void SurvivalRun::TellWorkerPart(uint32_t index, const protocol::Sender& sender,
+                                 protocol::CheckpointPart part) {
   if (!Reaches(WorkerProcess(index), 0)) return;
   At(Delay({"part", index}), 0, [this, sender, part = std::move(part)] {
-    Coordinator::Effects effects;
+    server::Coordinator::Effects effects;
     (void)coordinator_->WorkerPart(sender, part, Now(), &effects);
     CarryOut(effects);
   });
 }
 
-WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
+server::WorkerHeartbeat SurvivalRun::Compose(uint32_t index) const {
   const SimRank& rank = ranks_[index];
-  WorkerHeartbeat heartbeat;
+  server::WorkerHeartbeat heartbeat;
   heartbeat.sender = rank.sender;
   heartbeat.progress.step = rank.step;
   heartbeat.replay_from = rank.pipeline->replay_from();
@@ -478,8 +480,8 @@ void SurvivalRun::Heartbeat(uint32_t index) {
   if (Reaches(WorkerProcess(index), 0) && now_ >= rank.muted_until && !lost) {
     At(Delay({"heartbeat", index}), 0,
        [this, index, heartbeat = Compose(index), session = rank.session] {
-         Coordinator::Effects effects;
-         const absl::StatusOr<JobState> state =
+         server::Coordinator::Effects effects;
+         const absl::StatusOr<server::JobState> state =
              Heard(coordinator_->Heartbeat(heartbeat, Now(), &effects), heartbeat.sender);
          CarryOut(effects);
          At(Delay({"state", index}), WorkerProcess(index),
@@ -496,15 +498,15 @@ void SurvivalRun::Leave(uint32_t index) {
   if (rank.state != SimRank::State::kLeaving) return;
   if (Reaches(WorkerProcess(index), 0)) {
     // Each try repeats the last parameters: the coordinator that heard them may be gone.
-    WorkerHeartbeat last = Compose(index);
+    server::WorkerHeartbeat last = Compose(index);
     last.parameters_hash_step = rank.step;
     last.parameters_sha256 = absl::StrCat(HashParameters(rank.parameters));
     At(Delay({"leave", index}), 0, [this, index, last = std::move(last), session = rank.session] {
-      Coordinator::Effects effects;
-      WorkerLeave leave;
+      server::Coordinator::Effects effects;
+      server::WorkerLeave leave;
       leave.last = last;
       leave.finished = true;
-      const absl::StatusOr<JobState> state =
+      const absl::StatusOr<server::JobState> state =
           Heard(coordinator_->Leave(leave, Now(), &effects), last.sender);
       CarryOut(effects);
       At(Delay({"left", index}), WorkerProcess(index), [this, index, session, state] {
@@ -515,13 +517,13 @@ void SurvivalRun::Leave(uint32_t index) {
   InSession(index, kHeartbeat, [this, index] { Leave(index); });
 }
 
-absl::StatusOr<JobState> SurvivalRun::Heard(const absl::StatusOr<JobState>& state,
-                                            const Sender& sender) {
+absl::StatusOr<server::JobState> SurvivalRun::Heard(const absl::StatusOr<server::JobState>& state,
+                                                    const protocol::Sender& sender) {
   if (state.ok() && state->term == sender.term) worker_heard_ = now_;
   return state;
 }
 
-void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& state,
+void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<server::JobState>& state,
                             uint64_t hash_step) {
   SimRank& rank = ranks_[index];
   if (!Talks(rank)) return;
@@ -533,7 +535,7 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
   GoWhereShardsAre(index, *state);
   rank.pipeline->Release(state->durable_step);
   StateHeard(index);
-  const bool may_go = state->phase == JobPhase::kFinished || !HasCheckpoints() ||
+  const bool may_go = state->phase == server::JobPhase::kFinished || !HasCheckpoints() ||
                       HasBug(SurvivalBug::kLeavesWithoutWaiting);
   if (may_go && rank.state == SimRank::State::kLeaving) {
     CheckEnd(index);
@@ -543,19 +545,19 @@ void SurvivalRun::HearState(uint32_t index, const absl::StatusOr<JobState>& stat
 }
 
 // What a worker with the bug would send; null: nothing.
-std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t shard,
-                                                     std::shared_ptr<const Exchange> exchange) {
+std::shared_ptr<const protocol::Exchange> SurvivalRun::Planted(
+    uint32_t index, uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange) {
   SimRank& rank = ranks_[index];
   const BundleKey key{exchange->step, shard, exchange->bundle};
   if (HasBug(SurvivalBug::kPlanNotPassedOn) && shard > 0 && exchange->plan != nullptr) {
-    auto changed = std::make_shared<Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::Exchange>(*exchange);
     changed->plan = nullptr;
     return changed;
   }
   const bool forgets = HasBug(SurvivalBug::kAnnouncedNotRepeated) ||
                        (HasBug(SurvivalBug::kNoPlanNotRepeated) && exchange->announced == nullptr);
   if (forgets && exchange->answered) {
-    auto changed = std::make_shared<Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::Exchange>(*exchange);
     changed->answered = false;
     changed->announced = nullptr;
     return changed;
@@ -564,13 +566,13 @@ std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t sh
   const bool again = !rank.sent.insert(key).second;
   if (!again) return exchange;
   if (HasBug(SurvivalBug::kRepeatCountsAgain) && key.step < options_.steps) {
-    auto changed = std::make_shared<Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::Exchange>(*exchange);
     ++changed->step;
     return changed;
   }
   const auto task = rank.tasks.find(key);
   if (HasBug(SurvivalBug::kRetryEncodesAgain) && task != rank.tasks.end()) {
-    auto changed = std::make_shared<Exchange>(*exchange);
+    auto changed = std::make_shared<protocol::Exchange>(*exchange);
     changed->frames = rank.encoder->Encode(task->second).frames;
     return changed;
   }
@@ -581,16 +583,18 @@ std::shared_ptr<const Exchange> SurvivalRun::Planted(uint32_t index, uint32_t sh
   return exchange;
 }
 
-void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard, const ExchangeAnswer& answer) {
+void SurvivalRun::ApplyAgain(uint32_t index, uint32_t shard,
+                             const protocol::ExchangeAnswer& answer) {
   if (!HasBug(SurvivalBug::kResultAppliedTwice) || answer.step == 0) return;
   const std::vector<uint32_t>& chunks = layout_.bundles[shard][answer.bundle].chunks;
   SimRank& rank = ranks_[index];
   for (size_t i = 0; i < answer.results.size(); ++i) {
-    const Chunk& chunk = layout_.chunks[chunks[i]];
+    const protocol::Chunk& chunk = layout_.chunks[chunks[i]];
     const absl::Span<float> parameters =
         absl::MakeSpan(rank.parameters[chunk.tensor]).subspan(chunk.offset, chunk.count);
     std::vector<float> mean(chunk.count);
-    Check(DecodeAddFrames(FrameBytes(answer.results[i]), absl::MakeSpan(mean)).ok(),
+    Check(compress::DecodeAddFrames(protocol::FrameBytes(answer.results[i]), absl::MakeSpan(mean))
+              .ok(),
           "results decode");
     if (options_.rule.has_value()) {
       for (size_t j = 0; j < mean.size(); ++j) parameters[j] += mean[j];

@@ -8,31 +8,32 @@
 #include "compress/frame.h"
 #include "protocol/exchange.h"
 
-namespace sluice {
-BundleEncoder::BundleEncoder(const TensorTable& table, const Layout& layout,
-                             const CompressionSpec& compression, uint32_t rank,
-                             uint64_t quality_every, EncodingDevice* device)
-    : base_(ChunkConfigs(compression, table, layout, Direction::kUplink)),
+namespace sluice::worker {
+BundleEncoder::BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
+                             const protocol::CompressionSpec& compression, uint32_t rank,
+                             uint64_t quality_every, compress::EncodingDevice* device)
+    : base_(protocol::ChunkConfigs(compression, table, layout, protocol::Direction::kUplink)),
       rank_(rank),
       compressor_(base_, {.seed = compression.seed, .sender = rank, .device = device}),
-      trained_(TrainedTensors(table)),
+      trained_(protocol::TrainedTensors(table)),
       meter_(base_.size(), quality_every),
       device_(device) {}
 
-void BundleEncoder::TakeUp(const CompressionPlan& plan) {
+void BundleEncoder::TakeUp(const protocol::CompressionPlan& plan) {
   if (plan.id == coded_by_) return;
   const absl::Status recoded =
-      compressor_.Recode(SpecsUnder(&plan, Direction::kUplink, rank_, base_));
+      compressor_.Recode(protocol::SpecsUnder(&plan, protocol::Direction::kUplink, rank_, base_));
   Check(recoded.ok(), recoded.message());
   coded_by_ = plan.id;
 }
 
-absl::Status BundleEncoder::Restore(const SavedCompressor& saved, bool plans) {
+absl::Status BundleEncoder::Restore(const compress::SavedCompressor& saved, bool plans) {
   if (plans && saved.chunks.size() == base_.size()) {
-    std::vector<CodecSpec> specs;
+    std::vector<compress::CodecSpec> specs;
     for (size_t i = 0; i < base_.size(); ++i) {
-      const CodecSpec& spec = saved.chunks[i].config.spec;
-      specs.push_back(MayChange(spec) && MayChange(base_[i].spec) ? spec : base_[i].spec);
+      const compress::CodecSpec& spec = saved.chunks[i].config.spec;
+      specs.push_back(
+          protocol::MayChange(spec) && protocol::MayChange(base_[i].spec) ? spec : base_[i].spec);
       specs.back().compensator = base_[i].spec.compensator;
     }
     absl::Status recoded = compressor_.Recode(specs);
@@ -76,7 +77,7 @@ EncodedBundle BundleEncoder::Encode(const EncodeTask& task) {
 
 bool BundleEncoder::IsMeasured(uint32_t chunk, uint64_t step) const {
   return meter_.IsDue(chunk, step) && base_[chunk].tensor < trained_ &&
-         !HasMemory(base_[chunk].spec.compensator.id);
+         !compress::HasMemory(base_[chunk].spec.compensator.id);
 }
 
 absl::Status BundleEncoder::MeasureQuality(const EncodeTask& task) {
@@ -94,7 +95,7 @@ absl::Status BundleEncoder::MeasureQuality(const EncodeTask& task) {
 void BundleEncoder::Observe(absl::Span<const uint32_t> chunks,
                             absl::Span<const std::string> published) {
   for (size_t i = 0; i < published.size(); ++i) {
-    compressor_.Observe(chunks[i], FrameBytes(published[i]));
+    compressor_.Observe(chunks[i], protocol::FrameBytes(published[i]));
   }
 }
 
@@ -123,7 +124,8 @@ absl::Status BundleEncoder::EncodeFrames(const EncodeTask& task, size_t* refused
 
 absl::Status BundleEncoder::EncodeParameters(const EncodeTask& task, size_t* refused,
                                              std::vector<std::vector<std::byte>>* frames) {
-  const std::unique_ptr<Codec> lossless = MakeCodec({.codec = CodecId::kNone});
+  const std::unique_ptr<compress::Codec> lossless =
+      compress::MakeCodec({.codec = compress::CodecId::kNone});
   frames->resize(task.chunks.size());
   views_ = task.gradients;
   std::vector<GradientView*> all;
@@ -135,10 +137,10 @@ absl::Status BundleEncoder::EncodeParameters(const EncodeTask& task, size_t* ref
     frame.clear();
     const absl::Span<const float> values = reader_.Read(views_[*refused]);
     const absl::Status status =
-        EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &frame);
+        compress::EncodeFrame(*lossless, {.gradient = values, .residual = {}}, &frame);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -17,7 +17,7 @@
 #include "worker/core/gradient_view.h"
 #include "worker/core/quality_meter.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // A bundle whose gradients are all there. `chunks` is owned by the Pipeline that made the task, the
 // gradients by whoever handed the tensors over.
@@ -32,7 +32,7 @@ struct EncodeTask {
   // What was published last for these chunks, one string each; empty: nothing since the last task.
   absl::Span<const std::string> published = {};
   // That holds in the step; null: none does.
-  std::shared_ptr<const CompressionPlan> plan = {};
+  std::shared_ptr<const protocol::CompressionPlan> plan = {};
 };
 
 struct EncodedBundle {
@@ -51,8 +51,9 @@ class BundleEncoder {
  public:
   // Uplink codecs by tensor, as `compression` says, until a task brings a plan. `quality_every`: as
   // QualityMeter has it. `device`: encodes gradients that lie there; it outlives the encoder.
-  BundleEncoder(const TensorTable& table, const Layout& layout, const CompressionSpec& compression,
-                uint32_t rank, uint64_t quality_every = 0, EncodingDevice* device = nullptr);
+  BundleEncoder(const protocol::TensorTable& table, const protocol::Layout& layout,
+                const protocol::CompressionSpec& compression, uint32_t rank,
+                uint64_t quality_every = 0, compress::EncodingDevice* device = nullptr);
 
   // Step 0 carries parameters: its frames are lossless and leave residuals and thresholds alone.
   EncodedBundle Encode(const EncodeTask& task);
@@ -64,21 +65,21 @@ class BundleEncoder {
   // Errors: the device's.
   absl::Status FetchResiduals() { return compressor_.FetchResiduals(); }
   // Between steps. What was published and not observed is not in it.
-  SavedCompressor Save() const { return compressor_.Save(); }
+  compress::SavedCompressor Save() const { return compressor_.Save(); }
   // From here on as the encoder that was saved, bit for bit. INVALID_ARGUMENT, and nothing but how
   // chunks are coded has changed: it was of another job, and how. With `plans` the codecs are those
   // that it was saved with: what a plan said of the step before, or of one before that if nothing
   // was encoded since.
-  absl::Status Restore(const SavedCompressor& saved, bool plans = false);
+  absl::Status Restore(const compress::SavedCompressor& saved, bool plans = false);
 
   // What coding loses of trained tensors, as it was measured last; of compensators with a memory on
   // both sides (ef21, diana) nothing is measured: their frames are no gradients.
   CodingQuality quality() const { return meter_.quality(); }
-  const Compressor& compressor() const { return compressor_; }
+  const compress::Compressor& compressor() const { return compressor_; }
   const GradientReader& reader() const { return reader_; }
 
  private:
-  void TakeUp(const CompressionPlan& plan);
+  void TakeUp(const protocol::CompressionPlan& plan);
   // `*refused`: the first position in the task whose gradient is not finite, where that is the
   // error.
   absl::Status EncodeFrames(const EncodeTask& task, size_t* refused,
@@ -89,18 +90,18 @@ class BundleEncoder {
   // What EncodeFrames made.
   absl::Status MeasureQuality(const EncodeTask& task);
 
-  const std::vector<ChunkConfig> base_;  // As the job file has it.
+  const std::vector<compress::ChunkConfig> base_;  // As the job file has it.
   const uint32_t rank_;
   uint64_t coded_by_ = 0;  // The last plan that a task brought.
-  Compressor compressor_;
+  compress::Compressor compressor_;
   const uint32_t trained_;  // Tensors.
   QualityMeter meter_;
-  EncodingDevice* const device_;
+  compress::EncodingDevice* const device_;
   GradientReader reader_;
   // Of the last task: memory that is used again.
-  std::vector<DeviceGradient> on_device_;
+  std::vector<compress::DeviceGradient> on_device_;
   std::vector<GradientView> views_;  // On the host what is encoded or measured there.
   std::vector<std::vector<std::byte>> frames_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

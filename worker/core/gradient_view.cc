@@ -4,7 +4,7 @@
 #include "compress/coding/accumulator.h"
 #include "compress/simd/cast.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // The smallest that is not finite, without its sign.
@@ -16,12 +16,12 @@ constexpr uint16_t kInfinityOfBf16 = 0x7F80;
 GradientView GradientView::Part(size_t offset, size_t count) const {
   Check(offset <= size && count <= size - offset, "a part of a gradient lies in it");
   GradientView part = *this;
-  part.data = static_cast<const std::byte*>(data) + offset * BytesOf(type);
+  part.data = static_cast<const std::byte*>(data) + offset * compress::BytesOf(type);
   part.size = count;
   return part;
 }
 
-DeviceGradient GradientView::on_device() const {
+compress::DeviceGradient GradientView::on_device() const {
   if (!on_gpu) return {};
   return {data, type, scale, ready};
 }
@@ -34,23 +34,25 @@ absl::Span<const float> GradientView::floats() const {
 bool IsFinite(const GradientView& view) {
   Check(!view.on_gpu, "what lies on a GPU is looked at there");
   switch (view.type) {
-    case ElementType::kFloat32:
-      return CheckAccumulator({static_cast<const float*>(view.data), view.size}, {}).ok();
-    case ElementType::kBfloat16:
-      return LargestHalf(static_cast<const uint16_t*>(view.data), view.size) < kInfinityOfBf16;
-    case ElementType::kFloat16:
-      return LargestHalf(static_cast<const uint16_t*>(view.data), view.size) < kInfinityOfFp16;
+    case compress::ElementType::kFloat32:
+      return compress::CheckAccumulator({static_cast<const float*>(view.data), view.size}, {}).ok();
+    case compress::ElementType::kBfloat16:
+      return compress::LargestHalf(static_cast<const uint16_t*>(view.data), view.size) <
+             kInfinityOfBf16;
+    case compress::ElementType::kFloat16:
+      return compress::LargestHalf(static_cast<const uint16_t*>(view.data), view.size) <
+             kInfinityOfFp16;
   }
   return false;
 }
 
-absl::Status BringToHost(absl::Span<GradientView* const> views, EncodingDevice* device) {
+absl::Status BringToHost(absl::Span<GradientView* const> views, compress::EncodingDevice* device) {
   std::vector<GradientView*> there;
-  std::vector<DeviceRead> reads;
+  std::vector<compress::DeviceRead> reads;
   for (GradientView* const view : views) {
     if (!view->on_gpu) continue;
     there.push_back(view);
-    reads.push_back({view->on_device(), view->size * BytesOf(view->type)});
+    reads.push_back({view->on_device(), view->size * compress::BytesOf(view->type)});
   }
   if (there.empty()) return absl::OkStatus();
   Check(device != nullptr, "views on a GPU come where there is one");
@@ -71,19 +73,19 @@ absl::Span<const float> GradientReader::Read(const GradientView& view) {
   if (buffer_.size() < view.size) buffer_ = std::vector<float>(view.size);
   float* const out = buffer_.data();
   switch (view.type) {
-    case ElementType::kFloat32: {
+    case compress::ElementType::kFloat32: {
       const auto* in = static_cast<const float*>(view.data);
       for (size_t i = 0; i < view.size; ++i) out[i] = in[i] * view.scale;
       break;
     }
-    case ElementType::kBfloat16:
-      WidenBf16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
+    case compress::ElementType::kBfloat16:
+      compress::WidenBf16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
       break;
-    case ElementType::kFloat16:
-      WidenFp16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
+    case compress::ElementType::kFloat16:
+      compress::WidenFp16(static_cast<const uint16_t*>(view.data), view.scale, out, view.size);
       break;
   }
   return {out, view.size};
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

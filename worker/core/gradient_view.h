@@ -12,13 +12,13 @@
 #include "compress/device_encoder.h"
 #include "compress/element_type.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Points to memory of another's, aligned to its type.
 struct GradientView {
   const void* data = nullptr;
   size_t size = 0;  // Elements.
-  ElementType type = ElementType::kFloat32;
+  compress::ElementType type = compress::ElementType::kFloat32;
   // What each element is multiplied by, in fp32, when it is read: 1 / passes, 1 / loss scale.
   float scale = 1;
   // It lies on the GPU: `data` is an address there, and what it should be once the event `ready`
@@ -27,7 +27,7 @@ struct GradientView {
   void* ready = nullptr;
 
   GradientView() = default;
-  GradientView(const void* first, size_t count, ElementType its_type, float times = 1)
+  GradientView(const void* first, size_t count, compress::ElementType its_type, float times = 1)
       : data(first), size(count), type(its_type), scale(times) {}
   GradientView(const float* first, size_t count) : data(first), size(count) {}
   // Implicitly from spans, vectors and whatever else lies as floats.
@@ -40,9 +40,9 @@ struct GradientView {
   // `count` elements from `offset` on, which must be there.
   GradientView Part(size_t offset, size_t count) const;
   // Whether its floats can be read where they lie.
-  bool is_plain() const { return type == ElementType::kFloat32 && scale == 1; }
+  bool is_plain() const { return type == compress::ElementType::kFloat32 && scale == 1; }
   // Where a GPU's encoder finds it; no data if it is not on one.
-  DeviceGradient on_device() const;
+  compress::DeviceGradient on_device() const;
   // Of a plain view that is not on a GPU.
   absl::Span<const float> floats() const;
 };
@@ -52,7 +52,7 @@ bool IsFinite(const GradientView& view);
 
 // Those of `views` that lie on `device` become views of copies on the host, good until the next
 // call: one wait for all. Errors: the device's. It may be null if none lies there.
-absl::Status BringToHost(absl::Span<GradientView* const> views, EncodingDevice* device);
+absl::Status BringToHost(absl::Span<GradientView* const> views, compress::EncodingDevice* device);
 
 // Reads views as fp32, one at a time: plain ones where they lie, others into one buffer, which
 // becomes as large as the largest of them. What is not finite stays so.
@@ -66,4 +66,4 @@ class GradientReader {
   std::vector<float> buffer_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // A shard that asks more often for what it was just sent is broken.
@@ -24,11 +24,11 @@ std::string BundleName(uint32_t shard, uint32_t bundle, uint64_t step) {
 
 Pipeline::Pipeline(PipelineOptions options)
     : options_(std::move(options)),
-      trained_(TrainedTensors(options_.table)),
+      trained_(protocol::TrainedTensors(options_.table)),
       next_step_(options_.parameters_agree ? options_.first_step : 0),
       learning_(options_.learner),
       kept_(options_.layout.bundles.size(), options_.replay_bytes, options_.first_step) {
-  const Layout& layout = options_.layout;
+  const protocol::Layout& layout = options_.layout;
   Check(options_.first_step > 0, "step 0 is the parameter agreement");
   Check(options_.average_buffers_every > 0, "buffers are averaged now and then");
   first_chunk_.assign(options_.table.size() + 1, static_cast<uint32_t>(layout.chunks.size()));
@@ -41,7 +41,7 @@ Pipeline::Pipeline(PipelineOptions options)
     shards_[shard].flights.resize(layout.bundles[shard].size());
     shards_[shard].versions.resize(layout.bundles[shard].size());
     bundles_ += layout.bundles[shard].size();
-    for (const Bundle& bundle : layout.bundles[shard]) {
+    for (const protocol::Bundle& bundle : layout.bundles[shard]) {
       trained_bundles_ += bundle.buffers ? 0 : 1;
       for (uint32_t i = 0; i < bundle.chunks.size(); ++i) position_[bundle.chunks[i]] = i;
     }
@@ -50,14 +50,15 @@ Pipeline::Pipeline(PipelineOptions options)
   ready_.resize(options_.table.size());
 }
 
-absl::Status Pipeline::SetPlans(absl::Span<const CompressionPlan> plans) {
+absl::Status Pipeline::SetPlans(absl::Span<const protocol::CompressionPlan> plans) {
   Check(!open_ && step_ == 0, "plans are known before the first step");
   if (!options_.makes_plans && plans.empty()) return absl::OkStatus();
   if (!options_.makes_plans) {
     return absl::InvalidArgumentError(
         "there is a compression plan, and by this worker's job file the job makes none");
   }
-  absl::StatusOr<PlanBook> book = PlanBook::Of(plans, options_.compression, options_.table);
+  absl::StatusOr<protocol::PlanBook> book =
+      protocol::PlanBook::Of(plans, options_.compression, options_.table);
   if (!book.ok()) return book.status();
   const bool holds =
       options_.lockstep ? book->At(options_.first_step) != nullptr : book->newest() != nullptr;
@@ -146,7 +147,7 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient
     return absl::InvalidArgumentError(absl::StrCat(
         "tensor ", tensor, " was submitted, but the job has ", options_.table.size(), " tensors"));
   }
-  const TensorInfo& info = options_.table[tensor];
+  const protocol::TensorInfo& info = options_.table[tensor];
   if (gradient.size != info.elements()) {
     return absl::InvalidArgumentError(absl::StrCat("a gradient of ", gradient.size,
                                                    " elements was submitted for ", ToString(info)));
@@ -164,7 +165,7 @@ absl::Status Pipeline::TensorReady(uint32_t tensor, const GradientView& gradient
   ready_[tensor] = true;
   gradients_[tensor] = gradient;
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const Chunk& chunk = options_.layout.chunks[id];
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
     --shards_[chunk.shard].flights[chunk.bundle].chunks_missing;
   }
   return absl::OkStatus();
@@ -222,7 +223,7 @@ std::optional<EncodeTask> Pipeline::NextEncoding() {
   task.last_of_step = bundles_to_encode_ == 1;
   task.chunks = options_.layout.bundles[task.shard][task.bundle].chunks;
   for (const uint32_t id : task.chunks) {
-    const Chunk& chunk = options_.layout.chunks[id];
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
     task.gradients.push_back(gradients_[chunk.tensor].Part(chunk.offset, chunk.count));
   }
   task.published = best->flights[best->next_encoding].published;
@@ -256,9 +257,9 @@ void Pipeline::Encoded(EncodedBundle encoded, Effects* effects) {
 void Pipeline::SetExchange(uint32_t shard, uint32_t bundle, bool skip,
                            std::vector<std::string> frames) {
   Flight& flight = shards_[shard].flights[bundle];
-  flight.bytes = TotalBytes(frames);
-  flight.checksum = BundleChecksum(frames);
-  auto exchange = std::make_shared<Exchange>();
+  flight.bytes = protocol::TotalBytes(frames);
+  flight.checksum = protocol::BundleChecksum(frames);
+  auto exchange = std::make_shared<protocol::Exchange>();
   exchange->sender = options_.sender;
   exchange->step = step_;
   exchange->bundle = bundle;
@@ -360,19 +361,19 @@ void Pipeline::PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effect
       RetryLater{shard, std::max(kRetryDelayMin, absl::Milliseconds(retry_after_ms))});
 }
 
-void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
+void Pipeline::Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects) {
   if (!status_.ok()) return;
-  if (answer.outcome == Outcome::kFenced) return Fail(Fenced(shard, answer), effects);
+  if (answer.outcome == protocol::Outcome::kFenced) return Fail(Fenced(shard, answer), effects);
   // Names rise, so that a late answer takes nothing back. Shard 0 gives them; the others pass them
   // on to workers that were away.
   checkpoint_step_ = std::max(checkpoint_step_, answer.checkpoint_step);
   ShardState& state = shards_[shard];
   if (answer.bundle >= state.flights.size()) return Fail(NotSent(shard, answer), effects);
-  if (answer.outcome == Outcome::kNeed && HandleNeed(shard, answer, effects)) return;
-  if (answer.outcome == Outcome::kBusy && state.replay.asking) {
+  if (answer.outcome == protocol::Outcome::kNeed && HandleNeed(shard, answer, effects)) return;
+  if (answer.outcome == protocol::Outcome::kBusy && state.replay.asking) {
     return PauseFor(shard, answer.retry_after_ms, effects);
   }
-  if (answer.outcome == Outcome::kResult) {
+  if (answer.outcome == protocol::Outcome::kResult) {
     absl::Status same = CheckRepeat(shard, answer);
     if (!same.ok()) return Fail(std::move(same), effects);
   }
@@ -381,27 +382,28 @@ void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
     const bool sent = answer.step < step_ || (answer.step == step_ && flight == nullptr);
     // To the question of a stream that is new. A process without a number does not show that it is
     // another one, and nothing else may be sent before it has what this worker keeps.
-    const bool asks_again = answer.outcome == Outcome::kBusy && sent && !Unresolved(state);
+    const bool asks_again =
+        answer.outcome == protocol::Outcome::kBusy && sent && !Unresolved(state);
     if (asks_again && kept_.from() > 0) return PauseFor(shard, answer.retry_after_ms, effects);
     // Results go to whoever holds the rank, also of what the holder before had sent.
-    if (sent || answer.outcome == Outcome::kResult) return;
+    if (sent || answer.outcome == protocol::Outcome::kResult) return;
     // A question that was asked twice, and answered.
     if (answer.step <= state.asked_step && !state.replay.asking) return;
     return Fail(state.replay.asking ? CannotAsk(shard, answer) : NotSent(shard, answer), effects);
   }
   switch (answer.outcome) {
-    case Outcome::kResult:
+    case protocol::Outcome::kResult:
       if (flight == &state.flights[answer.bundle]) {
         return Resolve(shard, std::move(answer), effects);
       }
       return ResolveRepeat(shard, answer.bundle, effects);
-    case Outcome::kPending:
+    case protocol::Outcome::kPending:
       // One that waits to be sent again stays so: its result may go to the stream that broke.
       if (flight->phase != Phase::kSent) return;
       flight->phase = Phase::kAdmitted;
       state.bytes_in_flight -= flight->bytes;
       break;
-    case Outcome::kNeed:
+    case protocol::Outcome::kNeed:
       if (++flight->repeats_asked > kRepeatsMax) {
         return Fail(absl::InternalError(absl::StrCat(
                         "shard ", shard, " asked ", kRepeatsMax + 1, " times for ",
@@ -410,29 +412,29 @@ void Pipeline::Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
       }
       SendAgain(&state, answer.bundle, flight);
       break;
-    case Outcome::kBusy:
+    case protocol::Outcome::kBusy:
       SendAgain(&state, answer.bundle, flight);
       return PauseFor(shard, answer.retry_after_ms, effects);
-    case Outcome::kInvalid:
+    case protocol::Outcome::kInvalid:
       // To something that was sent before the shard was known to be another.
       if (flight->phase == Phase::kToSend) return;
       return Fail(absl::InvalidArgumentError(absl::StrCat(
                       "shard ", shard, " refused ", BundleName(shard, answer.bundle, answer.step),
                       " from rank ", options_.sender.rank, ": ", answer.message)),
                   effects);
-    case Outcome::kFenced:
+    case protocol::Outcome::kFenced:
       return;  // Above.
   }
   SendMore(shard, effects);
 }
 
-absl::Status Pipeline::NotSent(uint32_t shard, const ExchangeAnswer& answer) const {
+absl::Status Pipeline::NotSent(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
   return absl::InternalError(absl::StrCat(
       "shard ", shard, " answered ", BundleName(shard, answer.bundle, answer.step), ", which rank ",
       options_.sender.rank, " has not sent: do both run the same version?"));
 }
 
-absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) const {
+absl::Status Pipeline::Fenced(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
   if (answer.term > options_.sender.term) {
     return RollbackError(absl::StrCat("shard ", shard, " says that the job went back (term ",
                                       answer.term, "): ", answer.message));
@@ -441,7 +443,7 @@ absl::Status Pipeline::Fenced(uint32_t shard, const ExchangeAnswer& answer) cons
                                          options_.sender.rank, ": ", answer.message));
 }
 
-void Pipeline::Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects) {
+void Pipeline::Resolve(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects) {
   ShardState& state = shards_[shard];
   Flight& flight = state.flights[answer.bundle];
   absl::Status valid = CheckResult(shard, flight, answer);
@@ -495,4 +497,4 @@ void Pipeline::Fail(absl::Status status, Effects* effects) {
   effects->push_back(PipelineFailed{status_});
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -28,16 +28,16 @@
 #include "worker/core/replay_buffer.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct PipelineOptions {
-  TensorTable table;
-  Layout layout;
-  Sender sender;
+  protocol::TensorTable table;
+  protocol::Layout layout;
+  protocol::Sender sender;
   uint32_t world_size = 1;
   uint64_t first_step = 1;
   bool parameters_agree = true;  // False: step 0, the parameter agreement, comes before first_step.
-  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps.
+  uint64_t average_buffers_every = job::kAverageBuffersEvery;  // Steps.
   // False: every worker has its own pace. A result is what brings this one's parameters to the
   // newest that there are: nothing, frames of several publications, or the parameters themselves.
   // Buffers are exchanged in step 0 alone, and codecs observe nothing.
@@ -58,13 +58,13 @@ struct PipelineOptions {
   uint64_t replay_bytes = 0;
   // Shard 0 makes plans: how they may change the codecs of `compression`.
   bool makes_plans = false;
-  CompressionSpec compression{};
+  protocol::CompressionSpec compression{};
 };
 
 // Put `exchange` on the shard's stream, after what was put there before.
 struct SendExchange {
   uint32_t shard = 0;
-  std::shared_ptr<const Exchange> exchange;
+  std::shared_ptr<const protocol::Exchange> exchange;
 };
 // Call RetryDue(shard) after `delay`.
 struct RetryLater {
@@ -104,9 +104,9 @@ class Pipeline {
 
   // What is known of plans before the first step: as Join or a checkpoint tells it.
   // INVALID_ARGUMENT: they cannot be, none holds in the first step, or the job makes none.
-  absl::Status SetPlans(absl::Span<const CompressionPlan> plans);
+  absl::Status SetPlans(absl::Span<const protocol::CompressionPlan> plans);
   // The one that holds, and those that were announced: for a checkpoint after the last step.
-  std::vector<CompressionPlan> KnownPlans() const { return plans_.Copies(); }
+  std::vector<protocol::CompressionPlan> KnownPlans() const { return plans_.Copies(); }
   // Of the updates of all steps from the next on, where the shards do them.
   void SetRate(float rate) { rate_ = rate; }
   // The step after the one before, which must be done.
@@ -127,7 +127,7 @@ class Pipeline {
   // before. One that is wrong, or refuses, fails the pipeline; with a RollbackError if the job has
   // gone back meanwhile or this worker must go through steps anew; with DATA_LOSS if it is another
   // result than the one that was there before.
-  void Answer(uint32_t shard, ExchangeAnswer answer, Effects* effects);
+  void Answer(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects);
   // The shard's stream is a new one: whatever went over the old one may be lost. Where replay_bytes
   // is not 0 something is always sent, so that the answer shows whether the shard is another.
   void StreamReset(uint32_t shard, Effects* effects);
@@ -173,12 +173,12 @@ class Pipeline {
   // device: appends it to `*sums`, good until the next step starts. INVALID_ARGUMENT: as theirs;
   // nothing was appended.
   absl::Status AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
-                          std::vector<DeviceSum>* sums) const;
+                          std::vector<compress::DeviceSum>* sums) const;
   // What was published up to the last step and is in no task yet. It will be in none: whoever takes
   // it has it observed.
   std::vector<Published> TakePublished();
-  const ClosingRecord& Record(uint32_t shard, uint32_t bundle) const;
-  const Layout& layout() const { return options_.layout; }
+  const protocol::ClosingRecord& Record(uint32_t shard, uint32_t bundle) const;
+  const protocol::Layout& layout() const { return options_.layout; }
 
  private:
   enum class Phase {
@@ -194,9 +194,9 @@ class Pipeline {
     uint32_t repeats_asked = 0;
     uint32_t weight = 1;
     uint64_t bytes = 0;
-    std::shared_ptr<const Exchange> exchange;  // Until the result is there.
-    uint32_t checksum = 0;                     // Of its frames.
-    ClosingRecord record;
+    std::shared_ptr<const protocol::Exchange> exchange;  // Until the result is there.
+    uint32_t checksum = 0;                               // Of its frames.
+    protocol::ClosingRecord record;
     bool exact = false;  // As of ExchangeAnswer.
     uint64_t staleness = 0;
     uint64_t open_step = 0;
@@ -244,30 +244,32 @@ class Pipeline {
   void SendMore(uint32_t shard, Effects* effects);
   void SendAgain(ShardState* state, uint32_t bundle, Flight* flight) const;
   void PauseFor(uint32_t shard, uint32_t retry_after_ms, Effects* effects);
-  absl::Status NotSent(uint32_t shard, const ExchangeAnswer& answer) const;
-  void Resolve(uint32_t shard, ExchangeAnswer answer, Effects* effects);
+  absl::Status NotSent(uint32_t shard, const protocol::ExchangeAnswer& answer) const;
+  void Resolve(uint32_t shard, protocol::ExchangeAnswer answer, Effects* effects);
 
   // pipeline_replay.cc.
   void AskWhatIsLost(uint32_t shard, Effects* effects);
   void AskForLastSent(uint32_t shard, Effects* effects) const;
-  absl::Status CannotAsk(uint32_t shard, const ExchangeAnswer& answer) const;
+  absl::Status CannotAsk(uint32_t shard, const protocol::ExchangeAnswer& answer) const;
   // True: the shard lacks earlier steps, or it says so of something sent long ago.
-  bool HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects* effects);
+  bool HandleNeed(uint32_t shard, const protocol::ExchangeAnswer& answer, Effects* effects);
   void BeginReplay(uint32_t shard, uint64_t from, Effects* effects);
   void PrepareReplay(uint32_t shard, Effects* effects);
-  std::shared_ptr<const Exchange> SentAgain(uint32_t shard, const ReplayBuffer::Entry& kept) const;
+  std::shared_ptr<const protocol::Exchange> SentAgain(uint32_t shard,
+                                                      const ReplayBuffer::Entry& kept) const;
   void ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects);
-  absl::Status CheckRepeat(uint32_t shard, const ExchangeAnswer& answer);
+  absl::Status CheckRepeat(uint32_t shard, const protocol::ExchangeAnswer& answer);
   void ReleaseKept();
 
-  absl::Status LearnPlan(uint32_t shard, const ExchangeAnswer& answer);
+  absl::Status LearnPlan(uint32_t shard, const protocol::ExchangeAnswer& answer);
   absl::Status CheckResult(uint32_t shard, const Flight& flight,
-                           const ExchangeAnswer& answer) const;
-  absl::Status Fenced(uint32_t shard, const ExchangeAnswer& answer) const;
-  absl::Status CheckSteps(uint64_t own_version, size_t chunks, const ExchangeAnswer& answer) const;
+                           const protocol::ExchangeAnswer& answer) const;
+  absl::Status Fenced(uint32_t shard, const protocol::ExchangeAnswer& answer) const;
+  absl::Status CheckSteps(uint64_t own_version, size_t chunks,
+                          const protocol::ExchangeAnswer& answer) const;
   bool WasInTime() const;
-  absl::Status CheckPlace(const ClosingRecord& record, size_t i) const;
-  absl::Status CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const;
+  absl::Status CheckPlace(const protocol::ClosingRecord& record, size_t i) const;
+  absl::Status CheckRecord(const Flight& flight, const protocol::ExchangeAnswer& answer) const;
   void Fail(absl::Status status, Effects* effects);
 
   const PipelineOptions options_;
@@ -276,8 +278,8 @@ class Pipeline {
   const uint32_t trained_;             // Tensors; those from here on are buffers.
   uint64_t next_step_;
   float rate_ = 0;
-  PlanBook plans_;
-  PlanBook::Plan plan_;  // That holds in step_.
+  protocol::PlanBook plans_;
+  protocol::PlanBook::Plan plan_;  // That holds in step_.
   uint64_t step_ = 0;
   bool open_ = false;
   bool skipped_ = false;
@@ -301,4 +303,4 @@ class Pipeline {
   absl::Status status_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,20 +7,20 @@
 #include "compress/frame.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 
-absl::Status Pipeline::LearnPlan(uint32_t shard, const ExchangeAnswer& answer) {
+absl::Status Pipeline::LearnPlan(uint32_t shard, const protocol::ExchangeAnswer& answer) {
   if (answer.plan == nullptr) return absl::OkStatus();
   absl::Status fits;
   if (!options_.makes_plans) {
     fits = absl::InvalidArgumentError("the job makes none");
   } else if (shard != 0 ||
-             (options_.lockstep && answer.plan->effective_step != answer.step + kPlanDelay)) {
+             (options_.lockstep && answer.plan->effective_step != answer.step + job::kPlanDelay)) {
     fits = absl::InvalidArgumentError(
         absl::StrCat("it comes from shard ", shard, " with a result of step ", answer.step,
                      ", and begins with step ", answer.plan->effective_step));
   }
-  if (fits.ok()) fits = CheckPlan(*answer.plan, options_.compression, options_.table);
+  if (fits.ok()) fits = protocol::CheckPlan(*answer.plan, options_.compression, options_.table);
   if (fits.ok() && options_.lockstep) fits = plans_.Learn(answer.plan);
   // What shard 0 says now, whatever a checkpoint had.
   if (fits.ok() && !options_.lockstep) plans_.Replace(answer.plan);
@@ -30,7 +30,7 @@ absl::Status Pipeline::LearnPlan(uint32_t shard, const ExchangeAnswer& answer) {
 }
 
 absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
-                                   const ExchangeAnswer& answer) const {
+                                   const protocol::ExchangeAnswer& answer) const {
   const absl::Status record = CheckRecord(flight, answer);
   if (!record.ok()) return record;
   const std::vector<uint32_t>& chunks = options_.layout.bundles[shard][answer.bundle].chunks;
@@ -44,9 +44,10 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
         absl::StrCat("it has ", answer.results.size(), " frames, wanted ", wanted));
   }
   for (size_t i = 0; i < answer.results.size(); ++i) {
-    const Chunk& chunk = options_.layout.chunks[chunks[i]];
-    absl::Status frame = ValidateFrames(FrameBytes(answer.results[i]), chunk.count);
-    if (frame.ok() && !DecodeAlone(FrameBytes(answer.results[i]))) {
+    const protocol::Chunk& chunk = options_.layout.chunks[chunks[i]];
+    absl::Status frame =
+        compress::ValidateFrames(protocol::FrameBytes(answer.results[i]), chunk.count);
+    if (frame.ok() && !compress::DecodeAlone(protocol::FrameBytes(answer.results[i]))) {
       frame = absl::InvalidArgumentError("no mean can be read from its format alone");
     }
     if (frame.ok()) continue;
@@ -54,7 +55,7 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
                         absl::StrCat("frame ", i, ", for ", options_.table[chunk.tensor].name,
                                      " from element ", chunk.offset, ": ", frame.message()));
   }
-  const uint32_t checksum = BundleChecksum(answer.results);
+  const uint32_t checksum = protocol::BundleChecksum(answer.results);
   if (checksum == answer.record.result_checksum) return absl::OkStatus();
   return absl::DataLossError(absl::StrFormat("its frames have checksum %08x, its record says %08x",
                                              checksum, answer.record.result_checksum));
@@ -62,7 +63,7 @@ absl::Status Pipeline::CheckResult(uint32_t shard, const Flight& flight,
 
 // Where workers do not go in step: whether it leads on from this worker's version.
 absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
-                                  const ExchangeAnswer& answer) const {
+                                  const protocol::ExchangeAnswer& answer) const {
   const size_t found = answer.results.size();
   if (found != chunks && (found > 0 || answer.exact)) {
     return absl::InvalidArgumentError(
@@ -79,9 +80,11 @@ absl::Status Pipeline::CheckSteps(uint64_t own_version, size_t chunks,
 }
 
 // Of what a record includes: in (rank, step) order; only with a quorum of another step.
-absl::Status Pipeline::CheckPlace(const ClosingRecord& record, size_t i) const {
-  const Included& included = record.included[i];
-  const auto place = [](const Included& of) { return std::pair(of.rank, of.origin_step); };
+absl::Status Pipeline::CheckPlace(const protocol::ClosingRecord& record, size_t i) const {
+  const protocol::Included& included = record.included[i];
+  const auto place = [](const protocol::Included& of) {
+    return std::pair(of.rank, of.origin_step);
+  };
   if (included.rank >= options_.world_size ||
       (i > 0 && place(included) <= place(record.included[i - 1]))) {
     return absl::InvalidArgumentError(absl::StrCat("its record lists rank ", included.rank,
@@ -96,8 +99,9 @@ absl::Status Pipeline::CheckPlace(const ClosingRecord& record, size_t i) const {
                                                  " for step ", included.origin_step));
 }
 
-absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& answer) const {
-  const ClosingRecord& record = answer.record;
+absl::Status Pipeline::CheckRecord(const Flight& flight,
+                                   const protocol::ExchangeAnswer& answer) const {
+  const protocol::ClosingRecord& record = answer.record;
   if (record.step != answer.step || record.bundle != answer.bundle ||
       record.term != options_.sender.term) {
     return absl::InvalidArgumentError(
@@ -107,7 +111,7 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
   uint32_t contributed = 0;
   bool own = false;
   for (size_t i = 0; i < record.included.size(); ++i) {
-    const Included& included = record.included[i];
+    const protocol::Included& included = record.included[i];
     const absl::Status placed = CheckPlace(record, i);
     if (!placed.ok()) return placed;
     if (!included.skipped) contributed += included.weight;
@@ -133,4 +137,4 @@ absl::Status Pipeline::CheckRecord(const Flight& flight, const ExchangeAnswer& a
                                                  " and includes ", contributed, " contributions"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

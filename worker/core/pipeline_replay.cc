@@ -8,15 +8,16 @@
 #include "base/check.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // A shard is at most one step further than a worker that it waits for, and admits at most one step
 // ahead of the one that is open.
 constexpr uint64_t kBeyondAllSteps = 3;
 
-std::shared_ptr<const Exchange> KeysOf(const Sender& sender, uint64_t step, uint32_t bundle) {
-  auto keys = std::make_shared<Exchange>();
+std::shared_ptr<const protocol::Exchange> KeysOf(const protocol::Sender& sender, uint64_t step,
+                                                 uint32_t bundle) {
+  auto keys = std::make_shared<protocol::Exchange>();
   keys->sender = sender;
   keys->step = step;
   keys->bundle = bundle;
@@ -58,13 +59,14 @@ void Pipeline::AskForLastSent(uint32_t shard, Effects* effects) const {
   effects->push_back(SendExchange{shard, KeysOf(options_.sender, last->step, last->bundle)});
 }
 
-absl::Status Pipeline::CannotAsk(uint32_t shard, const ExchangeAnswer& answer) const {
+absl::Status Pipeline::CannotAsk(uint32_t shard, const protocol::ExchangeAnswer& answer) const {
   return RollbackError(
       absl::StrCat("shard ", shard,
                    " was started again and does not say which steps it lacks: ", answer.message));
 }
 
-bool Pipeline::HandleNeed(uint32_t shard, const ExchangeAnswer& answer, Effects* effects) {
+bool Pipeline::HandleNeed(uint32_t shard, const protocol::ExchangeAnswer& answer,
+                          Effects* effects) {
   ShardState& state = shards_[shard];
   const uint64_t from = answer.need_from == 0 ? answer.step : answer.need_from;
   if (state.replay.asking) {
@@ -133,7 +135,7 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
     }
     flight.phase = Phase::kToSend;
     flight.exchange = SentAgain(shard, *kept);
-    flight.bytes = TotalBytes(flight.exchange->frames);
+    flight.bytes = protocol::TotalBytes(flight.exchange->frames);
     ++replay.unresolved;
   }
   if (replay.unresolved > 0) return;
@@ -144,13 +146,13 @@ void Pipeline::PrepareReplay(uint32_t shard, Effects* effects) {
 
 // As it was; to shard 0 with what its predecessor announced, which need not follow from anything
 // else: policies go by what was measured.
-std::shared_ptr<const Exchange> Pipeline::SentAgain(uint32_t shard,
-                                                    const ReplayBuffer::Entry& kept) const {
+std::shared_ptr<const protocol::Exchange> Pipeline::SentAgain(
+    uint32_t shard, const ReplayBuffer::Entry& kept) const {
   if (!options_.makes_plans || shard != 0 || kept.exchange->bundle != 0 ||
       !kept.result_checksum.has_value()) {
     return kept.exchange;
   }
-  auto again = std::make_shared<Exchange>(*kept.exchange);
+  auto again = std::make_shared<protocol::Exchange>(*kept.exchange);
   again->answered = true;
   again->announced = kept.announced;
   return again;
@@ -178,11 +180,11 @@ void Pipeline::ResolveRepeat(uint32_t shard, uint32_t bundle, Effects* effects) 
 }
 
 // Whoever has applied a result must never see another one.
-absl::Status Pipeline::CheckRepeat(uint32_t shard, const ExchangeAnswer& answer) {
+absl::Status Pipeline::CheckRepeat(uint32_t shard, const protocol::ExchangeAnswer& answer) {
   const ReplayBuffer::Entry* const kept = kept_.Find(shard, answer.step, answer.bundle);
   if (kept == nullptr || !kept->result_checksum.has_value()) return absl::OkStatus();
   const uint32_t before = *kept->result_checksum;
-  const uint32_t frames = BundleChecksum(answer.results);
+  const uint32_t frames = protocol::BundleChecksum(answer.results);
   if (answer.record.result_checksum == before && frames == before) {
     const bool same_plan =
         kept->announced == answer.plan ||
@@ -215,4 +217,4 @@ void Pipeline::ReleaseKept() {
 
 uint64_t Pipeline::replay_from() const { return kept_.from(); }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "compress/frame.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 StepResult Pipeline::Result() const {
   StepResult result;
@@ -35,7 +35,7 @@ StepResult Pipeline::Result() const {
   }
   if (result.n_min == 0) result.without_mean = WithoutMean();
   if (options_.elastic) {
-    for (const Included& included : shards_[0].flights[0].record.included) {
+    for (const protocol::Included& included : shards_[0].flights[0].record.included) {
       if (included.origin_step == step_) result.members.push_back(included.rank);
     }
   }
@@ -54,7 +54,7 @@ std::vector<uint32_t> Pipeline::WithoutMean() const {
   for (uint32_t tensor = 0; tensor < trained_; ++tensor) {
     bool has_mean = false;
     for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-      const Chunk& chunk = options_.layout.chunks[id];
+      const protocol::Chunk& chunk = options_.layout.chunks[id];
       has_mean = has_mean || shards_[chunk.shard].flights[chunk.bundle].record.n > 0;
     }
     if (!has_mean) tensors.push_back(tensor);
@@ -75,22 +75,22 @@ absl::Status Pipeline::CheckMean(uint32_t tensor, size_t elements) const {
 }
 
 absl::Span<const std::byte> Pipeline::ResultOf(uint32_t chunk) const {
-  const Chunk& place = options_.layout.chunks[chunk];
+  const protocol::Chunk& place = options_.layout.chunks[chunk];
   const std::vector<std::string>& results = shards_[place.shard].flights[place.bundle].results;
   if (results.empty()) return {};
-  return FrameBytes(results[position_[chunk]]);
+  return protocol::FrameBytes(results[position_[chunk]]);
 }
 
 absl::Status Pipeline::DecodeMean(uint32_t tensor, absl::Span<float> mean) const {
   absl::Status fits = CheckMean(tensor, mean.size());
   if (!fits.ok()) return fits;
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const Chunk& chunk = options_.layout.chunks[id];
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
     const absl::Span<float> part = mean.subspan(chunk.offset, chunk.count);
     const absl::Span<const std::byte> result = ResultOf(id);
     if (result.empty() && tensor >= trained_) continue;
     std::fill(part.begin(), part.end(), 0.0f);
-    AddValidFrames(result, part);
+    compress::AddValidFrames(result, part);
   }
   return absl::OkStatus();
 }
@@ -104,8 +104,9 @@ absl::Status Pipeline::AddMean(uint32_t tensor, float scale, absl::Span<float> v
                                                    "place of its values"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const Chunk& chunk = options_.layout.chunks[id];
-    AddScaledValidFrames(ResultOf(id), scale, &scratch_, values.subspan(chunk.offset, chunk.count));
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
+    compress::AddScaledValidFrames(ResultOf(id), scale, &scratch_,
+                                   values.subspan(chunk.offset, chunk.count));
   }
   return absl::OkStatus();
 }
@@ -118,16 +119,16 @@ absl::Status Pipeline::ApplyUpdate(uint32_t tensor, absl::Span<float> parameters
         absl::StrCat("buffer ", options_.table[tensor].name, " has no updates"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const Chunk& chunk = options_.layout.chunks[id];
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
     const absl::Span<float> part = parameters.subspan(chunk.offset, chunk.count);
     if (shards_[chunk.shard].flights[chunk.bundle].exact) std::fill(part.begin(), part.end(), 0.0f);
-    AddValidFrames(ResultOf(id), part);
+    compress::AddValidFrames(ResultOf(id), part);
   }
   return absl::OkStatus();
 }
 
 absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float> values,
-                                  std::vector<DeviceSum>* sums) const {
+                                  std::vector<compress::DeviceSum>* sums) const {
   absl::Status fits = CheckMean(tensor, values.size());
   if (!fits.ok()) return fits;
   if (tensor >= trained_) {
@@ -135,8 +136,8 @@ absl::Status Pipeline::AppendSums(uint32_t tensor, bool update, absl::Span<float
         absl::StrCat("buffer ", options_.table[tensor].name, " is the host's"));
   }
   for (uint32_t id = first_chunk_[tensor]; id < first_chunk_[tensor + 1]; ++id) {
-    const Chunk& chunk = options_.layout.chunks[id];
-    DeviceSum& sum = sums->emplace_back();
+    const protocol::Chunk& chunk = options_.layout.chunks[id];
+    compress::DeviceSum& sum = sums->emplace_back();
     sum.sum = values.data() + chunk.offset;
     sum.count = chunk.count;
     sum.from_zero = !update || shards_[chunk.shard].flights[chunk.bundle].exact;
@@ -164,8 +165,8 @@ std::vector<Published> Pipeline::TakePublished() {
   return taken;
 }
 
-const ClosingRecord& Pipeline::Record(uint32_t shard, uint32_t bundle) const {
+const protocol::ClosingRecord& Pipeline::Record(uint32_t shard, uint32_t bundle) const {
   return shards_[shard].flights[bundle].record;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -6,7 +6,7 @@
 
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Sums that do not depend on each other, so that compilers need not keep to one order.
@@ -81,9 +81,9 @@ QualityMeter::QualityMeter(size_t chunks, uint64_t every)
 
 void QualityMeter::Measure(uint32_t chunk, absl::Span<const float> gradient,
                            absl::Span<const std::byte> frame, absl::Span<const float> owed) {
-  if (!DecodeAlone(frame)) return;
+  if (!compress::DecodeAlone(frame)) return;
   sent_.assign(gradient.size(), 0);
-  AddValidFrames(frame, absl::MakeSpan(sent_));
+  compress::AddValidFrames(frame, absl::MakeSpan(sent_));
   chunks_[chunk] = Compare(gradient, sent_, owed);
 }
 
@@ -93,4 +93,4 @@ CodingQuality QualityMeter::quality() const {
   return all;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Sums over elements, each chunk's as it was measured last.
 struct CodingQuality {
@@ -50,4 +50,4 @@ class QualityMeter {
   std::vector<float> sent_;  // Of the chunk that is measured.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // So that steps without frames cost something too.
-uint64_t BytesOf(const Exchange& exchange) {
-  uint64_t bytes = sizeof(Exchange) + sizeof(ReplayBuffer::Entry);
+uint64_t BytesOf(const protocol::Exchange& exchange) {
+  uint64_t bytes = sizeof(protocol::Exchange) + sizeof(ReplayBuffer::Entry);
   for (const std::string& frame : exchange.frames) bytes += sizeof(std::string) + frame.size();
   return bytes;
 }
@@ -24,7 +24,7 @@ bool IsBefore(const ReplayBuffer::Entry& entry, const Key& key) {
 ReplayBuffer::ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step)
     : bytes_max_(bytes_max), from_(first_step), shards_(shards) {}
 
-void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const Exchange> exchange) {
+void ReplayBuffer::Add(uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange) {
   const uint64_t step = exchange->step;
   // Below it a checkpoint holds what this worker goes through once more.
   if (bytes_max_ == 0 || step < from_) return;
@@ -61,4 +61,4 @@ void ReplayBuffer::DropBefore(uint64_t step) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

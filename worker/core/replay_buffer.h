@@ -12,22 +12,23 @@
 
 #include "protocol/exchange.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class ReplayBuffer {
  public:
   struct Entry {
-    std::shared_ptr<const Exchange> exchange;
-    uint64_t bytes = 0;                                     // As the limit counts them.
-    std::optional<uint32_t> result_checksum = {};           // Of the record, once it is there.
-    std::shared_ptr<const CompressionPlan> announced = {};  // By that result; null: no plan.
+    std::shared_ptr<const protocol::Exchange> exchange;
+    uint64_t bytes = 0;                            // As the limit counts them.
+    std::optional<uint32_t> result_checksum = {};  // Of the record, once it is there.
+    std::shared_ptr<const protocol::CompressionPlan> announced =
+        {};  // By that result; null: no plan.
   };
 
   // `bytes_max` 0: nothing is kept. `first_step` is the first that will be added.
   ReplayBuffer(size_t shards, uint64_t bytes_max, uint64_t first_step);
 
   // Steps come in order, each bundle of one once.
-  void Add(uint32_t shard, std::shared_ptr<const Exchange> exchange);
+  void Add(uint32_t shard, std::shared_ptr<const protocol::Exchange> exchange);
   // Null: not kept. Until the next Add or Release.
   Entry* Find(uint32_t shard, uint64_t step, uint32_t bundle);
   // What was sent up to `step` is needed no more.
@@ -46,4 +47,4 @@ class ReplayBuffer {
   std::vector<std::deque<Entry>> shards_;  // In (step, bundle) order.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

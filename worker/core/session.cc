@@ -2,7 +2,7 @@
 
 #include "absl/strings/cord.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr char kRollbackPayload[] = "sluice/rollback";
@@ -19,4 +19,4 @@ absl::Status RollbackError(absl::string_view message) {
   return status;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

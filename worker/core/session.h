@@ -24,7 +24,7 @@
 #include "worker/core/quality_meter.h"
 #include "worker/core/step_clock.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct JoinInfo {
   uint32_t rank = 0;
@@ -67,7 +67,7 @@ struct StepResult {
   // all ranks see the same. Else empty.
   std::vector<uint32_t> members{};
   // That held in the step; null: it was as the job file says.
-  std::shared_ptr<const CompressionPlan> plan{};
+  std::shared_ptr<const protocol::CompressionPlan> plan{};
   // Steps after this one that closed without this worker, which was late, or that nobody will wait
   // for it in, since it has joined meanwhile: Skip them to catch up.
   uint64_t steps_behind = 0;
@@ -126,7 +126,7 @@ struct SessionFigures {
   uint64_t bytes_in_flight = 0;
   uint64_t skipped_bundles = 0;  // As StepResult::bundles_skipped_here.
   StepSeconds seconds{};
-  StageSeconds stages{};
+  protocol::StageSeconds stages{};
   DurationHistogram exchanges{};           // From a step's first frame to its last result.
   std::optional<CodingQuality> quality{};  // None: it is not measured, or was not yet.
 };
@@ -138,7 +138,7 @@ class Session {
   virtual ~Session() = default;
 
   // Waits for all ranks and shards. `parameters_sha256` (32 bytes) is compared between ranks.
-  virtual absl::StatusOr<JoinInfo> Join(const TensorTable& table,
+  virtual absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
                                         absl::string_view parameters_sha256) = 0;
   // Step 0: replaces `parameters` (one span per tensor, buffers too) by rank 0's values on every
   // rank. Lossless.
@@ -197,7 +197,7 @@ class Session {
   virtual TrafficCounters traffic() const = 0;
   // Processor time by stage since Join; all 0 from a session that does not measure it. Applying is
   // done on a thread of the caller's, who can tell what it takes.
-  virtual StageSeconds stages() const { return {}; }
+  virtual protocol::StageSeconds stages() const { return {}; }
   // None before Join, and of a session that keeps none. Thread-safe.
   virtual std::optional<SessionFigures> figures() const { return std::nullopt; }
   // Finished in order. Waits until the coordinator knows; in a job with checkpoints, until all
@@ -224,4 +224,4 @@ class Session {
   virtual void Cut() {}
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::worker {
 
 void StepClock::Encoded(absl::Time begin, absl::Time end) {
   encoded_ = std::max(encoded_, end);
@@ -24,4 +24,4 @@ void StepClock::Waited(absl::Time begin, absl::Time end) {
   encoding_ = decoded_ = absl::ZeroDuration();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

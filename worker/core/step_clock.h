@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Sums over the steps that a worker has finished but its first, whose beginning nobody sees. All
 // but encode_hidden_too add up to the time that those steps took.
@@ -38,4 +38,4 @@ class StepClock {
   absl::Duration decoded_{};
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

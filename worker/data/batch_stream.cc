@@ -6,7 +6,7 @@
 
 #include "worker/torch/torch_status.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Makes the batches of `dealt` one after the other; the first error is the last of them.
@@ -47,4 +47,4 @@ absl::StatusOr<Batch> BatchStream::Next() {
   return *std::move(next);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/data/source/prefetcher.h"
 #include "worker/data/source/shard_sampler.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct BatchStreamOptions {
   EpochKey epoch;
@@ -41,4 +41,4 @@ class BatchStream {
   Prefetcher<absl::StatusOr<Batch>> prefetcher_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

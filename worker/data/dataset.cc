@@ -12,7 +12,7 @@
 #include "worker/data/source/text_tokens.h"
 #include "worker/data/source/text_windows.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr size_t kSyntheticCharacters = 400'000;
@@ -94,7 +94,7 @@ class TextDataset : public Dataset {
   const TextWindows windows_;
 };
 
-absl::StatusOr<Datasets> OpenImages(const DataSpec& spec, bool with_test) {
+absl::StatusOr<Datasets> OpenImages(const job::DataSpec& spec, bool with_test) {
   absl::StatusOr<TrainingImages> training = OpenTrainingImages(spec);
   if (!training.ok()) return training.status();
   Datasets data;
@@ -108,13 +108,13 @@ absl::StatusOr<Datasets> OpenImages(const DataSpec& spec, bool with_test) {
   return data;
 }
 
-absl::StatusOr<TextTokens> OpenTokens(const DataSpec& spec) {
+absl::StatusOr<TextTokens> OpenTokens(const job::DataSpec& spec) {
   const TextLevel level = spec.level == "byte" ? TextLevel::kByte : TextLevel::kChar;
   if (spec.format == "text") return ReadTextFile(spec.path, level);
   return TokenizeText(MakeSyntheticText(kSyntheticCharacters), level, "the synthetic text");
 }
 
-absl::StatusOr<Datasets> OpenText(const DataSpec& spec, bool with_test) {
+absl::StatusOr<Datasets> OpenText(const job::DataSpec& spec, bool with_test) {
   absl::StatusOr<TextTokens> tokens = OpenTokens(spec);
   if (!tokens.ok()) return tokens.status();
   const auto text = std::make_shared<const TextTokens>(*std::move(tokens));
@@ -138,10 +138,10 @@ absl::StatusOr<Datasets> OpenText(const DataSpec& spec, bool with_test) {
 
 }  // namespace
 
-absl::StatusOr<Datasets> OpenDatasets(const DataSpec& spec, bool with_test) {
+absl::StatusOr<Datasets> OpenDatasets(const job::DataSpec& spec, bool with_test) {
   const bool text = spec.format == "text" || spec.format == "synthetic_text";
   with_test = with_test && spec.has_test_data();
   return text ? OpenText(spec, with_test) : OpenImages(spec, with_test);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,7 +12,7 @@
 #include "worker/data/source/augmentation.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct Batch {
   at::Tensor inputs;   // Images: float [n, channels, height, width]. Tokens: int64 [n, context].
@@ -39,6 +39,6 @@ struct Datasets {
 
 // Opens what `spec` names: reads it, or, of image_folder, lists it and reads the files' headers.
 // Errors name the file and what is wrong with it.
-absl::StatusOr<Datasets> OpenDatasets(const DataSpec& spec, bool with_test);
+absl::StatusOr<Datasets> OpenDatasets(const job::DataSpec& spec, bool with_test);
 
-}  // namespace sluice
+}  // namespace sluice::worker

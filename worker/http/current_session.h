@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class CurrentSession {
  public:
@@ -34,4 +34,4 @@ class CurrentSession {
   std::unique_ptr<Session> session_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

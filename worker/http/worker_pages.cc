@@ -3,10 +3,10 @@
 #include "absl/strings/str_cat.h"
 #include "net/http/metric_families.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
-void AddTraining(const Progress& progress, MetricFamilies* out) {
+void AddTraining(const Progress& progress, net::MetricFamilies* out) {
   out->Gauge("sluice_train_step", "Step that this worker has finished.",
              static_cast<double>(progress.step));
   out->Gauge("sluice_train_epoch", "Epoch that this worker is in, from 0.", progress.epoch);
@@ -22,7 +22,7 @@ void AddTraining(const Progress& progress, MetricFamilies* out) {
   }
 }
 
-void AddTimes(const SessionFigures& figures, MetricFamilies* out) {
+void AddTimes(const SessionFigures& figures, net::MetricFamilies* out) {
   const StepSeconds& seconds = figures.seconds;
   out->Counter("sluice_timed_steps_total", "Steps that sluice_step_seconds_total is of.",
                static_cast<double>(seconds.steps));
@@ -39,12 +39,13 @@ void AddTimes(const SessionFigures& figures, MetricFamilies* out) {
                  DurationHistogram::kBounds, figures.exchanges.seconds);
   out->StartCounter("sluice_worker_stage_seconds_total",
                     "Processor time of this process by stage of exchanges.");
-  for (const Stage stage : {Stage::kEncode, Stage::kSend, Stage::kReceive}) {
+  for (const protocol::Stage stage :
+       {protocol::Stage::kEncode, protocol::Stage::kSend, protocol::Stage::kReceive}) {
     out->Add({{"stage", std::string(ToString(stage))}}, figures.stages[static_cast<size_t>(stage)]);
   }
 }
 
-void AddLink(const SessionFigures& figures, MetricFamilies* out) {
+void AddLink(const SessionFigures& figures, net::MetricFamilies* out) {
   const auto count = [&](const char* name, const char* help, uint64_t value) {
     out->Counter(name, help, static_cast<double>(value));
   };
@@ -62,7 +63,7 @@ void AddLink(const SessionFigures& figures, MetricFamilies* out) {
         figures.skipped_bundles);
 }
 
-void AddQuality(const CodingQuality& quality, MetricFamilies* out) {
+void AddQuality(const CodingQuality& quality, net::MetricFamilies* out) {
   out->Gauge("sluice_residual_gradient_norm_ratio",
              "Norm of what this worker still owes, over that of its gradient.",
              quality.ResidualNormRatio());
@@ -78,7 +79,7 @@ void AddQuality(const CodingQuality& quality, MetricFamilies* out) {
 }  // namespace
 
 std::string WorkerMetrics(const WorkerView& view) {
-  MetricFamilies out({{"training_job", view.job_name}, {"rank", absl::StrCat(view.rank)}});
+  net::MetricFamilies out({{"training_job", view.job_name}, {"rank", absl::StrCat(view.rank)}});
   out.StartGauge("sluice_build_info", "1; the version is a label.");
   out.Add({{"version", view.software_version}}, 1);
   out.Counter("sluice_cpu_seconds_total", "Processor time of this process.", view.cpu_seconds);
@@ -90,7 +91,7 @@ std::string WorkerMetrics(const WorkerView& view) {
   return out.Text();
 }
 
-HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view) {
+net::HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view) {
   // It answers, hence it has started.
   if (path == "/startupz") return {.body = "started\n"};
   if (path == "/livez") return {.body = "alive\n"};
@@ -103,9 +104,9 @@ HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>
     if (!seen.metrics_enabled) {
       return {.status = 404, .body = "the job has metrics.enabled: false\n"};
     }
-    return {.type = kMetricsType, .body = WorkerMetrics(seen)};
+    return {.type = net::kMetricsType, .body = WorkerMetrics(seen)};
   }
   return {.status = 404, .body = "there are /metrics, /livez, /readyz and /startupz\n"};
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "net/http/http_server.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // A worker at a moment, taken anew for each request.
 struct WorkerView {
@@ -24,6 +24,6 @@ struct WorkerView {
 // docs/metrics.md says what each means.
 std::string WorkerMetrics(const WorkerView& view);
 
-HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view);
+net::HttpAnswer WorkerPage(const std::string& path, const std::function<WorkerView()>& view);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -137,4 +137,4 @@ std::shared_ptr<Model> MakeCharGpt(const CharGptOptions& options, const SampleSh
   return std::make_shared<CharGpt>(options, shape);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct CharGptOptions {
   uint32_t layers = 4;
@@ -24,4 +24,4 @@ struct CharGptOptions {
 // it has as many parameters: 124,439,808.
 std::shared_ptr<Model> MakeCharGpt(const CharGptOptions& options, const SampleShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,7 +12,7 @@
 #include "worker/models/simple_cnn.h"
 #include "worker/models/vgg.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using MadeModel = absl::StatusOr<std::shared_ptr<Model>>;
@@ -35,7 +35,7 @@ absl::Status CheckImages(const std::string& model, uint32_t min_side, absl::stri
   return absl::OkStatus();
 }
 
-MadeModel ResNetFor(const ModelSpec& spec, const SampleShape& shape) {
+MadeModel ResNetFor(const job::ModelSpec& spec, const SampleShape& shape) {
   const bool small_images = std::min(shape.height, shape.width) < kImageNetStemMinSide;
   const bool small_stem = spec.stem == "cifar" || (spec.stem == "auto" && small_images);
   ResNetOptions options = ResNet20();
@@ -47,7 +47,7 @@ MadeModel ResNetFor(const ModelSpec& spec, const SampleShape& shape) {
   return MakeResNet(options, shape);
 }
 
-MadeModel CharGptFor(const ModelSpec& spec, const SampleShape& shape) {
+MadeModel CharGptFor(const job::ModelSpec& spec, const SampleShape& shape) {
   if (!shape.is_tokens()) {
     return absl::InvalidArgumentError(
         "model char_gpt takes text, and the data are images: use resnet20, or another model of "
@@ -64,7 +64,8 @@ MadeModel CharGptFor(const ModelSpec& spec, const SampleShape& shape) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<Model>> MakeModel(const ModelSpec& spec, const SampleShape& shape) {
+absl::StatusOr<std::shared_ptr<Model>> MakeModel(const job::ModelSpec& spec,
+                                                 const SampleShape& shape) {
   const std::string& name = spec.name;
   if (name == "mlp") {
     if (absl::Status status = CheckImages(name, 1, "others", shape); !status.ok()) return status;
@@ -93,4 +94,4 @@ absl::StatusOr<std::shared_ptr<Model>> MakeModel(const ModelSpec& spec, const Sa
                    "char_gpt"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,11 +8,12 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // The model of `spec` for samples of `shape`. Initial parameters come from LibTorch's global
 // generator. INVALID_ARGUMENT says which samples the model takes, or which models there are. Throws
 // what LibTorch throws.
-absl::StatusOr<std::shared_ptr<Model>> MakeModel(const ModelSpec& spec, const SampleShape& shape);
+absl::StatusOr<std::shared_ptr<Model>> MakeModel(const job::ModelSpec& spec,
+                                                 const SampleShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -38,4 +38,4 @@ std::shared_ptr<Model> MakeMlp(const std::vector<uint32_t>& hidden, const Sample
   return std::make_shared<Mlp>(hidden, shape);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

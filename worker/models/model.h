@@ -4,7 +4,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
-namespace sluice {
+namespace sluice::worker {
 
 class Model : public torch::nn::Module {
  public:
@@ -14,4 +14,4 @@ class Model : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

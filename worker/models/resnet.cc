@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -146,4 +146,4 @@ std::shared_ptr<Model> MakeResNet(const ResNetOptions& options, const SampleShap
   return std::make_shared<ResNet>(options, shape);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

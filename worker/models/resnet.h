@@ -9,7 +9,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct ResNetOptions {
   std::vector<uint32_t> blocks;  // Of each stage. Each stage after the first halves the image.
@@ -37,4 +37,4 @@ uint32_t ResNetMinSide(const ResNetOptions& options);
 
 std::shared_ptr<Model> MakeResNet(const ResNetOptions& options, const SampleShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::worker {
 
 // Either an image or a row of tokens; the members of the other are 0.
 struct SampleShape {
@@ -20,4 +20,4 @@ struct SampleShape {
   friend bool operator==(const SampleShape&, const SampleShape&) = default;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -35,4 +35,4 @@ std::shared_ptr<Model> MakeSimpleCnn(const SampleShape& shape) {
   return std::make_shared<SimpleCnn>(shape);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

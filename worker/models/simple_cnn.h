@@ -6,7 +6,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 inline constexpr uint32_t kSimpleCnnMinSide = 4;
 
@@ -15,4 +15,4 @@ inline constexpr uint32_t kSimpleCnnMinSide = 4;
 // kSimpleCnnMinSide pixels on either side.
 std::shared_ptr<Model> MakeSimpleCnn(const SampleShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -2,7 +2,7 @@
 
 #include <torch/torch.h>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -76,4 +76,4 @@ std::shared_ptr<Model> MakeVgg16(const VggOptions& options, const SampleShape& s
   return std::make_shared<Vgg16>(options, shape);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct VggOptions {
   bool batch_norm = false;  // After each convolution.
@@ -25,4 +25,4 @@ inline constexpr uint32_t kVgg16MinSide = 32;
 // repeated, to 7 × 7.
 std::shared_ptr<Model> MakeVgg16(const VggOptions& options, const SampleShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::worker

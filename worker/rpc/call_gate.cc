@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // How late a closed gate may be seen.
@@ -55,4 +55,4 @@ bool CallGate::ConnectFor(absl::Duration duration, grpc::Channel* channel) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class CallGate {
  public:
@@ -37,4 +37,4 @@ class CallGate {
   std::set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -6,7 +6,7 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kAskAgain = absl::Milliseconds(20);  // After the rest of a checkpoint.
@@ -39,7 +39,7 @@ CheckpointWriter::~CheckpointWriter() {
   thread_.join();
 }
 
-void CheckpointWriter::Write(WorkerSnapshot snapshot, std::vector<CheckpointFile> files) {
+void CheckpointWriter::Write(protocol::WorkerSnapshot snapshot, std::vector<CheckpointFile> files) {
   Work work{.step = snapshot.step};
   MutexLock lock(&mutex_);
   if (working_ || !waiting_.empty()) {
@@ -76,7 +76,7 @@ std::optional<CheckpointWriter::Writing> CheckpointWriter::writing() const {
   return writing_;
 }
 
-std::vector<CheckpointPart> CheckpointWriter::newest_parts() const {
+std::vector<protocol::CheckpointPart> CheckpointWriter::newest_parts() const {
   MutexLock lock(&mutex_);
   return newest_parts_;
 }
@@ -103,14 +103,14 @@ void CheckpointWriter::Run() {
 }
 
 void CheckpointWriter::Do(Work work) {
-  const std::string name = WorkerPartName(options_.sender.rank, options_.sender.term);
+  const std::string name = protocol::WorkerPartName(options_.sender.rank, options_.sender.term);
   if (!work.snapshot.has_value()) return Tell(Failed(work.step, name, work.error));
   // Files first: once every rank's state is there, the checkpoint is complete without them.
   for (CheckpointFile& file : work.files) {
     if (!WriteOne(work.step, file.name, file.bytes)) return;
     file = CheckpointFile();
   }
-  const std::string bytes = FormatWorkerSnapshot(*work.snapshot);
+  const std::string bytes = protocol::FormatWorkerSnapshot(*work.snapshot);
   work.snapshot.reset();
   (void)WriteOne(work.step, name, bytes);
 }
@@ -121,9 +121,10 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
     writing_ = {absl::StrCat(name, " of the checkpoint after step ", step, " to be written"),
                 options_.clock->Now()};
   }
-  absl::StatusOr<CheckpointPart> part =
-      options_.store != nullptr ? options_.store->Put(step, name, bytes)
-                                : WritePart(options_.dir, options_.sender.term, step, name, bytes);
+  absl::StatusOr<protocol::CheckpointPart> part =
+      options_.store != nullptr
+          ? options_.store->Put(step, name, bytes)
+          : protocol::WritePart(options_.dir, options_.sender.term, step, name, bytes);
   {
     MutexLock lock(&mutex_);
     writing_.reset();
@@ -133,7 +134,7 @@ bool CheckpointWriter::WriteOne(uint64_t step, const std::string& name, absl::st
   return part.ok();
 }
 
-void CheckpointWriter::Report(CheckpointPart part) {
+void CheckpointWriter::Report(protocol::CheckpointPart part) {
   if (!options_.rest_of_checkpoint || !part.error.empty()) return ReportNow(part);
   // Earlier checkpoints are over.
   if (!held_.empty() && held_.front().step != part.step) held_.clear();
@@ -144,12 +145,12 @@ void CheckpointWriter::ReportHeld() {
   if (held_.empty()) return;
   const std::optional<absl::Status> rest = options_.rest_of_checkpoint(held_.front().step);
   if (!rest.has_value()) return;
-  for (const CheckpointPart& part : std::exchange(held_, {})) {
+  for (const protocol::CheckpointPart& part : std::exchange(held_, {})) {
     ReportNow(rest->ok() ? part : Failed(part.step, part.name, rest->message()));
   }
 }
 
-void CheckpointWriter::ReportNow(const CheckpointPart& part) {
+void CheckpointWriter::ReportNow(const protocol::CheckpointPart& part) {
   {
     MutexLock lock(&mutex_);
     if (!newest_parts_.empty() && newest_parts_.front().step != part.step) newest_parts_.clear();
@@ -158,8 +159,8 @@ void CheckpointWriter::ReportNow(const CheckpointPart& part) {
   Tell(part);
 }
 
-CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
-                                        absl::string_view why) const {
+protocol::CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
+                                                  absl::string_view why) const {
   options_.logger.Warning("no checkpoint after step ", step, ": ", why);
   return {.term = options_.sender.term,
           .step = step,
@@ -167,7 +168,7 @@ CheckpointPart CheckpointWriter::Failed(uint64_t step, std::string name,
           .error = std::string(why)};
 }
 
-void CheckpointWriter::Tell(const CheckpointPart& part) {
+void CheckpointWriter::Tell(const protocol::CheckpointPart& part) {
   const absl::Status status =
       coordinator_.ReportCheckpoint(options_.sender, part, options_.report_timeout);
   if (status.ok() || absl::IsCancelled(status)) return;
@@ -176,4 +177,4 @@ void CheckpointWriter::Tell(const CheckpointPart& part) {
                           " of the checkpoint after step ", part.step, ": ", status.message());
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

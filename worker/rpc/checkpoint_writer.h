@@ -22,16 +22,16 @@
 #include "worker/rpc/coordinator_client.h"
 #include "worker/rpc/store_client.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class CheckpointWriter {
  public:
   struct Options {
     std::string coordinator;  // host:port
-    std::shared_ptr<const Transport> transport = Transport::Plain();
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     std::string dir;
     StoreClient* store = nullptr;  // Not null: what is written goes there, not into `dir`.
-    Sender sender;
+    protocol::Sender sender;
     absl::Duration report_timeout;  // For the coordinator to be reached.
     std::function<std::optional<absl::Status>(uint64_t)> rest_of_checkpoint{};  // As of sessions.
     absl::Duration backoff_min;
@@ -45,7 +45,7 @@ class CheckpointWriter {
 
   // Does not wait. One checkpoint at a time is held in memory: while one is being written, the next
   // counts as failed, which the coordinator is told.
-  void Write(WorkerSnapshot snapshot, std::vector<CheckpointFile> files);
+  void Write(protocol::WorkerSnapshot snapshot, std::vector<CheckpointFile> files);
   // Tells the coordinator that this rank has no part of the checkpoint after `step`.
   void ReportFailure(uint64_t step, absl::string_view why);
   // Waits until everything is written, and reported but for what waits for the rest of its
@@ -59,12 +59,12 @@ class CheckpointWriter {
   std::optional<Writing> writing() const;
   // What was reported of the newest checkpoint, failures too: the report may have been lost, or the
   // coordinator that had it may be gone.
-  std::vector<CheckpointPart> newest_parts() const;
+  std::vector<protocol::CheckpointPart> newest_parts() const;
 
  private:
   struct Work {
     uint64_t step = 0;
-    std::optional<WorkerSnapshot> snapshot{};  // None: it failed.
+    std::optional<protocol::WorkerSnapshot> snapshot{};  // None: it failed.
     std::vector<CheckpointFile> files{};
     std::string error{};
   };
@@ -74,24 +74,24 @@ class CheckpointWriter {
   // False if it could not be written.
   bool WriteOne(uint64_t step, const std::string& name, absl::string_view bytes);
   // Now, or once the rest of the checkpoint is there.
-  void Report(CheckpointPart part);
+  void Report(protocol::CheckpointPart part);
   void ReportHeld();
-  void ReportNow(const CheckpointPart& part);
-  void Tell(const CheckpointPart& part);
-  CheckpointPart Failed(uint64_t step, std::string name, absl::string_view why) const;
+  void ReportNow(const protocol::CheckpointPart& part);
+  void Tell(const protocol::CheckpointPart& part);
+  protocol::CheckpointPart Failed(uint64_t step, std::string name, absl::string_view why) const;
 
   const Options options_;
   CoordinatorClient coordinator_;
   mutable Mutex mutex_;
   CondVar changed_;
-  std::vector<CheckpointPart> newest_parts_ ABSL_GUARDED_BY(mutex_);
+  std::vector<protocol::CheckpointPart> newest_parts_ ABSL_GUARDED_BY(mutex_);
   std::deque<Work> waiting_ ABSL_GUARDED_BY(mutex_);
   bool working_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Writing> writing_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<CheckpointPart>
+  std::vector<protocol::CheckpointPart>
       held_;  // The thread's: durable parts of one checkpoint without its rest.
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

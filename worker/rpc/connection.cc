@@ -3,7 +3,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(
@@ -30,7 +30,7 @@ bool MayPassOnceLetIn(const grpc::Status& status) {
   return MayPass(status) || status.error_code() == grpc::StatusCode::UNAUTHENTICATED;
 }
 
-std::string Reason(const grpc::Status& status, const Transport& transport) {
+std::string Reason(const grpc::Status& status, const net::Transport& transport) {
   if (status.ok()) return "it ended the stream";
   const std::string message = status.error_message();
   // gRPC's own words; the coordinator says who never came.
@@ -41,9 +41,9 @@ std::string Reason(const grpc::Status& status, const Transport& transport) {
 }
 
 absl::Status ToStatus(const grpc::Status& status, absl::string_view context,
-                      const Transport& transport) {
+                      const net::Transport& transport) {
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
                       absl::StrCat(context, ": ", Reason(status, transport)));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

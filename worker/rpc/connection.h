@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "net/grpc/transport.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // By the steady clock.
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context);
@@ -23,10 +23,10 @@ bool MayPass(const grpc::Status& status);
 bool MayPassOnceLetIn(const grpc::Status& status);
 
 // "connection refused", what is wrong with TLS, or gRPC's own words.
-std::string Reason(const grpc::Status& status, const Transport& transport);
+std::string Reason(const grpc::Status& status, const net::Transport& transport);
 
 // The same code, with `context` before the message: "context: message".
 absl::Status ToStatus(const grpc::Status& status, absl::string_view context,
-                      const Transport& transport);
+                      const net::Transport& transport);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "protocol/wire/exchange_messages.h"
 #include "worker/rpc/connection.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // A server lets a connection send 256 KiB before its first call is allowed, handshake and headers
@@ -65,11 +65,12 @@ absl::StatusOr<v1::LeaveReply> CoordinatorClient::Leave(const v1::LeaveRequest& 
   return Call(request, timeout, timeout, "leave", &v1::Coordinator::Stub::Leave);
 }
 
-absl::Status CoordinatorClient::ReportCheckpoint(const Sender& sender, const CheckpointPart& part,
+absl::Status CoordinatorClient::ReportCheckpoint(const protocol::Sender& sender,
+                                                 const protocol::CheckpointPart& part,
                                                  absl::Duration timeout) {
   v1::ReportCheckpointRequest request;
-  SetSender(sender, request.mutable_sender());
-  SetPart(part, request.mutable_part());
+  protocol::SetSender(sender, request.mutable_sender());
+  protocol::SetPart(part, request.mutable_part());
   return Call(request, timeout, timeout, "report its part of a checkpoint",
               &v1::Coordinator::Stub::ReportCheckpoint)
       .status();
@@ -124,4 +125,4 @@ absl::StatusOr<Reply> CoordinatorClient::Call(
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

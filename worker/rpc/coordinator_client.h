@@ -16,13 +16,13 @@
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "worker/rpc/call_gate.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class CoordinatorClient {
  public:
   struct Options {
     std::string address;
-    std::shared_ptr<const Transport> transport = Transport::Plain();
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     uint32_t rank = 0;
     absl::Duration backoff_min;
     absl::Duration backoff_max;
@@ -42,8 +42,8 @@ class CoordinatorClient {
   absl::StatusOr<v1::JoinReply> Join(const v1::JoinRequest& request, absl::Duration timeout,
                                      absl::Duration answer_timeout);
   absl::StatusOr<v1::LeaveReply> Leave(const v1::LeaveRequest& request, absl::Duration timeout);
-  absl::Status ReportCheckpoint(const Sender& sender, const CheckpointPart& part,
-                                absl::Duration timeout);
+  absl::Status ReportCheckpoint(const protocol::Sender& sender,
+                                const protocol::CheckpointPart& part, absl::Duration timeout);
   // Ends the calls that are under way, and every later one, with CANCELLED. Thread-safe.
   void Cancel() { gate_.Close(); }
   // False if Cancel was called before or meanwhile.
@@ -66,4 +66,4 @@ class CoordinatorClient {
   std::atomic<bool> let_in_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

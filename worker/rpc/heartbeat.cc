@@ -7,7 +7,7 @@
 #include "worker/core/session.h"
 #include "worker/rpc/connection.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr size_t kReportsMax = 64;
@@ -144,4 +144,4 @@ absl::Status Heartbeat::Missed(const std::string& reason) {
                    "): the sluice-server of shard 0 has probably ended; its own log says why"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,13 +16,13 @@
 #include "net/grpc/transport.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class Heartbeat {
  public:
   struct Options {
     std::string address;
-    std::shared_ptr<const Transport> transport = Transport::Plain();
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration interval;
     absl::Duration lease;
     absl::Duration patience;          // So long the coordinator may be away: the lease, or more.
@@ -72,4 +72,4 @@ class Heartbeat {
   std::thread thread_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

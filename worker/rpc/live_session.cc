@@ -8,10 +8,11 @@
 #include "protocol/wire/exchange_messages.h"
 #include "worker/rpc/connection.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
-PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session, const TensorTable& table,
+PipelineOptions MakePipelineOptions(const RemoteSessionOptions& session,
+                                    const protocol::TensorTable& table,
                                     const Membership& membership) {
   PipelineOptions options;
   options.table = table;
@@ -71,7 +72,7 @@ std::string StepsName(uint64_t from, uint64_t to) {
 
 }  // namespace
 
-LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
+LiveSession::LiveSession(const RemoteSessionOptions& options, const protocol::TensorTable& table,
                          const Membership& membership)
     : options_(options),
       patience_(options.checkpoint.enabled() ? options.wait_limit : options.connect_timeout),
@@ -89,7 +90,7 @@ LiveSession::LiveSession(const RemoteSessionOptions& options, const TensorTable&
   restoring_step_ = membership.restore_step;
   links_.resize(membership.shards.size());
   for (uint32_t shard = 0; shard < links_.size(); ++shard) {
-    Sender sender = membership.sender;
+    protocol::Sender sender = membership.sender;
     sender.server_incarnation = membership.shards[shard].server_incarnation;
     ShardLink& link = links_[shard];
     link.stream =
@@ -170,7 +171,7 @@ void LiveSession::Heard(const v1::HeartbeatReply& reply) {
   for (const v1::ShardAddress& place : reply.shards()) Follow(place);
 }
 
-absl::Status LiveSession::SetPlans(const std::vector<CompressionPlan>& plans) {
+absl::Status LiveSession::SetPlans(const std::vector<protocol::CompressionPlan>& plans) {
   MutexLock lock(&mutex_);
   return pipeline_.SetPlans(plans);
 }
@@ -269,7 +270,7 @@ absl::Status LiveSession::Skip() {
 }
 
 absl::StatusOr<StepResult> LiveSession::Wait() {
-  std::optional<LinkReport> times;
+  std::optional<protocol::LinkReport> times;
   absl::StatusOr<StepResult> result = WaitForStep(&times);
   if (times.has_value()) {
     for (const ShardLink& link : links_) link.stream->EndStep(*times);
@@ -277,7 +278,7 @@ absl::StatusOr<StepResult> LiveSession::Wait() {
   return result;
 }
 
-absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<LinkReport>* times) {
+absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<protocol::LinkReport>* times) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   if (status_.ok() && !begun_) {
@@ -288,7 +289,7 @@ absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<LinkReport>* t
       (void)FailLocked(absl::FailedPreconditionError(
           absl::StrCat("Wait was called in step ", pipeline_.step(), " before ",
                        table_[*missing].name, " was submitted: submit ",
-                       table_[*missing].role == TensorRole::kBuffer
+                       table_[*missing].role == protocol::TensorRole::kBuffer
                            ? "the buffers too in a step that BuffersDue says"
                            : "zeros for a tensor that has no gradient")));
     }
@@ -315,11 +316,12 @@ absl::StatusOr<StepResult> LiveSession::WaitForStep(std::optional<LinkReport>* t
     const StepSeconds before = step_clock_.seconds();
     step_clock_.Waited(started, last_progress_);
     const StepSeconds& now = step_clock_.seconds();
-    *times = LinkReport{.step = result.step,
-                        .compute_s = now.compute - before.compute,
-                        .encode_s = now.encode_hidden_too - before.encode_hidden_too,
-                        .apply_s = now.decode - before.decode,
-                        .exposed_s = now.encode - before.encode + now.exchange - before.exchange};
+    *times = protocol::LinkReport{
+        .step = result.step,
+        .compute_s = now.compute - before.compute,
+        .encode_s = now.encode_hidden_too - before.encode_hidden_too,
+        .apply_s = now.decode - before.decode,
+        .exposed_s = now.encode - before.encode + now.exchange - before.exchange};
   }
   if (options_.trace != nullptr) TraceStep(started, last_progress_);
   return result;
@@ -329,7 +331,7 @@ absl::Status LiveSession::Apply(uint32_t tensor, absl::Span<float> mean) {
   const absl::Time started = clock_.Now();
   MutexLock lock(&mutex_);
   absl::Status status = MayApply();
-  if (status.ok() && tensor < TrainedTensors(table_)) status = MayTake(/*update=*/false);
+  if (status.ok() && tensor < protocol::TrainedTensors(table_)) status = MayTake(/*update=*/false);
   return Applied(started, status.ok() ? pipeline_.DecodeMean(tensor, mean) : std::move(status));
 }
 
@@ -358,7 +360,7 @@ absl::Status LiveSession::ApplyOnGpu(absl::Span<const GpuTensor> tensors, void* 
   if (status.ok() && options_.device == nullptr) {
     status = absl::FailedPreconditionError("this session was given no GPU: use Apply");
   }
-  std::vector<DeviceSum> sums;
+  std::vector<compress::DeviceSum> sums;
   for (const GpuTensor& tensor : tensors) {
     if (!status.ok()) break;
     status = pipeline_.AppendSums(tensor.tensor, options_.shards_update,
@@ -399,7 +401,7 @@ absl::Status LiveSession::Applied(absl::Time started, absl::Status status) {
 }
 
 absl::Status LiveSession::SaveCheckpoint(std::string state, std::vector<CheckpointFile> files) {
-  WorkerSnapshot snapshot;
+  protocol::WorkerSnapshot snapshot;
   std::vector<Published> published;
   {
     MutexLock lock(&mutex_);
@@ -530,9 +532,10 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   const TrafficCounters counters = traffic();
   const uint64_t dense_bytes = DenseBytes(counters);
   v1::HeartbeatRequest request;
-  SetSender(membership_.sender, request.mutable_sender());
+  protocol::SetSender(membership_.sender, request.mutable_sender());
   if (writer_ != nullptr) {
-    for (const CheckpointPart& part : writer_->newest_parts()) SetPart(part, request.add_parts());
+    for (const protocol::CheckpointPart& part : writer_->newest_parts())
+      protocol::SetPart(part, request.add_parts());
   }
   MutexLock lock(&mutex_);
   request.set_replay_from(pipeline_.replay_from());
@@ -570,4 +573,4 @@ v1::HeartbeatRequest LiveSession::ComposeHeartbeat() {
   return request;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -23,14 +23,14 @@
 #include "worker/rpc/shard_stream.h"
 #include "worker/rpc/store_client.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Methods as in Session. The first error is kept and every later call returns it. In a job with
 // checkpoints, having lost a shard or the coordinator is a RollbackError.
 class LiveSession final : public ShardStream::Events {
  public:
   // `options.clock` is set. Opens the streams and starts both threads.
-  LiveSession(const RemoteSessionOptions& options, const TensorTable& table,
+  LiveSession(const RemoteSessionOptions& options, const protocol::TensorTable& table,
               const Membership& membership);
   ~LiveSession() override;
 
@@ -49,11 +49,11 @@ class LiveSession final : public ShardStream::Events {
   void SetRate(float rate);
   absl::Status SaveCheckpoint(std::string state, std::vector<CheckpointFile> files);
   // Before the first step.
-  absl::Status Restore(const SavedCompressor& uplink) {
+  absl::Status Restore(const compress::SavedCompressor& uplink) {
     return encoder_.Restore(uplink, options_.makes_plans);
   }
   // Likewise: those that Join or a checkpoint brings. INVALID_ARGUMENT: as Pipeline::SetPlans.
-  absl::Status SetPlans(const std::vector<CompressionPlan>& plans);
+  absl::Status SetPlans(const std::vector<protocol::CompressionPlan>& plans);
   // Until what SaveCheckpoint took is written and reported. False: it takes longer than `limit`.
   bool FinishCheckpoints(absl::Duration limit);
   // Heartbeats say that it reads the checkpoint that it begins with, and why the last try failed;
@@ -68,7 +68,7 @@ class LiveSession final : public ShardStream::Events {
   void Tested(double accuracy);
   void ReportParameters(uint64_t step, absl::string_view parameters_sha256);
   TrafficCounters traffic() const;
-  StageSeconds stages() const { return stages_.Seconds(); }
+  protocol::StageSeconds stages() const { return stages_.Seconds(); }
   SessionFigures figures() const;
 
   // From here on nothing that streams do is an error, but for a job that has gone back and a shard
@@ -108,7 +108,7 @@ class LiveSession final : public ShardStream::Events {
   void CarryOut(const Pipeline::Effects& effects) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(const Pipeline::Effects& effects);
   // `times`: of a step that it has ended, but step 0.
-  absl::StatusOr<StepResult> WaitForStep(std::optional<LinkReport>* times);
+  absl::StatusOr<StepResult> WaitForStep(std::optional<protocol::LinkReport>* times);
   absl::Status BeginStep() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayApply() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MayTake(bool update) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -124,7 +124,7 @@ class LiveSession final : public ShardStream::Events {
   v1::HeartbeatRequest ComposeHeartbeat();
   void AddWait(v1::HeartbeatRequest* request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t DenseBytes(const TrafficCounters& counters) const {
-    return counters.steps * sizeof(float) * TrainedElements(table_);
+    return counters.steps * sizeof(float) * protocol::TrainedElements(table_);
   }
   // Where there is a trace: the step that ended with a Wait, and what the training thread did in
   // it.
@@ -145,9 +145,9 @@ class LiveSession final : public ShardStream::Events {
   const RemoteSessionOptions options_;
   const absl::Duration patience_;  // With a shard that cannot be reached.
   const Clock& clock_;
-  const TensorTable table_;
+  const protocol::TensorTable table_;
   const Membership membership_;
-  StageTimes stages_;
+  protocol::StageTimes stages_;
   BundleEncoder encoder_;  // The strand's while a step is open, else the caller's.
   // By shard. The streams are set once; the rest is guarded by mutex_.
   std::vector<ShardLink> links_;
@@ -190,4 +190,4 @@ class LiveSession final : public ShardStream::Events {
   const std::unique_ptr<CheckpointWriter> writer_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -1,7 +1,7 @@
 // The parts of LiveSession that tell of it: figures and traces.
 #include "worker/rpc/live_session.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Calls to decode that follow each other sooner are drawn as one.
@@ -76,4 +76,4 @@ void LiveSession::TraceDecoding(absl::Time began, absl::Time ended) {
   decoding_ended_ = ended;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "worker/rpc/connection.h"
 #include "worker/rpc/live_session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 void LiveSession::OnStreamUp(uint32_t shard) {
   MutexLock lock(&mutex_);
@@ -28,7 +28,7 @@ void LiveSession::StreamIsUp(uint32_t shard) {
 
 void LiveSession::OnReply(uint32_t shard, v1::ExchangeReply* reply) {
   const uint64_t incarnation = reply->server_incarnation();
-  absl::StatusOr<ExchangeAnswer> answer = TakeAnswer(reply);
+  absl::StatusOr<protocol::ExchangeAnswer> answer = protocol::TakeAnswer(reply);
   Pipeline::Effects effects;
   {
     MutexLock lock(&mutex_);
@@ -177,7 +177,7 @@ bool LiveSession::EncodeNext() {
 }
 
 EncodedBundle LiveSession::Encode(const EncodeTask& task) {
-  const StageSpan encoding(&stages_, Stage::kEncode);
+  const protocol::StageSpan encoding(&stages_, protocol::Stage::kEncode);
   return encoder_.Encode(task);
 }
 
@@ -224,4 +224,4 @@ absl::Time LiveSession::NextTimer() const {
   return next;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

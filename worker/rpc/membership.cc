@@ -5,7 +5,7 @@
 #include "protocol/wire/exchange_messages.h"
 #include "protocol/wire/plan_message.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 absl::Status Refuse(absl::string_view what) {
@@ -31,13 +31,15 @@ absl::Status ReadShards(const v1::JoinReply& reply, uint32_t shards,
 }
 
 // Bundles are cut so that a dense one fits twice in a message.
-static_assert(2 * sizeof(float) * (kBundleElementsMax + kChunkElementsMax) < kMessageBytesMax);
+static_assert(2 * sizeof(float) * (protocol::kBundleElementsMax + protocol::kChunkElementsMax) <
+              net::kMessageBytesMax);
 
 }  // namespace
 
-absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const TensorTable& table,
-                                         uint32_t rank, uint32_t shards,
-                                         const CompressionSpec& compression) {
+absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply,
+                                         const protocol::TensorTable& table, uint32_t rank,
+                                         uint32_t shards,
+                                         const protocol::CompressionSpec& compression) {
   if (reply.rank() != rank || rank >= reply.world_size()) {
     return Refuse(
         absl::StrCat("rank ", reply.rank(), " of ", reply.world_size(), " for rank ", rank));
@@ -57,10 +59,11 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   Membership membership;
   const absl::Status seats = ReadShards(reply, shards, &membership.shards);
   if (!seats.ok()) return seats;
-  absl::StatusOr<Layout> layout = BuildLayout(table, shards,
-                                              {.chunk_elements = reply.layout().chunk_elements(),
-                                               .bundle_elements = reply.layout().bundle_elements()},
-                                              WholeRows(compression, table));
+  absl::StatusOr<protocol::Layout> layout =
+      protocol::BuildLayout(table, shards,
+                            {.chunk_elements = reply.layout().chunk_elements(),
+                             .bundle_elements = reply.layout().bundle_elements()},
+                            protocol::WholeRows(compression, table));
   if (!layout.ok()) return Refuse(layout.status().message());
   membership.layout = *std::move(layout);
   membership.sender = {.job_uid = reply.job_uid(),
@@ -75,7 +78,7 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   membership.restore_step = reply.restore_step();
   membership.restore_world_size = reply.restore_world_size();
   for (const v1::CheckpointPart& part : reply.restore_parts()) {
-    membership.restore_parts.push_back(TakePart(part));
+    membership.restore_parts.push_back(protocol::TakePart(part));
   }
   membership.learner = reply.learner();
   membership.members = {reply.members().begin(), reply.members().end()};
@@ -86,7 +89,7 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
         absl::StrCat("members out of order, or a rank ", member, " of ", reply.world_size()));
   }
   if (reply.has_plan()) {
-    absl::StatusOr<CompressionPlan> plan = PlanFromProto(reply.plan());
+    absl::StatusOr<protocol::CompressionPlan> plan = protocol::PlanFromProto(reply.plan());
     if (!plan.ok()) return Refuse(plan.status().message());
     membership.plans.push_back(*std::move(plan));
   }
@@ -96,4 +99,4 @@ absl::StatusOr<Membership> ReadJoinReply(const v1::JoinReply& reply, const Tenso
   return membership;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,15 +8,16 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
-absl::StatusOr<WorkerSnapshot> ReadState(const SnapshotSource& source, const CheckpointPart& part,
-                                         uint64_t job_uid, uint32_t rank) {
+absl::StatusOr<protocol::WorkerSnapshot> ReadState(const SnapshotSource& source,
+                                                   const protocol::CheckpointPart& part,
+                                                   uint64_t job_uid, uint32_t rank) {
   const absl::StatusOr<std::string> bytes = source.read(part);
   if (!bytes.ok()) return bytes.status();
   const std::string name = absl::StrCat(part.name, " of step ", source.step);
-  absl::StatusOr<WorkerSnapshot> snapshot = ParseWorkerSnapshot(*bytes);
+  absl::StatusOr<protocol::WorkerSnapshot> snapshot = protocol::ParseWorkerSnapshot(*bytes);
   if (!snapshot.ok()) {
     return absl::Status(snapshot.status().code(),
                         absl::StrCat(name, ": ", snapshot.status().message()));
@@ -33,13 +34,13 @@ absl::StatusOr<WorkerSnapshot> ReadState(const SnapshotSource& source, const Che
 }  // namespace
 
 absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t step,
-                                            const Sender& sender, bool elastic) {
+                                            const protocol::Sender& sender, bool elastic) {
   if (dir.empty()) {
     return absl::FailedPreconditionError(
         "this worker's job file has no checkpoint.dir: give all servers and workers of a job the "
         "same one");
   }
-  absl::StatusOr<CheckpointManifest> manifest = ReadManifest(dir, step);
+  absl::StatusOr<protocol::CheckpointManifest> manifest = protocol::ReadManifest(dir, step);
   if (absl::IsNotFound(manifest.status())) {
     return absl::NotFoundError(
         absl::StrCat(manifest.status().message(),
@@ -49,24 +50,28 @@ absl::StatusOr<SnapshotSource> FindInFolder(const std::string& dir, uint64_t ste
   if (!manifest.ok()) return manifest.status();
   if (manifest->job_uid != sender.job_uid) {
     return absl::FailedPreconditionError(absl::StrCat(
-        StepFolder(dir, step), " is of run ", manifest->job_uid, ", and this is run ",
+        protocol::StepFolder(dir, step), " is of run ", manifest->job_uid, ", and this is run ",
         sender.job_uid, ": checkpoint.dir must be one folder that all servers and workers see"));
   }
   SnapshotSource source;
   source.step = step;
   source.world_size = manifest->world_size;
   for (uint32_t rank = 0; rank < manifest->world_size; ++rank) {
-    absl::StatusOr<CheckpointPart> part = FindPart(*manifest, WorkerPartName(rank, manifest->term));
+    absl::StatusOr<protocol::CheckpointPart> part =
+        protocol::FindPart(*manifest, protocol::WorkerPartName(rank, manifest->term));
     if (!part.ok() && elastic) continue;
     if (!part.ok()) return part.status();
     source.states.push_back(*std::move(part));
   }
-  source.read = [dir](const CheckpointPart& part) { return ReadPart(dir, part); };
+  source.read = [dir](const protocol::CheckpointPart& part) {
+    return protocol::ReadPart(dir, part);
+  };
   return source;
 }
 
-absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const Sender& sender,
-                                            uint32_t world_size) {
+absl::StatusOr<protocol::WorkerSnapshot> ReadSnapshot(const SnapshotSource& source,
+                                                      const protocol::Sender& sender,
+                                                      uint32_t world_size) {
   const bool all = source.states.size() == source.world_size;
   if (!all && (source.states.size() != 1 || source.world_size != world_size)) {
     return absl::DataLossError(absl::StrCat("the manifest of step ", source.step, " lists ",
@@ -76,10 +81,10 @@ absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const 
   if (source.world_size == world_size) {
     return ReadState(source, source.states[all ? sender.rank : 0], sender.job_uid, sender.rank);
   }
-  CompressorMean mean;
-  WorkerSnapshot result;
+  compress::CompressorMean mean;
+  protocol::WorkerSnapshot result;
   for (uint32_t rank = 0; rank < source.world_size; ++rank) {
-    absl::StatusOr<WorkerSnapshot> state =
+    absl::StatusOr<protocol::WorkerSnapshot> state =
         ReadState(source, source.states[rank], sender.job_uid, rank);
     if (!state.ok()) return state.status();
     const bool as_rest = rank == sender.rank % source.world_size;
@@ -87,29 +92,31 @@ absl::StatusOr<WorkerSnapshot> ReadSnapshot(const SnapshotSource& source, const 
     if (!added.ok()) return added;
     if (as_rest) result = *std::move(state);
   }
-  absl::StatusOr<SavedCompressor> uplink = mean.Take();
+  absl::StatusOr<compress::SavedCompressor> uplink = mean.Take();
   if (!uplink.ok()) return uplink.status();
   result.rank = sender.rank;
   result.uplink = *std::move(uplink);
   return result;
 }
 
-absl::StatusOr<WorkerSnapshot> ReadElasticSnapshot(const SnapshotSource& source,
-                                                   const Sender& sender, bool learner) {
+absl::StatusOr<protocol::WorkerSnapshot> ReadElasticSnapshot(const SnapshotSource& source,
+                                                             const protocol::Sender& sender,
+                                                             bool learner) {
   for (uint32_t rank = learner ? 0 : sender.rank; rank < source.world_size; ++rank) {
-    const auto own = std::find_if(
-        source.states.begin(), source.states.end(),
-        [&](const CheckpointPart& part) { return part.name == WorkerPartName(rank, part.term); });
+    const auto own = std::find_if(source.states.begin(), source.states.end(),
+                                  [&](const protocol::CheckpointPart& part) {
+                                    return part.name == protocol::WorkerPartName(rank, part.term);
+                                  });
     if (!learner && own == source.states.end()) return ReadElasticSnapshot(source, sender, true);
     if (own == source.states.end()) continue;
-    absl::StatusOr<WorkerSnapshot> state = ReadState(source, *own, sender.job_uid, rank);
+    absl::StatusOr<protocol::WorkerSnapshot> state = ReadState(source, *own, sender.job_uid, rank);
     if (!state.ok() || !learner) return state;
     state->rank = sender.rank;
-    state->uplink = SavedCompressor();
+    state->uplink = compress::SavedCompressor();
     return state;
   }
   return absl::DataLossError(
       absl::StrCat("the manifest of step ", source.step, " lists no rank's state"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

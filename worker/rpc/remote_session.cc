@@ -16,7 +16,7 @@
 #include "worker/rpc/membership.h"
 #include "worker/rpc/own_snapshot.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Between two tries to read a checkpoint; doubles.
@@ -54,7 +54,7 @@ class RemoteSession final : public Session {
                       .let_in = options_.rejoining,
                       .logger = options_.logger}) {}
 
-  absl::StatusOr<JoinInfo> Join(const TensorTable& table,
+  absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override { return live_ != nullptr && live_->BuffersDue(); }
@@ -113,8 +113,8 @@ class RemoteSession final : public Session {
     MutexLock lock(&mutex_);
     return live_ == nullptr ? TrafficCounters() : live_->traffic();
   }
-  StageSeconds stages() const override {
-    return live_ == nullptr ? StageSeconds() : live_->stages();
+  protocol::StageSeconds stages() const override {
+    return live_ == nullptr ? protocol::StageSeconds() : live_->stages();
   }
   std::optional<SessionFigures> figures() const override {
     MutexLock lock(&mutex_);
@@ -136,10 +136,10 @@ class RemoteSession final : public Session {
   absl::Status TryRestore(const Membership& membership);
   absl::Status KeepTrying(const Membership& membership);
   absl::StatusOr<SnapshotSource> FindSnapshots(const Membership& membership) const;
-  absl::Status RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot);
+  absl::Status RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot> snapshot);
   absl::Status Lost(const absl::Status& status) const;
   absl::Status CheckValues(absl::Span<const absl::Span<float>> parameters) const;
-  v1::JoinRequest MakeJoinRequest(const TensorTable& table,
+  v1::JoinRequest MakeJoinRequest(const protocol::TensorTable& table,
                                   absl::string_view parameters_sha256) const;
   v1::LeaveRequest MakeLeaveRequest(bool finished, absl::string_view reason);
 
@@ -153,9 +153,9 @@ class RemoteSession final : public Session {
   const RemoteSessionOptions options_;
   CoordinatorClient coordinator_;
   absl::Status not_joined_;  // Why Join failed.
-  TensorTable table_;
+  protocol::TensorTable table_;
   JoinInfo info_;
-  Sender sender_;
+  protocol::Sender sender_;
   absl::Duration heartbeat_;
   bool agreed_ = false;
   // Once joined. Only Join sets it, under the lock, since whoever reports, asks for figures or
@@ -165,14 +165,14 @@ class RemoteSession final : public Session {
   bool abandoned_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
+v1::JoinRequest RemoteSession::MakeJoinRequest(const protocol::TensorTable& table,
                                                absl::string_view parameters_sha256) const {
   v1::JoinRequest request;
   request.set_job_name(ValidText(options_.job_name));
   request.set_job_hash(options_.job_hash);
   request.set_nonce(options_.nonce);
   request.set_rank(options_.rank);
-  TableToProto(table, request.mutable_table());
+  protocol::TableToProto(table, request.mutable_table());
   request.set_parameters_sha256(std::string(parameters_sha256));
   request.set_software_version(ValidText(options_.software_version));
   request.set_host(ValidText(HostName()));
@@ -180,11 +180,11 @@ v1::JoinRequest RemoteSession::MakeJoinRequest(const TensorTable& table,
   return request;
 }
 
-absl::StatusOr<JoinInfo> RemoteSession::Join(const TensorTable& table,
+absl::StatusOr<JoinInfo> RemoteSession::Join(const protocol::TensorTable& table,
                                              absl::string_view parameters_sha256) {
   if (!not_joined_.ok()) return not_joined_;
   if (live_ != nullptr) return absl::FailedPreconditionError("this worker has joined already");
-  const absl::Status valid = ValidateTensorTable(table);
+  const absl::Status valid = protocol::ValidateTensorTable(table);
   if (!valid.ok()) return FailJoin(valid);
   const bool patient = options_.checkpoint.enabled();
   const absl::StatusOr<v1::JoinReply> reply = coordinator_.Join(
@@ -230,12 +230,13 @@ absl::StatusOr<SnapshotSource> RemoteSession::FindSnapshots(const Membership& me
     return FindInFolder(options_.checkpoint.dir, membership.restore_step, membership.sender,
                         options_.elastic);
   }
-  return SnapshotSource{.step = membership.restore_step,
-                        .world_size = membership.restore_world_size,
-                        .states = membership.restore_parts,
-                        .read = [store, timeout = options_.wait_limit](const CheckpointPart& part) {
-                          return store->Get(part, timeout);
-                        }};
+  return SnapshotSource{
+      .step = membership.restore_step,
+      .world_size = membership.restore_world_size,
+      .states = membership.restore_parts,
+      .read = [store, timeout = options_.wait_limit](const protocol::CheckpointPart& part) {
+        return store->Get(part, timeout);
+      }};
 }
 
 // The folder may come back, and what could not be read may be read again.
@@ -298,7 +299,7 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
       membership.sender,
       {.term = membership.sender.term,
        .step = membership.restore_step,
-       .name = WorkerPartName(membership.sender.rank, membership.sender.term),
+       .name = protocol::WorkerPartName(membership.sender.rank, membership.sender.term),
        .error = std::string(status.message()),
        .unreadable = true},
       options_.connect_timeout);
@@ -306,7 +307,7 @@ absl::Status RemoteSession::Restore(const Membership& membership) {
   return live_->status();
 }
 
-absl::Status RemoteSession::RestoreFrom(absl::StatusOr<WorkerSnapshot> snapshot) {
+absl::Status RemoteSession::RestoreFrom(absl::StatusOr<protocol::WorkerSnapshot> snapshot) {
   if (!snapshot.ok()) return snapshot.status();
   // Of another rank's state there is none.
   if (!snapshot->uplink.chunks.empty()) {
@@ -440,7 +441,7 @@ void RemoteSession::Cut() {
 
 }  // namespace
 
-RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coordinator,
+RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view coordinator,
                                     uint32_t rank) {
   RemoteSessionOptions options;
   options.coordinator = std::string(coordinator);
@@ -450,8 +451,8 @@ RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coord
   options.shards = spec.shards;
   options.compression = spec.compression;
   options.average_buffers_every = spec.average_buffers_every;
-  options.lockstep = InLockstep(spec.mode);
-  options.shards_update = ShardOptimizer(spec).has_value();
+  options.lockstep = job::InLockstep(spec.mode);
+  options.shards_update = job::ShardOptimizer(spec).has_value();
   options.makes_plans = spec.control.makes_plans();
   options.quorum = spec.quorum > 0;
   options.checkpoint = spec.checkpoint;
@@ -469,4 +470,4 @@ std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options) {
   return std::make_unique<RemoteSession>(std::move(options));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

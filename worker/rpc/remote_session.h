@@ -21,9 +21,11 @@
 #include "protocol/tensor_table.h"
 #include "worker/core/session.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 struct RemoteSessionOptions {
   std::string coordinator;  // host:port of shard 0.
@@ -31,22 +33,22 @@ struct RemoteSessionOptions {
   uint64_t job_hash = 0;
   uint32_t rank = 0;
   uint32_t shards = 1;
-  CompressionSpec compression;
-  uint64_t average_buffers_every = kAverageBuffersEvery;  // Steps; equal for all ranks.
+  protocol::CompressionSpec compression;
+  uint64_t average_buffers_every = job::kAverageBuffersEvery;  // Steps; equal for all ranks.
   bool lockstep = true;        // False: of a mode in which workers do not wait for each other.
   bool shards_update = false;  // Results are changes of parameters, not means.
   bool makes_plans = false;    // Compression changes while the job runs (control.policy).
   bool quorum = false;         // Steps close without those who are late.
   // With a folder: the session saves and restores, and losing a server ends it with a
   // RollbackError.
-  CheckpointSpec checkpoint;
+  protocol::CheckpointSpec checkpoint;
   bool elastic = false;  // Workers come and go.
   // Steps in which what coding loses is measured on every chunk once (SessionFigures::quality); 0:
   // never.
   uint64_t quality_every = 0;
   // Where gradients that are submitted may lie, and are encoded then; not owned. Null: nowhere but
   // in the host's memory.
-  EncodingDevice* device = nullptr;
+  compress::EncodingDevice* device = nullptr;
   TraceFile* trace = nullptr;  // Not owned; its clock is `clock`'s. Null: no trace is written.
   uint32_t rack_of = 0;        // Of a rack: the workers of the whole job.
   // Of a relay: whether what it needs besides its own part of the checkpoint after a step is there
@@ -60,7 +62,7 @@ struct RemoteSessionOptions {
   // thread and with locks held: it must not call back, and not wait.
   std::function<void(const absl::Status&)> on_end{};
   std::string software_version;
-  std::shared_ptr<const Transport> transport = Transport::Plain();
+  std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
   uint64_t nonce = 0;  // Of this worker start; 0: drawn at random.
   absl::Duration join_timeout =
       absl::Seconds(60);  // To reach the coordinator, since workers may start first.
@@ -77,10 +79,10 @@ struct RemoteSessionOptions {
 };
 
 // What a job file says about its sessions; the rest as it stands above.
-RemoteSessionOptions OptionsFromJob(const JobSpec& spec, absl::string_view coordinator,
+RemoteSessionOptions OptionsFromJob(const job::JobSpec& spec, absl::string_view coordinator,
                                     uint32_t rank);
 
 // Connects nowhere before Join.
 std::unique_ptr<Session> MakeRemoteSession(RemoteSessionOptions options);
 
-}  // namespace sluice
+}  // namespace sluice::worker

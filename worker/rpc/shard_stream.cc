@@ -8,7 +8,7 @@
 #include "protocol/wire/exchange_messages.h"
 #include "worker/rpc/connection.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kMessagePrefix = 5;  // gRPC's, before each message.
@@ -22,7 +22,8 @@ constexpr char kExchangeMethod[] = "/sluice.v1.ParameterShard/Exchange";
 // OnDone away until the stream is broken and no write is being prepared.
 class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Call(ShardStream* owner, Stub* stub, const Sender& sender) : owner_(owner), sender_(sender) {
+  Call(ShardStream* owner, Stub* stub, const protocol::Sender& sender)
+      : owner_(owner), sender_(sender) {
     stub->PrepareBidiStreamingCall(&context_, kExchangeMethod, {}, this);
     AddHold();
     StartRead(&incoming_);
@@ -34,7 +35,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   }
 
   // Null: a probe.
-  void Enqueue(std::shared_ptr<const Exchange> exchange, int64_t ready) {
+  void Enqueue(std::shared_ptr<const protocol::Exchange> exchange, int64_t ready) {
     MutexLock lock(&mutex_);
     if (!broken_) queue_.push_back({std::move(exchange), static_cast<uint64_t>(ready)});
   }
@@ -50,15 +51,15 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
     }
     TraceFile* const trace = owner_->trace_;
     const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
-    const StageSpan sending(owner_->stages_, Stage::kSend);
+    const protocol::StageSpan sending(owner_->stages_, protocol::Stage::kSend);
     if (next.exchange == nullptr) {
-      request_ = ProbeBytes(next.ready);
+      request_ = protocol::ProbeBytes(next.ready);
       StartWrite(&request_);
       return;
     }
-    const std::optional<LinkReport> report = owner_->TakeReport();
-    request_ = RequestBytes(next.exchange, first_ ? &sender_ : nullptr, next.ready,
-                            report.has_value() ? &*report : nullptr);
+    const std::optional<protocol::LinkReport> report = owner_->TakeReport();
+    request_ = protocol::RequestBytes(next.exchange, first_ ? &sender_ : nullptr, next.ready,
+                                      report.has_value() ? &*report : nullptr);
     first_ = false;
     const TraceTags tags{.step = next.exchange->step, .bundle = next.exchange->bundle};
     if (tags.step > 0) owner_->bytes_up_ += request_.Length() + kMessagePrefix;
@@ -107,7 +108,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
 
  private:
   struct Queued {
-    std::shared_ptr<const Exchange> exchange{};  // Null: a probe.
+    std::shared_ptr<const protocol::Exchange> exchange{};  // Null: a probe.
     uint64_t ready = 0;
   };
 
@@ -119,7 +120,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   bool TakeReply() {
     TraceFile* const trace = owner_->trace_;
     const absl::Time begin = trace == nullptr ? absl::Time() : trace->Now();
-    const StageSpan receiving(owner_->stages_, Stage::kReceive);
+    const protocol::StageSpan receiving(owner_->stages_, protocol::Stage::kReceive);
     const int64_t came = owner_->NowNs();
     const size_t bytes = incoming_.Length();
     if (!grpc::GenericDeserialize<grpc::ProtoBufferReader, v1::ExchangeReply>(&incoming_, &reply_)
@@ -156,7 +157,7 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   }
 
   ShardStream* const owner_;
-  const Sender sender_;
+  const protocol::Sender sender_;
   grpc::ClientContext context_;
   grpc::ByteBuffer request_;   // Belongs to whoever set writing_.
   bool first_ = true;          // Likewise.
@@ -171,9 +172,9 @@ class ShardStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer,
   bool released_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-ShardStream::ShardStream(uint32_t shard, std::string address, const Transport& transport,
-                         const Sender& sender, Events* events, const Clock* clock,
-                         StageTimes* stages, TraceFile* trace)
+ShardStream::ShardStream(uint32_t shard, std::string address, const net::Transport& transport,
+                         const protocol::Sender& sender, Events* events, const Clock* clock,
+                         protocol::StageTimes* stages, TraceFile* trace)
     : shard_(shard),
       transport_(transport),
       events_(events),
@@ -224,7 +225,7 @@ void ShardStream::GoTo(std::string address) {
   moved_ = true;
 }
 
-void ShardStream::Enqueue(std::shared_ptr<const Exchange> exchange) {
+void ShardStream::Enqueue(std::shared_ptr<const protocol::Exchange> exchange) {
   if (const std::shared_ptr<Call> open = call()) open->Enqueue(std::move(exchange), NowNs());
 }
 
@@ -232,7 +233,7 @@ void ShardStream::Flush() {
   if (const std::shared_ptr<Call> open = call()) open->WriteNext();
 }
 
-void ShardStream::EndStep(const LinkReport& times) {
+void ShardStream::EndStep(const protocol::LinkReport& times) {
   std::shared_ptr<Call> open;
   const int64_t now = NowNs();
   {
@@ -253,10 +254,10 @@ void ShardStream::Tested(double accuracy) {
   tested_ = accuracy;
 }
 
-std::optional<LinkReport> ShardStream::TakeReport() {
+std::optional<protocol::LinkReport> ShardStream::TakeReport() {
   MutexLock lock(&mutex_);
   if (!report_.has_value()) return std::nullopt;
-  std::optional<LinkReport> report = std::exchange(report_, std::nullopt);
+  std::optional<protocol::LinkReport> report = std::exchange(report_, std::nullopt);
   report->down = meter_.Take();
   report->tested = std::exchange(tested_, std::nullopt);
   if (!round_trips_.empty()) {
@@ -275,7 +276,7 @@ void ShardStream::NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeRepl
   const uint64_t held = reply.probe_held_ns();
   if (away <= 0 || held >= static_cast<uint64_t>(away)) return;  // Not what was measured here.
   round_trips_.push_back(away - static_cast<int64_t>(held));
-  if (round_trips_.size() > LinkMeter::kProbes) round_trips_.pop_front();
+  if (round_trips_.size() > protocol::LinkMeter::kProbes) round_trips_.pop_front();
 }
 
 void ShardStream::Cancel() {
@@ -292,4 +293,4 @@ std::shared_ptr<ShardStream::Call> ShardStream::call() const {
   return call_;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

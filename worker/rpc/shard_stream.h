@@ -23,7 +23,7 @@
 #include "protocol/stage_times.h"
 #include "sluice/v1/parameter_shard.pb.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class ShardStream {
  public:
@@ -39,8 +39,9 @@ class ShardStream {
 
   // `transport`, `events`, `clock`, `stages` and `trace` (null: none is written) must outlive this.
   // `sender` opens each stream.
-  ShardStream(uint32_t shard, std::string address, const Transport& transport, const Sender& sender,
-              Events* events, const Clock* clock, StageTimes* stages, TraceFile* trace = nullptr);
+  ShardStream(uint32_t shard, std::string address, const net::Transport& transport,
+              const protocol::Sender& sender, Events* events, const Clock* clock,
+              protocol::StageTimes* stages, TraceFile* trace = nullptr);
   // Cancels the stream and waits for its last event.
   ~ShardStream();
 
@@ -51,13 +52,13 @@ class ShardStream {
   // was replaced.
   void GoTo(std::string address);
   // In order. Dropped if the stream is down or goes down: whoever opens it again repeats.
-  void Enqueue(std::shared_ptr<const Exchange> exchange);
+  void Enqueue(std::shared_ptr<const protocol::Exchange> exchange);
   // Writes what was enqueued; apart from Enqueue, so that order can be fixed under a lock and
   // copying done outside.
   void Flush();
   // After a step's last result: the link is idle both ways. `times` of that step go to the shard
   // with the next request, with what was measured of the link; a probe is sent, not too often.
-  void EndStep(const LinkReport& times);
+  void EndStep(const protocol::LinkReport& times);
   // Goes with the next report.
   void Tested(double accuracy);
   void Cancel();
@@ -77,14 +78,14 @@ class ShardStream {
   std::shared_ptr<Call> call() const;
   int64_t NowNs() const { return absl::ToUnixNanos(clock_->Now()); }
   // What is to go with the request that is written now, if anything is.
-  std::optional<LinkReport> TakeReport();
+  std::optional<protocol::LinkReport> TakeReport();
   void NoteReply(uint64_t bytes, int64_t came, const v1::ExchangeReply& reply);
 
   const uint32_t shard_;
-  const Transport& transport_;
+  const net::Transport& transport_;
   Events* const events_;
   const Clock* const clock_;
-  StageTimes* const stages_;
+  protocol::StageTimes* const stages_;
   TraceFile* const trace_;
   using Stub = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
   std::atomic<uint64_t> bytes_up_ = 0;
@@ -95,16 +96,17 @@ class ShardStream {
   bool moved_ ABSL_GUARDED_BY(mutex_) = false;  // The channel does not lead there yet.
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Stub> stub_ ABSL_GUARDED_BY(mutex_);
-  Sender sender_ ABSL_GUARDED_BY(mutex_);
+  protocol::Sender sender_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // Not done yet.
   std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
-  LinkMeter meter_ ABSL_GUARDED_BY(mutex_);                   // Of what comes.
-  std::optional<LinkReport> report_ ABSL_GUARDED_BY(mutex_);  // Of the last step; not sent yet.
-  std::optional<double> tested_ ABSL_GUARDED_BY(mutex_);      // Likewise.
+  protocol::LinkMeter meter_ ABSL_GUARDED_BY(mutex_);  // Of what comes.
+  std::optional<protocol::LinkReport> report_
+      ABSL_GUARDED_BY(mutex_);                            // Of the last step; not sent yet.
+  std::optional<double> tested_ ABSL_GUARDED_BY(mutex_);  // Likewise.
   int64_t probed_ ABSL_GUARDED_BY(mutex_) = 0;  // When a probe was handed over last; 0: none was.
   bool probe_is_out_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<int64_t> round_trips_ ABSL_GUARDED_BY(mutex_);  // Of the last probes, nanoseconds.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

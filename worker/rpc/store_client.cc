@@ -10,7 +10,7 @@
 #include "worker/core/session.h"
 #include "worker/rpc/connection.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr size_t kPieceBytes = 512 << 10;
@@ -46,8 +46,8 @@ void StoreClient::Connect(uint32_t shard, Line* line) const {
   line->stub = v1::CheckpointStore::NewStub(line->channel);
 }
 
-Sender StoreClient::SenderTo(uint32_t shard) const {
-  Sender sender = options_.sender;
+protocol::Sender StoreClient::SenderTo(uint32_t shard) const {
+  protocol::Sender sender = options_.sender;
   sender.server_incarnation = SeatOf(shard).server_incarnation;
   return sender;
 }
@@ -56,19 +56,19 @@ std::string StoreClient::Place(uint32_t shard) const {
   return absl::StrCat("shard ", shard, " at ", SeatOf(shard).address);
 }
 
-absl::StatusOr<CheckpointPart> StoreClient::Put(uint64_t step, const std::string& name,
-                                                absl::string_view bytes) {
+absl::StatusOr<protocol::CheckpointPart> StoreClient::Put(uint64_t step, const std::string& name,
+                                                          absl::string_view bytes) {
   const uint32_t shard = options_.sender.rank % shard_count_;
-  CheckpointPart part{.term = options_.sender.term,
-                      .step = step,
-                      .name = name,
-                      .bytes = bytes.size(),
-                      .checksum = Crc32c(bytes),
-                      .error = {},
-                      .server = shard};
+  protocol::CheckpointPart part{.term = options_.sender.term,
+                                .step = step,
+                                .name = name,
+                                .bytes = bytes.size(),
+                                .checksum = Crc32c(bytes),
+                                .error = {},
+                                .server = shard};
   v1::PutPartRequest first;
-  SetSender(SenderTo(shard), first.mutable_sender());
-  SetPart(part, first.mutable_part());
+  protocol::SetSender(SenderTo(shard), first.mutable_sender());
+  protocol::SetPart(part, first.mutable_part());
   Line line;
   for (absl::Duration backoff = options_.backoff_min;;
        backoff = std::min(2 * backoff, options_.backoff_max)) {
@@ -113,7 +113,8 @@ grpc::Status StoreClient::TryPut(v1::CheckpointStore::Stub* stub, const v1::PutP
   return status;
 }
 
-absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::Duration timeout) {
+absl::StatusOr<std::string> StoreClient::Get(const protocol::CheckpointPart& part,
+                                             absl::Duration timeout) {
   const uint32_t shard = part.server;
   if (shard >= shard_count_) {
     return absl::DataLossError(
@@ -121,8 +122,8 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
   }
   const std::string where = absl::StrCat(part.name, " of ", Place(shard));
   v1::GetPartRequest request;
-  SetSender(SenderTo(shard), request.mutable_sender());
-  SetPart(part, request.mutable_part());
+  protocol::SetSender(SenderTo(shard), request.mutable_sender());
+  protocol::SetPart(part, request.mutable_part());
   Line line;
   const absl::Time until = options_.clock->Now() + timeout;
   for (absl::Duration backoff = options_.backoff_min;;
@@ -133,7 +134,7 @@ absl::StatusOr<std::string> StoreClient::Get(const CheckpointPart& part, absl::D
     const grpc::Status status = TryGet(line.stub.get(), request, &bytes, &cancelled);
     if (cancelled) return Cancelled();
     if (status.ok()) {
-      const absl::Status whole = CheckPartFacts(where, bytes.size(), Crc32c(bytes), part);
+      const absl::Status whole = protocol::CheckPartFacts(where, bytes.size(), Crc32c(bytes), part);
       if (!whole.ok()) return whole;
       return bytes;
     }
@@ -174,4 +175,4 @@ grpc::Status StoreClient::TryGet(v1::CheckpointStore::Stub* stub, const v1::GetP
   return status;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

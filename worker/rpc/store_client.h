@@ -19,14 +19,14 @@
 #include "worker/rpc/call_gate.h"
 #include "worker/rpc/membership.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class StoreClient {
  public:
   struct Options {
-    Sender sender;
+    protocol::Sender sender;
     std::vector<ShardSeat> shards;
-    std::shared_ptr<const Transport> transport = Transport::Plain();
+    std::shared_ptr<const net::Transport> transport = net::Transport::Plain();
     absl::Duration backoff_min;
     absl::Duration backoff_max;
     const Clock* clock = nullptr;
@@ -36,11 +36,11 @@ class StoreClient {
 
   // The part once it is durable there. Rank r's go to shard r modulo the number of shards. Tries
   // until the server answers or Cancel. RESOURCE_EXHAUSTED: it could not be written there.
-  absl::StatusOr<CheckpointPart> Put(uint64_t step, const std::string& name,
-                                     absl::string_view bytes);
+  absl::StatusOr<protocol::CheckpointPart> Put(uint64_t step, const std::string& name,
+                                               absl::string_view bytes);
   // From the server that has it. Tries for `timeout` to reach it. DATA_LOSS: it is damaged or lost.
   // A RollbackError: the server is gone, or says that this worker's term is over.
-  absl::StatusOr<std::string> Get(const CheckpointPart& part, absl::Duration timeout);
+  absl::StatusOr<std::string> Get(const protocol::CheckpointPart& part, absl::Duration timeout);
   // The shard's parts are with another process from now on: whoever asks the one before asks there
   // with its next try.
   void GoTo(uint32_t shard, const std::string& address, uint64_t server_incarnation);
@@ -56,7 +56,7 @@ class StoreClient {
   };
   ShardSeat SeatOf(uint32_t shard) const;
   void Connect(uint32_t shard, Line* line) const;
-  Sender SenderTo(uint32_t shard) const;
+  protocol::Sender SenderTo(uint32_t shard) const;
   grpc::Status TryPut(v1::CheckpointStore::Stub* stub, const v1::PutPartRequest& first,
                       absl::string_view bytes, v1::PutPartReply* reply, bool* cancelled);
   grpc::Status TryGet(v1::CheckpointStore::Stub* stub, const v1::GetPartRequest& request,
@@ -70,4 +70,4 @@ class StoreClient {
   std::vector<ShardSeat> shards_ ABSL_GUARDED_BY(mutex_);  // Where they are now.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

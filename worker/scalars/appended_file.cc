@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 absl::Status Failed(absl::string_view what, const std::string& path) {
@@ -61,4 +61,4 @@ absl::Status AppendedFile::Append(absl::string_view record) {
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // A record that could not be written whole (a full disk) is taken back, and the next may be tried.
 // Nothing is synced: a power cut may cost the last records. Errors name the file.
@@ -33,4 +33,4 @@ class AppendedFile {
   uint64_t size_;  // Of whole records.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

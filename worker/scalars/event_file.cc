@@ -16,7 +16,7 @@
 #include "base/crc32c.h"
 #include "sluice/tensorboard/event.pb.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // TFRecord's: checksums of bytes that hold checksums are no good, so they are turned and shifted.
@@ -114,4 +114,4 @@ absl::Status EventFile::Append(const ScalarRow& row, absl::Time now) {
   return file_.Append(Record(event));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/scalars/appended_file.h"
 #include "worker/scalars/scalar_row.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class EventFile {
  public:
@@ -28,4 +28,4 @@ class EventFile {
   AppendedFile file_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

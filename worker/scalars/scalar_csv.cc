@@ -14,7 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr size_t kLineBytesMax = 4096;  // Of a row; ours have a tenth of that.
@@ -113,4 +113,4 @@ absl::StatusOr<ScalarCsv> ScalarCsv::Open(const std::string& path, uint64_t step
   return ScalarCsv(*std::move(file), std::move(moved_to));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

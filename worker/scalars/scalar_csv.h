@@ -9,7 +9,7 @@
 #include "worker/scalars/appended_file.h"
 #include "worker/scalars/scalar_row.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // "step,epoch,wall_seconds,loss,...", with the end of the line; then rows, empty where a row has no
 // value.
@@ -37,4 +37,4 @@ class ScalarCsv {
   std::string moved_to_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

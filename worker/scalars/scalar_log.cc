@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 ScalarLog::ScalarLog(const std::string& folder, uint64_t step, absl::Time now, const Logger* logger)
     : logger_(*logger) {
@@ -40,4 +40,4 @@ void ScalarLog::Warn(const absl::Status& status) {
                   "; scalars are lost while that is so, and this is said once. Training goes on");
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/scalars/scalar_csv.h"
 #include "worker/scalars/scalar_row.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Not thread-safe. `logger` outlives it.
 class ScalarLog {
@@ -32,4 +32,4 @@ class ScalarLog {
   bool warned_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

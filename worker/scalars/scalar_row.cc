@@ -1,6 +1,6 @@
 #include "worker/scalars/scalar_row.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr ScalarColumn kColumns[] = {
@@ -21,4 +21,4 @@ constexpr ScalarColumn kColumns[] = {
 
 absl::Span<const ScalarColumn> ScalarColumns() { return kColumns; }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Losses, speeds and traffic are means over the steps since the row before; each is none where the
 // row has none.
@@ -39,4 +39,4 @@ struct ScalarColumn {
 // In the order of the file, after step, epoch and wall_seconds.
 absl::Span<const ScalarColumn> ScalarColumns();
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/torch/trainable_parameters.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // What keeps the buffer from being averaged; empty if nothing does.
@@ -53,8 +53,8 @@ absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& mod
           "workers; "
           "convert it, or name it in DataParallelOptions::local_buffers"));
     }
-    TensorInfo info = DescribeTensor(entry.key(), tensor);
-    info.role = TensorRole::kBuffer;
+    protocol::TensorInfo info = DescribeTensor(entry.key(), tensor);
+    info.role = protocol::TensorRole::kBuffer;
     found.tensors.push_back(tensor);
     found.table.push_back(std::move(info));
   }
@@ -64,4 +64,4 @@ absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& mod
                                                  ", but the module has no such buffer"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

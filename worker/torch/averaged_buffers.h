@@ -10,12 +10,12 @@
 #include "absl/status/statusor.h"
 #include "protocol/tensor_table.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Tensors and table go together by index; the order is that of Module::named_buffers().
 struct AveragedBuffers {
   std::vector<at::Tensor> tensors;
-  TensorTable table;
+  protocol::TensorTable table;
 };
 
 // Buffers of whole numbers (BatchNorm's num_batches_tracked), without elements, or named in `local`
@@ -27,4 +27,4 @@ absl::StatusOr<AveragedBuffers> FindAveragedBuffers(const torch::nn::Module& mod
                                                     const std::vector<std::string>& local,
                                                     at::Device device = at::kCPU);
 
-}  // namespace sluice
+}  // namespace sluice::worker

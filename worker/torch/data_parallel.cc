@@ -12,7 +12,7 @@
 #include "worker/torch/gradient_hook.h"
 #include "worker/torch/torch_status.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 at::Tensor EmptyGradient(const at::Tensor& parameter) {
@@ -23,7 +23,8 @@ at::Tensor EmptyGradient(const at::Tensor& parameter) {
 
 // Makes .grad of `parameter` a tensor that lies as the table says, whatever backward or the user
 // left there.
-absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const TensorInfo& info) {
+absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter,
+                                       const protocol::TensorInfo& info) {
   at::Tensor gradient = parameter.grad();
   if (!gradient.defined()) {
     gradient = EmptyGradient(parameter).zero_();
@@ -40,8 +41,9 @@ absl::StatusOr<at::Tensor> LayGradient(const at::Tensor& parameter, const Tensor
   return gradient;
 }
 
-TensorTable Concatenated(const TensorTable& first, const TensorTable& second) {
-  TensorTable all = first;
+protocol::TensorTable Concatenated(const protocol::TensorTable& first,
+                                   const protocol::TensorTable& second) {
+  protocol::TensorTable all = first;
   all.insert(all.end(), second.begin(), second.end());
   return all;
 }
@@ -433,4 +435,4 @@ absl::StatusOr<StepResult> DataParallel::Skip() {
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

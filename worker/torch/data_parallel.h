@@ -39,7 +39,7 @@
 #include "worker/torch/tensor_port.h"
 #include "worker/torch/trainable_parameters.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct DataParallelOptions {
   // Backward passes per step, at most. What a step did accumulate is averaged over its passes, and
@@ -123,7 +123,7 @@ class DataParallel {
   // `module`'s parameters and buffers by name, with masters in place of what they stand for.
   NamedTensors StateDict(const torch::nn::Module& module) const;
   // Parameters, then averaged buffers.
-  const TensorTable& table() const { return table_; }
+  const protocol::TensorTable& table() const { return table_; }
   // float32: what an optimizer should update.
   const std::vector<at::Tensor>& parameters() const { return parameters_.masters; }
 
@@ -166,7 +166,7 @@ class DataParallel {
 
   const TrainableParameters parameters_;
   const AveragedBuffers buffers_;
-  const TensorTable table_;
+  const protocol::TensorTable table_;
   Session* const session_;
   const DataParallelOptions options_;
   TensorPort port_;  // While backward runs, its hooks'; else the caller's.
@@ -182,4 +182,4 @@ class DataParallel {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Of a hook: it has nobody to return it to.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 class CallOnAccumulated final : public torch::autograd::PostAccumulateGradHook {
@@ -36,4 +36,4 @@ void RemoveGradientHook(const at::Tensor& parameter) {
   torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Runs on the thread that runs backward (with autograd's grad mode off), once per backward pass
 // that reached the parameter; what it throws leaves through backward().
@@ -20,4 +20,4 @@ absl::Status InstallGradientHook(const at::Tensor& parameter, GradientHook hook)
 // Empties the slot. Not while backward runs.
 void RemoveGradientHook(const at::Tensor& parameter);
 
-}  // namespace sluice
+}  // namespace sluice::worker

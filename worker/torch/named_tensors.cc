@@ -2,7 +2,7 @@
 
 #include <torch/types.h>
 
-namespace sluice {
+namespace sluice::worker {
 
 at::Device DeviceOf(const torch::nn::Module& module) {
   const std::vector<at::Tensor> parameters = module.parameters();
@@ -20,4 +20,4 @@ NamedTensors TensorsOf(const torch::nn::Module& module) {
   return tensors;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace sluice {
+namespace sluice::worker {
 
 // Handles: they share the module's tensors.
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -18,4 +18,4 @@ at::Device DeviceOf(const torch::nn::Module& module);
 // Parameters (tied ones under each name), then buffers.
 NamedTensors TensorsOf(const torch::nn::Module& module);
 
-}  // namespace sluice
+}  // namespace sluice::worker

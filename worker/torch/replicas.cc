@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 absl::StatusOr<std::unique_ptr<Replicas>> Replicas::Create(
     const torch::nn::Module& module, std::vector<std::shared_ptr<torch::nn::Module>> copies) {
@@ -89,4 +89,4 @@ void Replicas::AverageBuffers(size_t ran) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

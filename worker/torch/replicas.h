@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "worker/torch/trainable_parameters.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Used from one thread at a time. What LibTorch throws leaves it.
 class Replicas {
@@ -51,4 +51,4 @@ class Replicas {
   std::vector<Alike> buffers_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

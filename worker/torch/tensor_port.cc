@@ -5,7 +5,7 @@
 
 #include "worker/torch/trainable_parameters.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // On the stream on which the tensor's device works for this thread, now.
@@ -111,4 +111,4 @@ std::optional<size_t> FindNonFinite(absl::Span<const at::Tensor> tensors) {
   return std::nullopt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

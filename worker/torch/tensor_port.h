@@ -15,7 +15,7 @@
 #include "absl/types/span.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Used from one thread at a time. What LibTorch throws leaves it.
 class TensorPort {
@@ -53,4 +53,4 @@ class TensorPort {
 // The index of a tensor that has one that is not; none: all are.
 std::optional<size_t> FindNonFinite(absl::Span<const at::Tensor> tensors);
 
-}  // namespace sluice
+}  // namespace sluice::worker

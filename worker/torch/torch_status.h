@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Runs `body`, which returns a Status or StatusOr; an exception becomes INTERNAL with `what` in
 // front.
@@ -25,4 +25,4 @@ std::invoke_result_t<Body> TorchStatus(absl::string_view what, Body&& body) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,21 +12,21 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 absl::Status Refuse(const std::string& name, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrCat("parameter ", name, " ", why));
 }
 
-std::optional<ElementType> ElementTypeOf(at::ScalarType type) {
+std::optional<compress::ElementType> ElementTypeOf(at::ScalarType type) {
   switch (type) {
     case at::kFloat:
-      return ElementType::kFloat32;
+      return compress::ElementType::kFloat32;
     case at::kBFloat16:
-      return ElementType::kBfloat16;
+      return compress::ElementType::kBfloat16;
     case at::kHalf:
-      return ElementType::kFloat16;
+      return compress::ElementType::kFloat16;
     default:
       return std::nullopt;
   }
@@ -64,8 +64,8 @@ absl::Status CheckTrainable(const std::string& name, const at::Tensor& tensor, a
 
 }  // namespace
 
-TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor) {
-  TensorInfo info;
+protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor) {
+  protocol::TensorInfo info;
   info.name = name;
   info.shape.assign(tensor.sizes().begin(), tensor.sizes().end());
   if (!tensor.is_contiguous()) {
@@ -98,11 +98,11 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
     found.tensors.push_back(tensor);
     found.table.push_back(DescribeTensor(entry.key(), tensor));
   }
-  if (absl::Status status = ValidateTensorTable(found.table); !status.ok()) return status;
+  if (absl::Status status = protocol::ValidateTensorTable(found.table); !status.ok()) return status;
   return found;
 }
 
-bool LiesAs(const at::Tensor& tensor, const TensorInfo& info, at::ScalarType type) {
+bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info, at::ScalarType type) {
   if (tensor.layout() != at::kStrided || tensor.scalar_type() != type ||
       tensor.sizes() != at::IntArrayRef(info.shape)) {
     return false;
@@ -116,7 +116,7 @@ absl::Span<float> StorageSpan(const at::Tensor& tensor) {
 }
 
 GradientView StorageView(const at::Tensor& tensor, float scale) {
-  const std::optional<ElementType> type = ElementTypeOf(tensor.scalar_type());
+  const std::optional<compress::ElementType> type = ElementTypeOf(tensor.scalar_type());
   Check(type.has_value(), "parameters of other types are refused");
   return {tensor.const_data_ptr(), static_cast<size_t>(tensor.numel()), *type, scale};
 }
@@ -138,4 +138,4 @@ std::string Sha256(const std::vector<at::Tensor>& tensors) {
   return std::string(reinterpret_cast<const char*>(digest.data()), size);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,14 +13,14 @@
 #include "worker/core/gradient_view.h"
 #include "worker/torch/named_tensors.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // All go together by index; the order is that of Module::named_parameters().
 struct TrainableParameters {
   std::vector<at::Tensor> tensors;  // The module's.
   // What is trained: the tensor itself if it is float32, else a float32 one that lies as it does.
   std::vector<at::Tensor> masters;
-  TensorTable table;
+  protocol::TensorTable table;
   at::Device device = at::kCPU;  // On which all of them are.
   // The module's parameters that are left out: frozen ones.
   NamedTensors frozen{};
@@ -36,11 +36,12 @@ absl::StatusOr<TrainableParameters> FindTrainableParameters(const torch::nn::Mod
                                                             const NamedTensors& master_values = {});
 
 // The tensor's row of the table, as a parameter's.
-TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor);
+protocol::TensorInfo DescribeTensor(const std::string& name, const at::Tensor& tensor);
 
 // Whether the elements of `tensor`, of `type`, lie as the row of the table says, so that
 // StorageSpan and StorageView are in its order.
-bool LiesAs(const at::Tensor& tensor, const TensorInfo& info, at::ScalarType type = at::kFloat);
+bool LiesAs(const at::Tensor& tensor, const protocol::TensorInfo& info,
+            at::ScalarType type = at::kFloat);
 
 // The elements in storage order, where the tensor's device has them. The tensor must be dense
 // float32 and outlive the span.
@@ -52,4 +53,4 @@ GradientView StorageView(const at::Tensor& tensor, float scale);
 // GPU are copied from it, one after the other.
 std::string Sha256(const std::vector<at::Tensor>& tensors);
 
-}  // namespace sluice
+}  // namespace sluice::worker

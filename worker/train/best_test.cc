@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
-namespace sluice {
+namespace sluice::worker {
 
-TestMeasure MeasureOf(const DataSpec& data) {
+TestMeasure MeasureOf(const job::DataSpec& data) {
   const bool text = data.format == "text" || data.format == "synthetic_text";
   return text ? TestMeasure::kLoss : TestMeasure::kAccuracy;
 }
@@ -51,4 +51,4 @@ std::string DescribeTest(double accuracy, double loss, TestMeasure measure) {
                          std::exp(loss), accuracy * 100);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

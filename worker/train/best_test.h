@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "job/training_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct BestTest {
   uint64_t step = 0;  // After which it was.
@@ -20,7 +20,7 @@ struct BestTest {
 
 // Images are judged by their accuracy, text by its loss, which its accuracy says little of.
 enum class TestMeasure { kAccuracy, kLoss };
-TestMeasure MeasureOf(const DataSpec& data);
+TestMeasure MeasureOf(const job::DataSpec& data);
 
 bool IsBetter(const BestTest& test, const BestTest& than, TestMeasure measure);
 
@@ -39,4 +39,4 @@ std::optional<BestTest> ParseBestTest(absl::string_view text);
 // 57.20 % of next tokens".
 std::string DescribeTest(double accuracy, double loss, TestMeasure measure);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 #include "absl/strings/strip.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 std::string Describe(const FoundDevices& found) {
@@ -39,7 +39,7 @@ FoundDevices FindDevices() {
   return found;
 }
 
-absl::StatusOr<ChosenDevice> ChooseDevice(const JobSpec& spec, uint32_t rank,
+absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found) {
   absl::string_view device = spec.device;
   if (device == "cpu") return ChosenDevice{.gpus = {}, .description = "cpu"};
@@ -64,4 +64,4 @@ absl::StatusOr<ChosenDevice> ChooseDevice(const JobSpec& spec, uint32_t rank,
       ", or start the worker where there is one"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,9 +7,11 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 struct FoundDevices {
   bool cuda = false;  // LibTorch is built for it.
@@ -26,7 +28,7 @@ struct ChosenDevice {
 // cuda, GPUs by the rank, so that workers of a machine with ranks one after the other share none as
 // long as there are enough; auto, the same, or the CPU where there is none. FAILED_PRECONDITION,
 // saying what was found: there are no such GPUs.
-absl::StatusOr<ChosenDevice> ChooseDevice(const JobSpec& spec, uint32_t rank,
+absl::StatusOr<ChosenDevice> ChooseDevice(const job::JobSpec& spec, uint32_t rank,
                                           const FoundDevices& found);
 
-}  // namespace sluice
+}  // namespace sluice::worker

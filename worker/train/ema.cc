@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::worker {
 
 Ema::Ema(double decay, const std::vector<at::Tensor>& parameters)
     : decay_(decay), parameters_(parameters) {
@@ -39,4 +39,4 @@ void Ema::Restore(const std::vector<at::Tensor>& averages, uint64_t updates) {
   for (size_t i = 0; i < averages_.size(); ++i) averages_[i].copy_(averages[i]);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

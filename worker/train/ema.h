@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace sluice {
+namespace sluice::worker {
 
 // Holds on to the parameters, which are float32. Updates are the same on all ranks, as the
 // parameters are.
@@ -36,4 +36,4 @@ class Ema {
   uint64_t updates_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 
 #include "worker/train/precision.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kSamplesMost = 250;
@@ -60,4 +60,4 @@ absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
   return Evaluation{.loss = loss / all, .accuracy = static_cast<double>(correct) / all};
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/models/model.h"
 #include "worker/models/sample_shape.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct Evaluation {
   double loss = 0;      // Mean cross entropy.
@@ -28,4 +28,4 @@ absl::StatusOr<Evaluation> Evaluate(Model* model, const Dataset& data,
                                     const std::atomic<bool>* stop,
                                     at::ScalarType type = at::kFloat);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,7 +16,7 @@
 #include "worker/train/parameters_file.h"
 #include "worker/train/precision.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kMaxSkippedInARow = 20;
@@ -34,7 +34,7 @@ void SeedDevice(at::Device device, uint64_t seed) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const JobSpec& spec, uint32_t rank,
+absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const job::JobSpec& spec, uint32_t rank,
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger) {
   const absl::StatusOr<ChosenDevice> device = ChooseDevice(spec, rank, FindDevices());
@@ -92,8 +92,8 @@ absl::Status Learner::Prepare(Session* session) {
                            {.accumulation_steps = spec_.gradient_accumulation_steps,
                             .master_values = master_values,
                             .atomic_step = scaled,
-                            .shards_update = ShardOptimizer(spec_).has_value(),
-                            .sends_weights = SendsWeights(spec_),
+                            .shards_update = job::ShardOptimizer(spec_).has_value(),
+                            .sends_weights = job::SendsWeights(spec_),
                             .replicas = replicas_.get()});
   if (!parallel.ok()) return parallel.status();
   parallel_ = *std::move(parallel);
@@ -102,7 +102,7 @@ absl::Status Learner::Prepare(Session* session) {
         MakeOptimizer(spec_.optimizer, parallel_->parameters());
     if (!optimizer.ok()) return optimizer.status();
     optimizer_ = *std::move(optimizer);
-    momentum_ = JobMomentum(spec_, parallel_->table());
+    momentum_ = job::JobMomentum(spec_, parallel_->table());
   }
   if (spec_.ema_decay > 0) ema_.emplace(spec_.ema_decay, parallel_->parameters());
   return absl::OkStatus();
@@ -119,7 +119,8 @@ absl::StatusOr<LearnerStep> Learner::Step(const StepPlan& plan, BatchStream* bat
   LearnerStep done;
   absl::Status status = plan.closed ? DropBatches(batches, plan.step_of_deal)
                                     : RunPasses(batches, plan.step_of_deal, &done);
-  if (status.ok() && SendsWeights(spec_) && done.had_samples) status = OwnStep(plan, done.loss);
+  if (status.ok() && job::SendsWeights(spec_) && done.had_samples)
+    status = OwnStep(plan, done.loss);
   if (status.ok() && plan.exchanges) status = Exchange(plan, &done);
   if (!status.ok()) return status;
   return done;
@@ -148,17 +149,17 @@ absl::Status Learner::OwnStep(const StepPlan& plan, double loss) {
 }
 
 absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
-  const bool has_part = SendsWeights(spec_) ? moved_ : done->had_samples;
+  const bool has_part = job::SendsWeights(spec_) ? moved_ : done->had_samples;
   moved_ = false;
   const absl::StatusOr<StepResult> result = has_part ? parallel_->Synchronize() : parallel_->Skip();
   if (!result.ok()) return result.status();
   absl::Status status = WatchForNonFinite(plan.step, done->loss, *result);
   if (!status.ok()) return status;
-  if (!SendsWeights(spec_) && done->had_samples && loss_scale_.has_value()) {
+  if (!job::SendsWeights(spec_) && done->had_samples && loss_scale_.has_value()) {
     UpdateLossScale(plan.step);
   }
   if (!IsEmpty(*result)) {
-    if (optimizer_ != nullptr && !SendsWeights(spec_)) Optimize(plan.rate, result->plan.get());
+    if (optimizer_ != nullptr && !job::SendsWeights(spec_)) Optimize(plan.rate, result->plan.get());
     if (ema_.has_value()) ema_->Update();
   }
   parallel_->CopyMastersToModule();
@@ -171,15 +172,15 @@ absl::Status Learner::Exchange(const StepPlan& plan, LearnerStep* done) {
 
 // Where workers do not wait for each other n counts this rank alone, and the others' updates come.
 bool Learner::IsEmpty(const StepResult& result) const {
-  return InLockstep(spec_.mode) && result.n_max == 0;
+  return job::InLockstep(spec_.mode) && result.n_max == 0;
 }
 
-void Learner::Optimize(double rate, const CompressionPlan* plan) {
+void Learner::Optimize(double rate, const protocol::CompressionPlan* plan) {
   const double momentum =
-      plan == nullptr ? momentum_ : JobMomentum(spec_, parallel_->table(), plan);
+      plan == nullptr ? momentum_ : job::JobMomentum(spec_, parallel_->table(), plan);
   ClipGradients(spec_.optimizer, parallel_->parameters());
   SetMomentum(spec_.optimizer, momentum, optimizer_.get());
-  SetLearningRate(optimizer_.get(), rate * RateFactor(spec_.optimizer, momentum));
+  SetLearningRate(optimizer_.get(), rate * job::RateFactor(spec_.optimizer, momentum));
   optimizer_->step();
 }
 
@@ -240,7 +241,7 @@ absl::Status Learner::WatchForNonFinite(uint64_t step, double loss, const StepRe
                     "mean of the other workers'");
   }
   if (!parallel_->overflowed().empty()) {
-    return SendsWeights(spec_) ? absl::OkStatus() : CountOverflow(step, loss);
+    return job::SendsWeights(spec_) ? absl::OkStatus() : CountOverflow(step, loss);
   }
   if (result.bundles_skipped_here == 0) {
     skipped_in_a_row_ = 0;
@@ -333,9 +334,9 @@ absl::Status Learner::RestoreState(absl::string_view bytes, TrainingCursor* curs
 
 std::string Learner::FormatParameters(absl::string_view note) {
   SwapTested();
-  std::string bytes = sluice::FormatParameters(parallel_->StateDict(*model_), note);
+  std::string bytes = sluice::worker::FormatParameters(parallel_->StateDict(*model_), note);
   SwapTested();
   return bytes;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

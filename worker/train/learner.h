@@ -23,9 +23,11 @@
 #include "worker/train/loss_scale.h"
 #include "worker/train/training_state.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 // What a step is to do.
 struct StepPlan {
@@ -53,7 +55,7 @@ struct LearnerStep {
 class Learner {
  public:
   // Builds the model from the job's seed; the same on all ranks.
-  static absl::StatusOr<std::unique_ptr<Learner>> Create(const JobSpec& spec, uint32_t rank,
+  static absl::StatusOr<std::unique_ptr<Learner>> Create(const job::JobSpec& spec, uint32_t rank,
                                                          const SampleShape& shape, Session* session,
                                                          const Logger* logger);
 
@@ -76,11 +78,11 @@ class Learner {
   // computes in.
   std::string FormatParameters(absl::string_view note = {});
   std::string ParametersSha256() const { return parallel_->ParametersSha256(); }
-  uint64_t parameters() const { return TrainedElements(parallel_->table()); }
+  uint64_t parameters() const { return protocol::TrainedElements(parallel_->table()); }
   uint64_t skipped() const { return skipped_; }
 
  private:
-  Learner(const JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
+  Learner(const job::JobSpec& spec, const Logger* logger) : spec_(spec), logger_(*logger) {}
   absl::Status Prepare(Session* session);
   // One of the job's model on a device; none: the CPU.
   absl::StatusOr<std::shared_ptr<Model>> Make(const SampleShape& shape, std::optional<int> gpu);
@@ -98,13 +100,13 @@ class Learner {
   // all ranks.
   bool IsEmpty(const StepResult& result) const;
   // The optimizer's step; null: no plan holds in it.
-  void Optimize(double rate, const CompressionPlan* plan);
+  void Optimize(double rate, const protocol::CompressionPlan* plan);
   // Puts what is tested and kept in the parameters' place, and the second time back: the average,
   // or within a round what the last exchange made.
   void SwapTested();
   TrainedState Trained();
 
-  const JobSpec& spec_;
+  const job::JobSpec& spec_;
   const Logger& logger_;
   at::ScalarType type_ = at::kFloat;  // That the model computes in.
   std::shared_ptr<Model> model_;
@@ -122,4 +124,4 @@ class Learner {
   uint32_t skipped_in_a_row_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

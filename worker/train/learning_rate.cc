@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Rate at which one_cycle starts, as a part of its peak.
@@ -18,7 +18,7 @@ double HalfCosine(double from, double to, double progress) {
 }
 
 // `done` of `total` steps came before this one; the last step is at progress 1.
-double OneCycle(const LrScheduleSpec& schedule, double peak, uint64_t done, uint64_t total) {
+double OneCycle(const job::LrScheduleSpec& schedule, double peak, uint64_t done, uint64_t total) {
   const double last = static_cast<double>(std::max<uint64_t>(total, 2) - 1);
   const double rise = schedule.warmup_fraction * last;
   const double at = static_cast<double>(done);
@@ -29,7 +29,8 @@ double OneCycle(const LrScheduleSpec& schedule, double peak, uint64_t done, uint
 
 }  // namespace
 
-double LearningRate(const LrScheduleSpec& schedule, double base, uint64_t step, uint64_t total) {
+double LearningRate(const job::LrScheduleSpec& schedule, double base, uint64_t step,
+                    uint64_t total) {
   Check(step >= 1 && step <= total, "a step lies within the job");
   uint64_t done = step - 1;
   const uint64_t warmup = schedule.warmup_steps;
@@ -52,4 +53,4 @@ double LearningRate(const LrScheduleSpec& schedule, double base, uint64_t step, 
   return base;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

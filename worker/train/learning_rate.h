@@ -5,7 +5,7 @@
 
 #include "job/optimizer_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // For step `step` of `total`, counted from 1. `base` is the rate of the optimizer: what constant
 // keeps, step and cosine start from, and one_cycle peaks at. During the first `warmup_steps` the
@@ -15,6 +15,7 @@ namespace sluice {
 //   cosine     from base to final_lr, on half a cosine
 //   one_cycle  from base / 25 to base over warmup_fraction of the steps, then to final_lr, each on
 //   half a cosine
-double LearningRate(const LrScheduleSpec& schedule, double base, uint64_t step, uint64_t total);
+double LearningRate(const job::LrScheduleSpec& schedule, double base, uint64_t step,
+                    uint64_t total);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::worker {
 
 void LossScale::Update(bool overflowed) {
   if (overflowed) {
@@ -25,4 +25,4 @@ bool LossScale::Restore(double value, int64_t good_steps) {
   return true;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

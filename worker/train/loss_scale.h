@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::worker {
 
 class LossScale {
  public:
@@ -30,4 +30,4 @@ class LossScale {
   uint32_t good_steps_ = 0;  // In a row, at this scale.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "job/momentum.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace optim = torch::optim;
@@ -56,7 +56,7 @@ at::Tensor BufferIn(const State& state) {
 
 // Each parameter's by itself, so that the order of a hash map is nobody's business.
 template <typename Options, typename State>
-void ChangeMomentum(const OptimizerSpec& spec, double now, optim::Optimizer* optimizer) {
+void ChangeMomentum(const job::OptimizerSpec& spec, double now, optim::Optimizer* optimizer) {
   for (optim::OptimizerParamGroup& group : optimizer->param_groups()) {
     auto& options = static_cast<Options&>(group.options());
     const double before = MomentumIn(options);
@@ -67,7 +67,7 @@ void ChangeMomentum(const OptimizerSpec& spec, double now, optim::Optimizer* opt
       if (kept == optimizer->state().end()) continue;
       const auto& state = static_cast<const State&>(*kept->second);
       at::Tensor buffer = BufferIn(state);
-      if (buffer.defined()) buffer.mul_(BufferFactor(spec, UpdatesIn(state), before, now));
+      if (buffer.defined()) buffer.mul_(job::BufferFactor(spec, UpdatesIn(state), before, now));
     }
   }
 }
@@ -75,7 +75,7 @@ void ChangeMomentum(const OptimizerSpec& spec, double now, optim::Optimizer* opt
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
-    const OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
+    const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
   const std::tuple<double, double> betas(spec.beta1, spec.beta2);
   if (spec.name == "sgd") {
     return std::make_unique<optim::SGD>(parameters, optim::SGDOptions(spec.lr)
@@ -104,8 +104,8 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(
       absl::StrCat("optimizer \"", spec.name, "\" is not known: use sgd, adam, adamw or rmsprop"));
 }
 
-void SetMomentum(const OptimizerSpec& spec, double momentum, optim::Optimizer* optimizer) {
-  if (MomentumOf(spec) == 0) return;
+void SetMomentum(const job::OptimizerSpec& spec, double momentum, optim::Optimizer* optimizer) {
+  if (job::MomentumOf(spec) == 0) return;
   const at::NoGradGuard no_grad;
   momentum = std::max(momentum, kLeastMomentum);
   if (spec.name == "sgd") {
@@ -125,9 +125,9 @@ void SetLearningRate(torch::optim::Optimizer* optimizer, double rate) {
   }
 }
 
-void ClipGradients(const OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
+void ClipGradients(const job::OptimizerSpec& spec, const std::vector<at::Tensor>& parameters) {
   if (spec.clip_value > 0) torch::nn::utils::clip_grad_value_(parameters, spec.clip_value);
   if (spec.clip_norm > 0) torch::nn::utils::clip_grad_norm_(parameters, spec.clip_norm);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

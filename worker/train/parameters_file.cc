@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "protocol/checkpoint/durable_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr char kNoteRecord[] = "note.txt";
@@ -59,9 +59,9 @@ std::string FormatParameters(const torch::nn::Module& module) {
 absl::Status SaveParameters(const std::string& bytes, const std::string& path) {
   const std::string folder = std::filesystem::path(path).parent_path();
   if (!folder.empty()) {
-    if (absl::Status made = MakeFolder(folder); !made.ok()) return made;
+    if (absl::Status made = protocol::MakeFolder(folder); !made.ok()) return made;
   }
-  return WriteDurably(path, bytes).status();
+  return protocol::WriteDurably(path, bytes).status();
 }
 
 std::optional<std::string> ReadNote(const std::string& path) {
@@ -78,4 +78,4 @@ std::optional<std::string> ReadNote(const std::string& path) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "worker/torch/named_tensors.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // The file's content: a state_dict, and beside it a `note`, which PyTorch passes over.
 std::string FormatParameters(const NamedTensors& tensors, absl::string_view note = {});
@@ -23,4 +23,4 @@ absl::Status SaveParameters(const std::string& bytes, const std::string& path);
 // The note of a file that was saved so; none: it is not there, has none, or is no such file.
 std::optional<std::string> ReadNote(const std::string& path);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 bool IsBatchNorm(const torch::nn::Module& module) {
@@ -49,4 +49,4 @@ at::Tensor Scores(Model* model, const at::Tensor& inputs, at::ScalarType type) {
   return model->forward(taken).to(at::kFloat);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

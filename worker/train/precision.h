@@ -10,7 +10,7 @@
 #include "worker/models/model.h"
 #include "worker/torch/named_tensors.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Of `precision` as a job names it: fp32, bf16 or fp16.
 absl::StatusOr<at::ScalarType> ComputingType(const std::string& precision);
@@ -23,4 +23,4 @@ NamedTensors ConvertParameters(Model* model, at::ScalarType type);
 // what LibTorch throws.
 at::Tensor Scores(Model* model, const at::Tensor& inputs, at::ScalarType type);
 
-}  // namespace sluice
+}  // namespace sluice::worker

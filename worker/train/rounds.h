@@ -7,11 +7,11 @@
 
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class Rounds {
  public:
-  explicit Rounds(const JobSpec& spec) : steps_(StepsPerExchange(spec)) {}
+  explicit Rounds(const job::JobSpec& spec) : steps_(job::StepsPerExchange(spec)) {}
 
   // Whether a round ends with step `step` of `total`, as the last does, however short.
   bool EndsWith(uint64_t step, uint64_t total) const { return step % steps_ == 0 || step == total; }
@@ -22,4 +22,4 @@ class Rounds {
   const uint64_t steps_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::worker {
 
 void StepTimes::Add(absl::Duration took) {
   const auto ms = static_cast<float>(absl::ToDoubleMilliseconds(took));
@@ -24,4 +24,4 @@ double StepTimes::PercentileMs(double percent) const {
   return sorted[at];
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

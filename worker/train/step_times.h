@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Keeps the last kMaxSteps; older ones are forgotten.
 class StepTimes {
@@ -22,4 +22,4 @@ class StepTimes {
   size_t next_ = 0;  // Where the oldest lies once kMaxSteps are kept.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

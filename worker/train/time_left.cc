@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // A step counts half once a tenth of the run so far has gone by, so that a change of speed is
@@ -43,4 +43,4 @@ std::optional<absl::Duration> TimeLeft::For(uint64_t steps, uint64_t breaks) con
                        static_cast<double>(breaks) * break_seconds_.value_or(0));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class TimeLeft {
  public:
@@ -30,4 +30,4 @@ class TimeLeft {
   absl::Time last_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

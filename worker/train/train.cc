@@ -5,9 +5,9 @@
 #include "worker/torch/torch_status.h"
 #include "worker/train/training_run.h"
 
-namespace sluice {
+namespace sluice::worker {
 
-absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
+absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::JobSpec& spec,
                                                                      uint32_t rank) {
   return TorchStatus("LibTorch", [&]() -> absl::StatusOr<std::shared_ptr<const TrainingData>> {
     absl::StatusOr<Datasets> sets = OpenDatasets(spec.data, /*with_test=*/rank == 0);
@@ -16,7 +16,7 @@ absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSp
   });
 }
 
-absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
+absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger) {
   return TorchStatus("training failed", [&]() -> absl::StatusOr<TrainReport> {
     TrainingRun run(spec, rank, session, options, logger);
@@ -36,4 +36,4 @@ absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Sess
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

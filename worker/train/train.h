@@ -14,13 +14,15 @@
 #include "worker/core/session.h"
 #include "worker/train/best_test.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 // What a rank reads once, for as many runs as it takes.
 struct TrainingData;
-absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const JobSpec& spec,
+absl::StatusOr<std::shared_ptr<const TrainingData>> LoadTrainingData(const job::JobSpec& spec,
                                                                      uint32_t rank);
 
 struct TrainReport;
@@ -70,7 +72,7 @@ struct TrainReport {
 // session with Abandon, unless it is a rollback (IsRollback): then another run with a new session
 // goes on. Same inputs and threads, same parameters, bit for bit, whether or not it went on from
 // checkpoints.
-absl::StatusOr<TrainReport> RunTraining(const JobSpec& spec, uint32_t rank, Session* session,
+absl::StatusOr<TrainReport> RunTraining(const job::JobSpec& spec, uint32_t rank, Session* session,
                                         const TrainOptions& options, const Logger& logger);
 
-}  // namespace sluice
+}  // namespace sluice::worker

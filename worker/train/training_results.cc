@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "job/support.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
@@ -183,7 +183,7 @@ TrainReport TrainingResults::Finish(absl::Time now) {
     report.test_loss = evaluation_->loss;
   }
   report.best = best_;
-  if (!InLockstep(spec_.mode) && staleness_.count > 0) report.staleness = staleness_.value();
+  if (!job::InLockstep(spec_.mode) && staleness_.count > 0) report.staleness = staleness_.value();
   report.step_ms_p50 = step_times_.PercentileMs(50);
   report.step_ms_p95 = step_times_.PercentileMs(95);
   if (report.wall_seconds > 0) {
@@ -194,4 +194,4 @@ TrainReport TrainingResults::Finish(absl::Time now) {
   return report;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,9 +16,11 @@
 #include "worker/train/train.h"
 #include "worker/train/training_state.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 // A step as results see it.
 struct FinishedStep {
@@ -34,8 +36,8 @@ struct FinishedStep {
 // Used from the thread that trains; `spec`, `options`, `session` and `logger` outlive it.
 class TrainingResults {
  public:
-  TrainingResults(const JobSpec* spec, uint32_t rank, const TrainOptions* options, Session* session,
-                  const Logger* logger)
+  TrainingResults(const job::JobSpec* spec, uint32_t rank, const TrainOptions* options,
+                  Session* session, const Logger* logger)
       : spec_(*spec),
         writes_scalars_(rank == 0 && !spec->output.empty() && spec->scalars_every > 0),
         options_(*options),
@@ -92,7 +94,7 @@ class TrainingResults {
   ScalarRow TakeRow(absl::Time now);
   void AddTraffic(ScalarRow* row);
 
-  const JobSpec& spec_;
+  const job::JobSpec& spec_;
   const bool writes_scalars_;
   const TrainOptions& options_;
   Session& session_;
@@ -131,4 +133,4 @@ class TrainingResults {
   uint64_t row_traffic_step_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

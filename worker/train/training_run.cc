@@ -11,7 +11,7 @@
 #include "worker/train/learning_rate.h"
 #include "worker/train/parameters_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kCompareParametersEvery = 500;  // Rounds.
@@ -104,7 +104,7 @@ void TrainingRun::DealTo(std::vector<uint32_t> members) {
 absl::Status TrainingRun::Join() {
   const absl::StatusOr<JoinInfo> info = learner_->Join();
   if (!info.ok()) return info.status();
-  if (!info->parameters_agree && ShardOptimizer(spec_).has_value()) {
+  if (!info->parameters_agree && job::ShardOptimizer(spec_).has_value()) {
     logger_.Info("the shards have their parameters from rank 0, and do the updates");
   } else if (!info->parameters_agree) {
     logger_.Info(spec_.relays.enabled()
@@ -197,7 +197,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
       .rate = LearningRate(spec_.lr_schedule, spec_.optimizer.lr, step_ + 1, total_steps_),
       .exchanges = rounds_.EndsWith(step_ + 1, total_steps_),
       .closed = steps_behind_ > 0};
-  if (ShardOptimizer(spec_).has_value()) {
+  if (job::ShardOptimizer(spec_).has_value()) {
     session_->SetRate(static_cast<float>(ShardRate(plan.rate)));
   }
   const absl::StatusOr<LearnerStep> done = learner_->Step(plan, batches);
@@ -227,7 +227,7 @@ absl::Status TrainingRun::TrainStep(BatchStream* batches, uint64_t step_of_deal)
 }
 
 double TrainingRun::ShardRate(double rate) const {
-  if (!SendsWeights(spec_)) return rate;
+  if (!job::SendsWeights(spec_)) return rate;
   return spec_.mode == "local_sgd" ? spec_.outer_lr : 1;
 }
 
@@ -242,7 +242,7 @@ void TrainingRun::FallBehind(const StepPlan& plan, const LearnerStep& done) {
 }
 
 void TrainingRun::ReportParameters(const std::string& sha256) {
-  if (InLockstep(spec_.mode)) session_->ReportParameters(rounds_.After(step_), sha256);
+  if (job::InLockstep(spec_.mode)) session_->ReportParameters(rounds_.After(step_), sha256);
 }
 
 absl::Status TrainingRun::EvaluateNow() {
@@ -320,4 +320,4 @@ absl::StatusOr<TrainReport> TrainingRun::Finish() {
   return report;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

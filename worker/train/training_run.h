@@ -20,9 +20,11 @@
 #include "worker/train/training_results.h"
 #include "worker/train/training_state.h"
 
-namespace sluice {
-
+namespace sluice::job {
 struct JobSpec;
+}  // namespace sluice::job
+
+namespace sluice::worker {
 
 struct TrainingData {
   Datasets sets;  // No test data on ranks that do not evaluate.
@@ -31,8 +33,8 @@ struct TrainingData {
 // Each once, in this order; after an error none.
 class TrainingRun {
  public:
-  TrainingRun(const JobSpec& spec, uint32_t rank, Session* session, const TrainOptions& options,
-              const Logger& logger)
+  TrainingRun(const job::JobSpec& spec, uint32_t rank, Session* session,
+              const TrainOptions& options, const Logger& logger)
       : spec_(spec),
         rank_(rank),
         session_(session),
@@ -70,7 +72,7 @@ class TrainingRun {
   void RestoreBest(TrainingCursor* cursor) const;
   void KeepIfBest(const Evaluation& evaluation);
 
-  const JobSpec& spec_;
+  const job::JobSpec& spec_;
   const uint32_t rank_;
   Session* const session_;
   const TrainOptions& options_;
@@ -96,4 +98,4 @@ class TrainingRun {
   bool told_behind_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

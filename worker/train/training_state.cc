@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr int64_t kVersion = 4;
@@ -279,4 +279,4 @@ absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& t
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

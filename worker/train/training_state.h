@@ -19,7 +19,7 @@
 #include "worker/train/evaluation.h"
 #include "worker/train/loss_scale.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // How far a run is, and what its report adds up.
 struct TrainingCursor {
@@ -61,4 +61,4 @@ std::string SaveTrainingState(const TrainedState& trained, const TrainingCursor&
 absl::Status RestoreTrainingState(absl::string_view bytes, const TrainedState& trained,
                                   TrainingCursor* cursor);
 
-}  // namespace sluice
+}  // namespace sluice::worker

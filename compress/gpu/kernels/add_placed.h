@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/add_sparse.h"
 #include "compress/gpu/kernels/placed.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Values with a place for each, as compress/coding/placed_values.h has them.
 class PlacedPlanes {
@@ -86,4 +86,4 @@ struct AddRandomK {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

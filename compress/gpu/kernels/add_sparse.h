@@ -12,7 +12,7 @@
 #include "compress/gpu/kernels/sparse.h"
 #include "compress/gpu/kernels/ternary.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Number i of a plane of `width` bits each, 0 to 31. Reads no byte that has none of it.
 constexpr uint32_t NumberAt(const uint8_t* plane, uint32_t i, int width) {
@@ -269,4 +269,4 @@ struct AddTernary {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

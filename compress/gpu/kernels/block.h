@@ -22,7 +22,7 @@
 #include <array>
 #include <cstdint>
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr int kWarp = 32;
 
@@ -94,4 +94,4 @@ void RunOnHost(const Kernel& kernel, uint32_t blocks, ThreadOrder order = Thread
   }
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

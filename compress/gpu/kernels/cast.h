@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/short_float.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 struct ToFp16 {
   using Code = uint16_t;
@@ -86,4 +86,4 @@ struct AddCast {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -10,7 +10,7 @@
 
 #include "compress/gpu/kernels/numbers.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Elements that a block of threads encodes; a multiple of every codec's block.
 inline constexpr uint32_t kTile = 4096;
@@ -178,4 +178,4 @@ constexpr void StoreShortFloat(float value, uint8_t* at) {
   StoreBytes<3>(std::bit_cast<uint32_t>(value) >> 8, at);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -4,7 +4,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 struct ClearSum {
   static constexpr int kThreads = kTileThreads;
@@ -22,4 +22,4 @@ struct ClearSum {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr uint32_t kCodeBlock = 256;
 inline constexpr int kTileRounds = static_cast<int>(kTile / kCodeBlock) / (kTileThreads / kWarp);
@@ -238,4 +238,4 @@ constexpr void LoadRound(Block& block, const Tile& tile, const Chunk& chunk, int
   block.MaxOfWarp(largest);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -5,7 +5,7 @@
 #include "compress/gpu/kernels/device_block.cuh"
 #include "compress/gpu/kernels/run_work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 class CudaDevice final : public Device {
@@ -116,4 +116,4 @@ std::unique_ptr<Device> MakeCudaDevice(int index, std::string* problem) {
   return device;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

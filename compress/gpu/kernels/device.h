@@ -8,7 +8,7 @@
 
 #include "compress/gpu/kernels/work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Used from one thread at a time.
 class Device {
@@ -43,4 +43,4 @@ class Device {
 // without SLUICE_CUDA.
 std::unique_ptr<Device> MakeCudaDevice(int index, std::string* problem);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

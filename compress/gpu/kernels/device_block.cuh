@@ -7,7 +7,7 @@
 
 #include "compress/gpu/kernels/block.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <int kThreads>
 class DeviceBlock {
@@ -90,4 +90,4 @@ cudaError_t Launch(const Kernel& kernel, uint32_t blocks, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -10,7 +10,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/simd/rotated_blocks.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 struct RotationRoom {
   static constexpr int kWords = kRotatedMax / 64;
@@ -314,4 +314,4 @@ struct AddRotated {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 #include "compress/gpu/kernels/codes.h"
 #include "compress/gpu/kernels/short_float.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 using E4m3 = ShortFloat<3, 7, 0x7E>;
 using E5m2 = ShortFloat<2, 15, 0x7B>;
@@ -82,4 +82,4 @@ using EncodeFp8 = EncodeRounds<Fp8Coder<Format, Gradient, kStochastic>>;
 template <class Format>
 using AddFp8 = AddEach<Fp8<Format>>;
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

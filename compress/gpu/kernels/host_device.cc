@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "compress/gpu/kernels/run_work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 constexpr std::align_val_t kAlignment{256};
@@ -69,4 +69,4 @@ class HostDevice final : public Device {
 
 std::unique_ptr<Device> MakeHostDevice(size_t bytes) { return std::make_unique<HostDevice>(bytes); }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,9 +6,9 @@
 
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // With room for so many bytes.
 std::unique_ptr<Device> MakeHostDevice(size_t bytes);
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

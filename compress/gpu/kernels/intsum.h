@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/linear.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <int kBits>
 struct IntSum {
@@ -99,4 +99,4 @@ struct EncodeIntSum {
 template <int kBits>
 using AddIntSum = AddEach<IntSum<kBits>>;
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

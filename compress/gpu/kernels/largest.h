@@ -5,7 +5,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <class Gradient, bool kAccumulate = false>
 struct Largest {
@@ -37,4 +37,4 @@ struct Largest {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

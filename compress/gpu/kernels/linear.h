@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/codes.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <int kBits>
 struct Linear {
@@ -76,4 +76,4 @@ using EncodeLinear = EncodeRounds<LinearCoder<kBits, Gradient, kStochastic>>;
 template <int kBits>
 using AddLinear = AddEach<Linear<kBits>>;
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -16,7 +16,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // What all of them are told.
 struct LowRankWork {
@@ -310,4 +310,4 @@ struct AddLowRank {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <class Gradient>
 struct SampleMagnitudes {
@@ -57,4 +57,4 @@ struct SampleMagnitudes {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

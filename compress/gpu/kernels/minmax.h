@@ -7,7 +7,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/codes.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Numbers that are in the order of finite floats, -0 below 0.
 constexpr uint32_t OrderOf(float x) {
@@ -114,4 +114,4 @@ using EncodeMinMax = EncodeRounds<MinMaxCoder<kBits, Gradient, kStochastic>>;
 template <int kBits>
 using AddMinMax = AddEach<MinMax<kBits>>;
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/plane_blocks.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Where things are in a payload.
 struct NaturalLayout {
@@ -171,4 +171,4 @@ struct AddNatural {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

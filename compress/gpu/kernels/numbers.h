@@ -8,7 +8,7 @@
 #include "base/float_bits.h"
 #include "base/random.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // The 32 bits of (key, index).
 class IndexedRandom {
@@ -78,4 +78,4 @@ constexpr float WidenHalf(uint16_t half) {
                               (uint32_t{half} & 0x3FF) << 13);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -8,7 +8,7 @@
 #include "compress/gpu/kernels/planes.h"
 #include "compress/gpu/kernels/sparse.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // The largest of each block of 2^bits elements, of equal ones the first, goes to the slot of the
 // block's number, from Chunk::first_element on; acc to the residual.
@@ -255,4 +255,4 @@ struct FinishPlaced {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -4,7 +4,7 @@
 
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr uint32_t kPlaneBlock = 512;
 
@@ -50,4 +50,4 @@ constexpr uint32_t CodeOfPlanes(const uint8_t* planes, uint32_t number, uint32_t
   return code;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

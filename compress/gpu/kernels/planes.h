@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/scan.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // The lowest `width` bits (0 to 31) of number(i) for `count` of them from `first` on: whole bytes,
 // by one thread.
@@ -57,4 +57,4 @@ constexpr void WriteUnary(Block& block, uint32_t count, uint64_t bits, uint32_t*
   block.Sync();
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

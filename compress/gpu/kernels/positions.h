@@ -5,7 +5,7 @@
 
 #include "compress/gpu/kernels/planes.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // What a chunk keeps.
 struct Gaps {
@@ -159,4 +159,4 @@ constexpr void WriteLastPlane(Block& block, const PositionPlan& plan, const Gaps
   });
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 #include "compress/gpu/kernels/codes.h"
 #include "compress/gpu/kernels/plane_blocks.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <int kBits>
 struct Qsgd {
@@ -102,4 +102,4 @@ struct EncodeQsgd {
 template <int kBits>
 using AddQsgd = AddEach<Qsgd<kBits>>;
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

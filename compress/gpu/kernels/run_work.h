@@ -24,7 +24,7 @@
 #include "compress/gpu/kernels/ternary.h"
 #include "compress/gpu/kernels/work.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Calls fn with the type that kernels know gradients of `type` by.
 template <class Fn>
@@ -322,4 +322,4 @@ void RunWork(const SampleWork& work, Launch launch) {
   });
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

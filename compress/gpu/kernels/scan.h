@@ -6,7 +6,7 @@
 
 #include "compress/gpu/kernels/block.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <class Block>
 inline constexpr uint32_t kThreadsOf = Block::kWarps* kWarp;
@@ -57,4 +57,4 @@ constexpr uint32_t ForEachSum(Block& block, uint32_t count, Number number, Take 
   return done;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

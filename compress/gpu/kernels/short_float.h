@@ -6,7 +6,7 @@
 
 #include "compress/gpu/kernels/numbers.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // kMantissa bits of mantissa, exponents of kBias, codes without their sign up to kLargest.
 template <int kMantissa, int kBias, uint32_t kLargest>
@@ -49,4 +49,4 @@ struct ShortFloat {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

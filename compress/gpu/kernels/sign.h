@@ -8,7 +8,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "compress/gpu/kernels/scan.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr uint32_t kSignElements = 1024;
 inline constexpr uint32_t kSignWords = kSignElements / kWarp;
@@ -293,4 +293,4 @@ struct AddSign {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

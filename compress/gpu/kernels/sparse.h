@@ -13,7 +13,7 @@
 #include "compress/gpu/kernels/codes.h"
 #include "compress/gpu/kernels/positions.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Room for all elements of all chunks (Chunk::first_element), and a count for each block of 256
 // (Chunk::first_block).
@@ -320,4 +320,4 @@ struct FinishSparse {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,7 +6,7 @@
 #include "compress/gpu/kernels/block.h"
 #include "compress/gpu/kernels/sparse.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr uint32_t kTernarySign = 0x80000000;  // Of a position: a negative value.
 inline constexpr int kTernaryShift = 20;              // A scale has 3 bits of mantissa.
@@ -200,4 +200,4 @@ struct FinishTernary {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

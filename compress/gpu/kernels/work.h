@@ -9,7 +9,7 @@
 #include "compress/element_type.h"
 #include "compress/gpu/kernels/chunk.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 enum class Algorithm : uint8_t {
   kFp32,
@@ -134,4 +134,4 @@ struct SampleWork {
   uint32_t* counts = nullptr;
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -149,4 +149,4 @@ TEST(CodecReportTest, RefusesUnknownNames) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

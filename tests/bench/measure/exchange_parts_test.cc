@@ -9,7 +9,7 @@
 #include "bench/measure/exchange_protocol.h"
 #include "job/file/job_file.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::Contains;
@@ -41,7 +41,7 @@ TEST(ExchangeJobTest, TheJobFileIsWhatWasAskedFor) {
   job.sets = {"compression.bundle_bytes=512KiB"};
   const absl::StatusOr<std::string> text = ExchangeJobText(job);
   ASSERT_TRUE(text.ok()) << text.status();
-  const absl::StatusOr<JobSpec> spec = LoadJobFromText(*text, "job", {});
+  const absl::StatusOr<job::JobSpec> spec = job::LoadJobFromText(*text, "job", {});
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->name, kExchangeJobName);
   EXPECT_EQ(spec->workers, 3u);
@@ -69,14 +69,14 @@ TEST(ExchangeJobTest, WhatIsWrongIsNamedByItsFlag) {
 
 TEST(ExchangeJobTest, TheFullestShardHasItsShareOfTheParameters) {
   const ExchangeJob job = SmallJob();
-  const absl::StatusOr<TensorTable> table = ExchangeTable(job.gradients);
+  const absl::StatusOr<protocol::TensorTable> table = ExchangeTable(job.gradients);
   ASSERT_TRUE(table.ok()) << table.status();
   const absl::StatusOr<double> share = LargestShardShare(job, *table);
   ASSERT_TRUE(share.ok()) << share.status();
   EXPECT_GE(*share, 0.5);
   EXPECT_LT(*share, 0.6);
   // All that there is lies on one of two.
-  const TensorTable one = {{.name = "w", .shape = {10}, .strides = {}}};
+  const protocol::TensorTable one = {{.name = "w", .shape = {10}, .strides = {}}};
   EXPECT_EQ(*LargestShardShare(job, one), 1);
 }
 
@@ -96,7 +96,7 @@ ExchangePlanOptions SmallPlan() {
 }
 
 TEST(ExchangePlanTest, CommandLines) {
-  const LaunchPlan plan = MakeExchangePlan(SmallPlan());
+  const cli::LaunchPlan plan = MakeExchangePlan(SmallPlan());
   ASSERT_THAT(plan.shards, SizeIs(2));
   ASSERT_THAT(plan.workers, SizeIs(2));
   EXPECT_THAT(
@@ -119,7 +119,7 @@ TEST(ExchangePlanTest, WordsBeforeCommandsNameTheProcess) {
   options.wrap_worker = "ip netns exec  w{}";
   options.wrap_server = "nice";
   options.gradients.table_path = "tensors.txt";
-  const LaunchPlan plan = MakeExchangePlan(options);
+  const cli::LaunchPlan plan = MakeExchangePlan(options);
   const std::vector<std::string>& worker = plan.workers[1].command;
   EXPECT_THAT(std::vector<std::string>(worker.begin(), worker.begin() + 6),
               ElementsAre("/usr/bin/env", "ip", "netns", "exec", "w1", "/bin/sluice"));
@@ -207,4 +207,4 @@ TEST(ExchangeProtocolTest, LinesOfTheLogAreNoAnswersAndBrokenAnswersAreErrors) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

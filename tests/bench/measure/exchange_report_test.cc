@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -127,10 +127,11 @@ TEST(ExchangeReportTest, StagesOfAWorkerAreMeans) {
 
 TEST(ExchangeReportTest, ProcessorTimeIsToldByStageWithWhatIsLeft) {
   ExchangeSamples samples = ThreeTurns();
-  samples.turns[2].workers[1].stage_cpu_ns[static_cast<size_t>(Stage::kApply)] = 8 * kMs;
+  samples.turns[2].workers[1].stage_cpu_ns[static_cast<size_t>(protocol::Stage::kApply)] = 8 * kMs;
   for (Turn& turn : samples.turns) turn.server_stage_seconds = {0.001, 0.004, 0.003, 0.002, 0};
   ExchangeReport report{TwoByTwo(), Summarize(TwoByTwo(), samples), {}, {}};
-  EXPECT_DOUBLE_EQ(report.figures.worker_stage_seconds[static_cast<size_t>(Stage::kApply)], 0.003);
+  EXPECT_DOUBLE_EQ(
+      report.figures.worker_stage_seconds[static_cast<size_t>(protocol::Stage::kApply)], 0.003);
   auto json = nlohmann::json::parse(ExchangeReportJson(report))["cpu_seconds"];
   EXPECT_EQ(json["worker_stages"].size(), 5u);
   EXPECT_DOUBLE_EQ(json["worker_stages"]["encode"], 0.003);
@@ -242,4 +243,4 @@ TEST(ExchangeReportTest, TableHasAColumnForEachPairOfCodecsAndRowsForWhatWasAske
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -6,13 +6,13 @@
 #include "bench/measure/model_tables.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
-TensorTable SmallResNet() { return ShrinkTable(*ModelTable("resnet50"), 1'000'000); }
+protocol::TensorTable SmallResNet() { return ShrinkTable(*ModelTable("resnet50"), 1'000'000); }
 
 std::vector<float> Gradient(const SyntheticGradients& gradients, uint32_t worker, uint64_t step) {
-  std::vector<float> all(TotalElements(gradients.table()), NAN);
+  std::vector<float> all(protocol::TotalElements(gradients.table()), NAN);
   gradients.FillAll(worker, step, absl::MakeSpan(all));
   return all;
 }
@@ -61,7 +61,7 @@ TEST(SyntheticGradientsTest, TailsAreHeavyButNotTooHeavy) {
 }
 
 TEST(SyntheticGradientsTest, MostWordsDoNotOccur) {
-  const TensorTable table = {
+  const protocol::TensorTable table = {
       {.name = "a.word_embeddings.weight", .shape = {30522, 16}, .strides = {}},
       {.name = "wte.weight", .shape = {1000, 16}, .strides = {}}};
   const SyntheticGradients gradients(table);
@@ -75,4 +75,4 @@ TEST(SyntheticGradientsTest, MostWordsDoNotOccur) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

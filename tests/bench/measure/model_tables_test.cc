@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -18,10 +18,10 @@ struct Known {
 class KnownModel : public ::testing::TestWithParam<Known> {};
 
 TEST_P(KnownModel, HasItsParameters) {
-  const absl::StatusOr<TensorTable> table = ModelTable(GetParam().name);
+  const absl::StatusOr<protocol::TensorTable> table = ModelTable(GetParam().name);
   ASSERT_TRUE(table.ok()) << table.status();
-  EXPECT_TRUE(ValidateTensorTable(*table).ok());
-  EXPECT_EQ(TotalElements(*table), GetParam().elements);
+  EXPECT_TRUE(protocol::ValidateTensorTable(*table).ok());
+  EXPECT_EQ(protocol::TotalElements(*table), GetParam().elements);
   EXPECT_EQ(table->size(), GetParam().tensors);
   EXPECT_EQ(table->back().name, GetParam().last);
 }
@@ -46,15 +46,15 @@ TEST(ModelTableTest, UnknownNameGetsTheNearest) {
 }
 
 TEST(ModelTableTest, ShrinksToAboutWhatIsAsked) {
-  const TensorTable table = *ModelTable("resnet50");
-  const TensorTable small = ShrinkTable(table, 500'000);
-  EXPECT_TRUE(ValidateTensorTable(small).ok());
+  const protocol::TensorTable table = *ModelTable("resnet50");
+  const protocol::TensorTable small = ShrinkTable(table, 500'000);
+  EXPECT_TRUE(protocol::ValidateTensorTable(small).ok());
   EXPECT_EQ(small.size(), table.size());
-  EXPECT_GT(TotalElements(small), 450'000u);
-  EXPECT_LE(TotalElements(small), 500'000u);
+  EXPECT_GT(protocol::TotalElements(small), 450'000u);
+  EXPECT_LE(protocol::TotalElements(small), 500'000u);
   EXPECT_EQ(ShrinkTable(table, 0), table);
   EXPECT_EQ(ShrinkTable(table, 1 << 30), table);
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::AllOf;
@@ -21,12 +21,12 @@ std::string Refusal(absl::string_view text) {
 }
 
 TEST(TableFile, ReadsNamesAndDimensions) {
-  const absl::StatusOr<TensorTable> table =
+  const absl::StatusOr<protocol::TensorTable> table =
       ParseTensorTable("# An MLP.\n\nfc1.weight 256 784\r\n\tfc1.bias\t256 # rows\nscale\n");
   ASSERT_TRUE(table.ok()) << table.status();
-  const TensorTable wanted = {{"fc1.weight", {256, 784}, {}, DType::kFloat32},
-                              {"fc1.bias", {256}, {}, DType::kFloat32},
-                              {"scale", {}, {}, DType::kFloat32}};
+  const protocol::TensorTable wanted = {{"fc1.weight", {256, 784}, {}, protocol::DType::kFloat32},
+                                        {"fc1.bias", {256}, {}, protocol::DType::kFloat32},
+                                        {"scale", {}, {}, protocol::DType::kFloat32}};
   EXPECT_EQ(*table, wanted);
 }
 
@@ -53,4 +53,4 @@ TEST(TableFile, ErrorsNameTheFile) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::bench {
 namespace {
 
 using ::testing::HasSubstr;
@@ -61,9 +61,9 @@ TEST(UsageClientTest, ServersAreAddedUp) {
   ASSERT_TRUE(usage.ok()) << usage.status();
   EXPECT_EQ(usage->cpu_seconds, 40);
   EXPECT_EQ(usage->peak_rss_bytes, 300u);
-  EXPECT_EQ(usage->stages[static_cast<size_t>(Stage::kSum)], 4);
-  EXPECT_EQ(usage->stages[static_cast<size_t>(Stage::kSend)], 4);
-  EXPECT_EQ(usage->stages[static_cast<size_t>(Stage::kEncode)], 0);
+  EXPECT_EQ(usage->stages[static_cast<size_t>(protocol::Stage::kSum)], 4);
+  EXPECT_EQ(usage->stages[static_cast<size_t>(protocol::Stage::kSend)], 4);
+  EXPECT_EQ(usage->stages[static_cast<size_t>(protocol::Stage::kEncode)], 0);
 }
 
 TEST(UsageClientTest, AServerThatDoesNotAnswerIsNamed) {
@@ -90,4 +90,4 @@ TEST(UsageClientTest, AQuestionThatALostConnectionSwallowedIsAskedAgain) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::bench

@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "cli/launch/process_set.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -314,4 +314,4 @@ TEST_F(ProcessSetTest, WhoIgnoresSigtermIsKilledAfterTheGraceTime) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

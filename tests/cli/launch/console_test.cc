@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -73,4 +73,4 @@ TEST_F(ConsoleTest, ColorsOnlyIfAsked) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -7,7 +7,7 @@
 
 #include <cerrno>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 TEST(FreePortTest, TwoHeldOnesDiffer) {
@@ -61,4 +61,4 @@ TEST(FreePortTest, ASharedOneCanBeListenedOnAgainAndAgain) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

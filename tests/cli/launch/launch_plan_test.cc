@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::Contains;
@@ -113,4 +113,4 @@ TEST(LaunchPlanTest, ThreadsOnlyIfAsked) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

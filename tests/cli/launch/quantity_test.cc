@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 TEST(ParseBitRateTest, ReadsUnits) {
@@ -51,4 +51,4 @@ TEST(FormatTest, ElapsedTimes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::ElementsAre;
@@ -56,4 +56,4 @@ TEST(RestartPolicyTest, TenQuietMinutesAreForgiven) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

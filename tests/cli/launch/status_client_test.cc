@@ -8,7 +8,7 @@
 #include "cli/launch/free_port.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -99,4 +99,4 @@ TEST_F(CoordinatorQuestionsTest, MayBeEndedWithQuestionsOut) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -16,7 +16,7 @@
 #include "cli/pacing/token_bucket.h"
 #include "sluice/v1/coordinator.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::cli {
 namespace {
 
 using ::testing::HasSubstr;
@@ -359,4 +359,4 @@ TEST(StatusClientTest, AsksWithoutBlockingAndKnowsWhenNobodyIsThere) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::cli

@@ -10,7 +10,7 @@
 #include "tests/compress/reference_codecs.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kSizes[] = {1,  2,   3,   7,   8,   9,   15,  16,  17,   31,   33,   63,
@@ -150,4 +150,4 @@ TEST(CodecValues, TernaryPayloadsThatLie) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -212,4 +212,4 @@ TEST(CountSketch, MalformedPayloadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

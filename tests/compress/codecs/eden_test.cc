@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -279,4 +279,4 @@ TEST(Eden, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

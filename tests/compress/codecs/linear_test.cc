@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr size_t kBlock = 256;
@@ -227,4 +227,4 @@ TEST(Linear, PayloadsThatLie) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -330,4 +330,4 @@ TEST(Lsh, MalformedPayloadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -304,4 +304,4 @@ TEST(PowerSgd, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

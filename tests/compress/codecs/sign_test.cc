@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::ElementsAre;
@@ -233,4 +233,4 @@ TEST(OneBit, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 struct Result {
@@ -265,4 +265,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, SimdSelect, ::testing::ValuesIn(SimdTargets())
                          [](const auto& param) { return param.param; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -5,7 +5,7 @@
 #include "base/random.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 std::vector<uint32_t> RoundTrip(const std::vector<uint32_t>& numbers, const RicePlan& plan) {
@@ -110,4 +110,4 @@ TEST(IndexCoding, PlanesThatLieAreFound) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

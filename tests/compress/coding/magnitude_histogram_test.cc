@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 TEST(MagnitudeHistogram, ThresholdLetsAboutTheDensityThrough) {
@@ -111,4 +111,4 @@ TEST(MagnitudeHistogram, ThresholdsHaveSixteenSignificantBits) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

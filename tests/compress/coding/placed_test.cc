@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 std::vector<float> Sent(const std::string& spec, const std::vector<float>& x, LoneKeys keys = {}) {
@@ -155,4 +155,4 @@ TEST(RandomK, RefusesMoreValuesThanElements) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -12,7 +12,7 @@
 #include "compress/simd/targets.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 // A plane, from the lowest bit of the first byte on.
@@ -407,4 +407,4 @@ TEST(IndexBits, ClustersCostLess) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -171,4 +171,4 @@ TEST(CompressorMeanErrors, OtherChunksAndNothingAtAll) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -196,4 +196,4 @@ TEST(Dgc, KernelsGiveTheSameBitsOnEveryTarget) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

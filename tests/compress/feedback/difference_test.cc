@@ -10,7 +10,7 @@
 #include "tests/compress/one_chunk.h"
 #include "tests/compress/short_runs.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -430,4 +430,4 @@ TEST(Differences, ReceiversSayWhatTheyHold) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -7,7 +7,7 @@
 
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 struct DeviceCalls {
   std::vector<void*> events;  // Of After.
@@ -55,4 +55,4 @@ class BreakingDevice final : public Device {
   DeviceCalls* const calls_;
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -1,6 +1,6 @@
 #include "tests/compress/gpu/device_under_test.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::unique_ptr<Device> MakeDeviceUnderTest(size_t) {
   std::string problem;
@@ -8,4 +8,4 @@ std::unique_ptr<Device> MakeDeviceUnderTest(size_t) {
 }
 bool HasLimitedRoom() { return false; }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // Null: there is none here. One that is made of host memory has so many bytes of it.
 std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes = size_t{1} << 30);
@@ -40,4 +40,4 @@ class DeviceCopies {
   std::vector<void*> copies_;
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -9,7 +9,7 @@
 #include "tests/compress/gpu/device_under_test.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 class GpuAdder : public testing::Test {
@@ -129,4 +129,4 @@ TEST_F(GpuAdder, FailuresAreSaid) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -14,7 +14,7 @@
 #include "tests/compress/gpu/device_under_test.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 // Gradients of one type, and what a processor reads.
@@ -395,4 +395,4 @@ TEST_F(GpuEncoder, SharedExponentsSaveAPass) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -2,11 +2,11 @@
 #include "tests/compress/gpu/device_under_test.h"
 #include "tests/compress/gpu/lazy_device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::unique_ptr<Device> MakeDeviceUnderTest(size_t bytes) {
   return std::make_unique<LazyDevice>(MakeHostDevice(bytes));
 }
 bool HasLimitedRoom() { return true; }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

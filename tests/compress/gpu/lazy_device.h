@@ -9,7 +9,7 @@
 
 #include "compress/gpu/kernels/device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 class LazyDevice final : public Device {
  public:
@@ -63,4 +63,4 @@ class LazyDevice final : public Device {
   std::vector<std::function<void()>> later_;
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

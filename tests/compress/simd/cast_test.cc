@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 std::vector<float> EncodeDecode(const std::string& spec, const std::vector<float>& values,
@@ -119,4 +119,4 @@ TEST(Cast, Fp8PayloadsThatLie) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

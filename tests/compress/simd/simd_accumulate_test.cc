@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 class SimdAccumulate : public ::testing::TestWithParam<std::string> {
@@ -70,4 +70,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, SimdAccumulate, ::testing::ValuesIn(SimdTarget
                          [](const auto& param) { return param.param; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

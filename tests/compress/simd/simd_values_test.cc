@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 constexpr float kFloor = 0.0009765625f, kStep = 0.0030517578125f;
@@ -117,4 +117,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, SimdValues, ::testing::ValuesIn(SimdTargets())
                          [](const auto& param) { return param.param; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/compress/one_chunk.h"
 
-namespace sluice {
+namespace sluice::compress {
 namespace {
 
 using ::testing::HasSubstr;
@@ -366,4 +366,4 @@ TEST(TernGrad, RefusesWhatNoEncoderWrites) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::compress

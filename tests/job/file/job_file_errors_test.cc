@@ -8,7 +8,7 @@
 #include "job/file/job_file.h"
 #include "tests/job/file/job_text_samples.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using ::testing::AllOf;
@@ -437,4 +437,4 @@ TEST(JobFileErrors, PlansGoWithWhatTheyCanChange) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::job

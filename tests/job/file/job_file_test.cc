@@ -12,7 +12,7 @@
 #include "sluice/v1/job.pb.h"
 #include "tests/job/file/job_text_samples.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using ::testing::ElementsAre;
@@ -38,7 +38,7 @@ TEST(JobFile, FillsInDefaults) {
   EXPECT_EQ(job.device, "auto");
   EXPECT_EQ(job.gpus_per_worker, 1u);
   EXPECT_EQ(job.encode_on, "device");
-  EXPECT_EQ(job.compression.uplink, CodecSpec());
+  EXPECT_EQ(job.compression.uplink, compress::CodecSpec());
   EXPECT_EQ(job.membership, "fixed");
   EXPECT_EQ(job.output, "");
   EXPECT_FALSE(job.checkpoint.enabled());
@@ -91,13 +91,13 @@ TEST(JobFile, DefaultsAreThoseOfTheStructs) {
   EXPECT_EQ(job.server.wait_limit, server.wait_limit);
   EXPECT_EQ(job.server.stall_limit, server.stall_limit);
   const JobSpec with_checkpoints = MustLoad(LoadLeastAnd("checkpoint: {dir: a}\n"));
-  const CheckpointSpec checkpoint;
+  const protocol::CheckpointSpec checkpoint;
   EXPECT_EQ(with_checkpoints.checkpoint.dir, "a");
   EXPECT_EQ(with_checkpoints.checkpoint.every, checkpoint.every);
   EXPECT_EQ(with_checkpoints.checkpoint.keep, checkpoint.keep);
   EXPECT_EQ(with_checkpoints.checkpoint.store, checkpoint.store);
   EXPECT_EQ(job.average_buffers_every, JobSpec().average_buffers_every);
-  const CompressionSpec compression;
+  const protocol::CompressionSpec compression;
   EXPECT_EQ(job.compression.min_elements, compression.min_elements);
   EXPECT_EQ(job.compression.layout.chunk_elements, compression.layout.chunk_elements);
   EXPECT_EQ(job.compression.layout.bundle_elements, 1u << 18);  // The least job has codec none.
@@ -305,11 +305,12 @@ TEST(JobFileSet, NamesTheArgument) {
 
 TEST(JobFileDense, SendsEverythingExactly) {
   const JobSpec dense = MustLoad(Load(kFullJob, {}, true));
-  EXPECT_EQ(dense.compression.uplink, CodecSpec());
-  EXPECT_EQ(dense.compression.downlink, CodecSpec());
-  const TensorInfo bias = {"fc.bias", {3}, {}, DType::kFloat32};
-  for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-    EXPECT_EQ(SpecForTensor(dense.compression, bias, direction), CodecSpec());
+  EXPECT_EQ(dense.compression.uplink, compress::CodecSpec());
+  EXPECT_EQ(dense.compression.downlink, compress::CodecSpec());
+  const protocol::TensorInfo bias = {"fc.bias", {3}, {}, protocol::DType::kFloat32};
+  for (const protocol::Direction direction :
+       {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
+    EXPECT_EQ(protocol::SpecForTensor(dense.compression, bias, direction), compress::CodecSpec());
   }
   EXPECT_EQ(dense.compression.layout.chunk_elements, 16384u);
 }
@@ -371,4 +372,4 @@ TEST(JobFile, SaysWhichFileCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::job

@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "job/file/job_file.h"
 
-namespace sluice {
+namespace sluice::job {
 
 // The least that a job must say.
 inline constexpr absl::string_view kLeastJob =
@@ -74,4 +74,4 @@ inline std::string Problem(const absl::StatusOr<JobSpec>& job) {
   return job.ok() ? "" : std::string(job.status().message());
 }
 
-}  // namespace sluice
+}  // namespace sluice::job

@@ -9,7 +9,7 @@
 #include "job/file/job_file.h"
 #include "tests/job/file/job_text_samples.h"
 
-namespace sluice {
+namespace sluice::job {
 namespace {
 
 using ::testing::HasSubstr;
@@ -92,4 +92,4 @@ TEST(ReferenceFile, ADenseRunNeedsNone) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::job

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "base/check.h"
 
-namespace sluice {
+namespace sluice::net {
 
 class TestCa {
  public:
@@ -99,4 +99,4 @@ class TestCa {
   long serial_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

@@ -5,7 +5,7 @@
 
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 using ::testing::AllOf;
@@ -75,4 +75,4 @@ TEST(TokenFile, AFileThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::net

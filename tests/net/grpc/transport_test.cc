@@ -10,7 +10,7 @@
 #include "tests/net/grpc/certificates.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 using ::testing::HasSubstr;
@@ -123,4 +123,4 @@ TEST_F(TransportTest, AListenerThatStrangersReachIsWarnedOf) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::net

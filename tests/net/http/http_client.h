@@ -14,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::net {
 
 class HttpClient {
  public:
@@ -95,4 +95,4 @@ class HttpClient {
   bool connected_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::net

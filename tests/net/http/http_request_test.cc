@@ -6,7 +6,7 @@
 #include "net/http/content_policy.h"
 #include "net/http/host_names.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 HttpRequest Taken(const std::string& text) {
@@ -101,4 +101,4 @@ TEST(ContentPolicy, NamesScriptsAndStylesByTheirHashes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::net

@@ -16,7 +16,7 @@
 #include "tests/net/http/http_client.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 using ::testing::AllOf;
@@ -282,4 +282,4 @@ TEST(HttpServer, EndsWhileItIsAsked) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::net

@@ -4,7 +4,7 @@
 
 #include <array>
 
-namespace sluice {
+namespace sluice::net {
 namespace {
 
 TEST(MetricFamilies, WritesPrometheusText) {
@@ -35,4 +35,4 @@ TEST(MetricFamilies, WritesPrometheusText) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::net

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::ElementsAre;
@@ -415,4 +415,4 @@ TEST_F(CheckpointFolder, AManifestOfNonsenseIsNotWritten) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -10,7 +10,7 @@
 #include "protocol/checkpoint/checkpoint_folder.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::ElementsAre;
@@ -137,4 +137,4 @@ TEST(DurableFile, MakesAndRemovesFolders) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

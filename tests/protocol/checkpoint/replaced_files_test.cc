@@ -43,7 +43,7 @@ extern "C" int open(const char* path, int flags, ...) {
   return real_open(path, flags, mode);
 }
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::ElementsAre;
@@ -149,4 +149,4 @@ TEST_F(TwoWriters, TheManifestSaysWhichOfTwoFilesIsThePart) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -12,7 +12,7 @@
 #include "tests/protocol/checkpoint/snapshot_samples.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 using ::testing::HasSubstr;
@@ -42,9 +42,10 @@ TEST(SnapshotFormat, NothingIsSomethingToo) {
 
 TEST(SnapshotFormat, RestoresTheCompressorThatWasSaved) {
   const WorkerSnapshot read = ParseWorkerSnapshot(FormatWorkerSnapshot(SampleWorker())).value();
-  std::vector<ChunkConfig> chunks;
-  for (const SavedCompressor::Chunk& chunk : read.uplink.chunks) chunks.push_back(chunk.config);
-  Compressor compressor(chunks, {.seed = 3, .sender = 1});
+  std::vector<compress::ChunkConfig> chunks;
+  for (const compress::SavedCompressor::Chunk& chunk : read.uplink.chunks)
+    chunks.push_back(chunk.config);
+  compress::Compressor compressor(chunks, {.seed = 3, .sender = 1});
   const absl::Status restored = compressor.Restore(read.uplink);
   ASSERT_TRUE(restored.ok()) << restored;
   EXPECT_EQ(compressor.Save(), SampleCompressor());
@@ -172,10 +173,10 @@ TEST(SnapshotFormat, OfJobsThatMakePlansIsTheThirdVersion) {
       {.id = 3,
        .effective_step = 40,
        .entries = {{.direction = Direction::kUplink,
-                    .codec = *ParseCodecSpec("topk:1%+int4"),
+                    .codec = *compress::ParseCodecSpec("topk:1%+int4"),
                     .tensors = {0, 2, 5},
                     .ranks = {1}},
-                   {.direction = Direction::kDownlink, .codec = *ParseCodecSpec("fp16")}},
+                   {.direction = Direction::kDownlink, .codec = *compress::ParseCodecSpec("fp16")}},
        .reason = "a reason"},
       {.id = 4, .effective_step = 42}};
   ShardSnapshot shard = SampleShard();
@@ -302,4 +303,4 @@ TEST(SnapshotFormat, NoiseIsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

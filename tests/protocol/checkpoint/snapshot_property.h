@@ -13,7 +13,7 @@
 #include "base/crc32c.h"
 #include "protocol/checkpoint/snapshot_format.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
 inline absl::Span<const std::byte> SnapshotBytes(absl::string_view text) {
   return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
@@ -69,4 +69,4 @@ inline bool CheckAnySnapshot(absl::string_view bytes) {
   return shard.ok() || worker.ok();
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

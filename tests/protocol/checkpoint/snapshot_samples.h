@@ -11,12 +11,13 @@
 #include "compress/compressor.h"
 #include "protocol/snapshot.h"
 
-namespace sluice {
+namespace sluice::protocol {
 
-inline ChunkConfig SampleChunk(const std::string& spec, size_t count, uint32_t id, uint32_t rows) {
-  ChunkConfig config;
+inline compress::ChunkConfig SampleChunk(const std::string& spec, size_t count, uint32_t id,
+                                         uint32_t rows) {
+  compress::ChunkConfig config;
   config.count = count;
-  config.spec = ParseCodecSpec(spec).value();
+  config.spec = compress::ParseCodecSpec(spec).value();
   config.id = id;
   config.tensor = id / 2;
   config.rows = rows;
@@ -24,13 +25,13 @@ inline ChunkConfig SampleChunk(const std::string& spec, size_t count, uint32_t i
 }
 
 // Several codecs, compensators and groups, after two steps.
-inline SavedCompressor SampleCompressor() {
-  const std::vector<ChunkConfig> chunks = {
+inline compress::SavedCompressor SampleCompressor() {
+  const std::vector<compress::ChunkConfig> chunks = {
       SampleChunk("topk:25%+int4", 8, 0, 0),    SampleChunk("topk:25%+int4", 5, 1, 0),
       SampleChunk("powersgd:1", 12, 2, 3),      SampleChunk("none", 3, 3, 0),
       SampleChunk("topk:50%/dgc:0.9", 6, 4, 0), SampleChunk("int8/ef21", 7, 6, 0),
       SampleChunk("topk:25%+int4", 4, 8, 0)};
-  Compressor compressor(chunks, {.seed = 3, .sender = 1});
+  compress::Compressor compressor(chunks, {.seed = 3, .sender = 1});
   for (uint64_t step = 1; step <= 2; ++step) {
     for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
       std::vector<float> gradient(chunks[chunk].count);
@@ -69,4 +70,4 @@ inline WorkerSnapshot SampleWorker() {
   return snapshot;
 }
 
-}  // namespace sluice
+}  // namespace sluice::protocol

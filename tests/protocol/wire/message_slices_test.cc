@@ -5,7 +5,7 @@
 
 #include "sluice/v1/parameter_shard.pb.h"
 
-namespace sluice {
+namespace sluice::protocol {
 namespace {
 
 v1::ExchangeRequest Parsed(grpc::ByteBuffer buffer) {
@@ -73,4 +73,4 @@ TEST(MessageSlicesTest, KeepsWhatItRefersToUntilTheLastCopyIsGone) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::protocol

@@ -8,14 +8,14 @@
 #include "base/random.h"
 #include "tests/server/control/small_tensors.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 AccuracyOptions Options(const char* sparse) {
   AccuracyOptions options;
   options.ranks = 2;
   options.tensors = {{.elements = 1000000}};
-  options.sparse = *ParseCodecSpec(sparse);
+  options.sparse = *compress::ParseCodecSpec(sparse);
   options.reference = {{100, 50}, {1000, 80}, {5000, 90}};
   return options;
 }
@@ -28,7 +28,7 @@ StepMeasurements At(uint64_t step, std::optional<double> metric) {
 }
 
 TEST(Accuracy, ReadsTheReferenceOffAtAnyStep) {
-  const std::vector<CurvePoint> curve = Options("topk:1%").reference;
+  const std::vector<job::CurvePoint> curve = Options("topk:1%").reference;
   EXPECT_FALSE(MetricAt(curve, 99).has_value());
   EXPECT_EQ(MetricAt(curve, 100), 50);
   EXPECT_NEAR(*MetricAt(curve, 550), 65, 1e-9);
@@ -148,4 +148,4 @@ TEST(Accuracy, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

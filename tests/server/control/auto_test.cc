@@ -13,7 +13,7 @@
 #include "tests/server/control/simulated_job.h"
 #include "tests/sim/seeds.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kSeeds = SLUICE_SHORT_RUNS ? 1 : 5;
@@ -30,7 +30,7 @@ std::vector<CodecCost> MakeCosts() {
               {"topk:0.1%+int4", 0.012, 0.001}};
   std::vector<CodecCost> costs;
   for (const auto& row : rows) {
-    costs.push_back({*ParseCodecSpec(row.spec), row.encode_s, row.server_s, 0});
+    costs.push_back({*compress::ParseCodecSpec(row.spec), row.encode_s, row.server_s, 0});
   }
   return costs;
 }
@@ -40,7 +40,7 @@ const std::vector<CodecCost>& Costs() {
   return costs;
 }
 
-CodecTimes TimesOf(const CodecSpec& spec) {
+CodecTimes TimesOf(const compress::CodecSpec& spec) {
   for (const CodecCost& cost : Costs()) {
     if (cost.spec == spec) return {cost.encode_s, cost.server_s};
   }
@@ -61,7 +61,7 @@ AutoOptions Options(const SimulatedJob& job) {
   return {.ranks = static_cast<uint32_t>(job.ranks.size()),
           .tensors = job.tensors,
           .choices = Costs(),
-          .first = *ParseCodecSpec("topk:1%+int4")};
+          .first = *compress::ParseCodecSpec("topk:1%+int4")};
 }
 
 // Time to get as far as a dense step does, by the price of error; from when links are known on.
@@ -75,7 +75,7 @@ double Cost(const SimulatedRun& run) {
   return time / progress;
 }
 
-std::unique_ptr<Policy> Fixed(const SimulatedJob& job, const CodecSpec& spec) {
+std::unique_ptr<Policy> Fixed(const SimulatedJob& job, const compress::CodecSpec& spec) {
   const Coding coding = SpendEvenly(job.tensors, spec)->coding;
   return std::make_unique<FixedPolicy>(
       Choice{.up = std::vector<Coding>(job.ranks.size(), coding), .down = coding});
@@ -127,7 +127,7 @@ TEST(Auto, IsNearTheBestFixedChoiceWhereItsModelIsWrong) {
       SimulatedJob job = JobOn(trace, seed);
       job.overlap = 0.6;
       job.byte_jitter = 0.1;
-      job.times = [](const CodecSpec& spec) {
+      job.times = [](const compress::CodecSpec& spec) {
         const CodecTimes times = TimesOf(spec);
         return CodecTimes{1.5 * times.encode_s, 1.5 * times.server_s};
       };
@@ -160,7 +160,7 @@ TEST(Auto, LearnsWhatStepsTakeBeyondItsModel) {
 TEST(Auto, IsNeverSlowerThanDense) {
   for (const double gigabits : {0.1, 0.3, 1.0, 3.0, 10.0, 40.0, 200.0}) {
     const SimulatedJob job = JobOn(SteadyTrace(gigabits * kGigabit, 0.001), 1);
-    const double dense = Simulate(job, Fixed(job, *ParseCodecSpec("fp16"))).MeanStep();
+    const double dense = Simulate(job, Fixed(job, *compress::ParseCodecSpec("fp16"))).MeanStep();
     const double chosen = Simulate(job, *MakeAutoPolicy(Options(job))).MeanStep();
     GTEST_LOG_(INFO) << gigabits << " Gb/s: " << chosen / dense << " of fp16's time";
     EXPECT_LE(chosen, 1.03 * dense) << gigabits;
@@ -171,7 +171,7 @@ TEST(Auto, IsNeverSlowerThanDense) {
 TEST(Auto, IsDenseWhereThatIsHidden) {
   const SimulatedJob job = JobOn(SteadyTrace(200 * kGigabit, 0.0001), 1);
   const SimulatedRun run = Simulate(job, *MakeAutoPolicy(Options(job)));
-  const double dense = SpendEvenly(job.tensors, *ParseCodecSpec("fp16"))->coding.bytes;
+  const double dense = SpendEvenly(job.tensors, *compress::ParseCodecSpec("fp16"))->coding.bytes;
   size_t steps = 0;
   for (const SimulatedStep& step : run.steps) steps += step.up[0] >= dense && step.down >= dense;
   EXPECT_GT(steps, 0.95 * static_cast<double>(run.steps.size()));
@@ -182,20 +182,20 @@ TEST(Auto, CountsWhatEncodingCosts) {
   const SimulatedJob job = JobOn(SteadyTrace(20 * kGigabit, 0.0001), 1);
   AutoOptions options = Options(job);
   for (CodecCost& cost : options.choices) {
-    if (cost.spec.codec != CodecId::kNone) cost.encode_s = 0.5;
+    if (cost.spec.codec != compress::CodecId::kNone) cost.encode_s = 0.5;
   }
   EXPECT_EQ(Simulate(job, *MakeAutoPolicy(options)).plans.back().choice.up[0].codecs[0].codec,
-            CodecId::kNone);
+            compress::CodecId::kNone);
 }
 
 TEST(Auto, CountsWhatTheShardsWorkCosts) {
   const SimulatedJob job = JobOn(SteadyTrace(5 * kGigabit, 0.0001), 1);
   AutoOptions options = Options(job);
   for (CodecCost& cost : options.choices) {
-    cost.server_s = cost.spec.codec == CodecId::kInt8 ? 0 : 0.5;
+    cost.server_s = cost.spec.codec == compress::CodecId::kInt8 ? 0 : 0.5;
   }
   EXPECT_EQ(Simulate(job, *MakeAutoPolicy(options)).plans.back().choice.down.codecs[0].codec,
-            CodecId::kInt8);
+            compress::CodecId::kInt8);
 }
 
 TEST(Auto, OneSlowLinkTakesNothingFromTheOthersUp) {
@@ -305,7 +305,7 @@ TEST(Auto, RefusesWhatCannotBe) {
   options.choices[1].encode_s = -1;
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
   options = Options(job);
-  options.choices[1].spec = *ParseCodecSpec("lsh");
+  options.choices[1].spec = *compress::ParseCodecSpec("lsh");
   EXPECT_FALSE(MakeAutoPolicy(options).ok());
   options = Options(job);
   options.overlap = 2;
@@ -313,4 +313,4 @@ TEST(Auto, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

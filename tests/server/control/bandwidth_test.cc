@@ -7,7 +7,7 @@
 #include "tests/server/control/simulated_job.h"
 #include "tests/sim/seeds.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kCompute_s = 0.080;
@@ -25,11 +25,11 @@ BandwidthOptions Options(const SimulatedJob& job) {
   BandwidthOptions options;
   options.ranks = static_cast<uint32_t>(job.ranks.size());
   options.tensors = job.tensors;
-  options.candidates = {*ParseCodecSpec("topk:1%")};
+  options.candidates = {*compress::ParseCodecSpec("topk:1%")};
   // Any bytes that links may ask for: what is proved here is the law of budgets.
   options.sparse.density_min = 1e-6;
   options.sparse.density_max = 1;
-  options.first = *ParseCodecSpec("topk:1%");
+  options.first = *compress::ParseCodecSpec("topk:1%");
   return options;
 }
 
@@ -232,7 +232,7 @@ TEST(Bandwidth, SpendsOverCodecs) {
   BandwidthOptions options = Options(job);
   options.candidates.clear();
   for (const char* spec : {"fp16", "int8", "int4", "ternary:0.5", "topk:1%+int4"}) {
-    options.candidates.push_back(*ParseCodecSpec(spec));
+    options.candidates.push_back(*compress::ParseCodecSpec(spec));
   }
   const SimulatedRun run = Simulate(job, *MakeBandwidthPolicy(options));
   const Choice& choice = run.plans.back().choice;
@@ -269,7 +269,7 @@ TEST(Bandwidth, RefusesWhatCannotBe) {
   options.candidates = {};
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
   options = Options(job);
-  options.candidates = {*ParseCodecSpec("powersgd:4")};
+  options.candidates = {*compress::ParseCodecSpec("powersgd:4")};
   EXPECT_FALSE(MakeBandwidthPolicy(options).ok());
   options = Options(job);
   options.overlap = 0;
@@ -283,4 +283,4 @@ TEST(Bandwidth, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,24 +2,24 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 CodecCost CostOf(const char* spec, uint64_t shard_elements = 1'000'000, uint32_t ranks = 4) {
-  return *UsualCost(*ParseCodecSpec(spec), 1'000'000, shard_elements, ranks);
+  return *UsualCost(*compress::ParseCodecSpec(spec), 1'000'000, shard_elements, ranks);
 }
 
 TEST(CodecCostTest, EveryCodecThatAPlanCanChooseHasOne) {
   for (const char* spec : {"none", "fp16", "bf16", "int8", "int4", "int2", "sign", "onebit",
                            "ternary:0.5", "eden:2", "topk:1%+int4", "topk_exact:1%"}) {
     const CodecCost cost = CostOf(spec);
-    EXPECT_EQ(cost.spec, *ParseCodecSpec(spec));
+    EXPECT_EQ(cost.spec, *compress::ParseCodecSpec(spec));
     // A processor moves an element's 12 bytes in about a nanosecond.
     EXPECT_GT(cost.encode_s, 0.5e-3) << spec;
     EXPECT_LT(cost.encode_s, 4e-3) << spec;
     EXPECT_GT(cost.apply_s, 0) << spec;
   }
-  EXPECT_EQ(UsualCost(*ParseCodecSpec("powersgd:2"), 1, 1, 1).status().code(),
+  EXPECT_EQ(UsualCost(*compress::ParseCodecSpec("powersgd:2"), 1, 1, 1).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -35,4 +35,4 @@ TEST(CodecCostTest, WhatIsSentCostsAndWhatIsNotDoesNot) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

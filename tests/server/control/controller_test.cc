@@ -4,10 +4,10 @@
 
 #include "tests/server/control/fixed_policy.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-CodecSpec Spec(const char* text) { return *ParseCodecSpec(text); }
+compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
 
 class Scripted : public Policy {
  public:
@@ -67,4 +67,4 @@ TEST(Controller, TakesTheLeastMomentumOfAllRanksAndDirections) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 
 #include "server/control/policy.h"
 
-namespace sluice {
+namespace sluice::server {
 
 class FixedPolicy : public Policy {
  public:
@@ -21,4 +21,4 @@ class FixedPolicy : public Policy {
   Choice choice_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

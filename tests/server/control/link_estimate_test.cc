@@ -9,7 +9,7 @@
 
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kMega = 1e6;
@@ -127,4 +127,4 @@ TEST(LinkEstimate, PassesOverWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 RankMeasurements Arrived(double arrival_s, double compute_s) {
@@ -38,4 +38,4 @@ TEST(Lateness, OfBothIsSplitAndAddsUp) {
 TEST(Lateness, OfNobodyIsNothing) { EXPECT_TRUE(SplitLateness({}).empty()); }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

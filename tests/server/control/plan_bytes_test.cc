@@ -6,21 +6,21 @@
 
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using testing::ElementsAre;
 
-TensorTable Table() {
+protocol::TensorTable Table() {
   return {{.name = "large", .shape = {1000}, .strides = {}},
           {.name = "small", .shape = {10}, .strides = {}}};
 }
 
-CompressionSpec Compression() {
-  CompressionSpec compression;
+protocol::CompressionSpec Compression() {
+  protocol::CompressionSpec compression;
   compression.min_elements = 100;  // Below that fp16 at most.
-  compression.uplink = *ParseCodecSpec("none");
-  compression.downlink = *ParseCodecSpec("fp16");
+  compression.uplink = *compress::ParseCodecSpec("none");
+  compression.downlink = *compress::ParseCodecSpec("fp16");
   return compression;
 }
 
@@ -32,10 +32,11 @@ TEST(PlanBytesTest, WhatThePlanDoesNotNameIsAsTheJobFileSays) {
 }
 
 TEST(PlanBytesTest, EachRankHasItsOwn) {
-  const CodecSpec int8 = *ParseCodecSpec("int8"), topk = *ParseCodecSpec("topk:1%+int4");
-  const CompressionPlan plan{
+  const compress::CodecSpec int8 = *compress::ParseCodecSpec("int8"),
+                            topk = *compress::ParseCodecSpec("topk:1%+int4");
+  const protocol::CompressionPlan plan{
       .entries = {{.codec = int8, .tensors = {0}, .ranks = {1}},
-                  {.direction = Direction::kDownlink, .codec = topk, .tensors = {0}}}};
+                  {.direction = protocol::Direction::kDownlink, .codec = topk, .tensors = {0}}}};
   const std::optional<PlanBytes> bytes = BytesUnder(plan, Compression(), Table(), 3);
   ASSERT_TRUE(bytes.has_value());
   EXPECT_THAT(bytes->up, ElementsAre(4040, 125 * PriceOf(int8)->bits + 40, 4040));
@@ -43,10 +44,10 @@ TEST(PlanBytesTest, EachRankHasItsOwn) {
 }
 
 TEST(PlanBytesTest, NothingIsKnownWithACodecWithoutAPrice) {
-  CompressionSpec compression = Compression();
-  compression.uplink = *ParseCodecSpec("qsgd:4");
+  protocol::CompressionSpec compression = Compression();
+  compression.uplink = *compress::ParseCodecSpec("qsgd:4");
   EXPECT_FALSE(BytesUnder({}, compression, Table(), 1).has_value());
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

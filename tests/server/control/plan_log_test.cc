@@ -4,20 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-CompressionPlan PlanOf(uint64_t id, uint64_t step, const char* uplink) {
+protocol::CompressionPlan PlanOf(uint64_t id, uint64_t step, const char* uplink) {
   return {.id = id,
           .effective_step = step,
-          .entries = {{.codec = *ParseCodecSpec(uplink), .tensors = {0, 1}}},
+          .entries = {{.codec = *compress::ParseCodecSpec(uplink), .tensors = {0, 1}}},
           .reason = "the schedule"};
 }
 
 PlanLog LogOfJob() {
-  CompressionSpec compression;
-  compression.uplink = *ParseCodecSpec("topk:1%+int4");
-  compression.downlink = *ParseCodecSpec("int8");
+  protocol::CompressionSpec compression;
+  compression.uplink = *compress::ParseCodecSpec("topk:1%+int4");
+  compression.downlink = *compress::ParseCodecSpec("int8");
   return PlanLog(compression, {.policy = "schedule"});
 }
 
@@ -61,4 +61,4 @@ TEST(PlanLogTest, PlansThatAreMadeAgainAreThereOnce) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

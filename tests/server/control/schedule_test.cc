@@ -6,19 +6,20 @@
 
 #include "server/control/controller.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 const std::vector<ControlledTensor> kTensors = {{.elements = 100000},
                                                 {.elements = 64, .compressed = false}};
 
 BaseCoding Base(const char* large) {
-  const std::vector<CodecSpec> codecs = {*ParseCodecSpec(large), *ParseCodecSpec("fp16")};
+  const std::vector<compress::CodecSpec> codecs = {*compress::ParseCodecSpec(large),
+                                                   *compress::ParseCodecSpec("fp16")};
   return {.up = codecs, .down = codecs};
 }
 
-ScheduleSpec Dgc() {
-  return {.kind = ScheduleKind::kExponential,
+job::ScheduleSpec Dgc() {
+  return {.kind = job::ScheduleKind::kExponential,
           .dense_steps = 5,
           .start = 0.25,
           .end = 0.25 / 256,
@@ -27,7 +28,7 @@ ScheduleSpec Dgc() {
 }
 
 // The density that each step is coded with, by the plans that a job gets.
-std::vector<double> Densities(const ScheduleSpec& spec, uint64_t steps, size_t* plans) {
+std::vector<double> Densities(const job::ScheduleSpec& spec, uint64_t steps, size_t* plans) {
   auto policy = MakeSchedulePolicy(spec, Base("topk:1%+int4"), kTensors, 2);
   EXPECT_TRUE(policy.ok()) << policy.status();
   Controller controller(*std::move(policy), kTensors, {});
@@ -36,10 +37,10 @@ std::vector<double> Densities(const ScheduleSpec& spec, uint64_t steps, size_t* 
   for (uint64_t step = 0; step < steps; ++step) {
     const Plan* plan = &made[0];
     for (const Plan& later : made) plan = later.effective_step <= step ? &later : plan;
-    const CodecSpec& codec = plan->choice.up[1].codecs[0];
+    const compress::CodecSpec& codec = plan->choice.up[1].codecs[0];
     EXPECT_EQ(codec, plan->choice.down.codecs[0]);
-    EXPECT_EQ(plan->choice.up[0].codecs[1].codec, CodecId::kFp16);
-    densities.push_back(codec.codec == CodecId::kFp16 ? 1 : codec.level);
+    EXPECT_EQ(plan->choice.up[0].codecs[1].codec, compress::CodecId::kFp16);
+    densities.push_back(codec.codec == compress::CodecId::kFp16 ? 1 : codec.level);
     StepMeasurements measured;
     measured.step = step;
     if (auto next = controller.Next(measured)) made.push_back(*std::move(next));
@@ -70,15 +71,15 @@ TEST(Schedule, DgcWarmUpIsAsDocumentedAtEveryStep) {
 }
 
 TEST(Schedule, DensitiesBetweenAreShort) {
-  EXPECT_EQ(DensityAt(Dgc(), 5), 0.25);
-  EXPECT_EQ(DensityAt(Dgc(), 25), 0.0156);
-  EXPECT_EQ(DensityAt(Dgc(), 35), 0.00391);
-  EXPECT_EQ(DensityAt(Dgc(), 45), 0.25 / 256) << "what the job file says stays as it is";
+  EXPECT_EQ(job::DensityAt(Dgc(), 5), 0.25);
+  EXPECT_EQ(job::DensityAt(Dgc(), 25), 0.0156);
+  EXPECT_EQ(job::DensityAt(Dgc(), 35), 0.00391);
+  EXPECT_EQ(job::DensityAt(Dgc(), 45), 0.25 / 256) << "what the job file says stays as it is";
 }
 
 TEST(Schedule, PiecewiseIsAsDocumentedAtEveryStep) {
-  const ScheduleSpec spec{.kind = ScheduleKind::kPiecewise,
-                          .pieces = {{0, 0.1}, {2, 0.05}, {30, 0.2}, {33, 0.01}}};
+  const job::ScheduleSpec spec{.kind = job::ScheduleKind::kPiecewise,
+                               .pieces = {{0, 0.1}, {2, 0.05}, {30, 0.2}, {33, 0.01}}};
   size_t plans = 0;
   const std::vector<double> densities = Densities(spec, 50, &plans);
   for (uint64_t step = 0; step < 50; ++step) {
@@ -88,8 +89,8 @@ TEST(Schedule, PiecewiseIsAsDocumentedAtEveryStep) {
 }
 
 TEST(Schedule, CyclicGoesDownAndUp) {
-  const ScheduleSpec spec{
-      .kind = ScheduleKind::kCyclic, .start = 0.16, .end = 0.01, .steps = 16, .stages = 4};
+  const job::ScheduleSpec spec{
+      .kind = job::ScheduleKind::kCyclic, .start = 0.16, .end = 0.01, .steps = 16, .stages = 4};
   size_t plans = 0;
   const std::vector<double> densities = Densities(spec, 64, &plans);
   const double period[] = {0.16, 0.08, 0.04, 0.02, 0.01, 0.02, 0.04, 0.08};
@@ -108,32 +109,32 @@ TEST(Schedule, ConstantAfterDenseSteps) {
 }
 
 TEST(Schedule, RefusesWhatNoPlanCanDo) {
-  ScheduleSpec spec = Dgc();
+  job::ScheduleSpec spec = Dgc();
   spec.dense_steps = 1;
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec = Dgc();
   spec.stages = 21;
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.stages = 0;
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec = Dgc();
   spec.end = 0;
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.end = std::nan("");
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec = Dgc();
   spec.steps = uint64_t{1} << 60;
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
-  spec = {.kind = ScheduleKind::kPiecewise};
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
+  spec = {.kind = job::ScheduleKind::kPiecewise};
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.pieces = {{1, 0.5}};
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.pieces = {{0, 0.5}, {1, 0.5}};
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   spec.pieces = {{0, 0.5}, {2, 1.5}};
-  EXPECT_FALSE(ValidateSchedule(spec).ok());
+  EXPECT_FALSE(job::ValidateSchedule(spec).ok());
   EXPECT_FALSE(MakeSchedulePolicy(Dgc(), Base("int8"), kTensors, 2).ok());
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

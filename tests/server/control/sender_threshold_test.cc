@@ -13,7 +13,7 @@
 #include "server/control/spending.h"
 #include "tests/server/control/small_tensors.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr size_t kSizes[] = {200000, 50000, 20000};
@@ -23,7 +23,7 @@ constexpr uint64_t kSteps = 30;  // Until residuals and thresholds are settled.
 
 double Cost(size_t elements, double sent) {
   const auto all = static_cast<double>(elements);
-  return all * SparseBits(sent / all, ValueFormat::kFp16) / 8;
+  return all * SparseBits(sent / all, compress::ValueFormat::kFp16) / 8;
 }
 
 // What was sent of a step's accumulators, and what was lost.
@@ -67,15 +67,16 @@ class Sender {
   }
 
  private:
-  static std::vector<ChunkConfig> Chunks(const std::string& spec) {
-    std::vector<ChunkConfig> chunks;
+  static std::vector<compress::ChunkConfig> Chunks(const std::string& spec) {
+    std::vector<compress::ChunkConfig> chunks;
     for (uint32_t i = 0; i < kTensors; ++i) {
-      chunks.push_back({.count = kSizes[i], .spec = *ParseCodecSpec(spec), .id = i, .tensor = i});
+      chunks.push_back(
+          {.count = kSizes[i], .spec = *compress::ParseCodecSpec(spec), .id = i, .tensor = i});
     }
     return chunks;
   }
 
-  Compressor compressor_;
+  compress::Compressor compressor_;
   std::vector<std::vector<float>> accumulators_;
 };
 
@@ -95,4 +96,4 @@ TEST(SenderThreshold, OfEachTensorGivesQuietOnesTheirShare) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

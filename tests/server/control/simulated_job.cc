@@ -7,7 +7,7 @@
 #include "server/control/median.h"
 #include "tests/server/control/small_tensors.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kBundles[] = {0.3, 0.25, 0.2, 0.12, 0.08, 0.05};
@@ -231,4 +231,4 @@ std::vector<ControlledTensor> SomeTensors() {
   return tensors;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -15,7 +15,7 @@
 #include "server/control/controller.h"
 #include "tests/server/control/simulated_link.h"
 
-namespace sluice {
+namespace sluice::server {
 
 struct SimulatedRank {
   Trace up;
@@ -43,7 +43,7 @@ struct SimulatedJob {
   double unseen_s_per_byte = 0;
   uint64_t seed = 1;
   // Of the codec of tensor 0; none: nothing.
-  std::function<CodecTimes(const CodecSpec&)> times{};
+  std::function<CodecTimes(const compress::CodecSpec&)> times{};
 };
 
 struct SimulatedStep {
@@ -80,4 +80,4 @@ SimulatedRun RunOracle(const SimulatedJob& job);
 // 25 million elements in eleven tensors, three of them small.
 std::vector<ControlledTensor> SomeTensors();
 
-}  // namespace sluice
+}  // namespace sluice::server

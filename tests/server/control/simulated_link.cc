@@ -6,7 +6,7 @@
 
 #include "tests/server/control/small_tensors.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 double SlotEnd(double time_s) { return (std::floor(time_s / kSlot_s + 1e-9) + 1) * kSlot_s; }
@@ -74,4 +74,4 @@ Trace SteadyTrace(double rate, double latency_s) {
   return {.name = "steady", .rate = [rate](double) { return rate; }, .latency_s = latency_s};
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

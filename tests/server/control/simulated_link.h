@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::server {
 
 // Bytes per second at a time; constant within slots of kSlot_s.
 using Rate = std::function<double(double time_s)>;
@@ -47,4 +47,4 @@ Trace NoiseTrace(uint64_t seed,
                  double sigma = 0.25);  // Lognormal, anew every 80 ms, on a slow sine.
 Trace SteadyTrace(double rate, double latency_s);
 
-}  // namespace sluice
+}  // namespace sluice::server

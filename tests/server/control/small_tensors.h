@@ -8,7 +8,7 @@
 
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline double Normal(CounterRandom* random) {
   const double radius = std::sqrt(-2 * std::log(1 - random->Uniform()));
@@ -25,4 +25,4 @@ inline std::vector<float> Values(uint64_t seed, size_t count, double scale) {
   return values;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

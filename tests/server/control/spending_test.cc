@@ -7,10 +7,10 @@
 
 #include "server/control/codec_price.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-CodecSpec Spec(const char* text) { return *ParseCodecSpec(text); }
+compress::CodecSpec Spec(const char* text) { return *compress::ParseCodecSpec(text); }
 
 // A model with layers of very different size.
 struct Model {
@@ -27,7 +27,7 @@ TEST(SpendOnDensity, SpendsWhatThereIs) {
     EXPECT_LE(spent.coding.bytes, bytes);
     EXPECT_GT(spent.coding.bytes, 0.97 * bytes);
     EXPECT_EQ(spent.coding.codecs[0], spent.coding.codecs[1]);
-    EXPECT_EQ(spent.coding.codecs[3].codec, CodecId::kFp16);
+    EXPECT_EQ(spent.coding.codecs[3].codec, compress::CodecId::kFp16);
   }
 }
 
@@ -45,15 +45,16 @@ TEST(SpendOnDensity, StaysWithinItsDensities) {
 
 TEST(SpendOnDensity, KeepsTheScopeOfItsCodec) {
   const Model model;
-  const CodecSpec each = Spec("topk:1%,scope=tensor");
-  EXPECT_TRUE(
-      SpendOnDensity(model.tensors, {.sparse = each}, 20000).coding.codecs[0].has(kTensorScope));
+  const compress::CodecSpec each = Spec("topk:1%,scope=tensor");
+  EXPECT_TRUE(SpendOnDensity(model.tensors, {.sparse = each}, 20000)
+                  .coding.codecs[0]
+                  .has(compress::kTensorScope));
 }
 
 TEST(SpendOnCodecs, IsNearTheBestOfAllWays) {
   const Model model;
-  const std::vector<CodecSpec> candidates = {Spec("none"), Spec("int8"), Spec("int4"),
-                                             Spec("ternary:0.5"), Spec("topk:1%+int4")};
+  const std::vector<compress::CodecSpec> candidates = {Spec("none"), Spec("int8"), Spec("int4"),
+                                                       Spec("ternary:0.5"), Spec("topk:1%+int4")};
   const auto error = [&](const std::vector<size_t>& way, double* bytes) {
     double lost = 0;
     double energy = 0;
@@ -104,4 +105,4 @@ TEST(SpendOnCodecs, NamesACodecWhosePriceIsNotKnown) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 CodecPick Pick(size_t up, size_t down) { return {.up = {up, up}, .down = down}; }
@@ -68,4 +68,4 @@ TEST(StepMemory, ForgetsWhatIsLongAgoAndHoldsSoMany) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

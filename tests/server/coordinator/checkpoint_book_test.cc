@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -13,7 +13,7 @@ using Progress = CheckpointBook::Progress;
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
-CheckpointPart PartOf(std::string name, uint64_t step, uint32_t term = 0) {
+protocol::CheckpointPart PartOf(std::string name, uint64_t step, uint32_t term = 0) {
   return {
       .term = term, .step = step, .name = std::move(name), .bytes = 3, .checksum = 4, .error = ""};
 }
@@ -25,8 +25,8 @@ CheckpointBook BookOf(std::vector<uint64_t> complete = {}) {
 }
 
 void Complete(uint64_t step, CheckpointBook* book) {
-  EXPECT_EQ(book->Add(PartOf(ShardPartName(0, 0), step), kStart), Progress::kTaken);
-  EXPECT_EQ(book->Add(PartOf(WorkerPartName(0, 0), step), kStart), Progress::kComplete);
+  EXPECT_EQ(book->Add(PartOf(protocol::ShardPartName(0, 0), step), kStart), Progress::kTaken);
+  EXPECT_EQ(book->Add(PartOf(protocol::WorkerPartName(0, 0), step), kStart), Progress::kComplete);
 }
 
 TEST(CheckpointBook, RegularOnesAreMultiplesThatAreStillToCome) {
@@ -41,22 +41,24 @@ TEST(CheckpointBook, RegularOnesAreMultiplesThatAreStillToCome) {
 TEST(CheckpointBook, IsCompleteWhenEveryShardAndRankGavePart) {
   CheckpointBook book = BookOf();
   book.Asked(10);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
       << "a part may be here before shard 0's word";
   EXPECT_EQ(book.under_way(), 12u);
   book.Named(12);
   EXPECT_EQ(book.Add(PartOf("parameters.pt", 12), kStart), Progress::kTaken);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kTaken) << "a repeat";
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kTaken)
+      << "a repeat";
   EXPECT_EQ(book.MissingParts(), "shard-0-term-0.state");
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 12), kStart), Progress::kComplete);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 12), kStart), Progress::kComplete);
   EXPECT_EQ(book.parts().size(), 3u);
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 12), kStart), Progress::kIgnored)
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 12), kStart), Progress::kIgnored)
       << "complete only once";
   EXPECT_EQ(book.newest(), 0u) << "not on disk yet";
   EXPECT_THAT(book.Written(), IsEmpty());
   EXPECT_EQ(book.newest(), 12u);
   EXPECT_EQ(book.under_way(), 0u);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 12), kStart), Progress::kIgnored) << "late";
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 12), kStart), Progress::kIgnored)
+      << "late";
 }
 
 TEST(CheckpointBook, OldOnesGoWhenANewOneIsOnDisk) {
@@ -84,11 +86,11 @@ TEST(CheckpointBook, WhatSomebodyReadsStays) {
 
 TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
   CheckpointBook book = BookOf();
-  CheckpointPart bad = PartOf(WorkerPartName(0, 0), 10);
+  protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(0, 0), 10);
   bad.error = "disk full";
   EXPECT_EQ(book.Add(bad, kStart), Progress::kFailed);
   book.Abandon();
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kIgnored);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 10), kStart), Progress::kIgnored);
   EXPECT_EQ(book.NextRegular(5), 20u) << "its step is over";
   Complete(20, &book);
   EXPECT_THAT(book.Written(), ElementsAre(10));
@@ -96,7 +98,7 @@ TEST(CheckpointBook, WhatWasGivenUpIsRemovedAgainAfterTheNextOne) {
 
 TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
   CheckpointBook book = BookOf();
-  CheckpointPart bad = PartOf(WorkerPartName(0, 0), 0);
+  protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(0, 0), 0);
   bad.error = "disk full";
   for (bad.step = 10; bad.step <= 10000; bad.step += 10) {
     ASSERT_EQ(book.Add(bad, kStart), Progress::kFailed);
@@ -109,12 +111,13 @@ TEST(CheckpointBook, ADiskThatStaysFullIsNoLeak) {
 // There the job above names checkpoints: parts of a later one may be here already.
 TEST(CheckpointBook, InARackNothingIsRemovedOfStepsToCome) {
   CheckpointBook book({.every = 10, .keep = 2, .shards = 1, .in_rack = true}, {});
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 30), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 30), kStart), Progress::kTaken);
   book.Abandon();
   book.BeginTerm(1);
   for (const uint64_t step : {20, 40}) {
-    EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), step, 1), kStart), Progress::kTaken);
-    EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), step, 1), kStart), Progress::kComplete);
+    EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 1), step, 1), kStart), Progress::kTaken);
+    EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 1), step, 1), kStart),
+              Progress::kComplete);
     EXPECT_THAT(book.Written(),
                 ElementsAreArray(step == 20 ? std::vector<uint64_t>() : std::vector<uint64_t>{30}));
   }
@@ -122,13 +125,13 @@ TEST(CheckpointBook, InARackNothingIsRemovedOfStepsToCome) {
 
 TEST(CheckpointBook, OtherTermsAreNotMixed) {
   CheckpointBook book = BookOf({10});
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 20), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 20), kStart), Progress::kTaken);
   book.BeginTerm(1);
   EXPECT_EQ(book.under_way(), 0u);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 20), kStart), Progress::kIgnored);
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 20), kStart), Progress::kIgnored);
   EXPECT_EQ(book.NextRegular(11), 20u) << "the same step comes again";
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 1), 20, 1), kStart), Progress::kTaken);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 1), 20, 1), kStart), Progress::kComplete);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 1), 20, 1), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 1), 20, 1), kStart), Progress::kComplete);
   EXPECT_THAT(book.Written(), IsEmpty()) << "the files of term 0 share the folder that is kept";
 }
 
@@ -144,7 +147,7 @@ TEST(CheckpointBook, IsOverdueFromTheFirstPartOn) {
   CheckpointBook book = BookOf();
   book.Asked(10);
   EXPECT_FALSE(book.Overdue(kStart + absl::Hours(9))) << "the step may be far away";
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 10), kStart), Progress::kTaken);
   EXPECT_FALSE(book.Overdue(kStart + absl::Seconds(60)));
   EXPECT_TRUE(book.Overdue(kStart + absl::Seconds(61)));
   book.Shift(absl::Seconds(5));
@@ -159,13 +162,13 @@ TEST(CheckpointBook, OutOfLockstepIsOverdueFromTheLastShardOn) {
                        .patience = absl::Seconds(60),
                        .in_lockstep = false},
                       {});
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kTaken);
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(1, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 10), kStart), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(1, 0), 10), kStart), Progress::kTaken);
   const absl::Time later = kStart + absl::Hours(9);
   EXPECT_FALSE(book.Overdue(later));
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), later), Progress::kTaken);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 10), later), Progress::kTaken);
   EXPECT_FALSE(book.Overdue(later + absl::Seconds(60)));
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 10), later + absl::Seconds(30)),
             Progress::kTaken);
   EXPECT_TRUE(book.Overdue(later + absl::Seconds(61))) << "a repeat is no news";
 }
@@ -173,12 +176,12 @@ TEST(CheckpointBook, OutOfLockstepIsOverdueFromTheLastShardOn) {
 TEST(CheckpointBook, AFailureOfARankThatItDoesNotNeedCostsNothing) {
   CheckpointBook book({.every = 10, .world_size = 2}, {});
   EXPECT_FALSE(book.Expect({0}));
-  EXPECT_EQ(book.Add(PartOf(ShardPartName(0, 0), 10), kStart), Progress::kTaken);
-  CheckpointPart failed = PartOf(WorkerPartName(1, 0), 10);
+  EXPECT_EQ(book.Add(PartOf(protocol::ShardPartName(0, 0), 10), kStart), Progress::kTaken);
+  protocol::CheckpointPart failed = PartOf(protocol::WorkerPartName(1, 0), 10);
   failed.error = "disk full";
   EXPECT_EQ(book.Add(failed, kStart), Progress::kIgnored);
-  EXPECT_EQ(book.Add(PartOf(WorkerPartName(0, 0), 10), kStart), Progress::kComplete);
+  EXPECT_EQ(book.Add(PartOf(protocol::WorkerPartName(0, 0), 10), kStart), Progress::kComplete);
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 
 #include "tests/server/coordinator/coordinator_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
   options.checkpoint_every = 100;
@@ -16,13 +16,13 @@ inline CoordinatorOptions WithCheckpoints(CoordinatorOptions options) {
 }
 
 // Complete ones, as an earlier coordinator of ExampleOptions' job left them.
-inline std::vector<CheckpointManifest> TwoCheckpoints() {
-  std::vector<CheckpointManifest> checkpoints;
+inline std::vector<protocol::CheckpointManifest> TwoCheckpoints() {
+  std::vector<protocol::CheckpointManifest> checkpoints;
   for (const uint64_t step : {100, 200}) {
-    CheckpointManifest manifest;
+    protocol::CheckpointManifest manifest;
     manifest.step = step;
     manifest.world_size = 2;
-    manifest.table_hash = HashTensorTable(JoinOf(0).table);
+    manifest.table_hash = protocol::HashTensorTable(JoinOf(0).table);
     checkpoints.push_back(std::move(manifest));
   }
   return checkpoints;
@@ -57,19 +57,19 @@ class RollbackTest : public CoordinatorTest {
     commands_.clear();
     history_.clear();
   }
-  CheckpointPart PartOf(std::string name, uint64_t step) const {
+  protocol::CheckpointPart PartOf(std::string name, uint64_t step) const {
     return {.term = coordinator_.term(),
             .step = step,
             .name = std::move(name),
             .bytes = 1,
             .error = ""};
   }
-  absl::Status WorkerPart(uint32_t rank, CheckpointPart part) {
+  absl::Status WorkerPart(uint32_t rank, protocol::CheckpointPart part) {
     absl::Status status = coordinator_.WorkerPart(BeatOf(rank).sender, part, now_, &effects_);
     Collect();
     return status;
   }
-  void ShardPart(ControlStreamId stream, CheckpointPart part) {
+  void ShardPart(ControlStreamId stream, protocol::CheckpointPart part) {
     coordinator_.ShardPart(stream, part, now_, &effects_);
     Collect();
   }
@@ -84,8 +84,9 @@ class RollbackTest : public CoordinatorTest {
   // From both shards (streams 11 and 12) and ranks.
   void GiveAllParts(uint64_t step) {
     for (uint32_t i = 0; i < 2; ++i) {
-      ShardPart(11 + i, PartOf(ShardPartName(i, coordinator_.term()), step));
-      EXPECT_TRUE(WorkerPart(i, PartOf(WorkerPartName(i, coordinator_.term()), step)).ok());
+      ShardPart(11 + i, PartOf(protocol::ShardPartName(i, coordinator_.term()), step));
+      EXPECT_TRUE(
+          WorkerPart(i, PartOf(protocol::WorkerPartName(i, coordinator_.term()), step)).ok());
     }
   }
   void CompleteCheckpoint(uint64_t step) {
@@ -118,4 +119,4 @@ class RollbackTest : public CoordinatorTest {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -6,7 +6,7 @@
 
 #include "tests/server/coordinator/checkpoint_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 TEST_F(RollbackTest, ANewRunIsOnDiskBeforeAnybodyIsTold) {
   ASSERT_EQ(records_.size(), 1u);
   EXPECT_EQ(records_[0],
-            (RunRecord{.job_name = "demo", .job_uid = 77, .coordinator_incarnation = 1}));
+            (protocol::RunRecord{.job_name = "demo", .job_uid = 77, .coordinator_incarnation = 1}));
   StartJob();
   EXPECT_EQ(answers_.at(1)->term, 0u);
   EXPECT_EQ(answers_.at(1)->restore_step, 0u);
@@ -30,13 +30,13 @@ TEST_F(RollbackTest, ACheckpointIsWrittenWhenAllPartsAreThereAndTheNextIsAskedFo
   EXPECT_TRUE(WorkerPart(0, PartOf("parameters.pt", 100)).ok());
   GiveAllParts(100);
   ASSERT_EQ(manifests_.size(), 1u);
-  const CheckpointManifest& manifest = manifests_[0];
+  const protocol::CheckpointManifest& manifest = manifests_[0];
   EXPECT_EQ(manifest.step, 100u);
   EXPECT_EQ(manifest.job_uid, 77u);
   EXPECT_EQ(manifest.world_size, 2u);
-  EXPECT_EQ(manifest.table_hash, HashTensorTable(JoinOf(0).table));
+  EXPECT_EQ(manifest.table_hash, protocol::HashTensorTable(JoinOf(0).table));
   std::vector<std::string> names;
-  for (const CheckpointPart& part : manifest.parts) names.push_back(part.name);
+  for (const protocol::CheckpointPart& part : manifest.parts) names.push_back(part.name);
   EXPECT_THAT(names, ElementsAre("parameters.pt", "shard-0-term-0.state", "shard-1-term-0.state",
                                  "worker-0-term-0.state", "worker-1-term-0.state"));
   EXPECT_EQ(coordinator_.Status(now_).checkpoint_step, 0u) << "not durable yet";
@@ -53,7 +53,7 @@ TEST_F(RollbackTest, ACheckpointIsWrittenWhenAllPartsAreThereAndTheNextIsAskedFo
 
 TEST_F(RollbackTest, APartWithAnErrorGivesUpThatCheckpointAndTheNextOneIsTried) {
   StartJob();
-  CheckpointPart bad = PartOf(WorkerPartName(1, 0), 100);
+  protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(1, 0), 100);
   bad.error = "worker-1-term-0.state: no space left on device";
   EXPECT_TRUE(WorkerPart(1, bad).ok());
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning) << "a full disk is no crash";
@@ -76,7 +76,7 @@ TEST_F(RollbackTest, APartWithAnErrorGivesUpThatCheckpointAndTheNextOneIsTried) 
 
 TEST_F(RollbackTest, APartThatNeverComesGivesTheCheckpointUpInTheEnd) {
   StartJob();
-  ShardPart(11, PartOf(ShardPartName(0, 0), 100));
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 100));
   PassWithout(9, absl::Minutes(10) + absl::Seconds(2));
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_THAT(warnings_[0], HasSubstr("worker-1-term-0.state did not come in 10m"));
@@ -85,11 +85,11 @@ TEST_F(RollbackTest, APartThatNeverComesGivesTheCheckpointUpInTheEnd) {
 
 TEST_F(RollbackTest, PartsOfOthersAreRefused) {
   StartJob();
-  EXPECT_EQ(WorkerPart(0, PartOf(WorkerPartName(1, 0), 100)).code(),
+  EXPECT_EQ(WorkerPart(0, PartOf(protocol::WorkerPartName(1, 0), 100)).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(WorkerPart(0, PartOf(ShardPartName(1, 0), 100)).code(),
+  EXPECT_EQ(WorkerPart(0, PartOf(protocol::ShardPartName(1, 0), 100)).code(),
             absl::StatusCode::kInvalidArgument);
-  ShardPart(11, PartOf(ShardPartName(1, 0), 100));
+  ShardPart(11, PartOf(protocol::ShardPartName(1, 0), 100));
   EXPECT_THAT(warnings_.back(), HasSubstr("not its own"));
   GiveAllParts(100);
   EXPECT_EQ(manifests_.size(), 1u);
@@ -144,10 +144,10 @@ TEST_F(RollbackTest, AFailureThatOnlyHeartbeatsTellCostsThatCheckpoint) {
   StartJob();
   coordinator_.ShardNamedCheckpoint(11, 100);
   for (uint32_t shard = 0; shard < 2; ++shard) {
-    ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   }
   WorkerHeartbeat beat = BeatOf(1);
-  beat.parts.push_back(PartOf(WorkerPartName(1, 0), 100));
+  beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 0), 100));
   beat.parts[0].error = "no space left on device";
   ForgetCommands();
   for (int times = 0; times < 3; ++times) EXPECT_TRUE(Beat(beat).ok());
@@ -173,14 +173,14 @@ class AtTheirOwnPaceTest : public RollbackTest {
 TEST_F(AtTheirOwnPaceTest, APartThatNeverComesCostsOneCheckpoint) {
   StartJob();
   coordinator_.ShardNamedCheckpoint(11, 100);
-  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
+  EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 100)).ok());
   ForgetCommands();
   commands_[11];  // Whose shards PassWithout speaks for.
   commands_[12];
   PassWithout(9, absl::Minutes(20));
   EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr) << "rank 1 may be that far behind";
   for (uint32_t shard = 0; shard < 2; ++shard) {
-    ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   }
   PassWithout(9, absl::Minutes(9));
   EXPECT_EQ(NewestOf<NameCheckpoint>(11), nullptr);
@@ -190,4 +190,4 @@ TEST_F(AtTheirOwnPaceTest, APartThatNeverComesCostsOneCheckpoint) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

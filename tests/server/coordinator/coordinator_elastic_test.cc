@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/repair_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::AllOf;
@@ -265,8 +265,9 @@ TEST_F(ElasticTest, TheLastOneThatGivesUpIsAwaitedLikeOneThatIsLost) {
 TEST_F(ElasticTest, ACheckpointIsCompleteWithoutWhoIsGone) {
   StartJob();
   coordinator_.ShardNamedCheckpoint(11, 100);
-  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
-  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u})
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   EXPECT_THAT(manifests_, IsEmpty());
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   ASSERT_THAT(manifests_, SizeIs(1));
@@ -278,13 +279,14 @@ TEST_F(ElasticTest, ANewcomersPartTakesThePlaceOfItsPredecessors) {
   StartJob();
   CompleteCheckpoint(50);
   coordinator_.ShardNamedCheckpoint(11, 100);
-  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_TRUE(WorkerPart(1, PartOf(protocol::WorkerPartName(1, 0), 100)).ok());
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   Join(3, JoinOf(1, /*nonce=*/77));
   AcknowledgeMembersEverywhere();
-  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
-  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
-  const CheckpointManifest& manifest = manifests_.back();
+  EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u})
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
+  const protocol::CheckpointManifest& manifest = manifests_.back();
   EXPECT_EQ(manifest.step, 100u);
   EXPECT_THAT(manifest.parts, SizeIs(3)) << "the file that it may write over is not listed";
 }
@@ -295,11 +297,12 @@ TEST_F(ElasticTest, ACheckpointHasSomebodysState) {
   coordinator_.ShardNamedCheckpoint(11, 100);
   Join(3, JoinOf(2));
   AcknowledgeMembersEverywhere();
-  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  for (uint32_t shard : {0u, 1u})
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   EXPECT_TRUE(Leave(0, /*finished=*/false, "got SIGTERM").ok());
   EXPECT_TRUE(Leave(1, /*finished=*/false, "got SIGTERM").ok());
   EXPECT_EQ(manifests_.back().step, 50u);
-  EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 0), 100)).ok());
+  EXPECT_TRUE(WorkerPart(2, PartOf(protocol::WorkerPartName(2, 0), 100)).ok());
   EXPECT_EQ(manifests_.back().step, 100u);
 }
 
@@ -432,12 +435,13 @@ TEST_F(ElasticTest, ANewcomerLeavesThePartsOfOthersInPlace) {
   StartJob();
   CompleteCheckpoint(50);
   coordinator_.ShardNamedCheckpoint(11, 100);
-  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 100)).ok());
-  for (uint32_t shard : {0u, 1u}) ShardPart(11 + shard, PartOf(ShardPartName(shard, 0), 100));
+  EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 100)).ok());
+  for (uint32_t shard : {0u, 1u})
+    ShardPart(11 + shard, PartOf(protocol::ShardPartName(shard, 0), 100));
   Join(3, JoinOf(2));
   AcknowledgeMembersEverywhere();
   ASSERT_TRUE(answers_.contains(3));
-  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 100)).ok());
+  EXPECT_TRUE(WorkerPart(1, PartOf(protocol::WorkerPartName(1, 0), 100)).ok());
   EXPECT_EQ(manifests_.back().step, 100u) << "rank 0 gave its part before";
 }
 
@@ -447,7 +451,7 @@ TEST_F(ElasticTest, APartThatANewcomerCannotWriteCostsNoCompleteCheckpoint) {
   Join(3, JoinOf(2));
   AcknowledgeMembersEverywhere();
   CompleteCheckpoint(100);
-  CheckpointPart failed = PartOf(WorkerPartName(2, 0), 100);
+  protocol::CheckpointPart failed = PartOf(protocol::WorkerPartName(2, 0), 100);
   failed.error = "no space left on device";
   EXPECT_TRUE(WorkerPart(2, failed).ok());
   EXPECT_EQ(coordinator_.term(), 0u);
@@ -460,7 +464,7 @@ TEST_F(ElasticTest, APartThatANewcomerCannotReadTakesTheCheckpointBefore) {
   CompleteCheckpoint(100);
   Join(3, JoinOf(2));
   AcknowledgeMembersEverywhere();
-  CheckpointPart damaged = PartOf(WorkerPartName(2, 0), 100);
+  protocol::CheckpointPart damaged = PartOf(protocol::WorkerPartName(2, 0), 100);
   damaged.error = "section 2: the checksum differs";
   damaged.unreadable = true;
   EXPECT_TRUE(WorkerPart(2, damaged).ok());
@@ -487,17 +491,17 @@ TEST_F(ElasticTest, ACheckpointThatIsNoLongerKeptIsNoReasonToGoBack) {
   for (const JoinToken holder : {1, 2, 3}) EXPECT_TRUE(Beat(BeatOfHolder(holder, 100)).ok());
   for (const uint64_t step : {200, 300}) {
     for (const uint32_t rank : {0u, 1u}) {
-      EXPECT_TRUE(WorkerPart(rank, PartOf(WorkerPartName(rank, 1), step)).ok());
+      EXPECT_TRUE(WorkerPart(rank, PartOf(protocol::WorkerPartName(rank, 1), step)).ok());
     }
-    ShardPart(11, PartOf(ShardPartName(0, 1), step));
-    ShardPart(13, PartOf(ShardPartName(1, 1), step));
+    ShardPart(11, PartOf(protocol::ShardPartName(0, 1), step));
+    ShardPart(13, PartOf(protocol::ShardPartName(1, 1), step));
     if (manifests_.back().step != step) {
-      EXPECT_TRUE(WorkerPart(2, PartOf(WorkerPartName(2, 1), step)).ok());
+      EXPECT_TRUE(WorkerPart(2, PartOf(protocol::WorkerPartName(2, 1), step)).ok());
     }
     Written(step);
   }
   ASSERT_FALSE(coordinator_.HasCheckpoint(100));
-  CheckpointPart gone = PartOf(WorkerPartName(2, 1), 100);
+  protocol::CheckpointPart gone = PartOf(protocol::WorkerPartName(2, 1), 100);
   gone.error = "shard-0 has it no longer";
   gone.unreadable = true;
   EXPECT_TRUE(WorkerPart(2, gone).ok());
@@ -510,7 +514,7 @@ TEST_F(ElasticTest, WhereCheckpointsFailANewcomerAsksForOneLessAndLessOften) {
   ASSERT_NE(NameOf(11), nullptr);
   uint64_t step = 0;
   const auto seconds_until_asked = [&](int limit) {
-    CheckpointPart failed = PartOf(WorkerPartName(0, 0), ++step);
+    protocol::CheckpointPart failed = PartOf(protocol::WorkerPartName(0, 0), ++step);
     failed.error = "no space left on device";
     EXPECT_TRUE(WorkerPart(0, failed).ok());
     ForgetCommands();
@@ -545,4 +549,4 @@ TEST_F(ElasticTest, ParametersAreComparedAmongThoseWhoAreHere) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,14 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline WorkerJoin JoinOf(uint32_t rank, uint64_t nonce = 0) {
   return {.job_name = "demo",
           .job_hash = 9,
           .nonce = nonce == 0 ? 1000 + rank : nonce,
           .rank = rank,
-          .table = {{.name = "w", .shape = {4}, .strides = {}, .dtype = DType::kFloat32}},
+          .table = {{.name = "w", .shape = {4}, .strides = {}, .dtype = protocol::DType::kFloat32}},
           .parameters_sha256 = "same",
           .software_version = "1",
           .host = "a",
@@ -152,11 +152,11 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<CommandShard> history_;
   std::map<ControlStreamId, absl::Status> refusals_;
   std::map<CheckpointToken, absl::StatusOr<uint64_t>> checkpoint_answers_;
-  std::vector<RunRecord> records_;
-  std::vector<CheckpointManifest> manifests_;
+  std::vector<protocol::RunRecord> records_;
+  std::vector<protocol::CheckpointManifest> manifests_;
   std::vector<uint64_t> dropped_;
   std::vector<std::string> warnings_;
   std::vector<std::string> notices_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

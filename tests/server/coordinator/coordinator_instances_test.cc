@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/repair_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // The coordinator of a run whose record is this one.
-Coordinator CoordinatorAfter(const RunRecord& record) {
+Coordinator CoordinatorAfter(const protocol::RunRecord& record) {
   CoordinatorOptions options = WithRepair({.job_name = "demo",
                                            .job_hash = 9,
                                            .software_version = "1",
@@ -33,7 +33,7 @@ TEST_F(RepairTest, EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordin
     EXPECT_GT(number, last);
     last = number;
   }
-  RunRecord record = records_.back();
+  protocol::RunRecord record = records_.back();
   for (uint64_t restart = 2; restart <= 4; ++restart) {
     Coordinator next = CoordinatorAfter(record);
     EXPECT_EQ(next.incarnation(), restart);
@@ -41,7 +41,7 @@ TEST_F(RepairTest, EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordin
     next.Begin(&effects);
     ASSERT_TRUE(std::holds_alternative<PersistRun>(effects.front()))
         << "before anything else, since nobody may hear of a number that may come twice";
-    const RunRecord written = std::get<PersistRun>(effects.front()).record;
+    const protocol::RunRecord written = std::get<PersistRun>(effects.front()).record;
     record.coordinator_incarnation = restart;
     EXPECT_EQ(written, record) << "and nothing else of the record changes";
     const uint64_t number = next.NumberShard();
@@ -52,14 +52,14 @@ TEST_F(RepairTest, EachProcessGetsAHigherNumberThanAllBeforeAlsoOfEarlierCoordin
 
 TEST_F(RepairTest, ARunOfAVersionThatDidNotCountCoordinatorsIsCountedFromOne) {
   StartJob();
-  RunRecord record = records_.back();
+  protocol::RunRecord record = records_.back();
   record.coordinator_incarnation = 0;
   EXPECT_EQ(CoordinatorAfter(record).incarnation(), 1u);
 }
 
 TEST_F(RepairTest, AFinishedRunIsCountedToo) {
   StartJob();
-  RunRecord record = records_.back();
+  protocol::RunRecord record = records_.back();
   record.finished = true;
   Coordinator next = CoordinatorAfter(record);
   Coordinator::Effects effects;
@@ -128,4 +128,4 @@ TEST_F(RepairTest, AWorkerThatNamesNoShardIsToldOfAll) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

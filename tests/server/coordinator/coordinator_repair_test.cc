@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/repair_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::AllOf;
@@ -17,7 +17,7 @@ TEST_F(RepairTest, TheTermAndItsMembersAreOnDiskBeforeTheyAreAnnounced) {
   StartJob();  // The fixture checks the order.
   ASSERT_EQ(records_.size(), 2u);
   EXPECT_EQ(records_[0].generation, 0u);
-  const RunRecord& record = records_[1];
+  const protocol::RunRecord& record = records_[1];
   EXPECT_EQ(record.generation, 1u);
   EXPECT_EQ(record.term, 0u);
   EXPECT_EQ(record.restore_step, 0u);
@@ -303,7 +303,7 @@ TEST_F(RepairTest, TwoInstancesOfOneShard) {
   AcknowledgeStart(13);
   AttachRunning(14, 1, 0, 50);
   EXPECT_EQ(refusals_.at(14).code(), absl::StatusCode::kFailedPrecondition);
-  ShardPart(12, PartOf(ShardPartName(1, 0), 200));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 0), 200));
   EXPECT_EQ(Now().repairs, 1u);
   EXPECT_EQ(Now().shards[1].attached, true);
 }
@@ -326,9 +326,9 @@ TEST_F(RepairTest, ACheckpointDoesNotPassWhoIsBeingBroughtBack) {
   StartJob();
   CompleteCheckpoint(100);
   // All but rank 0 have theirs of 200 when rank 1 and shard 1 die.
-  ShardPart(11, PartOf(ShardPartName(0, 0), 200));
-  ShardPart(12, PartOf(ShardPartName(1, 0), 200));
-  EXPECT_TRUE(WorkerPart(1, PartOf(WorkerPartName(1, 0), 200)).ok());
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 0), 200));
+  EXPECT_TRUE(WorkerPart(1, PartOf(protocol::WorkerPartName(1, 0), 200)).ok());
   Attach(13, ArrivalOf(1, 60));
   Join(7, JoinOf(1, 9999));
   PassWith({1}, {11, 13}, absl::Seconds(3), 200);
@@ -336,14 +336,14 @@ TEST_F(RepairTest, ACheckpointDoesNotPassWhoIsBeingBroughtBack) {
   AcknowledgeMembers(11);
   AcknowledgeMembers(13);
   ASSERT_TRUE(answers_.at(7).ok());
-  EXPECT_TRUE(WorkerPart(0, PartOf(WorkerPartName(0, 0), 200)).ok());
+  EXPECT_TRUE(WorkerPart(0, PartOf(protocol::WorkerPartName(0, 0), 200)).ok());
   EXPECT_EQ(manifests_.size(), 1u) << "both go on from 100 and need what came after it";
-  CheckpointPart again = PartOf(WorkerPartName(1, 0), 200);
+  protocol::CheckpointPart again = PartOf(protocol::WorkerPartName(1, 0), 200);
   again.checksum = 5;
   EXPECT_TRUE(coordinator_.WorkerPart(BeatOfHolder(7).sender, again, now_, &effects_).ok());
   Collect();
   EXPECT_EQ(manifests_.size(), 1u);
-  ShardPart(13, PartOf(ShardPartName(1, 0), 200));
+  ShardPart(13, PartOf(protocol::ShardPartName(1, 0), 200));
   ASSERT_EQ(manifests_.size(), 2u);
   EXPECT_EQ(manifests_[1].parts.back().checksum, 5u) << "what lies on disk now";
 }
@@ -379,20 +379,20 @@ TEST_F(RepairTest, ResultsAreReleasedWhenACheckpointIsComplete) {
 
 TEST_F(RepairTest, PartsThatAreRepeatedAreTakenOnce) {
   StartJob();
-  ShardPart(11, PartOf(ShardPartName(0, 0), 100));
-  ShardPart(12, PartOf(ShardPartName(1, 0), 100));
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 100));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 0), 100));
   for (int i = 0; i < 3; ++i) {
     for (const uint32_t rank : {0, 1}) {
       WorkerHeartbeat beat = BeatOfHolder(1 + rank);
-      beat.parts.push_back(PartOf(WorkerPartName(rank, 0), 100));
+      beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 0), 100));
       EXPECT_TRUE(Beat(beat).ok());
     }
   }
   EXPECT_EQ(manifests_.size(), 1u);
   Written(100);
   WorkerHeartbeat beat = BeatOfHolder(1);
-  beat.parts.push_back(PartOf(WorkerPartName(0, 0), 100));
-  beat.parts.push_back(PartOf(WorkerPartName(1, 0), 200));  // Not its own.
+  beat.parts.push_back(PartOf(protocol::WorkerPartName(0, 0), 100));
+  beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 0), 200));  // Not its own.
   EXPECT_TRUE(Beat(beat).ok());
   GiveAllParts(200);
   EXPECT_EQ(manifests_.size(), 2u);
@@ -403,7 +403,7 @@ TEST_F(RepairTest, ADamagedCheckpointThatARepairNeedsMakesWayForTheOneBefore) {
   CompleteCheckpoint(100);
   CompleteCheckpoint(200);
   Attach(13, ArrivalOf(1, 60));
-  CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
+  protocol::CheckpointPart damaged = PartOf(protocol::ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
   damaged.unreadable = true;
   ShardPart(13, damaged);
@@ -478,4 +478,4 @@ TEST_F(RepairTest, WithoutAReplayLimitALossIsARollback) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/repair_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::AllOf;
@@ -20,7 +20,7 @@ CoordinatorOptions AfterARestart() {
                                            .shards = 2,
                                            .layout = {},
                                            .job_uid = 1234});
-  RunRecord record{.job_name = "demo", .job_uid = 77, .term = 3, .generation = 4};
+  protocol::RunRecord record{.job_name = "demo", .job_uid = 77, .term = 3, .generation = 4};
   record.coordinator_incarnation = 6;
   record.restore_step = 100;
   record.table = JoinOf(0).table;
@@ -61,7 +61,7 @@ class RestartInTermTest : public RepairTest {
 
 TEST_F(RestartInTermTest, TheTermGoesOnWithWhoIsThere) {
   ASSERT_EQ(records_.size(), 1u);
-  RunRecord record = *AfterARestart().run;
+  protocol::RunRecord record = *AfterARestart().run;
   record.coordinator_incarnation = 7;
   EXPECT_EQ(records_[0], record) << "this coordinator is counted, and all else is as it was";
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRunning);
@@ -115,11 +115,11 @@ TEST_F(RestartInTermTest, Shard0NamesNoCheckpointBeforeItIsWhereTheOthersAre) {
   EXPECT_EQ(NameOf(11)->minimum_step, 1u) << "as soon as can be";
   coordinator_.ShardNamedCheckpoint(11, 243);
   Tick(absl::Milliseconds(100));
-  ShardPart(11, PartOf(ShardPartName(0, 3), 243));
-  ShardPart(12, PartOf(ShardPartName(1, 3), 243));
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 243));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 243));
   for (const uint32_t rank : {0, 1}) {
     WorkerHeartbeat beat = OldBeat(rank, 250);
-    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 243));
+    beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 243));
     EXPECT_TRUE(Beat(beat).ok());
   }
   Written(243);
@@ -129,16 +129,16 @@ TEST_F(RestartInTermTest, Shard0NamesNoCheckpointBeforeItIsWhereTheOthersAre) {
 
 TEST_F(RestartInTermTest, PartsOfACheckpointThatWasForgottenAreGatheredAgain) {
   AttachRunning(12, 1, 3);
-  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   Attach(11, ArrivalOf(0, 60));
   for (const uint32_t rank : {0, 1}) {
     WorkerHeartbeat beat = OldBeat(rank);
-    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 230));
+    beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 230));
     EXPECT_TRUE(Beat(beat).ok());
   }
   AcknowledgeStart(11);
   EXPECT_THAT(manifests_, IsEmpty());
-  ShardPart(11, PartOf(ShardPartName(0, 3), 230));  // It has taken the steps up again.
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 230));  // It has taken the steps up again.
   ASSERT_EQ(manifests_.size(), 1u);
   EXPECT_EQ(manifests_[0].step, 230u);
 }
@@ -146,17 +146,17 @@ TEST_F(RestartInTermTest, PartsOfACheckpointThatWasForgottenAreGatheredAgain) {
 TEST_F(RestartInTermTest, ThePartOfAShardThatWasReplacedIsNotThatOfTheNewOne) {
   AttachRunning(11, 0, 3);
   AttachRunning(12, 1, 3);
-  ShardPart(11, PartOf(ShardPartName(0, 3), 230));
-  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 3), 230));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   // The coordinator before has started it; it takes up its steps from 201 on.
   AttachRunning(13, 1, 3, 60);
   for (const uint32_t rank : {0, 1}) {
     WorkerHeartbeat beat = OldBeat(rank);
-    beat.parts.push_back(PartOf(WorkerPartName(rank, 3), 230));
+    beat.parts.push_back(PartOf(protocol::WorkerPartName(rank, 3), 230));
     EXPECT_TRUE(Beat(beat).ok());
   }
   EXPECT_THAT(manifests_, IsEmpty()) << "the workers would let go of what it needs";
-  ShardPart(13, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(13, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_EQ(manifests_.size(), 1u);
 }
 
@@ -165,7 +165,7 @@ TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpS
   Attach(11, ArrivalOf(0, 60));
   PassWithOld({0, 1}, {12}, absl::Seconds(1));
   AcknowledgeStart(11);
-  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(30), 229);
   EXPECT_THAT(warnings_, IsEmpty()) << "somebody is still before it";
   PassWithOld({0, 1}, {11, 12}, absl::Seconds(55), 240);
@@ -181,14 +181,14 @@ TEST_F(RestartInTermTest, AForgottenCheckpointThatCannotBecomeCompleteIsGivenUpS
 
 TEST_F(RestartInTermTest, ALaterCheckpointShowsThatTheOneBeforeWasGivenUp) {
   AttachRunning(12, 1, 3);
-  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_TRUE(Beat(OldBeat(0)).ok());
   WorkerHeartbeat beat = OldBeat(1, 260);
-  beat.parts.push_back(PartOf(WorkerPartName(1, 3), 250));
+  beat.parts.push_back(PartOf(protocol::WorkerPartName(1, 3), 250));
   EXPECT_TRUE(Beat(beat).ok());
   ASSERT_EQ(warnings_.size(), 1u);
   EXPECT_THAT(warnings_[0], HasSubstr("after step 230 is given up: the one after step 250"));
-  ShardPart(12, PartOf(ShardPartName(1, 3), 230));
+  ShardPart(12, PartOf(protocol::ShardPartName(1, 3), 230));
   EXPECT_EQ(warnings_.size(), 1u) << "too late";
 }
 
@@ -393,4 +393,4 @@ TEST_F(RestartAtTheStartTest, ALeaveThatTakesTheJobBackIsOfTheTermThatIsOver) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

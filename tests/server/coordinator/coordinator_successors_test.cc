@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/repair_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::AllOf;
@@ -110,9 +110,9 @@ TEST_F(SuccessorHashTest, ASuccessorThatDiffersFromOneThatWasNotLostTakesTheJobB
 TEST_F(SuccessorHashTest, ADifferenceThatACheckpointHasEndsTheJob) {
   TellAndReplace();
   for (uint32_t i = 0; i < 2; ++i) {
-    ShardPart(11 + i, PartOf(ShardPartName(i, 0), 125));
-    const Sender sender = BeatOfHolder(i == 0 ? 1 : 7).sender;
-    const CheckpointPart part = PartOf(WorkerPartName(i, 0), 125);
+    ShardPart(11 + i, PartOf(protocol::ShardPartName(i, 0), 125));
+    const protocol::Sender sender = BeatOfHolder(i == 0 ? 1 : 7).sender;
+    const protocol::CheckpointPart part = PartOf(protocol::WorkerPartName(i, 0), 125);
     EXPECT_TRUE(coordinator_.WorkerPart(sender, part, now_, &effects_).ok());
     Collect();
   }
@@ -233,4 +233,4 @@ TEST_F(RepairTest, ASuccessorAmongSilentWorkersWaitsForThemALease) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

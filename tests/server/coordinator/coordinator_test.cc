@@ -5,7 +5,7 @@
 
 #include "tests/server/coordinator/coordinator_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -328,4 +328,4 @@ TEST_F(CoordinatorTest, StatusShowsTheSlowestLinkEachWay) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/job_status_samples.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr StepSplit kSplit = {.compute = 0.05, .encode = 0.01, .wait = 0.02, .transfer = 0.02};
@@ -135,4 +135,4 @@ TEST(JobHistory, ShardsThatSayMoreThanWorkersWaitedAreCut) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

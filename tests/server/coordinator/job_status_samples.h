@@ -4,7 +4,7 @@
 #include "server/coordinator/job_history.h"
 #include "server/coordinator/job_status.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline absl::Time SecondOf(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
@@ -35,4 +35,4 @@ inline void Step(uint64_t steps, const StepSplit& split, MemberStatus* member) {
   member->waited_seconds += count * split.wait;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

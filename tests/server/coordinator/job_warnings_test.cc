@@ -7,7 +7,7 @@
 
 #include "tests/server/coordinator/job_status_samples.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -153,4 +153,4 @@ TEST(JobWarnings, TellOfAStandstill) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,14 +5,14 @@
 #include <numeric>
 #include <utility>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr double kRate = 12.5e6;
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
 
-LinkPeriod Period(uint64_t bytes, double rate) {
+protocol::LinkPeriod Period(uint64_t bytes, double rate) {
   return {.bytes = bytes, .seconds = static_cast<double>(bytes) / rate};
 }
 
@@ -163,4 +163,4 @@ TEST(LinkBook, StepsThatNotAllReportAreForgotten) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

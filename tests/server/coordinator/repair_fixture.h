@@ -8,7 +8,7 @@
 
 #include "tests/server/coordinator/checkpoint_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline CoordinatorOptions WithRepair(CoordinatorOptions options) {
   options = WithCheckpoints(std::move(options));
@@ -89,4 +89,4 @@ class RepairTest : public RollbackTest {
   JobStatus Now() const { return coordinator_.Status(now_); }
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -4,7 +4,7 @@
 
 #include "tests/server/coordinator/checkpoint_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -260,7 +260,7 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
   Join(1, JoinOf(0, 600));
   Join(2, JoinOf(1, 601));
   ASSERT_EQ(LastOf<StartShard>(12)->restore_step, 200u);
-  CheckpointPart damaged = PartOf(ShardPartName(1, 0), 200);
+  protocol::CheckpointPart damaged = PartOf(protocol::ShardPartName(1, 0), 200);
   damaged.error = "section 2: the checksum differs";
   damaged.unreadable = true;
   ShardPart(12, damaged);
@@ -269,10 +269,10 @@ TEST_F(RollbackTest, ADamagedCheckpointMakesWayForTheOneBefore) {
                                           "(h:7071): section 2: the checksum differs); the job "
                                           "goes back from step 200 to step 100: 100 steps"));
   EXPECT_EQ(LastOf<StartShard>(12)->restore_step, 100u) << "all are here already";
-  ShardPart(11, PartOf(ShardPartName(0, 0), 200));  // Too late to matter.
+  ShardPart(11, PartOf(protocol::ShardPartName(0, 0), 200));  // Too late to matter.
   AcknowledgeAll();
   ASSERT_EQ(answers_.at(1)->restore_step, 100u);
-  damaged = PartOf(WorkerPartName(1, 0), 100);
+  damaged = PartOf(protocol::WorkerPartName(1, 0), 100);
   damaged.error = "missing";
   damaged.unreadable = true;
   EXPECT_TRUE(WorkerPart(1, damaged).ok());
@@ -330,7 +330,7 @@ CoordinatorOptions AfterARestart() {
                                                 .shards = 2,
                                                 .layout = {},
                                                 .job_uid = 1234});
-  options.run = RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
+  options.run = protocol::RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
   options.checkpoints = TwoCheckpoints();
   return options;
 }
@@ -342,9 +342,9 @@ class RestartTest : public RollbackTest {
 
 TEST_F(RestartTest, TheRunGoesOnInTheNextTerm) {
   ASSERT_EQ(records_.size(), 1u);
-  EXPECT_EQ(
-      records_[0],
-      (RunRecord{.job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 1}));
+  EXPECT_EQ(records_[0],
+            (protocol::RunRecord{
+                .job_name = "demo", .job_uid = 77, .term = 4, .coordinator_incarnation = 1}));
   EXPECT_EQ(coordinator_.phase(), JobPhase::kRecovering);
   EXPECT_THAT(warnings_.back(), HasSubstr("the job goes back to step 200"));
   // A worker and a shard of before, which have not noticed.
@@ -405,10 +405,10 @@ class StoreRollbackTest : public RollbackTest {
   // Each with the server of its number.
   void Complete(uint64_t step) {
     for (uint32_t i = 0; i < 2; ++i) {
-      CheckpointPart part = PartOf(ShardPartName(i, coordinator_.term()), step);
+      protocol::CheckpointPart part = PartOf(protocol::ShardPartName(i, coordinator_.term()), step);
       part.server = i;
       ShardPart(seat_[i], part);
-      part.name = WorkerPartName(i, coordinator_.term());
+      part.name = protocol::WorkerPartName(i, coordinator_.term());
       EXPECT_TRUE(WorkerPart(i, part).ok());
     }
     Written(step);
@@ -425,7 +425,7 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
   Complete(200);
   Complete(300);
   EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{301}));
-  CheckpointPart bad = PartOf(WorkerPartName(1, 0), 400);
+  protocol::CheckpointPart bad = PartOf(protocol::WorkerPartName(1, 0), 400);
   bad.error = "no space left";
   EXPECT_TRUE(WorkerPart(1, bad).ok());
   EXPECT_EQ(ToldToKeep(), std::pair(std::vector<uint64_t>{200, 300}, uint64_t{401}));
@@ -439,7 +439,7 @@ TEST_F(StoreRollbackTest, ServersAreToldWhatIsToStay) {
 TEST_F(StoreRollbackTest, PartsOfStepsToComeAreNotSwept) {
   StartJob();
   Complete(100);
-  CheckpointPart part = PartOf(ShardPartName(0, 0), 200);
+  protocol::CheckpointPart part = PartOf(protocol::ShardPartName(0, 0), 200);
   ShardPart(11, part);
   PassWithout(1, absl::Seconds(11));
   AcknowledgeAll();
@@ -473,7 +473,7 @@ TEST_F(StoreRollbackTest, AllLearnWhereTheirPartsAre) {
 
 TEST_F(StoreRollbackTest, AServerThatDoesNotExistHasNoPart) {
   StartJob();
-  CheckpointPart part = PartOf(WorkerPartName(1, 0), 100);
+  protocol::CheckpointPart part = PartOf(protocol::WorkerPartName(1, 0), 100);
   part.server = 2;
   EXPECT_EQ(WorkerPart(1, part).code(), absl::StatusCode::kInvalidArgument);
 }
@@ -481,17 +481,18 @@ TEST_F(StoreRollbackTest, AServerThatDoesNotExistHasNoPart) {
 // A checkpoint of three ranks, in a job of two.
 CoordinatorOptions OfThreeRanks(CoordinatorOptions options) {
   options = AtShards(std::move(options));
-  options.run = RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
-  CheckpointManifest manifest;
+  options.run = protocol::RunRecord{.job_name = "demo", .job_uid = 77, .term = 3};
+  protocol::CheckpointManifest manifest;
   manifest.job_uid = 77;
   manifest.term = 3;
   manifest.step = 100;
   manifest.world_size = 3;
   manifest.shards = 2;
-  manifest.table_hash = HashTensorTable(JoinOf(0).table);
+  manifest.table_hash = protocol::HashTensorTable(JoinOf(0).table);
   manifest.at_shards = true;
-  for (const std::string& name : {ShardPartName(0, 3), ShardPartName(1, 3), WorkerPartName(0, 3),
-                                  WorkerPartName(1, 3), WorkerPartName(2, 3)}) {
+  for (const std::string& name : {protocol::ShardPartName(0, 3), protocol::ShardPartName(1, 3),
+                                  protocol::WorkerPartName(0, 3), protocol::WorkerPartName(1, 3),
+                                  protocol::WorkerPartName(2, 3)}) {
     manifest.parts.push_back({.term = 3, .step = 100, .name = name, .error = ""});
   }
   options.checkpoints = {manifest};
@@ -515,7 +516,8 @@ TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
   AcknowledgeAll();
   ASSERT_EQ(coordinator_.phase(), JobPhase::kRunning);
   std::vector<std::string> names;
-  for (const CheckpointPart& part : answers_.at(2)->restore_parts) names.push_back(part.name);
+  for (const protocol::CheckpointPart& part : answers_.at(2)->restore_parts)
+    names.push_back(part.name);
   EXPECT_THAT(names, ElementsAre("worker-0-term-3.state", "worker-1-term-3.state",
                                  "worker-2-term-3.state"));
   EXPECT_EQ(answers_.at(2)->restore_world_size, 3u);
@@ -525,4 +527,4 @@ TEST_F(OtherRanksTest, GoOnWithThePartsOfAll) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

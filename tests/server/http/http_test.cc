@@ -9,7 +9,7 @@
 #include "server/http/status_json.h"
 #include "server/http/status_page.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::EndsWith;
@@ -26,7 +26,7 @@ HttpView ExampleView() {
   view.stats.wait_counts[0] = 2;
   view.stats.wait_counts[kWaitBoundsSeconds.size()] = 1;
   view.stats.wait_seconds = 400;
-  view.stages[static_cast<size_t>(Stage::kEncode)] = 1.5;
+  view.stages[static_cast<size_t>(protocol::Stage::kEncode)] = 1.5;
   view.job.emplace();
   view.job->phase = JobPhase::kFailed;
   view.job->failure = "rank 1 <script>";
@@ -291,7 +291,7 @@ TEST(StatusJson, IsValidWhateverOthersWrote) {
 }
 
 TEST(StatusPage, AllowsItsOwnScriptAndStyleAlone) {
-  const HttpAnswer page = ServerPage(
+  const net::HttpAnswer page = ServerPage(
       "/", [] { return ExampleView(); }, [] { return std::string(); });
   EXPECT_THAT(page.policy, HasSubstr("script-src 'sha256-"));
   EXPECT_THAT(page.policy, HasSubstr("style-src 'sha256-"));
@@ -358,4 +358,4 @@ TEST(HealthPage, HasThreePathsAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -11,7 +11,7 @@
 #include "protocol/wire/link_message.h"
 #include "protocol/wire/tensor_table_message.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 v1::ShardCommand Command(decltype(CommandShard::command) command) {
@@ -20,27 +20,27 @@ v1::ShardCommand Command(decltype(CommandShard::command) command) {
 
 TEST(ConvertTest, ATableOfTooManyBytesIsRefusedBeforeItIsCopied) {
   v1::TensorTable message;
-  for (size_t tensor = 0; tensor < kMaxTensors; ++tensor) {
+  for (size_t tensor = 0; tensor < protocol::kMaxTensors; ++tensor) {
     v1::TensorInfo* info = message.add_tensors();
     info->set_name(std::string(300, 'n'));
     info->add_shape(1);
     info->set_dtype(v1::DTYPE_FLOAT32);
   }
-  const absl::Status refused = TableFromProto(message).status();
+  const absl::Status refused = protocol::TableFromProto(message).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("at most 16777216"));
   for (v1::TensorInfo& info : *message.mutable_tensors()) info.set_name("short");
-  EXPECT_TRUE(TableFromProto(message).ok());
+  EXPECT_TRUE(protocol::TableFromProto(message).ok());
 }
 
 TEST(ConvertTest, PartsTravel) {
-  CheckpointPart part{.term = 3,
-                      .step = 1000,
-                      .name = "shard-1-term-3.state",
-                      .bytes = uint64_t{5} << 32,
-                      .checksum = 0xDEADBEEF,
-                      .error = "the disk is full",
-                      .unreadable = true};
+  protocol::CheckpointPart part{.term = 3,
+                                .step = 1000,
+                                .name = "shard-1-term-3.state",
+                                .bytes = uint64_t{5} << 32,
+                                .checksum = 0xDEADBEEF,
+                                .error = "the disk is full",
+                                .unreadable = true};
   v1::CheckpointPart message;
   PartToProto(part, &message);
   EXPECT_EQ(PartFromProto(message), part);
@@ -50,7 +50,7 @@ TEST(ConvertTest, APartWhoseNameIsNoFileNameIsAnError) {
   for (const char* name : {"", "../run.json", "/etc/passwd", ".hidden", "a b", "a\\b", "a\nb"}) {
     v1::CheckpointPart message;
     message.set_name(name);
-    const CheckpointPart part = PartFromProto(message);
+    const protocol::CheckpointPart part = PartFromProto(message);
     EXPECT_NE(part.error, "") << name;
     EXPECT_EQ(part.name.find('\n'), std::string::npos);
   }
@@ -109,17 +109,18 @@ TEST(ConvertTest, FiguresOfLinksTravelAndWhatIsNoneIsNone) {
 }
 
 TEST(ConvertTest, ReportsOfLinksTravelBounded) {
-  const LinkReport report{.step = 7,
-                          .round_trip_s = 0.25,
-                          .down = {{.bytes = 100, .seconds = 0.5}, {.bytes = 10, .seconds = 0.125}},
-                          .compute_s = 1,
-                          .encode_s = 2,
-                          .apply_s = 3,
-                          .exposed_s = 4,
-                          .tested = 0.75};
+  const protocol::LinkReport report{
+      .step = 7,
+      .round_trip_s = 0.25,
+      .down = {{.bytes = 100, .seconds = 0.5}, {.bytes = 10, .seconds = 0.125}},
+      .compute_s = 1,
+      .encode_s = 2,
+      .apply_s = 3,
+      .exposed_s = 4,
+      .tested = 0.75};
   v1::LinkReport message;
-  LinkReportToProto(report, &message);
-  EXPECT_EQ(LinkReportFromProto(message), report);
+  protocol::LinkReportToProto(report, &message);
+  EXPECT_EQ(protocol::LinkReportFromProto(message), report);
 
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   message.set_round_trip_ns(kHuge);
@@ -130,10 +131,10 @@ TEST(ConvertTest, ReportsOfLinksTravelBounded) {
     message.add_down_bytes(kHuge);
   }
   message.set_tested(1.5);
-  const LinkReport taken = LinkReportFromProto(message);
+  const protocol::LinkReport taken = protocol::LinkReportFromProto(message);
   EXPECT_FALSE(taken.tested.has_value());
   message.set_tested(std::nan(""));
-  EXPECT_FALSE(LinkReportFromProto(message).tested.has_value());
+  EXPECT_FALSE(protocol::LinkReportFromProto(message).tested.has_value());
   EXPECT_EQ(taken.round_trip_s, 0);
   EXPECT_EQ(taken.compute_s, 0);
   EXPECT_EQ(taken.encode_s, 2);
@@ -199,7 +200,7 @@ TEST(ConvertTest, TextsFromElsewhereAreUtf8InMessages) {
   const std::string broken = "\xff caf\xc3";
   EXPECT_TRUE(CanBeRead(Command(EndShard{.phase = JobPhase::kFailed, .reason = broken})));
   EXPECT_TRUE(CanBeRead(Command(SuspendShard{.term = 2, .reason = broken})));
-  ExchangeAnswer answer;
+  protocol::ExchangeAnswer answer;
   answer.message = broken;
   EXPECT_TRUE(CanBeRead(ReplyToProto(answer, 1)));
   JobStatus status;
@@ -210,7 +211,7 @@ TEST(ConvertTest, TextsFromElsewhereAreUtf8InMessages) {
   StatusToProto(status, {{JobWarning::Kind::kNote, broken}}, &reply);
   EXPECT_TRUE(CanBeRead(reply));
   EXPECT_EQ(reply.failure(), "\xef\xbf\xbd caf\xef\xbf\xbd");
-  CheckpointPart part;
+  protocol::CheckpointPart part;
   part.error = broken;
   v1::CheckpointPart message;
   PartToProto(part, &message);
@@ -229,12 +230,12 @@ TEST(ConvertTest, ExchangesCarryCheckpointsAndTerms) {
   v1::ExchangeRequest request;
   request.set_step(5);
   request.set_checkpoint_step(8);
-  const absl::StatusOr<Exchange> exchange = ExchangeFromProto({}, &request);
+  const absl::StatusOr<protocol::Exchange> exchange = protocol::ExchangeFromProto({}, &request);
   ASSERT_TRUE(exchange.ok()) << exchange.status();
   EXPECT_EQ(exchange->checkpoint_step, 8);
 
-  ExchangeAnswer answer;
-  answer.outcome = Outcome::kFenced;
+  protocol::ExchangeAnswer answer;
+  answer.outcome = protocol::Outcome::kFenced;
   answer.checkpoint_step = 12;
   answer.term = 3;
   const v1::ExchangeReply reply = ReplyToProto(answer, 1);
@@ -243,4 +244,4 @@ TEST(ConvertTest, ExchangesCarryCheckpointsAndTerms) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -15,7 +15,7 @@
 #include "tests/rpc/await.h"
 #include "tests/rpc/fake_worker.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -133,8 +133,8 @@ class RecoveryTest : public ::testing::Test {
   void ReportParts() {
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
       const uint32_t term = workers_[rank]->grant().term();
-      const auto part =
-          WritePart(dir(), term, checkpoint_step_, WorkerPartName(rank, term), "here");
+      const auto part = protocol::WritePart(dir(), term, checkpoint_step_,
+                                            protocol::WorkerPartName(rank, term), "here");
       ASSERT_TRUE(part.ok()) << part.status();
       v1::ReportCheckpointRequest request;
       *request.mutable_sender() = workers_[rank]->Sender();
@@ -167,7 +167,7 @@ class RecoveryTest : public ::testing::Test {
   }
   // Others are removed in the background.
   void AwaitCheckpoints(const std::vector<uint64_t>& steps) {
-    AwaitThat([&] { return *ListCheckpoints(dir()) == steps; });
+    AwaitThat([&] { return *protocol::ListCheckpoints(dir()) == steps; });
   }
   void LeaveUntilFinished() {
     EXPECT_EQ(workers_[0]->Leave(true).phase(), v1::JOB_PHASE_RUNNING);
@@ -181,7 +181,7 @@ class RecoveryTest : public ::testing::Test {
   }
 
   SteadyClock clock_;
-  JobSpec job_;
+  job::JobSpec job_;
   int ports_[kShards] = {};
   uint64_t nonce_ = 0;
   absl::Duration finished_patience_ = absl::Seconds(10);
@@ -195,15 +195,15 @@ class RecoveryTest : public ::testing::Test {
 
 TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
   StartServers();
-  EXPECT_EQ(ReadRunRecord(dir())->job_uid, 77u);
+  EXPECT_EQ(protocol::ReadRunRecord(dir())->job_uid, 77u);
   JoinAll();
   ExchangeUntilCheckpoint(1);
   const uint64_t first = Newest();
   EXPECT_GE(first, 3u);
-  const auto manifest = ReadManifest(dir(), first);
+  const auto manifest = protocol::ReadManifest(dir(), first);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->parts.size(), 4u);
-  EXPECT_TRUE(VerifyCheckpoint(dir(), *manifest).ok());
+  EXPECT_TRUE(protocol::VerifyCheckpoint(dir(), *manifest).ok());
   ExchangeUntilCheckpoint(next_);
   const uint64_t second = Newest();
   EXPECT_GE(second, first + 3);
@@ -213,7 +213,7 @@ TEST_F(RecoveryTest, ACheckpointIsCompleteOnDiskAndTheRunRecordedAsFinished) {
   EXPECT_EQ(status.checkpoint_step(), Newest());
   EXPECT_GT(status.seconds_since_checkpoint(), 0);
   LeaveUntilFinished();
-  EXPECT_TRUE(ReadRunRecord(dir())->finished);
+  EXPECT_TRUE(protocol::ReadRunRecord(dir())->finished);
   servers_[0].reset();
   EXPECT_THAT(std::string(StartServer(0).message()), HasSubstr("holds a finished run of job test"));
 }
@@ -227,7 +227,7 @@ TEST_F(RecoveryTest, ARestartedShardBringsTheJobBackToTheCheckpoint) {
   ASSERT_TRUE(StartServer(1).ok());
   AwaitTerm(1);
   EXPECT_EQ(workers_[1]->Beat().phase(), v1::JOB_PHASE_RECOVERING);
-  EXPECT_EQ(ReadRunRecord(dir())->term, 1u);
+  EXPECT_EQ(protocol::ReadRunRecord(dir())->term, 1u);
   const v1::ExchangeReply fenced = Ask(&StreamOf(0, 0), workers_[0]->Contribution(next_, 1));
   EXPECT_EQ(fenced.outcome(), v1::OUTCOME_FENCED);
   EXPECT_EQ(fenced.term(), 1u);
@@ -248,7 +248,9 @@ TEST_F(RecoveryTest, ADamagedPartOfAShardMakesWayForTheCheckpointBefore) {
   const uint64_t whole = Newest();
   ExchangeUntilCheckpoint(next_);
   const uint64_t damaged = Newest();
-  std::ofstream(StepFolder(dir(), damaged) + "/" + ShardPartName(1, 0), std::ios::app) << "x";
+  std::ofstream(protocol::StepFolder(dir(), damaged) + "/" + protocol::ShardPartName(1, 0),
+                std::ios::app)
+      << "x";
   servers_[1].reset();
   ASSERT_TRUE(StartServer(1).ok());
   AwaitTerm(1);
@@ -259,7 +261,7 @@ TEST_F(RecoveryTest, ADamagedPartOfAShardMakesWayForTheCheckpointBefore) {
       workers_[0]->Status().last_rollback(),
       HasSubstr(absl::StrCat("the checkpoint after step ", damaged, " cannot be used (shard 1")));
   ExchangeUntilCheckpoint(whole + 1);
-  EXPECT_TRUE(VerifyCheckpoint(dir(), *ReadManifest(dir(), Newest())).ok());
+  EXPECT_TRUE(protocol::VerifyCheckpoint(dir(), *protocol::ReadManifest(dir(), Newest())).ok());
   AwaitCheckpoints({whole, Newest()});
 }
 
@@ -272,7 +274,7 @@ TEST_F(RecoveryTest, ARestartedCoordinatorGoesOnWithTheRun) {
   servers_[0].reset();
   const absl::Status started = StartServer(0);
   ASSERT_TRUE(started.ok()) << started;
-  EXPECT_EQ(ReadRunRecord(dir())->term, 1u);
+  EXPECT_EQ(protocol::ReadRunRecord(dir())->term, 1u);
   // Shard 1 has lived on; it dials again and is told the term.
   JoinAll();
   EXPECT_EQ(workers_[0]->grant().job_uid(), 77u);
@@ -296,7 +298,7 @@ TEST_F(RecoveryTest, AServerThatIsStoppedAsksForALastCheckpoint) {
     std::optional<absl::Status> outcome;
     AwaitThat([&] { return (outcome = servers_[stopped]->Outcome()).has_value(); });
     EXPECT_THAT(std::string(outcome->message()), HasSubstr("was stopped by SIGTERM"));
-    EXPECT_FALSE(ReadRunRecord(dir())->finished);
+    EXPECT_FALSE(protocol::ReadRunRecord(dir())->finished);
     servers_[1].reset();
     servers_[0].reset();
   }
@@ -404,7 +406,7 @@ TEST_F(ExactRecoveryTest, ARestartedShardIsBroughtBackInTheSameTerm) {
   JoinAll();
   ExchangeUntilCheckpoint(1);
   const uint64_t checkpoint = Newest();
-  const RunRecord before = *ReadRunRecord(dir());
+  const protocol::RunRecord before = *protocol::ReadRunRecord(dir());
   EXPECT_EQ(before.generation, 1u);
   EXPECT_EQ(before.members.size(), kWorkers);
   servers_[1].reset();
@@ -417,7 +419,7 @@ TEST_F(ExactRecoveryTest, ARestartedShardIsBroughtBackInTheSameTerm) {
   EXPECT_EQ(status.rollbacks(), 0u);
   EXPECT_EQ(status.recovery_class(), "replay") << status.recovery_reason();
   EXPECT_THAT(status.last_repair(), HasSubstr("was started again; it takes up step"));
-  EXPECT_EQ(*ReadRunRecord(dir()), before);
+  EXPECT_EQ(*protocol::ReadRunRecord(dir()), before);
   LeaveUntilFinished();
 }
 
@@ -434,7 +436,7 @@ TEST_F(ExactRecoveryTest, ARestartedCoordinatorGoesOnInTheSameTerm) {
   ExchangeAndBeatUntilCheckpoint();
   EXPECT_EQ(workers_[0]->Status().repairs(), 1u);
   EXPECT_EQ(workers_[0]->Status().rollbacks(), 0u);
-  EXPECT_EQ(ReadRunRecord(dir())->term, 0u);
+  EXPECT_EQ(protocol::ReadRunRecord(dir())->term, 0u);
   LeaveUntilFinished();
 }
 
@@ -456,7 +458,7 @@ TEST_F(ExactRecoveryTest, ASuccessorOfAWorkerGoesThroughTheStepsAgain) {
   EXPECT_EQ(successor->grant().term(), 0u);
   EXPECT_EQ(successor->grant().generation(), 2u);
   EXPECT_EQ(successor->grant().restore_step(), checkpoint);
-  EXPECT_EQ(ReadRunRecord(dir())->generation, 2u);
+  EXPECT_EQ(protocol::ReadRunRecord(dir())->generation, 2u);
   workers_[1] = std::move(successor);
   for (uint32_t shard = 0; shard < kShards; ++shard) {
     StreamOf(1, shard) = workers_[1]->Open(shard);
@@ -475,7 +477,7 @@ TEST_F(ExactRecoveryTest, AShard0ThatDiesBeforeAllKnowTheEndTellsThemAfterwards)
   JoinAll();
   ExchangeStep(1);
   for (auto& worker : workers_) worker->Leave(true);
-  AwaitThat([&] { return ReadRunRecord(dir())->finished; });
+  AwaitThat([&] { return protocol::ReadRunRecord(dir())->finished; });
   streams_.clear();
   servers_[0].reset();
   ASSERT_TRUE(StartServer(0).ok());
@@ -554,4 +556,4 @@ TEST_F(ExactRecoveryTest, TheJobOutlivesSupervisedServersThatAreStopped) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

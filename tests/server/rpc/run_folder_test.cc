@@ -9,7 +9,7 @@
 #include "job/job_spec.h"
 #include "protocol/checkpoint/checkpoint_folder.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -37,10 +37,11 @@ class RunFolderTest : public ::testing::Test {
   }
   void WriteRun(bool finished = false) {
     ASSERT_TRUE(
-        WriteRunRecord(dir(), {.job_name = "demo", .job_uid = 7, .finished = finished}).ok());
+        protocol::WriteRunRecord(dir(), {.job_name = "demo", .job_uid = 7, .finished = finished})
+            .ok());
   }
   void WriteComplete(uint64_t step) {
-    CheckpointManifest manifest;
+    protocol::CheckpointManifest manifest;
     manifest.job_name = "demo";
     manifest.job_hash = 9;
     manifest.job_uid = 7;
@@ -48,16 +49,17 @@ class RunFolderTest : public ::testing::Test {
     manifest.world_size = 1;
     manifest.shards = 1;
     manifest.layout = job_.compression.layout;
-    for (const std::string& name : {ShardPartName(0, 0), WorkerPartName(0, 0)}) {
-      const auto part = WritePart(dir(), 0, step, name, "state of " + name);
+    for (const std::string& name :
+         {protocol::ShardPartName(0, 0), protocol::WorkerPartName(0, 0)}) {
+      const auto part = protocol::WritePart(dir(), 0, step, name, "state of " + name);
       ASSERT_TRUE(part.ok()) << part.status();
       manifest.parts.push_back(*part);
     }
-    const absl::Status written = WriteManifest(dir(), manifest);
+    const absl::Status written = protocol::WriteManifest(dir(), manifest);
     ASSERT_TRUE(written.ok()) << written;
   }
   void Damage(uint64_t step, const std::string& name) {
-    std::ofstream(StepFolder(dir(), step) + "/" + name, std::ios::app) << "x";
+    std::ofstream(protocol::StepFolder(dir(), step) + "/" + name, std::ios::app) << "x";
   }
   std::vector<uint64_t> StepsOf(const RunFolder& folder) {
     std::vector<uint64_t> steps;
@@ -65,7 +67,7 @@ class RunFolderTest : public ::testing::Test {
     return steps;
   }
 
-  JobSpec job_;
+  job::JobSpec job_;
 };
 
 TEST_F(RunFolderTest, AnEmptyFolderBeginsARun) {
@@ -87,15 +89,16 @@ TEST_F(RunFolderTest, BelongsToOneCoordinatorAtATime) {
 TEST_F(RunFolderTest, AnUnfinishedRunGoesOnFromTheNewestThatIsWhole) {
   WriteRun();
   for (const uint64_t step : {10, 20, 30}) WriteComplete(step);
-  Damage(30, ShardPartName(0, 0));
-  ASSERT_TRUE(WritePart(dir(), 0, 40, ShardPartName(0, 0), "only a part").ok());
+  Damage(30, protocol::ShardPartName(0, 0));
+  ASSERT_TRUE(protocol::WritePart(dir(), 0, 40, protocol::ShardPartName(0, 0), "only a part").ok());
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ((*folder)->run()->job_uid, 7u);
   EXPECT_THAT(StepsOf(**folder), ElementsAre(10, 20));
   EXPECT_THAT((*folder)->damaged(), ElementsAre(30));
-  EXPECT_FALSE(std::filesystem::exists(StepFolder(dir(), 40))) << "never complete";
-  EXPECT_TRUE(std::filesystem::exists(StepFolder(dir(), 30))) << "a person may want to look";
+  EXPECT_FALSE(std::filesystem::exists(protocol::StepFolder(dir(), 40))) << "never complete";
+  EXPECT_TRUE(std::filesystem::exists(protocol::StepFolder(dir(), 30)))
+      << "a person may want to look";
 }
 
 // In a term that goes on, parts are reported again; but perhaps after they were removed.
@@ -104,17 +107,17 @@ TEST_F(RunFolderTest, RefusesAManifestWhosePartsAreGone) {
   WriteComplete(10);
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
-  CheckpointManifest manifest = (*folder)->checkpoints()[0];
+  protocol::CheckpointManifest manifest = (*folder)->checkpoints()[0];
   manifest.step = 20;
-  for (CheckpointPart& part : manifest.parts) {
+  for (protocol::CheckpointPart& part : manifest.parts) {
     part.step = 20;
-    ASSERT_TRUE(WritePart(dir(), 0, 20, part.name, "state of " + part.name).ok());
+    ASSERT_TRUE(protocol::WritePart(dir(), 0, 20, part.name, "state of " + part.name).ok());
   }
   EXPECT_TRUE((*folder)->Drop(20).ok());
   const absl::Status written = (*folder)->Write(manifest);
   EXPECT_TRUE(absl::IsDataLoss(written)) << written;
   EXPECT_THAT(written.message(), HasSubstr("is gone"));
-  EXPECT_FALSE(std::filesystem::exists(StepFolder(dir(), 20) + "/manifest.json"));
+  EXPECT_FALSE(std::filesystem::exists(protocol::StepFolder(dir(), 20) + "/manifest.json"));
 }
 
 // Its lock is gone (a file server that was started again), and another coordinator leads the run.
@@ -123,32 +126,32 @@ TEST_F(RunFolderTest, ACoordinatorThatWasReplacedChangesNothing) {
   WriteComplete(10);
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
-  const RunRecord own = {.job_name = "demo", .job_uid = 7, .term = 1};
+  const protocol::RunRecord own = {.job_name = "demo", .job_uid = 7, .term = 1};
   ASSERT_TRUE((*folder)->Persist(own).ok());
-  CheckpointManifest manifest = (*folder)->checkpoints()[0];
+  protocol::CheckpointManifest manifest = (*folder)->checkpoints()[0];
   manifest.term = 1;
   manifest.step = 20;
-  for (CheckpointPart& part : manifest.parts) {
-    const auto written = WritePart(dir(), 1, 20, part.name, "state");
+  for (protocol::CheckpointPart& part : manifest.parts) {
+    const auto written = protocol::WritePart(dir(), 1, 20, part.name, "state");
     ASSERT_TRUE(written.ok()) << written.status();
     part = *written;
   }
-  for (const RunRecord& other :
-       {RunRecord{.job_name = "demo", .job_uid = 7, .term = 2},
-        RunRecord{.job_name = "demo", .job_uid = 7, .coordinator_incarnation = 1},
-        RunRecord{.job_name = "demo", .job_uid = 8, .term = 0},
-        RunRecord{.job_name = "demo", .job_uid = 7, .term = 1, .finished = true}}) {
-    ASSERT_TRUE(WriteRunRecord(dir(), other).ok());
+  for (const protocol::RunRecord& other :
+       {protocol::RunRecord{.job_name = "demo", .job_uid = 7, .term = 2},
+        protocol::RunRecord{.job_name = "demo", .job_uid = 7, .coordinator_incarnation = 1},
+        protocol::RunRecord{.job_name = "demo", .job_uid = 8, .term = 0},
+        protocol::RunRecord{.job_name = "demo", .job_uid = 7, .term = 1, .finished = true}}) {
+    ASSERT_TRUE(protocol::WriteRunRecord(dir(), other).ok());
     for (const absl::Status& status :
          {(*folder)->Persist(own), (*folder)->Write(manifest), (*folder)->Drop(10)}) {
       EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
       EXPECT_THAT(status.message(), HasSubstr("another coordinator"));
     }
-    EXPECT_EQ(ReadRunRecord(dir()).value(), other);
-    EXPECT_TRUE(ReadManifest(dir(), 10).ok());
-    EXPECT_TRUE(absl::IsNotFound(ReadManifest(dir(), 20).status()));
+    EXPECT_EQ(protocol::ReadRunRecord(dir()).value(), other);
+    EXPECT_TRUE(protocol::ReadManifest(dir(), 10).ok());
+    EXPECT_TRUE(absl::IsNotFound(protocol::ReadManifest(dir(), 20).status()));
   }
-  ASSERT_TRUE(WriteRunRecord(dir(), own).ok());
+  ASSERT_TRUE(protocol::WriteRunRecord(dir(), own).ok());
   EXPECT_TRUE((*folder)->Write(manifest).ok());
 }
 
@@ -157,13 +160,13 @@ TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
   WriteRun();
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
-  CheckpointManifest manifest;
+  protocol::CheckpointManifest manifest;
   manifest.job_name = "demo";
   manifest.job_uid = 7;
   manifest.step = 10;
-  const std::string path = StepFolder(dir(), 10) + "/parameters.pt";
+  const std::string path = protocol::StepFolder(dir(), 10) + "/parameters.pt";
   for (const char* bytes : {"of one that died", "of its successor", "of the next"}) {
-    const auto part = WritePart(dir(), 0, 10, "parameters.pt", bytes);
+    const auto part = protocol::WritePart(dir(), 0, 10, "parameters.pt", bytes);
     ASSERT_TRUE(part.ok()) << part.status();
     manifest.parts = {*part};
     if (part->file.empty()) continue;
@@ -171,14 +174,15 @@ TEST_F(RunFolderTest, PeopleFindFilesUnderTheirNames) {
     ASSERT_TRUE(written.ok()) << written;
     std::ifstream file(path);
     EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), bytes);
-    EXPECT_TRUE(VerifyCheckpoint(dir(), manifest).ok());
+    EXPECT_TRUE(protocol::VerifyCheckpoint(dir(), manifest).ok());
   }
 }
 
 TEST_F(RunFolderTest, PartsOfAnUnknownRunAreNotRemoved) {
-  ASSERT_TRUE(WritePart(dir(), 0, 10, WorkerPartName(0, 0), "of some run").ok());
+  ASSERT_TRUE(
+      protocol::WritePart(dir(), 0, 10, protocol::WorkerPartName(0, 0), "of some run").ok());
   EXPECT_THAT(WhyNot(), HasSubstr("no run.json says of which run"));
-  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+  EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10));
 }
 
 // Processes that were late with a part of a checkpoint that was given up made its folder again. On
@@ -189,18 +193,19 @@ TEST_F(RunFolderTest, WhatLateWritersLeaveGoesWithTheNextDrop) {
   const auto folder = Open();
   ASSERT_TRUE(folder.ok()) << folder.status();
   const auto write_late = [this](uint64_t step) {
-    ASSERT_TRUE(WritePart(dir(), 0, step, WorkerPartName(0, 0), "late").ok());
+    ASSERT_TRUE(protocol::WritePart(dir(), 0, step, protocol::WorkerPartName(0, 0), "late").ok());
   };
   write_late(20);
   write_late(30);
   ASSERT_TRUE((*folder)->Drop(30).ok());
-  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+  EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10));
   write_late(30);
   write_late(40);
   ASSERT_TRUE((*folder)->Drop(35).ok());
-  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10, 40)) << "40 may be under way";
+  EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10, 40))
+      << "40 may be under way";
   ASSERT_TRUE((*folder)->Persist({.job_name = "demo", .job_uid = 7, .finished = true}).ok());
-  EXPECT_THAT(ListCheckpoints(dir()).value(), ElementsAre(10));
+  EXPECT_THAT(protocol::ListCheckpoints(dir()).value(), ElementsAre(10));
 }
 
 TEST_F(RunFolderTest, WhenNoneCanBeUsedAPersonDecides) {
@@ -243,4 +248,4 @@ TEST_F(RunFolderTest, AFolderThatCannotBeMadeIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -10,7 +10,7 @@
 #include "tests/rpc/await.h"
 #include "tests/rpc/fake_worker.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,13 +23,13 @@ constexpr size_t kMessageBytesMax = 64 << 10;
 class ServerTest : public ::testing::Test {
  protected:
   void StartServers(uint32_t workers) {
-    JobSpec job;
+    job::JobSpec job;
     job.name = "test";
     job.hash = 9;
     job.workers = workers;
     job.shards = kShards;
     job.compression.layout = {.chunk_elements = 4, .bundle_elements = 4};
-    job.compression.downlink.codec = CodecId::kNone;
+    job.compression.downlink.codec = compress::CodecId::kNone;
     job.compression.min_elements = 0;
     job.server.heartbeat = absl::Milliseconds(50);
     job.server.lease = absl::Hours(1);  // Nobody is lost because the machine does other things.
@@ -78,9 +78,10 @@ class ServerTest : public ::testing::Test {
 std::vector<float> ValuesOf(const v1::ExchangeReply& reply) {
   std::vector<float> values(4);
   const std::string& frame = reply.results(0);
-  EXPECT_TRUE(DecodeAddFrame({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
-                             absl::MakeSpan(values))
-                  .ok());
+  EXPECT_TRUE(
+      compress::DecodeAddFrame({reinterpret_cast<const std::byte*>(frame.data()), frame.size()},
+                               absl::MakeSpan(values))
+          .ok());
   return values;
 }
 
@@ -111,7 +112,7 @@ TEST_F(ServerTest, ItSaysWhatItHasUsed) {
   EXPECT_THAT(stages, ElementsAre("receive", "sum", "encode", "send"));
   EXPECT_LT(staged, used.processor_seconds());
   EXPECT_GT(used.peak_rss_bytes(), 1u << 20);
-  EXPECT_EQ(servers_[1]->Stages()[static_cast<size_t>(Stage::kSum)],
+  EXPECT_EQ(servers_[1]->Stages()[static_cast<size_t>(protocol::Stage::kSum)],
             used.stages(1).processor_seconds());
   const v1::GetUsageReply idle = ask(0);
   for (const v1::StageUsage& usage : idle.stages()) {
@@ -347,7 +348,7 @@ TEST_F(ServerTest, ARankThatIsShutOutEndsTheJobWithItsName) {
 
 TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
   SimulatedClock clock;
-  JobSpec job;
+  job::JobSpec job;
   job.name = "test";
   job.server.heartbeat = absl::Seconds(60);
   const auto server = Server::Start(
@@ -371,7 +372,7 @@ TEST(ServerEnd, StaysUntilWhoAsksOncePerHeartbeatHasAsked) {
 
 TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
   StartServers(1);
-  JobSpec job;
+  job::JobSpec job;
   job.name = "test";
   job.hash = 10;
   job.shards = 2;
@@ -389,7 +390,7 @@ TEST_F(ServerTest, AShardOfAnotherJobFileEndsWithTheReason) {
 
 TEST_F(ServerTest, ATakenPortAndAddressesThatAreNoneAreErrors) {
   StartServers(1);
-  JobSpec job;
+  job::JobSpec job;
   ServerOptions options{.job = job, .listen = servers_[0]->address()};
   EXPECT_EQ(Server::Start(options, &clock_).status().code(), absl::StatusCode::kUnavailable);
   options.listen = "localhost";
@@ -400,4 +401,4 @@ TEST_F(ServerTest, ATakenPortAndAddressesThatAreNoneAreErrors) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

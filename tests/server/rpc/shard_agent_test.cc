@@ -12,7 +12,7 @@
 #include "tests/rpc/host_fixture.h"
 #include "tests/server/rpc/slow_copy.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -132,7 +132,7 @@ class ShardAgentTest : public HostFixture {
     parameters_ = std::make_unique<ParameterService>(
         host_.get(),
         ParameterService::Limits{.answers_max = 100, .message_bytes_max = size_t{1} << 20},
-        Transport::Plain());
+        net::Transport::Plain());
     grpc::ServerBuilder builder;
     builder.RegisterService(&control_);
     builder.RegisterService(parameters_.get());
@@ -334,7 +334,7 @@ TEST_F(ShardAgentTest, ARestartedShardTakesItsStepsUpAgainFromWhatTheWorkersSend
 TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  const CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
+  const protocol::CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
   const std::string fourth = RunStep(host_.get(), 0, 4);
 
@@ -374,7 +374,7 @@ TEST_F(ShardAgentTest, ARollbackFencesTheOldTermAndBeginsTheNewFromTheCheckpoint
 TEST_F(ShardAgentTest, ADamagedPartIsReportedNotAcknowledgedAndNotTheEnd) {
   Serve(absl::Seconds(100));
   StartAndSave();
-  const CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
+  const protocol::CheckpointPart part = PartFromProto(control_.Await(ReportCase::kPart).part());
   Complete(part);
   Damage(part);
   control_.Command(7, StartOf(1, 3));
@@ -483,4 +483,4 @@ TEST_F(ShardAgentTest, WithoutCheckpointsACoordinatorThatIsGoneForALeaseIsTheEnd
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 #include "tests/rpc/host_fixture.h"
 #include "tests/server/rpc/slow_copy.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -36,7 +36,7 @@ TEST_F(ShardHostTest, WritesItsPartAndGoesOnFromItBitForBit) {
 
   std::unique_ptr<ShardHost> host = SavedAfterThree(5);
   EXPECT_THAT(named(), ElementsAre(3));
-  const CheckpointPart part = AwaitPart();
+  const protocol::CheckpointPart part = AwaitPart();
   EXPECT_EQ(part.error, "");
   EXPECT_EQ(part.name, "shard-0-term-0.state");
   EXPECT_EQ(part.step, 3u);
@@ -72,7 +72,7 @@ TEST_F(ShardHostTest, TheStepsAfterwardsWouldDifferWithoutTheSnapshot) {
 
 TEST_F(ShardHostTest, ACheckpointThatIsNotThereYetIsAwaited) {
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
-  const CheckpointPart third = AwaitPart();
+  const protocol::CheckpointPart third = AwaitPart();
   EXPECT_EQ(host->Start(StartOf(1, 3)).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(untold_parts(), 0u) << "it may be good";
   EXPECT_THAT(host->Health().disk_wait.what, HasSubstr("the checkpoint after step 3 to be read"));
@@ -127,17 +127,17 @@ TEST_F(ShardHostTest, OthersAreNotKeptWaitingWhileItsCoreIsCopied) {
 TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
   job_.server.wait_limit = absl::ZeroDuration();  // What is not there is lost.
   std::unique_ptr<ShardHost> host = SavedAfterThree(3);
-  const CheckpointPart third = AwaitPart();
+  const protocol::CheckpointPart third = AwaitPart();
   Complete(third);
   ASSERT_TRUE(host->NameCheckpoint(0).ok());
   for (uint64_t step = 4; step <= 6; ++step) RunStep(host.get(), 0, step);
-  const CheckpointPart sixth = AwaitPart();
+  const protocol::CheckpointPart sixth = AwaitPart();
   EXPECT_EQ(sixth.step, 6u);
   Complete(sixth);
   Damage(sixth);
   EXPECT_EQ(host->Start(StartOf(1, 6)).code(), absl::StatusCode::kDataLoss);
   EXPECT_FALSE(host->started());
-  const CheckpointPart report = AwaitPart();
+  const protocol::CheckpointPart report = AwaitPart();
   EXPECT_EQ(report.term, 1u);
   EXPECT_EQ(report.step, 6u);
   EXPECT_EQ(report.name, "shard-0-term-1.state") << "its own, as the coordinator knows it";
@@ -155,7 +155,7 @@ TEST_F(ShardHostTest, ADamagedPartIsReportedAndAnEarlierOneWillDo) {
 TEST_F(ShardHostTest, AnotherCodecIsRefusedRatherThanTakenForDamage) {
   const std::unique_ptr<ShardHost> first = SavedAfterThree(3);
   Complete(AwaitPart());
-  job_.compression.downlink = *ParseCodecSpec("topk:50%/ef");
+  job_.compression.downlink = *compress::ParseCodecSpec("topk:50%/ef");
   const absl::Status refused = MakeHost()->Start(StartOf(1, 3));
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("cannot go on from the checkpoint"));
@@ -199,7 +199,7 @@ TEST_F(ShardHostTest, ACoordinatorThatWasStartedAgainBringsTheMembership) {
   again.generation = 2;
   again.incarnations = {200};
   ASSERT_TRUE(host->Start(again).ok());
-  Sender successor = SenderOf(0);
+  protocol::Sender successor = SenderOf(0);
   EXPECT_EQ(host->Pull(successor, 0, {}).status().code(), absl::StatusCode::kFailedPrecondition);
   successor.incarnation = 200;
   successor.generation = 2;
@@ -240,7 +240,7 @@ TEST_F(ShardHostTest, ASuccessorThatSendsOtherBytesIsReported) {
   ASSERT_TRUE(host->Start(StartOf(0, 0)).ok());
   RunStep(host.get(), 0, 1);
   ASSERT_TRUE(host->SetMembership(2, {200}).ok());
-  Exchange other;
+  protocol::Exchange other;
   other.sender = SenderOf(0);
   other.sender.incarnation = 200;
   other.step = 1;
@@ -252,7 +252,7 @@ TEST_F(ShardHostTest, ASuccessorThatSendsOtherBytesIsReported) {
 TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
   std::ofstream(job_.checkpoint.dir) << "a file where the folder should be";
   const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
-  const CheckpointPart part = AwaitPart();
+  const protocol::CheckpointPart part = AwaitPart();
   EXPECT_EQ(part.step, 3u);
   EXPECT_EQ(part.name, "shard-0-term-0.state");
   EXPECT_THAT(part.error, HasSubstr(job_.checkpoint.dir));
@@ -262,8 +262,9 @@ TEST_F(ShardHostTest, AFolderThatCannotBeWrittenIsReportedAndTrainingGoesOn) {
 // With store `shards` a folder is of one run. Which one, only run.json says.
 TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
   job_.checkpoint.store = "shards";
-  const std::string folder = PartsFolder(job_.checkpoint, 0);
-  ASSERT_TRUE(WritePart(folder, 0, 10, ShardPartName(0, 0), "of some run").ok());
+  const std::string folder = protocol::PartsFolder(job_.checkpoint, 0);
+  ASSERT_TRUE(
+      protocol::WritePart(folder, 0, 10, protocol::ShardPartName(0, 0), "of some run").ok());
   const std::string record = folder + "/run.json";
   for (const char* text : {"", "{\"format\": \"sluice run\"", "a folder in its place"}) {
     std::filesystem::remove_all(record);
@@ -276,7 +277,7 @@ TEST_F(ShardHostTest, AFolderOfAnUnknownRunIsRefusedAndStaysAsItIs) {
     host->KeepCheckpoints({}, 100);
     EXPECT_EQ(std::filesystem::is_directory(record), text[0] == 'a');
     EXPECT_EQ(std::filesystem::is_regular_file(record), text[0] == '{');
-    EXPECT_THAT(ListCheckpoints(folder).value(), testing::ElementsAre(10));
+    EXPECT_THAT(protocol::ListCheckpoints(folder).value(), testing::ElementsAre(10));
   }
 }
 
@@ -287,14 +288,15 @@ TEST_F(ShardHostTest, AFolderIsClaimedBeforeAPartIsWritten) {
   const std::unique_ptr<ShardHost> host = SavedAfterThree(3);
   EXPECT_THAT(AwaitPart().error, HasSubstr(job_.checkpoint.dir));
   std::filesystem::remove(job_.checkpoint.dir);
-  CheckpointPart part;
+  protocol::CheckpointPart part;
   for (uint64_t step = 4; part.bytes == 0; step += 3) {
     ASSERT_LT(step, 1000u) << part.error;
     ASSERT_TRUE(host->NameCheckpoint(step).ok());
     for (uint64_t i = 0; i < 3; ++i) RunStep(host.get(), 0, step + i);
     part = AwaitPart();  // The writer may not have done with the one before.
   }
-  EXPECT_EQ(ReadRunRecord(PartsFolder(job_.checkpoint, 0)).value().job_uid, kHostJob);
+  EXPECT_EQ(protocol::ReadRunRecord(protocol::PartsFolder(job_.checkpoint, 0)).value().job_uid,
+            kHostJob);
 }
 
 TEST_F(ShardHostTest, AShardThatHoldsNothingIsRefusedInAJobWithCheckpoints) {
@@ -321,4 +323,4 @@ TEST_F(ShardHostTest, WithoutAFolderNoCheckpointIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 #include <functional>
 #include <future>
 
-namespace sluice {
+namespace sluice::server {
 
 inline constexpr std::chrono::seconds kCopyPatience{30};
 
@@ -28,4 +28,4 @@ class SlowCopy {
   std::promise<void> begun_, end_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,15 +5,15 @@
 #include "protocol/checkpoint/snapshot_format.h"
 #include "tests/rpc/host_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
 
 class SnapshotWriterTest : public HostFixture {
  protected:
-  static std::shared_ptr<const ShardSnapshot> SnapshotOf(uint64_t step) {
-    auto snapshot = std::make_shared<ShardSnapshot>();
+  static std::shared_ptr<const protocol::ShardSnapshot> SnapshotOf(uint64_t step) {
+    auto snapshot = std::make_shared<protocol::ShardSnapshot>();
     snapshot->job_uid = kHostJob;
     snapshot->term = 2;
     snapshot->step = step;
@@ -27,7 +27,7 @@ TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
   bool go_on = false;
   SnapshotWriter writer(
       job_.checkpoint.dir, [] { return absl::OkStatus(); },
-      [&](const CheckpointPart& part) {
+      [&](const protocol::CheckpointPart& part) {
         MutexLock lock(&mutex_);
         parts_.push_back(part);
         told_.SignalAll();
@@ -36,11 +36,11 @@ TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
       },
       &clock_, Logger("test"));
   writer.Write(SnapshotOf(1));
-  const CheckpointPart first = AwaitPart();
+  const protocol::CheckpointPart first = AwaitPart();
   EXPECT_EQ(first.error, "");
   EXPECT_EQ(first.name, "shard-1-term-2.state");
   writer.Write(SnapshotOf(2));
-  const CheckpointPart second = AwaitPart();
+  const protocol::CheckpointPart second = AwaitPart();
   EXPECT_EQ(second.step, 2u);
   EXPECT_EQ(second.term, 2u);
   EXPECT_EQ(second.name, "shard-1-term-2.state");
@@ -50,17 +50,17 @@ TEST_F(SnapshotWriterTest, HoldsOneAtATimeAndSaysSoOfTheNext) {
     go_on = true;
     told_.SignalAll();
   }
-  CheckpointPart third;
+  protocol::CheckpointPart third;
   for (uint64_t step = 3; third.name.empty() || !third.error.empty(); ++step) {
     writer.Write(SnapshotOf(step));
     third = AwaitPart();
   }
   Complete(third);
-  const auto bytes =
-      ReadPart(job_.checkpoint.dir, *ReadManifest(job_.checkpoint.dir, third.step), third.name);
+  const auto bytes = protocol::ReadPart(
+      job_.checkpoint.dir, *protocol::ReadManifest(job_.checkpoint.dir, third.step), third.name);
   ASSERT_TRUE(bytes.ok()) << bytes.status();
-  EXPECT_EQ(*ParseShardSnapshot(*bytes), *SnapshotOf(third.step));
+  EXPECT_EQ(*protocol::ParseShardSnapshot(*bytes), *SnapshotOf(third.step));
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 #include "server/shard/async_shard.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -14,22 +14,22 @@ using ::testing::HasSubstr;
 ShardOptions PlannedShard(uint32_t shard = 0) {
   ShardOptions options = SmallShard(2, "topk:10%");
   options.mode = "async";
-  options.rule = OptimizerSpec{.name = "sgd", .lr = 1};
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   options.parameters_agree = false;
   options.compression.uplink = Spec("topk:10%");
   options.control = {
       .policy = "schedule",
-      .schedule = {.kind = ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
+      .schedule = {.kind = job::ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}}}};
   if (shard == 1) {
     options.shard = 1;
-    for (Chunk& chunk : options.layout.chunks) chunk.shard = 1;
-    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   }
   return options;
 }
 
-Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
-  Exchange exchange =
+protocol::Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
+  protocol::Exchange exchange =
       step == 0 && rank > 0 ? SkipOf(rank, step, bundle) : Contribution(rank, step, bundle, 1);
   exchange.rate = 1;
   exchange.plan_id = plan;
@@ -37,17 +37,19 @@ Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
 }
 
 // A rank's step, coded by `plan`. What its result of bundle 0 says.
-ExchangeAnswer Step(ShardUnderTest* shard, uint32_t rank, uint64_t step, uint64_t plan = 1) {
-  const ExchangeAnswer answer = shard->Ask(Push(rank, step, 0, plan));
+protocol::ExchangeAnswer Step(ShardUnderTest* shard, uint32_t rank, uint64_t step,
+                              uint64_t plan = 1) {
+  const protocol::ExchangeAnswer answer = shard->Ask(Push(rank, step, 0, plan));
   shard->Send(Push(rank, step, 1, plan));
   return answer;
 }
 
-std::shared_ptr<CompressionPlan> PlanOf(uint64_t id) {
-  auto plan = std::make_shared<CompressionPlan>();
+std::shared_ptr<protocol::CompressionPlan> PlanOf(uint64_t id) {
+  auto plan = std::make_shared<protocol::CompressionPlan>();
   plan->id = id;
   plan->effective_step = 9;
-  plan->entries = {{.direction = Direction::kDownlink, .codec = Spec("fp16"), .tensors = {0, 1}}};
+  plan->entries = {
+      {.direction = protocol::Direction::kDownlink, .codec = Spec("fp16"), .tensors = {0, 1}}};
   return plan;
 }
 
@@ -77,7 +79,7 @@ TEST(AsyncPlans, AreSaidToWhoCodesByAnother) {
   Step(&shard, 1, 1);
   Step(&shard, 0, 2);
   EXPECT_EQ(Step(&shard, 1, 2).plan, nullptr) << "of bundle 0: it came before the step was over";
-  const ExchangeAnswer told = Step(&shard, 0, 3);
+  const protocol::ExchangeAnswer told = Step(&shard, 0, 3);
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 2u);
   EXPECT_EQ(told.record.plan_id, 2u);
@@ -117,16 +119,16 @@ TEST(AsyncPlans, TheirMomentumIsOfTheJobsOptimizerAlone) {
 TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
   ShardUnderTest shard(PlannedShard(1));
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  Exchange exchange = Push(0, 1, 0, 4);
+  protocol::Exchange exchange = Push(0, 1, 0, 4);
   exchange.plan = PlanOf(4);
-  EXPECT_EQ(shard.Ask(exchange).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(exchange).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard->plan()->id, 4u);
   // Of a rank that has not heard of it yet.
   exchange = Push(1, 1, 0, 3);
   exchange.plan = PlanOf(3);
   EXPECT_EQ(shard.Ask(exchange).record.plan_id, 4u);
   EXPECT_EQ(shard->plan()->id, 4u);
-  const ExchangeAnswer result = shard.Ask(Push(0, 2, 0, 4));
+  const protocol::ExchangeAnswer result = shard.Ask(Push(0, 2, 0, 4));
   ASSERT_FALSE(result.results.empty());
   EXPECT_EQ(result.plan, nullptr) << "shard 0 says it";
 }
@@ -134,8 +136,8 @@ TEST(AsyncPlans, ComeToTheOtherShardsWithRequests) {
 TEST(AsyncPlans, NumbersGoOnAfterThoseOfACheckpointThatIsFurther) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  const ExchangeAnswer told = Step(&shard, 0, 1, 8);
-  EXPECT_EQ(told.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer told = Step(&shard, 0, 1, 8);
+  EXPECT_EQ(told.outcome, protocol::Outcome::kResult);
   ASSERT_NE(told.plan, nullptr);
   EXPECT_EQ(told.plan->id, 1u) << "what shard 0 has holds";
   Step(&shard, 1, 1);
@@ -148,7 +150,7 @@ TEST(AsyncPlans, AreInSnapshots) {
   ShardUnderTest before(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&before, rank, 0);
   before->NameCheckpoint(2);
-  std::shared_ptr<const ShardSnapshot> snapshot;
+  std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   for (uint64_t step = 1; snapshot == nullptr && step <= 5; ++step) {
     for (uint32_t bundle : {0, 1}) before.Send(Push(0, step, bundle, 1));
     before.Send(Push(1, step, 0, 1));
@@ -172,7 +174,7 @@ TEST(AsyncPlans, AreInSnapshots) {
 TEST(AsyncPlans, ThatCannotBeAreRefused) {
   ShardUnderTest shard(PlannedShard());
   for (uint32_t rank : {0, 1}) Step(&shard, rank, 0);
-  Exchange exchange = Push(0, 1, 0, 3);
+  protocol::Exchange exchange = Push(0, 1, 0, 3);
   exchange.plan = PlanOf(4);
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("it is coded by plan 3"));
   auto plan = PlanOf(3);
@@ -190,4 +192,4 @@ TEST(AsyncPlans, ThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

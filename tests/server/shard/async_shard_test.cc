@@ -8,7 +8,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::Each;
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 ShardOptions AsyncOptions(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options = SmallShard(ranks, downlink);
   options.mode = "async";
-  options.rule = OptimizerSpec{.name = "sgd", .lr = 1};
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1};
   options.parameters_agree = false;
   return options;
 }
@@ -33,15 +33,15 @@ ShardOptions SspOptions(uint32_t ranks, uint32_t staleness) {
   return options;
 }
 
-Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, float value, uint64_t base) {
-  Exchange exchange = Contribution(rank, step, bundle, value);
+protocol::Exchange Push(uint32_t rank, uint64_t step, uint32_t bundle, float value, uint64_t base) {
+  protocol::Exchange exchange = Contribution(rank, step, bundle, value);
   exchange.base_version = base;
   exchange.rate = 1;
   return exchange;
 }
 
-Exchange SkipOn(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t base) {
-  Exchange exchange = SkipOf(rank, step, bundle);
+protocol::Exchange SkipOn(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t base) {
+  protocol::Exchange exchange = SkipOf(rank, step, bundle);
   exchange.base_version = base;
   return exchange;
 }
@@ -51,16 +51,16 @@ void Begin(ShardUnderTest* shard) {
   for (uint32_t bundle = 0; bundle < (*shard)->bundles(); ++bundle) {
     shard->Send(Contribution(0, 0, bundle, 100));
     for (uint32_t rank = 1; rank < (*shard)->options().incarnations.size(); ++rank) {
-      ASSERT_EQ(shard->Ask(SkipOf(rank, 0, bundle)).outcome, Outcome::kResult);
+      ASSERT_EQ(shard->Ask(SkipOf(rank, 0, bundle)).outcome, protocol::Outcome::kResult);
     }
   }
 }
 
-std::vector<const ExchangeAnswer*> ResultsIn(const std::vector<ShardEffect>& effects) {
-  std::vector<const ExchangeAnswer*> results;
+std::vector<const protocol::ExchangeAnswer*> ResultsIn(const std::vector<ShardEffect>& effects) {
+  std::vector<const protocol::ExchangeAnswer*> results;
   for (const ShardEffect& effect : effects) {
     const auto* reply = std::get_if<Reply>(&effect);
-    if (reply != nullptr && reply->answer->outcome == Outcome::kResult) {
+    if (reply != nullptr && reply->answer->outcome == protocol::Outcome::kResult) {
       results.push_back(reply->answer.get());
     }
   }
@@ -72,14 +72,14 @@ struct Holder {
   uint64_t version = 0;
   std::vector<float> values = {0, 0};
 
-  void Take(const ExchangeAnswer& answer) {
+  void Take(const protocol::ExchangeAnswer& answer) {
     if (!answer.results.empty()) {
       if (answer.exact) {
         values = {0, 0};
       } else {
         EXPECT_EQ(answer.base_version, version);
       }
-      AddValidFrames(FrameBytes(answer.results.at(0)), absl::MakeSpan(values));
+      compress::AddValidFrames(protocol::FrameBytes(answer.results.at(0)), absl::MakeSpan(values));
     }
     version = answer.version;
   }
@@ -102,18 +102,19 @@ TEST(AsyncShard, CannotGoThroughStepsAgain) {
 
 TEST(AsyncShard, GivesRankZerosParametersToAll) {
   ShardUnderTest shard(AsyncOptions(3));
-  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kPending) << "nothing is there yet";
+  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kPending)
+      << "nothing is there yet";
   const auto effects = shard.Send(Contribution(0, 0, 0, 100));
   const auto results = ResultsIn(effects);
   ASSERT_THAT(results, SizeIs(2)) << "rank 0 and who waited";
-  for (const ExchangeAnswer* result : results) {
+  for (const protocol::ExchangeAnswer* result : results) {
     EXPECT_TRUE(result->exact);
     EXPECT_EQ(result->version, 1u);
     EXPECT_THAT(DecodedFrame(result->results.at(0), 2), ElementsAre(100, 100));
     EXPECT_EQ(result->record.n, 1u) << "rank 0's";
     EXPECT_EQ(result->record.included[0].rank, 0u);
     EXPECT_EQ(result->record.included[0].checksum,
-              BundleChecksum(Contribution(0, 0, 0, 100).frames));
+              protocol::BundleChecksum(Contribution(0, 0, 0, 100).frames));
   }
   EXPECT_EQ(std::get<Reply>(effects[1]).stream, 2u);
   ASSERT_THAT(results[1]->record.included, SizeIs(2));
@@ -124,16 +125,17 @@ TEST(AsyncShard, GivesRankZerosParametersToAll) {
 TEST(AsyncShard, ClosesEveryContributionByItself) {
   ShardUnderTest shard(AsyncOptions(3));
   Begin(&shard);
-  const ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 3, 1));
-  ASSERT_EQ(answer.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 3, 1));
+  ASSERT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
   EXPECT_EQ(answer.record.rate, 1);
   EXPECT_EQ(answer.record.step, 1u);
   ASSERT_THAT(answer.record.included, SizeIs(1));
   EXPECT_EQ(answer.record.included[0].rank, 1u);
   EXPECT_EQ(answer.record.included[0].origin_step, 1u);
-  EXPECT_EQ(answer.record.included[0].checksum, BundleChecksum(Push(1, 1, 0, 3, 1).frames));
-  EXPECT_EQ(answer.record.result_checksum, BundleChecksum(answer.results));
+  EXPECT_EQ(answer.record.included[0].checksum,
+            protocol::BundleChecksum(Push(1, 1, 0, 3, 1).frames));
+  EXPECT_EQ(answer.record.result_checksum, protocol::BundleChecksum(answer.results));
   EXPECT_FALSE(answer.exact);
   EXPECT_EQ(answer.base_version, 1u);
   EXPECT_EQ(answer.version, 2u);
@@ -144,7 +146,7 @@ TEST(AsyncShard, ClosesEveryContributionByItself) {
 TEST(AsyncShard, UpdatesAtTheSendersRate) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  Exchange exchange = Push(1, 1, 0, 3, 1);
+  protocol::Exchange exchange = Push(1, 1, 0, 3, 1);
   exchange.rate = 0.5f;
   EXPECT_THAT(DecodedFrame(shard.Ask(exchange).results.at(0), 2), ElementsAre(-1.5, -1.5));
 }
@@ -152,27 +154,28 @@ TEST(AsyncShard, UpdatesAtTheSendersRate) {
 TEST(AsyncShard, TakesARepeatOnceWhateverItsBytes) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const ExchangeAnswer first = shard.Ask(Push(1, 1, 0, 3, 1));
-  const ExchangeAnswer again = shard.Ask(Push(1, 1, 0, 3, 1));
+  const protocol::ExchangeAnswer first = shard.Ask(Push(1, 1, 0, 3, 1));
+  const protocol::ExchangeAnswer again = shard.Ask(Push(1, 1, 0, 3, 1));
   EXPECT_EQ(again.record, first.record);
   EXPECT_EQ(again.version, 2u);
-  const ExchangeAnswer other = shard.Ask(Push(1, 1, 0, 5, 1));
-  EXPECT_EQ(other.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer other = shard.Ask(Push(1, 1, 0, 5, 1));
+  EXPECT_EQ(other.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(other.version, 2u) << "nothing new";
   EXPECT_EQ(other.record.n, 0u);
   ASSERT_THAT(other.record.included, SizeIs(1));
   EXPECT_TRUE(other.record.included[0].skipped);
-  EXPECT_EQ(other.record.included[0].checksum, BundleChecksum(Push(1, 1, 0, 5, 1).frames));
+  EXPECT_EQ(other.record.included[0].checksum,
+            protocol::BundleChecksum(Push(1, 1, 0, 5, 1).frames));
   EXPECT_EQ(shard->Stats().repeats, 2u);
   EXPECT_EQ(shard->Stats().contributions, 2u * 2 + 1);
 }
 
 TEST(AsyncShard, RefusesWhatIsAhead) {
   ShardUnderTest shard(AsyncOptions(2));
-  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 0)).outcome, Outcome::kInvalid) << "no parameters";
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 0)).outcome, protocol::Outcome::kInvalid) << "no parameters";
   Begin(&shard);
-  const ExchangeAnswer answer = shard.Ask(Push(1, 2, 0, 3, 1));
-  EXPECT_EQ(answer.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(1, 2, 0, 3, 1));
+  EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(answer.message, HasSubstr("rank 1, step 2, bundle 0: is ahead of step 1"));
 }
 
@@ -186,7 +189,7 @@ TEST(AsyncShard, RefusesAVersionThatIsNot) {
 TEST(AsyncShard, ASkipMovesTheClockAndNothingElse) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const ExchangeAnswer answer = shard.Ask(SkipOn(1, 1, 0, 1));
+  const protocol::ExchangeAnswer answer = shard.Ask(SkipOn(1, 1, 0, 1));
   EXPECT_EQ(answer.record.n, 0u);
   EXPECT_EQ(answer.version, 1u);
   EXPECT_THAT(answer.results, IsEmpty());
@@ -196,10 +199,10 @@ TEST(AsyncShard, ASkipMovesTheClockAndNothingElse) {
 TEST(AsyncShard, AsksForThePayloadOfWhatItHasNot) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 1, 0, 3, 1))).outcome, Outcome::kNeed);
+  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 1, 0, 3, 1))).outcome, protocol::Outcome::kNeed);
   shard.Send(Push(1, 1, 0, 3, 1));
-  const ExchangeAnswer answer = shard.Ask(KeysOf(Push(1, 1, 0, 3, 1)));
-  EXPECT_EQ(answer.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer answer = shard.Ask(KeysOf(Push(1, 1, 0, 3, 1)));
+  EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(answer.record.n, 1u);
 }
 
@@ -213,7 +216,7 @@ TEST(AsyncShard, ARoundOfAllRanksCostsEachAboutOneFrame) {
   uint64_t frames = 0;
   for (uint64_t step = 1; step <= kRounds; ++step) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      const ExchangeAnswer answer = shard.Ask(Push(rank, step, 0, 1, versions[rank]));
+      const protocol::ExchangeAnswer answer = shard.Ask(Push(rank, step, 0, 1, versions[rank]));
       if (!answer.results.empty()) {
         EXPECT_FALSE(answer.exact);
         frames += answer.results.at(0).size() / EncodedFrame({1, 1}, "fp16").size();
@@ -231,7 +234,7 @@ TEST(AsyncShard, PublishesWhenAllCouldHaveContributed) {
   ShardUnderTest shard(AsyncOptions(3, "fp16"));
   Begin(&shard);
   // Two repeat what they have, so that nobody who has the newest asks.
-  ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 1, 1));
+  protocol::ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 1, 1));
   EXPECT_EQ(answer.version, 2u);
   EXPECT_EQ(shard.Ask(Push(2, 1, 0, 1, 1)).version, 2u);
   EXPECT_EQ(shard.Ask(Push(2, 2, 0, 1, 1)).version, 2u);
@@ -245,7 +248,7 @@ TEST(AsyncShard, BringsWhoIsBehindWhatItLacksOneAfterTheOther) {
   Holder slow{.version = 1, .values = {100, 100}};
   Holder fast = slow;
   fast.Take(shard.Ask(Push(1, 1, 0, 1.25f, fast.version)));
-  const ExchangeAnswer answer = shard.Ask(Push(0, 1, 0, 0.5f, slow.version));
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(0, 1, 0, 0.5f, slow.version));
   slow.Take(answer);
   EXPECT_EQ(slow.values, fast.values);
   EXPECT_EQ(slow.version, fast.version);
@@ -260,7 +263,7 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
     version = shard.Ask(Push(1, step, 0, 1, version)).version;
     EXPECT_LE(shard->Stats().log_bytes, shard->Stats().log_limit);
   }
-  const ExchangeAnswer answer = shard.Ask(Push(2, 1, 0, 1, 1));
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(2, 1, 0, 1, 1));
   EXPECT_TRUE(answer.exact);
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(97, 97));
   EXPECT_EQ(answer.version, 4u) << "of what is published; its own is not yet";
@@ -270,7 +273,7 @@ TEST(AsyncShard, GivesParametersWhereThatIsLess) {
 TEST(AsyncShard, GivesParametersToWhomItKnowsNothingOf) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  const ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 3, 0));
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(1, 1, 0, 3, 0));
   EXPECT_TRUE(answer.exact);
   EXPECT_EQ(answer.version, 1u);
 }
@@ -296,7 +299,7 @@ TEST(AsyncShard, DividesTheRateByTheStalenessIfAsked) {
   Begin(&shard);
   EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).record.rate, 1);
   EXPECT_EQ(shard.Ask(Push(1, 1, 0, 1, 1)).record.rate, 0.5f);
-  const ExchangeAnswer answer = shard.Ask(Push(0, 2, 0, 0, 2));
+  const protocol::ExchangeAnswer answer = shard.Ask(Push(0, 2, 0, 0, 2));
   EXPECT_THAT(DecodedFrame(answer.results.at(0), 2), ElementsAre(-0.5, -0.5));
 }
 
@@ -304,7 +307,7 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
   ShardUnderTest shard(AsyncOptions(2, "topk:50%"));
   Begin(&shard);
   Holder holder{.version = 1, .values = {100, 100}};
-  Exchange exchange = Push(1, 1, 0, 0, 1);
+  protocol::Exchange exchange = Push(1, 1, 0, 0, 1);
   exchange.frames = {EncodedFrame({4, 1})};
   holder.Take(shard.Ask(exchange));
   EXPECT_GT(shard->ResidualEnergy(), 0);
@@ -318,7 +321,7 @@ TEST(AsyncShard, EverythingOwedIsSentInTheEnd) {
 TEST(AsyncShard, SaysThatTrainingDiverged) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  Exchange exchange = Push(1, 1, 0, 3e38f, 1);
+  protocol::Exchange exchange = Push(1, 1, 0, 3e38f, 1);
   exchange.rate = 100;
   const auto effects = shard.Send(exchange);
   const auto is_alarm = [](const ShardEffect& e) { return std::holds_alternative<Alarm>(e); };
@@ -331,9 +334,9 @@ TEST(AsyncShard, SaysThatTrainingDiverged) {
 TEST(SspShard, HoldsWhoIsAheadUntilTheSlowestFollows) {
   ShardUnderTest shard(SspOptions(3, 1));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, Outcome::kResult) << "one ahead";
-  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, Outcome::kPending) << "two ahead";
-  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, Outcome::kPending) << "asked again";
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kResult) << "one ahead";
+  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending) << "two ahead";
+  EXPECT_EQ(shard.Ask(Push(0, 2, 0, 1, 2)).outcome, protocol::Outcome::kPending) << "asked again";
   EXPECT_THAT(ResultsIn(shard.Send(Push(1, 1, 0, 1, 1))), SizeIs(1)) << "rank 2 is the slowest";
   shard.Advance(absl::Seconds(2));
   const auto effects = shard.Send(Push(2, 1, 0, 1, 1));
@@ -349,7 +352,7 @@ TEST(SspShard, HoldsWhoIsAheadUntilTheSlowestFollows) {
 TEST(SspShard, OfNoStalenessIsABarrier) {
   ShardUnderTest shard(SspOptions(2, 0));
   Begin(&shard);
-  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Push(0, 1, 0, 1, 1)).outcome, protocol::Outcome::kPending);
   EXPECT_THAT(ResultsIn(shard.Send(Push(1, 1, 0, 1, 1))), SizeIs(2));
 }
 
@@ -362,7 +365,7 @@ TEST(SspShard, WhoHasFinishedHoldsNobody) {
     EXPECT_EQ(shard->Stats().wait_seconds, 0);
   }
   shard->StreamClosed(1);
-  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 3, 0, 1, 1))).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(KeysOf(Push(1, 3, 0, 1, 1))).outcome, protocol::Outcome::kResult);
 }
 
 TEST(SspShard, AnswersOnTheStreamThatCameLast) {
@@ -380,7 +383,7 @@ TEST(SspShard, AnswersOnTheStreamThatCameLast) {
 // With bundle 1 as buffers.
 TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
   ShardOptions options = AsyncOptions(2);
-  options.table[0].role = TensorRole::kBuffer;
+  options.table[0].role = protocol::TensorRole::kBuffer;
   options.layout.bundles[0][1].buffers = true;
   ShardUnderTest shard(options);
   Begin(&shard);
@@ -388,7 +391,7 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
   EXPECT_THAT(shard.Ask(Push(1, 1, 1, 3, 1)).message,
               HasSubstr("buffers are not exchanged in mode async"));
   for (uint32_t rank = 0; rank < 2; ++rank) {
-    const ExchangeAnswer answer = shard.Ask(SkipOn(rank, 1, 1, 1));
+    const protocol::ExchangeAnswer answer = shard.Ask(SkipOn(rank, 1, 1, 1));
     EXPECT_THAT(answer.results, IsEmpty());
     EXPECT_EQ(answer.version, 1u);
   }
@@ -398,13 +401,13 @@ TEST(AsyncShard, ExchangesBuffersInStepZeroAlone) {
 TEST(AsyncShard, FencesAndEndsAsAnyShard) {
   ShardUnderTest shard(AsyncOptions(2));
   Begin(&shard);
-  Exchange stranger = Push(1, 1, 0, 3, 1);
+  protocol::Exchange stranger = Push(1, 1, 0, 3, 1);
   stranger.sender.incarnation = 5;
-  EXPECT_EQ(shard.Ask(stranger).outcome, Outcome::kFenced);
+  EXPECT_EQ(shard.Ask(stranger).outcome, protocol::Outcome::kFenced);
   const auto effects = shard->Suspend(3, "back");
   ASSERT_THAT(effects, SizeIs(2));
   EXPECT_EQ(std::get<Reply>(effects[0]).answer->term, 3u);
-  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 1)).outcome, Outcome::kFenced);
+  EXPECT_EQ(shard.Ask(Push(1, 1, 0, 3, 1)).outcome, protocol::Outcome::kFenced);
 }
 
 TEST(AsyncShard, RefusesAJobThatDoesNotFit) {
@@ -439,10 +442,11 @@ TEST(AsyncShard, NamesACheckpointAheadOfTheFurthest) {
 }
 
 // Rank 1 is two steps ahead of the checkpoint when rank 0 gets there, or at step `ahead`.
-std::shared_ptr<const ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard, uint64_t ahead = 5) {
+std::shared_ptr<const protocol::ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard,
+                                                                  uint64_t ahead = 5) {
   Begin(shard);
   (*shard)->NameCheckpoint(3);
-  std::shared_ptr<const ShardSnapshot> snapshot;
+  std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   for (const auto& [rank, last] : {std::pair<uint32_t, uint64_t>{1, ahead}, {0, 3}}) {
     for (uint64_t step = 1; step <= last; ++step) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
@@ -458,7 +462,7 @@ std::shared_ptr<const ShardSnapshot> SnapshotAfterThree(ShardUnderTest* shard, u
 
 TEST(AsyncShard, TakesASnapshotWhenTheSlowestIsThere) {
   ShardUnderTest shard(AsyncOptions(2, "topk:50%"));
-  const std::shared_ptr<const ShardSnapshot> snapshot = SnapshotAfterThree(&shard);
+  const std::shared_ptr<const protocol::ShardSnapshot> snapshot = SnapshotAfterThree(&shard);
   ASSERT_NE(snapshot, nullptr);
   EXPECT_EQ(snapshot->step, 3u);
   EXPECT_THAT(snapshot->clocks, ElementsAre(3, 5, 3, 5));
@@ -473,12 +477,12 @@ TEST(AsyncShard, GoesOnFromASnapshotAndTakesNothingTwice) {
   ShardUnderTest shard(options);
   const float owed = before->DownlinkResidual(0, 0)[0];
   EXPECT_EQ(shard->DownlinkResidual(0, 0)[0], owed);
-  const ExchangeAnswer repeat = shard.Ask(Push(1, 4, 0, 7, 0));
-  EXPECT_EQ(repeat.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer repeat = shard.Ask(Push(1, 4, 0, 7, 0));
+  EXPECT_EQ(repeat.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(repeat.record.n, 0u) << "step 4 of rank 1 is in the snapshot";
   EXPECT_TRUE(repeat.exact);
   EXPECT_EQ(shard.Ask(Push(1, 5, 0, 7, repeat.version)).record.n, 0u);
-  const ExchangeAnswer taken = shard.Ask(Push(1, 6, 0, 7, repeat.version));
+  const protocol::ExchangeAnswer taken = shard.Ask(Push(1, 6, 0, 7, repeat.version));
   EXPECT_EQ(taken.record.n, 1u);
   EXPECT_EQ(shard.Ask(Push(0, 4, 0, 7, repeat.version)).record.n, 1u);
   EXPECT_EQ(shard->open_step(), 4u);
@@ -506,21 +510,26 @@ TEST(AsyncShard, WhoIsBehindItsClockHearsOfACheckpointToo) {
 
 TEST(AsyncShard, RefusesASnapshotThatDoesNotFit) {
   ShardUnderTest before(AsyncOptions(2));
-  const std::shared_ptr<const ShardSnapshot> good = SnapshotAfterThree(&before);
+  const std::shared_ptr<const protocol::ShardSnapshot> good = SnapshotAfterThree(&before);
   ShardOptions options = AsyncOptions(2);
   options.parameters_agree = true;
   options.first_step = 4;
   const auto refusal = [&](const auto& change) {
-    auto bad = std::make_shared<ShardSnapshot>(*good);
+    auto bad = std::make_shared<protocol::ShardSnapshot>(*good);
     change(bad.get());
     options.restore = bad;
     return std::string(Shard::Create(options).status().message());
   };
-  EXPECT_THAT(refusal([](ShardSnapshot* s) { s->clocks.pop_back(); }), HasSubstr("3 clocks"));
-  EXPECT_THAT(refusal([](ShardSnapshot* s) { s->clocks[0] = 2; }), HasSubstr("clock is 2"));
-  EXPECT_THAT(refusal([](ShardSnapshot* s) { s->clocks[0] = ~uint64_t{0}; }), HasSubstr("clock"));
-  EXPECT_THAT(refusal([](ShardSnapshot* s) { s->versions[0] = 99; }), HasSubstr("version 99"));
-  EXPECT_THAT(refusal([](ShardSnapshot* s) { s->replica.clear(); }), HasSubstr("cannot go on"));
+  EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->clocks.pop_back(); }),
+              HasSubstr("3 clocks"));
+  EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->clocks[0] = 2; }),
+              HasSubstr("clock is 2"));
+  EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->clocks[0] = ~uint64_t{0}; }),
+              HasSubstr("clock"));
+  EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->versions[0] = 99; }),
+              HasSubstr("version 99"));
+  EXPECT_THAT(refusal([](protocol::ShardSnapshot* s) { s->replica.clear(); }),
+              HasSubstr("cannot go on"));
 }
 
 TEST(AsyncShard, OfOtherRanksBeginsAfterTheCheckpointsStep) {
@@ -542,10 +551,10 @@ TEST(AsyncShard, LearnsOfACheckpointFromRequests) {
   options.shard = 0;
   ShardUnderTest shard(options);
   Begin(&shard);
-  Exchange exchange = Push(1, 1, 0, 1, 1);
+  protocol::Exchange exchange = Push(1, 1, 0, 1, 1);
   exchange.checkpoint_step = 3;
   EXPECT_THAT(shard.Ask(exchange).message, HasSubstr("which this shard has not named"));
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

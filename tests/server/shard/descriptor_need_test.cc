@@ -3,14 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-JobSpec Job(uint32_t workers, uint32_t shards) {
-  JobSpec job;
+job::JobSpec Job(uint32_t workers, uint32_t shards) {
+  job::JobSpec job;
   job.workers = workers;
   job.max_workers = workers;
   job.shards = shards;
@@ -18,16 +18,16 @@ JobSpec Job(uint32_t workers, uint32_t shards) {
 }
 
 TEST(DescriptorNeedTest, ItFollowsWorkersShardsAndCheckpoints) {
-  JobSpec elastic = Job(4, 2);
+  job::JobSpec elastic = Job(4, 2);
   elastic.membership = "elastic";
   elastic.max_workers = 100;
-  JobSpec at_path = Job(4, 2);
+  job::JobSpec at_path = Job(4, 2);
   at_path.checkpoint.dir = "/c";
-  JobSpec at_shards = at_path;
+  job::JobSpec at_shards = at_path;
   at_shards.checkpoint.store = "shards";
   const struct {
     const char* name;
-    JobSpec job;
+    job::JobSpec job;
     uint32_t shard;
     uint64_t http;
     uint64_t connections;
@@ -70,4 +70,4 @@ TEST(DescriptorNeedTest, ServersOfOneProcessShareTheRest) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -25,9 +25,9 @@ ShardOptions ElasticShard(uint32_t begin, uint64_t replay_bytes = 1 << 20) {
   return options;
 }
 
-std::vector<std::string> WhoIsIn(const ClosingRecord& record) {
+std::vector<std::string> WhoIsIn(const protocol::ClosingRecord& record) {
   std::vector<std::string> places;
-  for (const Included& included : record.included) {
+  for (const protocol::Included& included : record.included) {
     EXPECT_EQ(included.origin_step, record.step);
     places.push_back(absl::StrCat(included.rank, included.skipped ? " skipped" : ""));
   }
@@ -35,7 +35,7 @@ std::vector<std::string> WhoIsIn(const ClosingRecord& record) {
 }
 
 // Of a newcomer: its incarnation is 200 + rank.
-Exchange Newcomer(Exchange exchange) {
+protocol::Exchange Newcomer(protocol::Exchange exchange) {
   exchange.sender.incarnation += 100;
   exchange.sender.generation = 2;
   return exchange;
@@ -96,15 +96,15 @@ TEST(ElasticShard, RemovedWhileItsContributionIsInTheOpenBundle) {
 TEST(ElasticShard, AZombieIsRefusedByName) {
   ShardUnderTest shard(ElasticShard(3));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 0}).ok());
-  const ExchangeAnswer removed = shard.Ask(Contribution(2, 1, 0, 9));
-  EXPECT_EQ(removed.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer removed = shard.Ask(Contribution(2, 1, 0, 9));
+  EXPECT_EQ(removed.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(removed.message, HasSubstr("rank 2 was taken from"));
-  Exchange nobody = Contribution(2, 1, 0, 9);
+  protocol::Exchange nobody = Contribution(2, 1, 0, 9);
   nobody.sender.incarnation = 0;
-  EXPECT_EQ(shard.Ask(nobody).outcome, Outcome::kFenced) << "no incarnation is one's own";
+  EXPECT_EQ(shard.Ask(nobody).outcome, protocol::Outcome::kFenced) << "no incarnation is one's own";
   ASSERT_TRUE(shard->SetMembership(3, {100, 101, 202}).ok());
-  const ExchangeAnswer replaced = shard.Ask(Contribution(2, 1, 0, 9));
-  EXPECT_EQ(replaced.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer replaced = shard.Ask(Contribution(2, 1, 0, 9));
+  EXPECT_EQ(replaced.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(replaced.message, HasSubstr("held by another worker"));
   EXPECT_EQ(shard->Stats().contributions, 0u);
 }
@@ -115,8 +115,8 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   for (uint64_t step = 2; step <= 3; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      const ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
-      EXPECT_EQ(answer.outcome, Outcome::kResult);
+      const protocol::ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, step, bundle)));
+      EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
       EXPECT_EQ(answer.open_step, 4u) << "so far nobody waits for it";
       EXPECT_THAT(WhoIsIn(answer.record), ElementsAre("0", "1"));
     }
@@ -125,7 +125,7 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   RunStepOf(&shard, 0, 1, 4, 4);
   shard.Send(Contribution(1, 4, 0, 4));
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 0))).open_step, 5u);
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 1))).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 4, 1))).outcome, protocol::Outcome::kPending);
   auto results = ResultsByStream(shard.Send(Contribution(1, 4, 1, 4)));
   ASSERT_EQ(results.size(), 3u);
   EXPECT_EQ(results.at(3).open_step, 4u);
@@ -139,8 +139,8 @@ TEST(ElasticShard, ALearnerCatchesUpAndIsWaitedForThen) {
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 5, 0))).open_step, 6u);
   shard.Send(Newcomer(SkipOf(2, 5, 1)));
   // Step 6: in time for both, and from here on it works.
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 0))).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 1))).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 0))).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 6, 1))).outcome, protocol::Outcome::kPending);
   RunStepOf(&shard, 0, 2, 6, 4);
   shard.Send(Contribution(0, 7, 0, 4));
   shard.Send(Contribution(1, 7, 0, 4));
@@ -166,10 +166,10 @@ TEST(ElasticShard, ALearnersWorkIsRefused) {
   ShardUnderTest shard(ElasticShard(2));
   RunStepOf(&shard, 0, 2, 1, 4);
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  const ExchangeAnswer late = shard.Ask(Newcomer(Contribution(2, 1, 0, 9)));
-  EXPECT_EQ(late.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer late = shard.Ask(Newcomer(Contribution(2, 1, 0, 9)));
+  EXPECT_EQ(late.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(late.message, HasSubstr("has to skip"));
-  EXPECT_EQ(shard.Ask(Newcomer(Contribution(2, 2, 0, 9))).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(Newcomer(Contribution(2, 2, 0, 9))).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard->Stats().contributions, 4u);
 }
 
@@ -177,10 +177,10 @@ TEST(ElasticShard, KeysOfALearnerAreAskedFor) {
   ShardUnderTest shard(ElasticShard(3));
   shard.Send(Contribution(2, 1, 0, 9));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, Outcome::kNeed)
+  EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, protocol::Outcome::kNeed)
       << "what is there is its predecessor's";
   shard.Send(Newcomer(SkipOf(2, 1, 0)));
-  EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Newcomer(KeysOf(SkipOf(2, 1, 0)))).outcome, protocol::Outcome::kPending);
 }
 
 TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
@@ -188,8 +188,8 @@ TEST(ElasticShard, APredecessorsPartStaysAndStandsForTheRank) {
   for (uint32_t bundle = 0; bundle < 2; ++bundle) shard.Send(Contribution(2, 1, bundle, 9));
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
   // Its successor has a stream, and has said nothing of bundle 1 yet.
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kPending) << "again";
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kPending) << "again";
   RunStepOf(&shard, 0, 1, 1, 3);
   const auto first = ResultsByStream(shard.Send(Contribution(1, 1, 0, 6)));
   ASSERT_EQ(first.size(), 3u);
@@ -212,10 +212,10 @@ TEST(ElasticShard, AllWhoBeganLeaveAndLearnersGoOn) {
   ASSERT_TRUE(shard->SetMembership(3, {0, 0, 202}).ok());
   EXPECT_THAT(ResultsByStream(shard->Tick(shard.now())), IsEmpty())
       << "somebody must want the result";
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).outcome, Outcome::kResult);
-  const ExchangeAnswer first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
-  EXPECT_EQ(first.outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 0))).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 1, 1))).outcome, protocol::Outcome::kResult);
+  const protocol::ExchangeAnswer first = shard.Ask(Newcomer(SkipOf(2, 2, 0)));
+  EXPECT_EQ(first.outcome, protocol::Outcome::kResult);
   EXPECT_THAT(WhoIsIn(first.record), ElementsAre("0", "2 skipped"));
   EXPECT_EQ(first.record.n, 1u);
   EXPECT_EQ(shard.Ask(Newcomer(SkipOf(2, 2, 1))).record.n, 0u);
@@ -234,8 +234,8 @@ TEST(ElasticShard, ItSaysThatItWaitsForNewcomers) {
   shard.Send(Newcomer(SkipOf(2, 1, 1)));
   shard.Send(Newcomer(SkipOf(2, 2, 0)));  // In time, and so a member.
   EXPECT_EQ(shard->open_step(), 2u);
-  Exchange zombie = Contribution(2, 2, 1, 5);
-  EXPECT_EQ(shard.Ask(zombie).outcome, Outcome::kFenced);
+  protocol::Exchange zombie = Contribution(2, 2, 1, 5);
+  EXPECT_EQ(shard.Ask(zombie).outcome, protocol::Outcome::kFenced);
   shard.Advance(absl::Seconds(6));
   EXPECT_THAT(shard->Tick(shard.now()), IsEmpty()) << "nothing has come that waits";
 }
@@ -254,8 +254,8 @@ TEST(ElasticShard, TooFarBehindForTheLogIsToldSo) {
   ShardUnderTest shard(ElasticShard(2, /*replay_bytes=*/1));
   for (uint64_t step = 1; step <= 6; ++step) RunStepOf(&shard, 0, 2, step, 4);
   ASSERT_TRUE(shard->SetMembership(2, {100, 101, 202}).ok());
-  const ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, 1, 0)));
-  EXPECT_EQ(answer.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer answer = shard.Ask(Newcomer(SkipOf(2, 1, 0)));
+  EXPECT_EQ(answer.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(answer.message, HasSubstr("too far behind"));
   EXPECT_THAT(answer.message, HasSubstr("checkpoint.replay_limit"));
   EXPECT_EQ(shard->Stats().not_reproducible, 0u) << "the others go on";
@@ -300,8 +300,8 @@ TEST(ElasticShard, TheLowestRankThatBeginsBringsTheParameters) {
   options.incarnations[0] = 0;
   options.parameters_agree = false;
   ShardUnderTest shard(std::move(options));
-  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kInvalid);
-  EXPECT_EQ(shard.Ask(Contribution(2, 0, 0, 1)).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(Contribution(2, 0, 0, 1)).outcome, protocol::Outcome::kInvalid);
   shard.Send(SkipOf(2, 0, 0));
   // It is gone before it could: nobody else has what the others began with.
   ASSERT_TRUE(shard->SetMembership(2, {0, 0, 102}).ok());
@@ -323,13 +323,13 @@ TEST(ElasticShard, DoesNotGoWithWhatItIsNot) {
 TEST(ElasticShard, UpdatesOnTheShardsGoOn) {
   ShardOptions options = ElasticShard(2);
   options.parameters_agree = false;
-  options.rule = OptimizerSpec{.name = "sgd", .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .on = "shards"};
   ShardUnderTest shard(std::move(options));
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     shard.Send(Contribution(0, 0, bundle, 10));
     shard.Send(SkipOf(1, 0, bundle));
   }
-  Exchange first = Contribution(0, 1, 0, 2);
+  protocol::Exchange first = Contribution(0, 1, 0, 2);
   first.rate = 0.5f;
   first.acked_step = 0;
   shard.Send(first);
@@ -340,4 +340,4 @@ TEST(ElasticShard, UpdatesOnTheShardsGoOn) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,16 +8,16 @@
 #include "server/shard/update_rule.h"
 #include "worker/train/optimizers.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
-class LibTorchRuleTest : public ::testing::TestWithParam<OptimizerSpec> {};
+class LibTorchRuleTest : public ::testing::TestWithParam<job::OptimizerSpec> {};
 
 TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
   constexpr int64_t kCount = 1001;
   torch::manual_seed(3);
   const at::Tensor parameter = torch::randn({kCount}).requires_grad_();
-  const auto optimizer = MakeOptimizer(GetParam(), {parameter});
+  const auto optimizer = worker::MakeOptimizer(GetParam(), {parameter});
   ASSERT_TRUE(optimizer.ok()) << optimizer.status();
   const auto rule = UpdateRule::Create(GetParam());
   ASSERT_TRUE(rule.ok()) << rule.status();
@@ -35,7 +35,7 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
     if (step % 7 == 1) parameter.mutable_grad() = at::Tensor();
     // As a schedule changes it.
     const double rate = GetParam().lr / static_cast<double>(step);
-    SetLearningRate(optimizer->get(), rate);
+    worker::SetLearningRate(optimizer->get(), rate);
     (*optimizer)->step();
     if (step % 7 == 1) continue;
     rule->Apply(++updates, rate, rule->momentum(),
@@ -49,15 +49,15 @@ TEST_P(LibTorchRuleTest, EndsWhereLibTorchDoes) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, LibTorchRuleTest,
-    ::testing::Values(OptimizerSpec{.name = "sgd", .lr = 0.1},
-                      OptimizerSpec{
-                          .name = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
-                      OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.5, .nesterov = true},
-                      OptimizerSpec{.name = "adam", .lr = 0.01, .weight_decay = 0.01},
-                      OptimizerSpec{.name = "adamw", .lr = 0.01, .beta1 = 0.5, .weight_decay = 0.1},
-                      OptimizerSpec{.name = "rmsprop", .lr = 0.01, .weight_decay = 0.01},
-                      OptimizerSpec{.name = "rmsprop", .lr = 0.01, .momentum = 0.9, .alpha = 0.9}),
+    ::testing::Values(
+        job::OptimizerSpec{.name = "sgd", .lr = 0.1},
+        job::OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01},
+        job::OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.5, .nesterov = true},
+        job::OptimizerSpec{.name = "adam", .lr = 0.01, .weight_decay = 0.01},
+        job::OptimizerSpec{.name = "adamw", .lr = 0.01, .beta1 = 0.5, .weight_decay = 0.1},
+        job::OptimizerSpec{.name = "rmsprop", .lr = 0.01, .weight_decay = 0.01},
+        job::OptimizerSpec{.name = "rmsprop", .lr = 0.01, .momentum = 0.9, .alpha = 0.9}),
     [](const auto& test) { return test.param.name + std::to_string(test.index); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

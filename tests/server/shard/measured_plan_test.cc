@@ -8,7 +8,7 @@
 #include "server/coordinator/link_book.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -16,21 +16,22 @@ using ::testing::HasSubstr;
 constexpr uint32_t kRanks = 2;
 constexpr double kCompute = 0.1;
 
-TensorTable LargeTable() {
-  return {{.name = "large", .shape = {1'000'000}, .strides = {}, .dtype = DType::kFloat32},
-          {.name = "small", .shape = {10}, .strides = {}, .dtype = DType::kFloat32},
-          {.name = "own", .shape = {2'000}, .strides = {}, .dtype = DType::kFloat32}};
+protocol::TensorTable LargeTable() {
+  return {
+      {.name = "large", .shape = {1'000'000}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "small", .shape = {10}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "own", .shape = {2'000}, .strides = {}, .dtype = protocol::DType::kFloat32}};
 }
 
-CompressionSpec Compression() {
-  CompressionSpec compression;
+protocol::CompressionSpec Compression() {
+  protocol::CompressionSpec compression;
   compression.min_elements = 1000;
   compression.overrides = {{.tensors = "own", .uplink = Spec("int8"), .downlink = std::nullopt}};
   return compression;
 }
 
-ControlSpec Bandwidth(std::vector<const char*> candidates) {
-  ControlSpec control{.policy = "bandwidth"};
+job::ControlSpec Bandwidth(std::vector<const char*> candidates) {
+  job::ControlSpec control{.policy = "bandwidth"};
   for (const char* candidate : candidates) control.candidates.push_back(Spec(candidate));
   return control;
 }
@@ -77,19 +78,19 @@ TEST(MeasuredPlans, SpendsWhatFitsAndLeavesSmallTensorsAndOwnCodecsAlone) {
   const auto fast = PlansOf(maker.get(), Measured({100e6, 100e6}), 10);
   ASSERT_EQ(fast.size(), 1u);
   EXPECT_EQ(fast[0]->id, 2u);
-  EXPECT_EQ(fast[0]->effective_step, 3u + kPlanDelay);
+  EXPECT_EQ(fast[0]->effective_step, 3u + job::kPlanDelay);
   ASSERT_EQ(fast[0]->entries.size(), 2u);
-  for (const PlanEntry& entry : fast[0]->entries) {
+  for (const protocol::PlanEntry& entry : fast[0]->entries) {
     EXPECT_EQ(ToString(entry.codec), "fp16");
     EXPECT_EQ(entry.tensors, std::vector<uint32_t>{0});
     EXPECT_TRUE(entry.ranks.empty());
   }
   EXPECT_THAT(fast[0]->reason, HasSubstr("links are known now"));
-  EXPECT_TRUE(CheckPlan(*fast[0], Compression(), LargeTable()).ok());
+  EXPECT_TRUE(protocol::CheckPlan(*fast[0], Compression(), LargeTable()).ok());
 }
 
-ControlSpec Auto(std::vector<const char*> candidates) {
-  ControlSpec control = Bandwidth(std::move(candidates));
+job::ControlSpec Auto(std::vector<const char*> candidates) {
+  job::ControlSpec control = Bandwidth(std::move(candidates));
   control.policy = "auto";
   return control;
 }
@@ -102,9 +103,9 @@ std::string ChosenOn(double bytes_per_second) {
   const auto plans =
       PlansOf(maker.get(), Measured({bytes_per_second, bytes_per_second}), 3 + kAutoDwell);
   if (plans.size() != 1) return absl::StrCat(plans.size(), " plans");
-  EXPECT_TRUE(CheckPlan(*plans[0], Compression(), LargeTable()).ok());
-  for (const PlanEntry& entry : plans[0]->entries) {
-    if (entry.direction == Direction::kUplink) return ToString(entry.codec);
+  EXPECT_TRUE(protocol::CheckPlan(*plans[0], Compression(), LargeTable()).ok());
+  for (const protocol::PlanEntry& entry : plans[0]->entries) {
+    if (entry.direction == protocol::Direction::kUplink) return ToString(entry.codec);
   }
   return ToString(Compression().uplink);
 }
@@ -120,23 +121,23 @@ TEST(MeasuredPlans, ASlowLinkTakesNothingFromOthersUp) {
   maker->First();
   const auto plans = PlansOf(maker.get(), Measured({2e6, 2e6, 0.5e6}), 3);
   ASSERT_EQ(plans.size(), 1u);
-  const std::vector<PlanEntry>& entries = plans[0]->entries;
+  const std::vector<protocol::PlanEntry>& entries = plans[0]->entries;
   ASSERT_EQ(entries.size(), 3u);
   EXPECT_EQ(entries[0].ranks, (std::vector<uint32_t>{0, 1}));
   EXPECT_EQ(entries[1].ranks, std::vector<uint32_t>{2});
-  EXPECT_EQ(entries[2].direction, Direction::kDownlink);
+  EXPECT_EQ(entries[2].direction, protocol::Direction::kDownlink);
   EXPECT_GT(entries[0].codec.level, 3 * entries[1].codec.level);
   EXPECT_NEAR(entries[2].codec.level / entries[1].codec.level, 1, 0.1)
       << "the slowest sets results";
   // Two digits, in the text that travels, too.
-  EXPECT_EQ(*ParseCodecSpec(ToString(entries[0].codec)), entries[0].codec);
+  EXPECT_EQ(*compress::ParseCodecSpec(ToString(entries[0].codec)), entries[0].codec);
   EXPECT_LE(ToString(entries[0].codec).size(), std::string("topk:0.25%+int4").size());
 }
 
 TEST(MeasuredPlans, NumbersGoOnAfterOnesThatWereMadeElsewhere) {
   auto maker = *PlanMaker::Create(Bandwidth({"topk:1%+int4"}), Compression(), LargeTable(), 1);
   maker->Resume(4, 11);
-  CompressionPlan taken;
+  protocol::CompressionPlan taken;
   taken.id = 7;
   maker->Took(taken.id);
   const StepMeasurements measured = Measured({2e6});
@@ -148,7 +149,7 @@ TEST(MeasuredPlans, NumbersGoOnAfterOnesThatWereMadeElsewhere) {
 }
 
 TEST(MeasuredPlans, WithNothingToChooseForItIsRefused) {
-  CompressionSpec compression = Compression();
+  protocol::CompressionSpec compression = Compression();
   compression.min_elements = 10'000'000;
   EXPECT_THAT(
       PlanMaker::Create(Bandwidth({"fp16"}), compression, LargeTable(), 1).status().message(),
@@ -207,7 +208,7 @@ TEST(MeasuredPlans, ATestOfRank0CountsOnceAndIsNotLost) {
   EXPECT_FALSE(book.TakeStep()->validation.has_value());
 }
 
-ControlSpec Accuracy() {
+job::ControlSpec Accuracy() {
   return {.policy = "accuracy", .reference = {{.step = 2, .metric = 90}}, .tolerance = 1};
 }
 
@@ -218,7 +219,7 @@ StepMeasurements Tested(double percent, uint64_t step = 4) {
 }
 
 TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
-  CompressionSpec compression = Compression();
+  protocol::CompressionSpec compression = Compression();
   compression.uplink = Spec("topk:1%+int4");
   compression.downlink = Spec("fp16");
   auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
@@ -232,20 +233,20 @@ TEST(MeasuredPlans, AccuracySetsDensitiesOfWhatIsSparseAlone) {
   EXPECT_EQ(maker->Next(4, &low), nullptr) << "one test alone";
   const PlanMaker::Plan more = maker->Next(5, &low);
   ASSERT_NE(more, nullptr);
-  EXPECT_EQ(more->effective_step, 5u + kPlanDelay);
+  EXPECT_EQ(more->effective_step, 5u + job::kPlanDelay);
   ASSERT_EQ(more->entries.size(), 1u) << "results stay fp16";
-  EXPECT_EQ(more->entries[0].direction, Direction::kUplink);
+  EXPECT_EQ(more->entries[0].direction, protocol::Direction::kUplink);
   EXPECT_EQ(ToString(more->entries[0].codec), "topk:8%+int4") << "far below";
   EXPECT_EQ(more->entries[0].tensors, std::vector<uint32_t>{0}) << "small and own ones stay";
   EXPECT_THAT(more->reason,
               HasSubstr("80.00 % at step 4, where the reference has 90.00 % at step 4"));
-  EXPECT_TRUE(CheckPlan(*more, compression, LargeTable()).ok());
+  EXPECT_TRUE(protocol::CheckPlan(*more, compression, LargeTable()).ok());
 }
 
 TEST(MeasuredPlans, DensitiesAreShortPercentages) {
   for (const auto& [before, after] :
        {std::pair("topk:1.1%", "topk:8.8%"), {"topk:0.07%", "topk:0.56%"}}) {
-    CompressionSpec compression = Compression();
+    protocol::CompressionSpec compression = Compression();
     compression.uplink = Spec(before);
     auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
     maker->First();
@@ -256,7 +257,7 @@ TEST(MeasuredPlans, DensitiesAreShortPercentages) {
 }
 
 TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
-  CompressionSpec compression = Compression();
+  protocol::CompressionSpec compression = Compression();
   compression.uplink = Spec("topk:1%+int4/noef");
   compression.downlink = Spec("topk_exact:1%");
   auto maker = *PlanMaker::Create(Accuracy(), compression, LargeTable(), kRanks);
@@ -270,7 +271,7 @@ TEST(MeasuredPlans, AccuracySetsOneDensityBothWaysAndLeavesTheRestOfACodec) {
 }
 
 TEST(MeasuredPlans, AccuracyNeedsADensityAndAReference) {
-  CompressionSpec compression = Compression();
+  protocol::CompressionSpec compression = Compression();
   EXPECT_THAT(PlanMaker::Create(Accuracy(), compression, LargeTable(), 1).status().message(),
               HasSubstr("none has no density"));
   compression.uplink = compression.downlink = Spec("topk:1%");
@@ -288,23 +289,25 @@ ShardOptions MeasuredShard(uint32_t shard, bool replay) {
   options.replay = replay;
   if (shard == 1) {
     options.shard = 1;
-    for (Chunk& chunk : options.layout.chunks) chunk.shard = 1;
-    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   }
   return options;
 }
 
-std::shared_ptr<const CompressionPlan> PlanFrom(uint64_t step, uint64_t id, const char* codec) {
-  auto plan = std::make_shared<CompressionPlan>();
+std::shared_ptr<const protocol::CompressionPlan> PlanFrom(uint64_t step, uint64_t id,
+                                                          const char* codec) {
+  auto plan = std::make_shared<protocol::CompressionPlan>();
   plan->id = id;
   plan->effective_step = step;
-  plan->entries = {{.direction = Direction::kDownlink, .codec = Spec(codec), .tensors = {0, 1}}};
+  plan->entries = {
+      {.direction = protocol::Direction::kDownlink, .codec = Spec(codec), .tensors = {0, 1}}};
   return plan;
 }
 
-Exchange SentAgain(uint32_t rank, uint64_t step, bool answered,
-                   std::shared_ptr<const CompressionPlan> announced) {
-  Exchange exchange = Contribution(rank, step, 0, 1.5f);
+protocol::Exchange SentAgain(uint32_t rank, uint64_t step, bool answered,
+                             std::shared_ptr<const protocol::CompressionPlan> announced) {
+  protocol::Exchange exchange = Contribution(rank, step, 0, 1.5f);
   exchange.plan_id = 1;
   exchange.answered = answered;
   exchange.announced = std::move(announced);
@@ -312,10 +315,12 @@ Exchange SentAgain(uint32_t rank, uint64_t step, bool answered,
 }
 
 // The plan that the result of bundle 0 announces, which the request brings; null: none.
-std::shared_ptr<const CompressionPlan> Announced(ShardUnderTest* shard, Exchange exchange) {
+std::shared_ptr<const protocol::CompressionPlan> Announced(ShardUnderTest* shard,
+                                                           protocol::Exchange exchange) {
   for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
     const auto* reply = std::get_if<Reply>(&effect);
-    if (reply != nullptr && reply->answer->outcome == Outcome::kResult) return reply->answer->plan;
+    if (reply != nullptr && reply->answer->outcome == protocol::Outcome::kResult)
+      return reply->answer->plan;
   }
   ADD_FAILURE() << "the bundle did not close";
   return nullptr;
@@ -333,12 +338,12 @@ TEST(MeasuredPlans, WhatOneWorkerWasToldHoldsForAll) {
 TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
   for (const bool answered : {false, true}) {
     ShardUnderTest shard(MeasuredShard(0, /*replay=*/true));
-    std::shared_ptr<const CompressionPlan> announced;
+    std::shared_ptr<const protocol::CompressionPlan> announced;
     for (uint64_t step = 1; step <= 3; ++step) {
       shard->Measured(Measured({1e9, 1e9}));
       shard.Send(SentAgain(0, step, answered && step == 3, nullptr));
       announced = Announced(&shard, SentAgain(1, step, false, nullptr));
-      Exchange rest = Contribution(0, step, 1, 1.5f);
+      protocol::Exchange rest = Contribution(0, step, 1, 1.5f);
       rest.plan_id = 1;
       shard.Send(rest);
       rest = Contribution(1, step, 1, 1.5f);
@@ -350,10 +355,10 @@ TEST(MeasuredPlans, ThatThereIsNoneHoldsLikewise) {
 }
 
 TEST(MeasuredPlans, WhatWorkersSayOfAnnouncementsIsChecked) {
-  const auto refusal = [](const ShardOptions& options, const Exchange& exchange) {
+  const auto refusal = [](const ShardOptions& options, const protocol::Exchange& exchange) {
     ShardUnderTest shard(options);
-    const ExchangeAnswer answer = shard.Ask(exchange);
-    EXPECT_EQ(answer.outcome, Outcome::kInvalid);
+    const protocol::ExchangeAnswer answer = shard.Ask(exchange);
+    EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     return answer.message;
   };
   const auto told = PlanFrom(3, 2, "int8");
@@ -387,7 +392,7 @@ TEST(MeasuredPlans, AnnouncementsThatDoNotFitTogetherEndTheJobAndNotTheProcess) 
 // Who knew of the plan is lost, with the shard 0 that had made it.
 TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
-  Exchange exchange = SentAgain(0, 2, false, nullptr);
+  protocol::Exchange exchange = SentAgain(0, 2, false, nullptr);
   exchange.acked_step = 0;
   exchange.plan = PlanFrom(3, 2, "int8");
   shard.Send(exchange);
@@ -405,7 +410,7 @@ TEST(MeasuredPlans, AnotherShardThatWasToldOfAnotherPlanAsksForTheWayBack) {
 }
 
 // Whether shard 1 asks for the way back when a successor of rank 0 sends this.
-bool AsksForTheWayBack(ShardUnderTest* shard, Exchange exchange, const char* why) {
+bool AsksForTheWayBack(ShardUnderTest* shard, protocol::Exchange exchange, const char* why) {
   EXPECT_TRUE((*shard)->SetMembership(2, {50, 101}).ok());
   exchange.sender.incarnation = 50;
   exchange.sender.generation = 2;
@@ -422,11 +427,11 @@ bool AsksForTheWayBack(ShardUnderTest* shard, Exchange exchange, const char* why
 // Both bundles of both ranks for steps 1 and later; the first ones of step 2 bring a plan, which
 // codes step 3.
 void CloseSteps(ShardUnderTest* shard, uint64_t steps,
-                const std::shared_ptr<const CompressionPlan>& plan) {
+                const std::shared_ptr<const protocol::CompressionPlan>& plan) {
   for (uint64_t step = 1; step <= steps; ++step) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-        Exchange exchange = Contribution(rank, step, bundle, 1.5f);
+        protocol::Exchange exchange = Contribution(rank, step, bundle, 1.5f);
         exchange.plan_id = plan != nullptr && step > 2 ? plan->id : 1;
         if (bundle == 0 && step == 2) exchange.plan = plan;
         shard->Send(exchange);
@@ -439,7 +444,7 @@ void CloseSteps(ShardUnderTest* shard, uint64_t steps,
 TEST(MeasuredPlans, APlanForAStepThatHasBegunWithoutItTakesTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   CloseSteps(&shard, 2, nullptr);
-  Exchange exchange = SentAgain(0, 2, false, nullptr);
+  protocol::Exchange exchange = SentAgain(0, 2, false, nullptr);
   exchange.plan = PlanFrom(3, 2, "int8");
   EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "begun without it"));
 }
@@ -447,9 +452,9 @@ TEST(MeasuredPlans, APlanForAStepThatHasBegunWithoutItTakesTheWayBack) {
 TEST(MeasuredPlans, AResultThatWasCodedByAnotherPlanTakesTheWayBack) {
   ShardUnderTest shard(MeasuredShard(1, /*replay=*/false));
   CloseSteps(&shard, 3, PlanFrom(3, 2, "int8"));
-  Exchange exchange = SentAgain(0, 3, false, nullptr);
+  protocol::Exchange exchange = SentAgain(0, 3, false, nullptr);
   EXPECT_TRUE(AsksForTheWayBack(&shard, exchange, "is coded by plan 1, and the result was by"));
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -9,7 +9,7 @@
 #include "compress/frame.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 TEST(SumPoolTest, GivesMemoryThatWasUsedBefore) {
@@ -45,13 +45,14 @@ TEST(SumPoolTest, KeepsNoMoreThanItMay) {
 // Frames of two chunks with every element, or one in a hundred.
 std::vector<std::string> FramesOf(const char* spec, uint64_t seed,
                                   absl::Span<const uint32_t> counts) {
-  const CodecSpec codec = *ParseCodecSpec(spec);
+  const compress::CodecSpec codec = *compress::ParseCodecSpec(spec);
   std::vector<std::string> frames;
   for (const uint32_t count : counts) {
-    const std::vector<float> gradient = HeavyTailed(count, seed++);
+    const std::vector<float> gradient = compress::HeavyTailed(count, seed++);
     std::vector<std::byte> frame;
-    EXPECT_TRUE(
-        EncodeFrame(*MakeCodec(codec), {.gradient = gradient, .residual = {}}, &frame).ok());
+    EXPECT_TRUE(compress::EncodeFrame(*compress::MakeCodec(codec),
+                                      {.gradient = gradient, .residual = {}}, &frame)
+                    .ok());
     frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
   }
   return frames;
@@ -60,8 +61,9 @@ std::vector<std::string> FramesOf(const char* spec, uint64_t seed,
 // What is let go early, and means that do not depend on it.
 TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
   const std::vector<uint32_t> counts = {5000, 3000};
-  const auto first = MakeAdditiveAggregator(5000), second = MakeAdditiveAggregator(3000);
-  Aggregator* const aggregators[] = {first.get(), second.get()};
+  const auto first = compress::MakeAdditiveAggregator(5000),
+             second = compress::MakeAdditiveAggregator(3000);
+  compress::Aggregator* const aggregators[] = {first.get(), second.get()};
   for (const char* spec : {"none", "topk:1%"}) {
     SCOPED_TRACE(spec);
     SumPool pool(100000);
@@ -78,7 +80,9 @@ TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
     for (size_t chunk = 0; chunk < counts.size(); ++chunk) {
       for (uint64_t rank = 0; rank < 3; ++rank) {
         const std::string frame = FramesOf(spec, 10 * rank, counts)[chunk];
-        ASSERT_TRUE(DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(expected[chunk])).ok());
+        ASSERT_TRUE(
+            compress::DecodeAddFrame(protocol::FrameBytes(frame), absl::MakeSpan(expected[chunk]))
+                .ok());
       }
       for (float& x : expected[chunk]) x /= 3;
       EXPECT_EQ(bundle.MeanOf(chunk), absl::MakeConstSpan(expected[chunk]));
@@ -87,4 +91,4 @@ TEST(OpenBundleTest, SumsLargeFramesAsTheyComeAndSmallOnesAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -19,7 +19,7 @@
 #include "tests/net/grpc/certificates.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -68,7 +68,7 @@ class DeafPort {
   int port_ = 0;
 };
 
-HttpAnswer Livez(const OwnPort& own) {
+net::HttpAnswer Livez(const OwnPort& own) {
   return HealthPage("/livez", nullptr, [&] { return own.trouble(); });
 }
 
@@ -83,7 +83,7 @@ void AwaitStatus(const OwnPort& own, int status) {
 TEST(OwnPort, APortThatNothingAcceptsFromIsDead) {
   const DeafPort deaf;
   // More questions than its backlog holds, so that some connections do not even come about.
-  const OwnPort own(PortProbe("127.0.0.1:0", deaf.port(), /*tls=*/false),
+  const OwnPort own(net::PortProbe("127.0.0.1:0", deaf.port(), /*tls=*/false),
                     {.pause = absl::ZeroDuration(), .patience = absl::Milliseconds(20)});
   AwaitStatus(own, 503);
   EXPECT_EQ(Livez(own).body.find(absl::StrCat("the gRPC port 127.0.0.1:", deaf.port(), ": ")), 0u);
@@ -107,7 +107,7 @@ TEST(OwnPort, APortThatIsGoneIsDead) {
     const DeafPort closed;
     port = closed.port();
   }
-  const OwnPort own(PortProbe("localhost:0", port, /*tls=*/false),
+  const OwnPort own(net::PortProbe("localhost:0", port, /*tls=*/false),
                     {.pause = absl::ZeroDuration(), .patience = absl::Seconds(5)});
   AwaitStatus(own, 503);
   EXPECT_THAT(Livez(own).body, HasSubstr("refused the connection"));
@@ -116,8 +116,8 @@ TEST(OwnPort, APortThatIsGoneIsDead) {
 class OwnPortOfServer : public ::testing::Test {
  protected:
   // What gRPC and the server log while the port is asked a few times.
-  std::string AskAServer(const std::string& listen, const TransportOptions& files) {
-    const auto transport = Transport::Open(files, Logger("test", {}));
+  std::string AskAServer(const std::string& listen, const net::TransportOptions& files) {
+    const auto transport = net::Transport::Open(files, Logger("test", {}));
     Check(transport.ok(), transport.status().message());
     ServerOptions options{.listen = listen,
                           .advertise = "127.0.0.1:0",
@@ -131,7 +131,7 @@ class OwnPortOfServer : public ::testing::Test {
     options.job.shards = 1;
     const auto server = Server::Start(std::move(options), &clock_);
     Check(server.ok(), server.status().message());
-    const PortProbe probe(listen, (*server)->port(), files.tls());
+    const net::PortProbe probe(listen, (*server)->port(), files.tls());
     const std::atomic<bool> stop = false;
     ::testing::internal::CaptureStderr();
     for (int asked = 0; asked < 10; ++asked) {
@@ -153,9 +153,9 @@ TEST_F(OwnPortOfServer, AnswersOnEveryKindOfAddressWithoutAWordInTheLog) {
 }
 
 TEST_F(OwnPortOfServer, AnswersWithTlsAndMutualTlsWithoutAWordInTheLog) {
-  TestCa ca(folder_.path(), "ca");
+  net::TestCa ca(folder_.path(), "ca");
   ca.Certify("own");
-  TransportOptions files;
+  net::TransportOptions files;
   files.tls_cert = absl::StrCat(folder_.path(), "/own.pem");
   files.tls_key = absl::StrCat(folder_.path(), "/own.key");
   EXPECT_THAT(AskAServer("127.0.0.1:0", files), IsEmpty());
@@ -164,4 +164,4 @@ TEST_F(OwnPortOfServer, AnswersWithTlsAndMutualTlsWithoutAWordInTheLog) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -25,9 +25,9 @@ ShardOptions QuorumShard(uint32_t ranks, uint32_t quorum, absl::Duration grace =
 }
 
 // "0@7": rank 0's work of step 7.
-std::vector<std::string> Places(const ClosingRecord& record) {
+std::vector<std::string> Places(const protocol::ClosingRecord& record) {
   std::vector<std::string> places;
-  for (const Included& included : record.included) {
+  for (const protocol::Included& included : record.included) {
     places.push_back(
         absl::StrCat(included.rank, "@", included.origin_step, included.skipped ? " skipped" : ""));
   }
@@ -48,12 +48,12 @@ TEST(Quorum, ClosesWithoutTheLateOneWhenGraceIsOver) {
   shard.Send(Contribution(0, 1, 0, 3));
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   shard.Advance(absl::Seconds(1));
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard->tick_due(), shard.now() + kGrace) << "since the one that made the quorum";
   EXPECT_THAT(shard->Tick(shard.now() + kGrace - absl::Nanoseconds(1)), IsEmpty());
   const auto results = ResultsByStream(shard->Tick(shard.now() + kGrace));
   ASSERT_EQ(results.size(), 2u) << "whoever is not there hears when it comes";
-  const ExchangeAnswer& result = results.at(1);
+  const protocol::ExchangeAnswer& result = results.at(1);
   EXPECT_THAT(Places(result.record), ElementsAre("0@1", "2@1"));
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(6, 6));
@@ -93,7 +93,7 @@ TEST(Quorum, ClosesOneBundleAndNotAnother) {
   EXPECT_EQ(results.at(3).record.n, 3u);
   EXPECT_EQ(shard->open_step(), 2u);
   // Its work of bundle 0 is in the next step.
-  const ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 9));
+  const protocol::ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 9));
   EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
   CloseByTwo(&shard, 2, 0);
   shard->Tick(shard.now() + 2 * kGrace);
@@ -104,8 +104,8 @@ TEST(Quorum, ClosesOneBundleAndNotAnother) {
 TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   for (uint64_t step = 1; step <= 3; ++step) CloseByTwo(&shard, step, 1);
-  const ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 8));
-  EXPECT_EQ(late.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer late = shard.Ask(Contribution(2, 1, 0, 8));
+  EXPECT_EQ(late.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(late.step, 1u);
   EXPECT_EQ(late.open_step, 4u) << "so far it may skip";
   EXPECT_THAT(Places(late.record), ElementsAre("0@1", "1@1"));
@@ -113,10 +113,10 @@ TEST(Quorum, LateWorkIsAnsweredFromTheLogAndSummedWithItsStep) {
   EXPECT_GT(shard->Stats().held_bytes, 0u);
   shard.Send(Contribution(0, 4, 0, 1));
   const auto results = ResultsByStream(shard.Send(Contribution(1, 4, 0, 3)));
-  const ClosingRecord& record = results.at(1).record;
+  const protocol::ClosingRecord& record = results.at(1).record;
   EXPECT_THAT(Places(record), ElementsAre("0@4", "1@4", "2@1"));
   EXPECT_EQ(record.n, 3u) << "contributions are counted";
-  EXPECT_EQ(record.included[2].checksum, BundleChecksum(Contribution(2, 1, 0, 8).frames));
+  EXPECT_EQ(record.included[2].checksum, protocol::BundleChecksum(Contribution(2, 1, 0, 8).frames));
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(4, 4));
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
 }
@@ -138,14 +138,14 @@ TEST(Quorum, SumsInRankThenStepOrder) {
 TEST(Quorum, ARepeatOfLateWorkCountsOnce) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   for (uint64_t step = 1; step <= 2; ++step) CloseByTwo(&shard, step, 1);
-  EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, Outcome::kNeed);
+  EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, protocol::Outcome::kNeed);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
-    EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, Outcome::kResult);
+    EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, protocol::Outcome::kResult);
+    EXPECT_EQ(shard.Ask(KeysOf(Contribution(2, 1, 0, 8))).outcome, protocol::Outcome::kResult);
   }
   EXPECT_THAT(shard.Ask(Contribution(2, 1, 0, 9)).message, HasSubstr("other bytes"));
   CloseByTwo(&shard, 3, 1);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, protocol::Outcome::kResult);
   CloseByTwo(&shard, 4, 1);
   EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).record.n, 3u);
   EXPECT_EQ(shard.Ask(Contribution(0, 4, 0, 1)).record.n, 2u);
@@ -155,9 +155,10 @@ TEST(Quorum, ARepeatOfLateWorkCountsOnce) {
 TEST(Quorum, ASkipOfAClosedStepChangesNothing) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   for (uint64_t step = 1; step <= 2; ++step) CloseByTwo(&shard, step, 1);
-  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 5)).outcome, Outcome::kInvalid) << "it has skipped";
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 5)).outcome, protocol::Outcome::kInvalid)
+      << "it has skipped";
   CloseByTwo(&shard, 3, 1);
   EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).record.n, 2u);
   EXPECT_EQ(shard->Stats().late_contributions, 0u);
@@ -169,12 +170,14 @@ TEST(Quorum, SeveralPiecesOfLateWorkAreInOneStep) {
   ShardUnderTest shard(QuorumShard(3, 2, absl::ZeroDuration()));
   CloseByTwo(&shard, 1, 1);
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 0, 1));
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 8)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 8)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 8)).outcome, protocol::Outcome::kResult);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 9)).outcome, Outcome::kResult) << "and a repeat";
+    EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 9)).outcome, protocol::Outcome::kResult)
+        << "and a repeat";
   }
-  EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 7)).outcome, Outcome::kInvalid) << "other bytes";
+  EXPECT_EQ(shard.Ask(Contribution(2, 2, 0, 7)).outcome, protocol::Outcome::kInvalid)
+      << "other bytes";
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(Contribution(rank, 2, 1, 1));
   ASSERT_EQ(shard->open_step(), 3u);
   shard.Send(Contribution(2, 3, 0, 0));
@@ -191,8 +194,8 @@ TEST(Quorum, RanksLeftOutOfDifferentBundlesDoNotWaitForEachOther) {
   for (const uint32_t rank : {0, 1, 3}) shard.Send(Contribution(rank, 1, 0, 1));
   for (const uint32_t rank : {0, 1, 2}) shard.Send(Contribution(rank, 1, 1, 1));
   ASSERT_EQ(shard->open_step(), 2u);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 1)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(3, 1, 1, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 1)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(3, 1, 1, 1)).outcome, protocol::Outcome::kResult);
 }
 
 // Each time it comes it finds steps closed, is told so, skips them, and works at the open one: all
@@ -210,13 +213,13 @@ TEST(Quorum, ARankAlwaysLate) {
     worked.push_back(slow);
     uint64_t behind = 0;
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      const ExchangeAnswer answer = shard.Ask(Contribution(2, slow, bundle, 5));
-      ASSERT_EQ(answer.outcome, Outcome::kResult) << slow;
+      const protocol::ExchangeAnswer answer = shard.Ask(Contribution(2, slow, bundle, 5));
+      ASSERT_EQ(answer.outcome, protocol::Outcome::kResult) << slow;
       behind = answer.open_step - slow - 1;
     }
     for (++slow; behind > 0; --behind, ++slow) {
       for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-        ASSERT_EQ(shard.Ask(SkipOf(2, slow, bundle)).outcome, Outcome::kResult) << slow;
+        ASSERT_EQ(shard.Ask(SkipOf(2, slow, bundle)).outcome, protocol::Outcome::kResult) << slow;
       }
     }
     EXPECT_EQ(slow, shard->open_step());
@@ -224,7 +227,8 @@ TEST(Quorum, ARankAlwaysLate) {
   run_fast(1);
   std::map<uint64_t, int> included;
   for (const auto& result : shard->ResultsAfter(0, {0})) {
-    for (const Included& of : result->record.included) included[of.origin_step] += of.rank == 2;
+    for (const protocol::Included& of : result->record.included)
+      included[of.origin_step] += of.rank == 2;
   }
   EXPECT_EQ(shard->Stats().late_contributions, 2 * worked.size());
   // The log is let go as ranks acknowledge; what is left of it must not have any twice.
@@ -238,14 +242,14 @@ TEST(Quorum, StepZeroWaitsForAll) {
   options.parameters_agree = false;
   ShardUnderTest shard(options);
   shard.Send(Contribution(0, 0, 0, 1));
-  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kPending);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   EXPECT_THAT(ResultsByStream(shard->Tick(shard.now() + absl::Seconds(1))), IsEmpty());
 }
 
 TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
-  options.table[1].role = TensorRole::kBuffer;
+  options.table[1].role = protocol::TensorRole::kBuffer;
   options.layout.bundles[0][0].buffers = true;
   options.average_buffers_every = 2;
   ShardUnderTest shard(options);
@@ -258,8 +262,8 @@ TEST(Quorum, BuffersWaitForAllInTheStepsThatAverageThem) {
   EXPECT_EQ(shard->open_step(), 2u);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   // The late rank catches up, and the buffers of all are averaged.
-  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(SkipOf(2, 1, 0)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 1, 1)).outcome, protocol::Outcome::kResult);
   const auto results = ResultsByStream(shard.Send(Contribution(2, 2, 0, 1)));
   EXPECT_EQ(results.at(1).record.n, 3u);
   EXPECT_THAT(DecodedFrame(results.at(1).results.at(0), 2), ElementsAre(3, 3));
@@ -274,10 +278,10 @@ TEST(Quorum, AStepThatACheckpointIsDueAfterWaitsForAllAndLeavesNothingOver) {
   EXPECT_EQ(shard->open_step(), 3u);
   EXPECT_EQ(shard->tick_due(), absl::InfiniteFuture());
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    EXPECT_EQ(shard.Ask(Contribution(2, 1, bundle, 4)).outcome, Outcome::kResult);
+    EXPECT_EQ(shard.Ask(Contribution(2, 1, bundle, 4)).outcome, protocol::Outcome::kResult);
   }
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    EXPECT_EQ(shard.Ask(SkipOf(2, 2, bundle)).outcome, Outcome::kResult);
+    EXPECT_EQ(shard.Ask(SkipOf(2, 2, bundle)).outcome, protocol::Outcome::kResult);
   }
   shard.Send(Contribution(2, 3, 0, 1));
   const std::vector<ShardEffect> closed = shard.Send(Contribution(2, 3, 1, 1));
@@ -301,8 +305,9 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
   // Whatever it asks for is there; and when it has it, the others go on.
   for (uint64_t step = 1; step <= 4; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      Exchange work = step == 1 ? Contribution(2, step, bundle, 1) : SkipOf(2, step, bundle);
-      ASSERT_EQ(shard.Ask(std::move(work)).outcome, Outcome::kResult) << step;
+      protocol::Exchange work =
+          step == 1 ? Contribution(2, step, bundle, 1) : SkipOf(2, step, bundle);
+      ASSERT_EQ(shard.Ask(std::move(work)).outcome, protocol::Outcome::kResult) << step;
     }
   }
   EXPECT_LE(shard->tick_due(), shard.now());
@@ -312,14 +317,14 @@ TEST(Quorum, WaitsForARankThatTheLogWouldNotReachBackTo) {
 
 TEST(Quorum, TheRateIsThatOfTheStepNotOfLateWork) {
   ShardOptions options = QuorumShard(3, 2, absl::ZeroDuration());
-  options.rule = OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .lr = 1, .on = "shards"};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     shard.Send(Contribution(0, 0, bundle, 1));
     for (uint32_t rank = 1; rank < 3; ++rank) shard.Send(SkipOf(rank, 0, bundle));
   }
-  const auto at_rate = [](Exchange exchange, float rate) {
+  const auto at_rate = [](protocol::Exchange exchange, float rate) {
     exchange.rate = rate;
     return exchange;
   };
@@ -344,4 +349,4 @@ TEST(Quorum, GoesWithoutReplay) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

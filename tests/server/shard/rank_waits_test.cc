@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -56,4 +56,4 @@ TEST(RankWaits, WhatIsSentAgainOrRefusedOrOfNobodyChangesNothing) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -13,7 +13,7 @@
 #include "compress/compressor.h"
 #include "compress/frame.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -23,13 +23,13 @@ using ::testing::IsEmpty;
 
 constexpr uint32_t kCount = 700;
 
-UpdateRule Rule(OptimizerSpec spec) {
+UpdateRule Rule(job::OptimizerSpec spec) {
   absl::StatusOr<UpdateRule> rule = UpdateRule::Create(spec);
   EXPECT_TRUE(rule.ok()) << rule.status();
   return *std::move(rule);
 }
 
-OptimizerSpec AdamW() { return {.name = "adamw", .lr = 0.01, .weight_decay = 0.1}; }
+job::OptimizerSpec AdamW() { return {.name = "adamw", .lr = 0.01, .weight_decay = 0.1}; }
 
 std::vector<float> Noise(uint64_t step) {
   CounterRandom random(7, step, 0);
@@ -40,7 +40,7 @@ std::vector<float> Noise(uint64_t step) {
 
 // One chunk of constant gradients through changes of momentum; saved and restored before each step
 // if told so.
-std::vector<std::vector<float>> Parameters(const OptimizerSpec& spec, bool restore) {
+std::vector<std::vector<float>> Parameters(const job::OptimizerSpec& spec, bool restore) {
   const uint32_t counts[] = {kCount};
   auto replica = std::make_unique<Replica>(Rule(spec), counts);
   replica->Set(0, Noise(0));
@@ -62,7 +62,7 @@ std::vector<std::vector<float>> Parameters(const OptimizerSpec& spec, bool resto
 }
 
 TEST(Replica, ChangesMomentumWithoutAJump) {
-  const OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   const std::vector<std::vector<float>> got = Parameters(spec, /*restore=*/false);
   const double momenta[] = {0.9, 0.5, 0.5, 0, 0.9, 0.7};
   for (size_t i = 0; i < kCount; ++i) {
@@ -77,12 +77,14 @@ TEST(Replica, ChangesMomentumWithoutAJump) {
 }
 
 TEST(Replica, GoesOnWithTheMomentumThatItWasSavedWith) {
-  for (const OptimizerSpec& spec :
-       {OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9},
-        OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9, .nesterov = true},
-        OptimizerSpec{.name = "adam", .lr = 0.1}, OptimizerSpec{.name = "adamw", .lr = 0.1},
-        OptimizerSpec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9},
-        OptimizerSpec{.name = "rmsprop", .lr = 0.1}, OptimizerSpec{.name = "sgd", .lr = 0.1}}) {
+  for (const job::OptimizerSpec& spec :
+       {job::OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9},
+        job::OptimizerSpec{.name = "sgd", .lr = 0.1, .momentum = 0.9, .nesterov = true},
+        job::OptimizerSpec{.name = "adam", .lr = 0.1},
+        job::OptimizerSpec{.name = "adamw", .lr = 0.1},
+        job::OptimizerSpec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9},
+        job::OptimizerSpec{.name = "rmsprop", .lr = 0.1},
+        job::OptimizerSpec{.name = "sgd", .lr = 0.1}}) {
     EXPECT_EQ(Parameters(spec, true), Parameters(spec, false)) << spec.name;
   }
 }
@@ -91,7 +93,7 @@ TEST(Replica, RefusesAMomentumThatIsNone) {
   const uint32_t counts[] = {kCount};
   Replica replica(Rule({.name = "sgd", .lr = 0.1, .momentum = 0.9}), counts);
   replica.Set(0, Noise(0));
-  SavedState saved = replica.Save(0);
+  compress::SavedState saved = replica.Save(0);
   for (const float momentum : {1.0f, -0.1f, 17.0f}) {
     saved["momentum"] = {momentum};
     EXPECT_THAT(replica.Restore(0, saved).message(), HasSubstr("momentum of"));
@@ -112,15 +114,15 @@ class Publisher {
   }
 
  private:
-  static Compressor MakeCompressor(absl::string_view codec) {
-    absl::StatusOr<CodecSpec> spec = ParseCodecSpec(codec);
+  static compress::Compressor MakeCompressor(absl::string_view codec) {
+    absl::StatusOr<compress::CodecSpec> spec = compress::ParseCodecSpec(codec);
     EXPECT_TRUE(spec.ok()) << spec.status();
-    spec->compensator = {.id = CompensatorId::kNone};
-    const std::vector<ChunkConfig> chunks = {{.count = kCount, .spec = *spec}};
-    return Compressor(chunks, {.seed = 3, .sender = Compressor::kShardSender});
+    spec->compensator = {.id = compress::CompensatorId::kNone};
+    const std::vector<compress::ChunkConfig> chunks = {{.count = kCount, .spec = *spec}};
+    return compress::Compressor(chunks, {.seed = 3, .sender = compress::Compressor::kShardSender});
   }
 
-  Compressor compressor_;
+  compress::Compressor compressor_;
 };
 
 TEST(Replica, UpdatesAsItsRuleDoes) {
@@ -154,7 +156,7 @@ TEST(Replica, WhatIsLeftOutOfOnePublicationGoesWithTheNext) {
     for (uint64_t step = 1; step <= 300; ++step) {
       if (step <= 100) replica.Update(0, 0.01, Noise(step));
       const std::vector<std::byte> frame = publisher.Publish(step, &replica);
-      ASSERT_TRUE(DecodeAddFrames(frame, absl::MakeSpan(worker)).ok());
+      ASSERT_TRUE(compress::DecodeAddFrames(frame, absl::MakeSpan(worker)).ok());
       ASSERT_THAT(worker, ElementsAreArray(replica.published(0))) << codec << ", step " << step;
     }
     EXPECT_LT(replica.OwedEnergy(), 1e-6) << codec;
@@ -177,8 +179,8 @@ TEST(Replica, GoesOnFromWhatWasSaved) {
 TEST(Replica, RefusesWhatIsNotItsOwn) {
   Replica replica(Rule(AdamW()), {kCount});
   replica.Set(0, Noise(0));
-  const SavedState saved = replica.Save(0);
-  const auto refusal = [&](const Replica& like, SavedState changed) {
+  const compress::SavedState saved = replica.Save(0);
+  const auto refusal = [&](const Replica& like, compress::SavedState changed) {
     Replica other = like;
     const absl::Status status = other.Restore(0, changed);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -189,7 +191,7 @@ TEST(Replica, RefusesWhatIsNotItsOwn) {
   EXPECT_THAT(refusal(Replica(Rule({.name = "sgd"}), {kCount}), saved), HasSubstr("slot-0"));
   EXPECT_THAT(refusal(Replica(Rule(AdamW()), {kCount - 1}), saved), HasSubstr("699"));
   EXPECT_THAT(refusal(same, {}), HasSubstr("parameters"));
-  SavedState changed = saved;
+  compress::SavedState changed = saved;
   changed.erase("slot-1");
   EXPECT_THAT(refusal(same, changed), HasSubstr("slot-1"));
   changed = saved;
@@ -201,4 +203,4 @@ TEST(Replica, RefusesWhatIsNotItsOwn) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -8,7 +8,7 @@
 
 #include "tests/server/shard/small_job.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -22,7 +22,7 @@ constexpr uint64_t kSteps = 9;
 // The small job's shard, and what its workers remember.
 class SmallJob {
  public:
-  explicit SmallJob(const CodecSpec& spec) : options_(SmallJobOptions(spec)) {
+  explicit SmallJob(const compress::CodecSpec& spec) : options_(SmallJobOptions(spec)) {
     shard_ = *Shard::Create(options_);
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
       workers_.push_back(SmallJobWorker(options_, rank));
@@ -30,20 +30,21 @@ class SmallJob {
   }
 
   // All ranks' contributions to a step, in an order of its own; what they made it into.
-  std::vector<ExchangeAnswer> RunStep(uint64_t step) {
-    std::vector<ExchangeAnswer> results;
+  std::vector<protocol::ExchangeAnswer> RunStep(uint64_t step) {
+    std::vector<protocol::ExchangeAnswer> results;
     for (uint32_t bundle = 0; bundle < shard_->bundles(); ++bundle) {
       for (uint32_t i = 0; i < kRanks; ++i) {
         const auto rank = static_cast<uint32_t>((i + step + bundle) % kRanks);
-        Exchange sent = SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
+        protocol::Exchange sent =
+            SmallJobContribution(options_, &workers_[rank], rank, step, bundle);
         for (ShardEffect& effect : shard_->Handle(rank + 1, std::move(sent), {})) {
           Take(std::move(effect), &results);
         }
       }
     }
-    for (Compressor& worker : workers_) EndSmallJobStep(options_, step, results, &worker);
+    for (compress::Compressor& worker : workers_) EndSmallJobStep(options_, step, results, &worker);
     if (snapshot_ != nullptr && saved_workers_.empty()) {
-      for (Compressor& worker : workers_) saved_workers_.push_back(worker.Save());
+      for (compress::Compressor& worker : workers_) saved_workers_.push_back(worker.Save());
     }
     return results;
   }
@@ -64,14 +65,15 @@ class SmallJob {
   }
 
   Shard* shard() { return shard_.get(); }
-  const ShardSnapshot& snapshot() const { return *snapshot_; }
+  const protocol::ShardSnapshot& snapshot() const { return *snapshot_; }
   bool has_snapshot() const { return snapshot_ != nullptr; }
 
  private:
-  void Take(ShardEffect effect, std::vector<ExchangeAnswer>* results) {
+  void Take(ShardEffect effect, std::vector<protocol::ExchangeAnswer>* results) {
     if (auto* taken = std::get_if<TakeSnapshot>(&effect)) snapshot_ = std::move(taken->snapshot);
     const auto* reply = std::get_if<Reply>(&effect);
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult || reply->stream != 1) {
+    if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult ||
+        reply->stream != 1) {
       return;
     }
     results->push_back(*reply->answer);
@@ -80,28 +82,29 @@ class SmallJob {
 
   ShardOptions options_;
   std::unique_ptr<Shard> shard_;
-  std::vector<Compressor> workers_;
-  std::shared_ptr<const ShardSnapshot> snapshot_;
-  std::vector<SavedCompressor> saved_workers_;
+  std::vector<compress::Compressor> workers_;
+  std::shared_ptr<const protocol::ShardSnapshot> snapshot_;
+  std::vector<compress::SavedCompressor> saved_workers_;
 };
 
 // What must be equal; that a checkpoint was spoken of need not be.
-auto Essence(const ExchangeAnswer& answer) {
+auto Essence(const protocol::ExchangeAnswer& answer) {
   return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
                          answer.version, answer.record.n, answer.record.result_checksum);
 }
 
-void ExpectSame(const std::vector<ExchangeAnswer>& a, const std::vector<ExchangeAnswer>& b) {
+void ExpectSame(const std::vector<protocol::ExchangeAnswer>& a,
+                const std::vector<protocol::ExchangeAnswer>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(Essence(a[i]), Essence(b[i])) << i;
 }
 
-class ShardOfCodec : public ::testing::TestWithParam<CodecSpec> {};
+class ShardOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {};
 
 TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
   SmallJob undisturbed(GetParam());
   SmallJob saving(GetParam());
-  std::vector<std::vector<ExchangeAnswer>> expected(1);
+  std::vector<std::vector<protocol::ExchangeAnswer>> expected(1);
   for (uint64_t step = 1; step <= kSteps; ++step) {
     expected.push_back(undisturbed.RunStep(step));
     ASSERT_EQ(expected.back().size(), undisturbed.shard()->bundles());
@@ -130,12 +133,12 @@ TEST_P(ShardOfCodec, GoesOnFromItsSnapshotBitForBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Specs, ShardOfCodec, ::testing::ValuesIn(CompensatedSpecs()),
-                         CompensatedName);
+INSTANTIATE_TEST_SUITE_P(Specs, ShardOfCodec, ::testing::ValuesIn(compress::CompensatedSpecs()),
+                         compress::CompensatedName);
 
-std::vector<std::shared_ptr<const ShardSnapshot>> SnapshotsIn(
+std::vector<std::shared_ptr<const protocol::ShardSnapshot>> SnapshotsIn(
     const std::vector<ShardEffect>& effects) {
-  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+  std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots;
   for (const ShardEffect& effect : effects) {
     if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
       snapshots.push_back(taken->snapshot);
@@ -192,10 +195,10 @@ TEST(ShardCheckpoint, EveryResultSaysItUntilItsStepIsClosed) {
 TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
   ShardOptions options = SmallShard(2);
   options.shard = 1;
-  options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+  options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   ShardUnderTest shard(options);
   shard.RunStep(1, 1);
-  Exchange told = Contribution(1, 2, 1, 7);
+  protocol::Exchange told = Contribution(1, 2, 1, 7);
   told.checkpoint_step = 3;
   EXPECT_EQ(shard.Ask(told).checkpoint_step, 0u) << "only shard 0 announces";
   shard.Send(Contribution(0, 2, 1, 7));
@@ -216,7 +219,8 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
   }
   told = Contribution(1, 4, 0, 7);
   told.checkpoint_step = 3;
-  EXPECT_EQ(shard.Ask(told).outcome, Outcome::kPending) << "of a step that is over: nothing";
+  EXPECT_EQ(shard.Ask(told).outcome, protocol::Outcome::kPending)
+      << "of a step that is over: nothing";
   shard.Send(Contribution(0, 4, 0, 7));
   for (const uint32_t rank : {0u, 1u}) {
     EXPECT_THAT(SnapshotsIn(shard.Send(Contribution(rank, 4, 1, 7))), IsEmpty());
@@ -225,36 +229,36 @@ TEST(ShardCheckpoint, OtherShardsLearnItFromRequests) {
 
 TEST(ShardCheckpoint, OtherNamesAreRefused) {
   ShardUnderTest first(SmallShard(2));
-  Exchange told = Contribution(0, 1, 0, 1);
+  protocol::Exchange told = Contribution(0, 1, 0, 1);
   told.checkpoint_step = 9;
   EXPECT_THAT(first.Ask(told).message, HasSubstr("after step 9, but none is named"));
   first->NameCheckpoint(0);
   first.Send(Contribution(0, 1, 1, 1));
   first.Send(Contribution(1, 1, 1, 1));
-  const ExchangeAnswer refused = first.Ask(told);
-  EXPECT_EQ(refused.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer refused = first.Ask(told);
+  EXPECT_EQ(refused.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(refused.message, HasSubstr("is after step 3"));
   told.checkpoint_step = 3;
-  EXPECT_EQ(first.Ask(told).outcome, Outcome::kPending);
+  EXPECT_EQ(first.Ask(told).outcome, protocol::Outcome::kPending);
 }
 
 TEST(ShardCheckpoint, WhatCameEarlyOfTheNextStepIsNotInIt) {
-  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+  std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots;
   for (const bool early : {false, true}) {
     ShardUnderTest shard(SmallShard(2, "topk:50%/ef"));
     shard->NameCheckpoint(0);
     shard.RunStep(1, 1);
     shard.RunStep(2, 2);
-    Exchange ahead = Contribution(0, 4, 0, 5);
+    protocol::Exchange ahead = Contribution(0, 4, 0, 5);
     ahead.acked_step = 2;
     shard.Send(Contribution(0, 3, 0, 1));
     shard.Send(Contribution(1, 3, 0, 2));
     shard.Send(Contribution(0, 3, 1, 1));
     if (early) {
-      EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kPending);
+      EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kPending);
       ahead.sender.rank = 1;
       ahead.sender.incarnation = 101;
-      EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kPending);
+      EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kPending);
     }
     const auto effects = shard.Send(Contribution(1, 3, 1, 2));
     for (const auto& snapshot : SnapshotsIn(effects)) snapshots.push_back(snapshot);
@@ -287,23 +291,25 @@ TEST(ShardCheckpoint, WhatDoesNotFitIsRefusedWithTheReason) {
   shard.Send(Contribution(1, 3, 0, 1));
   const auto taken = SnapshotsIn(shard.Send(Contribution(1, 3, 1, 1)));
   ASSERT_EQ(taken.size(), 1u);
-  const auto restored = [&](const std::function<void(ShardOptions*, ShardSnapshot*)>& change) {
-    ShardSnapshot snapshot = *taken[0];
-    ShardOptions changed = options;
-    changed.term = 2;
-    changed.first_step = 4;
-    change(&changed, &snapshot);
-    changed.restore = std::make_shared<ShardSnapshot>(std::move(snapshot));
-    return Shard::Create(std::move(changed)).status();
-  };
-  const absl::Status fits = restored([](ShardOptions*, ShardSnapshot*) {});
+  const auto restored =
+      [&](const std::function<void(ShardOptions*, protocol::ShardSnapshot*)>& change) {
+        protocol::ShardSnapshot snapshot = *taken[0];
+        ShardOptions changed = options;
+        changed.term = 2;
+        changed.first_step = 4;
+        change(&changed, &snapshot);
+        changed.restore = std::make_shared<protocol::ShardSnapshot>(std::move(snapshot));
+        return Shard::Create(std::move(changed)).status();
+      };
+  const absl::Status fits = restored([](ShardOptions*, protocol::ShardSnapshot*) {});
   EXPECT_TRUE(fits.ok()) << fits;
-  const auto expect = [&](absl::string_view why,
-                          const std::function<void(ShardOptions*, ShardSnapshot*)>& change) {
-    const absl::Status status = restored(change);
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
-  };
+  const auto expect =
+      [&](absl::string_view why,
+          const std::function<void(ShardOptions*, protocol::ShardSnapshot*)>& change) {
+        const absl::Status status = restored(change);
+        EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+        EXPECT_THAT(std::string(status.message()), HasSubstr(std::string(why)));
+      };
   expect("cannot go on from the checkpoint after step 3: it is of run",
          [](auto* /*here*/, auto* saved) { saved->job_uid = 1; });
   expect("the term was 3 and is now 2", [](auto* /*here*/, auto* saved) { saved->term = 3; });
@@ -333,11 +339,11 @@ TEST(ShardCheckpoint, SuspensionSendsEverybodyToTheNewTerm) {
   shard.Send(Contribution(0, 1, 0, 2));
   const auto effects = shard->Suspend(3, "rank 1 was lost at step 1");
   ASSERT_EQ(effects.size(), 1u);
-  const ExchangeAnswer told = *std::get<Reply>(effects[0]).answer;
-  EXPECT_EQ(told.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer told = *std::get<Reply>(effects[0]).answer;
+  EXPECT_EQ(told.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(told.term, 3u);
-  const ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
-  EXPECT_EQ(later.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(later.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(later.term, 3u);
   EXPECT_EQ(later.message, "rank 1 was lost at step 1");
 }
@@ -346,16 +352,16 @@ TEST(ShardCheckpoint, SendersOfEarlierTermsHearOfTheirJobsTerm) {
   ShardOptions options = SmallShard(2);
   options.term = 4;
   ShardUnderTest shard(options);
-  const ExchangeAnswer earlier = shard.Ask(Contribution(0, 1, 0, 2));
-  EXPECT_EQ(earlier.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer earlier = shard.Ask(Contribution(0, 1, 0, 2));
+  EXPECT_EQ(earlier.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(earlier.term, 4u);
-  Exchange foreign = Contribution(0, 1, 0, 2);
+  protocol::Exchange foreign = Contribution(0, 1, 0, 2);
   foreign.sender.job_uid = 1;
   EXPECT_EQ(shard.Ask(foreign).term, 0u) << "of another run: this is no rollback";
-  Exchange now = Contribution(0, 1, 0, 2);
+  protocol::Exchange now = Contribution(0, 1, 0, 2);
   now.sender.term = 4;
-  EXPECT_EQ(shard.Ask(now).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(now).outcome, protocol::Outcome::kPending);
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -12,23 +12,24 @@
 #include "compress/frame.h"
 #include "server/shard/shard.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline constexpr uint64_t kJob = 77;
 
-inline CodecSpec Spec(absl::string_view text) { return *ParseCodecSpec(text); }
+inline compress::CodecSpec Spec(absl::string_view text) { return *compress::ParseCodecSpec(text); }
 
 inline std::string EncodedFrame(const std::vector<float>& values, absl::string_view spec = "none") {
   std::vector<std::byte> frame;
-  const absl::Status encoded =
-      EncodeFrame(*MakeCodec(Spec(spec)), {.gradient = values, .residual = {}}, &frame);
+  const absl::Status encoded = compress::EncodeFrame(*compress::MakeCodec(Spec(spec)),
+                                                     {.gradient = values, .residual = {}}, &frame);
   Check(encoded.ok(), "a test's values can be encoded");
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
 }
 
 inline std::vector<float> DecodedFrame(const std::string& frame, size_t count) {
   std::vector<float> values(count);
-  const absl::Status decoded = DecodeAddFrame(FrameBytes(frame), absl::MakeSpan(values));
+  const absl::Status decoded =
+      compress::DecodeAddFrame(protocol::FrameBytes(frame), absl::MakeSpan(values));
   Check(decoded.ok(), "a result decodes");
   return values;
 }
@@ -37,8 +38,9 @@ inline std::vector<float> DecodedFrame(const std::string& frame, size_t count) {
 // of 3 and 1).
 inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "none") {
   ShardOptions options;
-  options.table = {{.name = "early", .shape = {4}, .strides = {}, .dtype = DType::kFloat32},
-                   {.name = "late", .shape = {2}, .strides = {}, .dtype = DType::kFloat32}};
+  options.table = {
+      {.name = "early", .shape = {4}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "late", .shape = {2}, .strides = {}, .dtype = protocol::DType::kFloat32}};
   options.layout.chunks = {{.tensor = 0, .offset = 0, .count = 3, .shard = 0, .bundle = 1},
                            {.tensor = 0, .offset = 3, .count = 1, .shard = 0, .bundle = 1},
                            {.tensor = 1, .offset = 0, .count = 2, .shard = 0, .bundle = 0}};
@@ -52,8 +54,8 @@ inline ShardOptions SmallShard(uint32_t ranks, absl::string_view downlink = "non
 }
 
 // What rank `rank` sends for a bundle of SmallShard: every element is `value`.
-inline Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bundle, float value) {
-  Exchange exchange;
+inline protocol::Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bundle, float value) {
+  protocol::Exchange exchange;
   exchange.sender = {.job_uid = kJob, .rank = rank, .incarnation = 100 + rank, .generation = 1};
   exchange.step = step;
   exchange.bundle = bundle;
@@ -66,17 +68,17 @@ inline Exchange Contribution(uint32_t rank, uint64_t step, uint32_t bundle, floa
   return exchange;
 }
 
-inline Exchange SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
-  Exchange exchange = Contribution(rank, step, bundle, 0);
+inline protocol::Exchange SkipOf(uint32_t rank, uint64_t step, uint32_t bundle) {
+  protocol::Exchange exchange = Contribution(rank, step, bundle, 0);
   exchange.frames.clear();
   exchange.skip = true;
   return exchange;
 }
 
-inline Exchange KeysOf(Exchange exchange) {
+inline protocol::Exchange KeysOf(protocol::Exchange exchange) {
   exchange.keys_only = true;
   for (const std::string& frame : exchange.frames) {
-    exchange.checksums.push_back(FrameChecksum(FrameBytes(frame)));
+    exchange.checksums.push_back(compress::FrameChecksum(protocol::FrameBytes(frame)));
   }
   exchange.frames.clear();
   return exchange;
@@ -87,15 +89,15 @@ class ShardUnderTest {
  public:
   explicit ShardUnderTest(ShardOptions options) : shard_(*Shard::Create(std::move(options))) {}
 
-  std::vector<ShardEffect> Send(Exchange exchange) {
+  std::vector<ShardEffect> Send(protocol::Exchange exchange) {
     const StreamId stream = exchange.sender.rank + 1;
     return SendOn(stream, std::move(exchange));
   }
-  std::vector<ShardEffect> SendOn(StreamId stream, Exchange exchange) {
+  std::vector<ShardEffect> SendOn(StreamId stream, protocol::Exchange exchange) {
     return shard_->Handle(stream, std::move(exchange), now_);
   }
   // The only answer, which must be one.
-  ExchangeAnswer Ask(Exchange exchange) {
+  protocol::ExchangeAnswer Ask(protocol::Exchange exchange) {
     const std::vector<ShardEffect> effects = Send(std::move(exchange));
     Check(!effects.empty() && std::holds_alternative<Reply>(effects[0]), "an answer came");
     return *std::get<Reply>(effects[0]).answer;
@@ -118,14 +120,15 @@ class ShardUnderTest {
 };
 
 // The results among effects, by the stream they go to: at most one to each.
-inline std::map<StreamId, ExchangeAnswer> ResultsByStream(const std::vector<ShardEffect>& effects) {
-  std::map<StreamId, ExchangeAnswer> results;
+inline std::map<StreamId, protocol::ExchangeAnswer> ResultsByStream(
+    const std::vector<ShardEffect>& effects) {
+  std::map<StreamId, protocol::ExchangeAnswer> results;
   for (const ShardEffect& effect : effects) {
     const auto* reply = std::get_if<Reply>(&effect);
-    if (reply == nullptr || reply->answer->outcome != Outcome::kResult) continue;
+    if (reply == nullptr || reply->answer->outcome != protocol::Outcome::kResult) continue;
     Check(results.emplace(reply->stream, *reply->answer).second, "one answer to each");
   }
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

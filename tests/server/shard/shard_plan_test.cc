@@ -4,7 +4,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -15,58 +15,60 @@ constexpr uint32_t kRanks = 2;
 ShardOptions PlannedShard(uint32_t shard) {
   ShardOptions options = SmallShard(kRanks, "topk:10%");
   options.compression.uplink = Spec("topk:10%");
-  options.control = {
-      .policy = "schedule",
-      .schedule = {.kind = ScheduleKind::kPiecewise, .pieces = {{0, 0.5}, {3, 0.25}, {6, 0.5}}}};
+  options.control = {.policy = "schedule",
+                     .schedule = {.kind = job::ScheduleKind::kPiecewise,
+                                  .pieces = {{0, 0.5}, {3, 0.25}, {6, 0.5}}}};
   if (shard == 1) {
     options.shard = 1;
-    for (Chunk& chunk : options.layout.chunks) chunk.shard = 1;
-    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+    for (protocol::Chunk& chunk : options.layout.chunks) chunk.shard = 1;
+    options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   }
   return options;
 }
 
-std::shared_ptr<const CompressionPlan> PlanFrom(uint64_t step, uint64_t id) {
-  auto plan = std::make_shared<CompressionPlan>();
+std::shared_ptr<const protocol::CompressionPlan> PlanFrom(uint64_t step, uint64_t id) {
+  auto plan = std::make_shared<protocol::CompressionPlan>();
   plan->id = id;
   plan->effective_step = step;
-  plan->entries = {{.direction = Direction::kDownlink, .codec = Spec("fp16"), .tensors = {0, 1}}};
+  plan->entries = {
+      {.direction = protocol::Direction::kDownlink, .codec = Spec("fp16"), .tensors = {0, 1}}};
   return plan;
 }
 
-Exchange Planned(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
-  Exchange exchange = Contribution(rank, step, bundle, 1.5f);
+protocol::Exchange Planned(uint32_t rank, uint64_t step, uint32_t bundle, uint64_t plan) {
+  protocol::Exchange exchange = Contribution(rank, step, bundle, 1.5f);
   exchange.plan_id = plan;
   return exchange;
 }
 
 // All results of a step in which everybody codes by `plan`, one of each bundle.
-std::vector<ExchangeAnswer> RunStep(ShardUnderTest* shard, uint64_t step, uint64_t plan,
-                                    const std::shared_ptr<const CompressionPlan>& told = nullptr) {
-  std::vector<ExchangeAnswer> results;
+std::vector<protocol::ExchangeAnswer> RunStep(
+    ShardUnderTest* shard, uint64_t step, uint64_t plan,
+    const std::shared_ptr<const protocol::CompressionPlan>& told = nullptr) {
+  std::vector<protocol::ExchangeAnswer> results;
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
     for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      Exchange exchange = Planned(rank, step, bundle, plan);
+      protocol::Exchange exchange = Planned(rank, step, bundle, plan);
       if (bundle == 0) exchange.plan = told;
       for (const ShardEffect& effect : shard->Send(std::move(exchange))) {
         const auto* reply = std::get_if<Reply>(&effect);
         if (reply == nullptr || reply->stream != 1) continue;
-        if (reply->answer->outcome == Outcome::kResult) results.push_back(*reply->answer);
+        if (reply->answer->outcome == protocol::Outcome::kResult) results.push_back(*reply->answer);
       }
     }
   }
   return results;
 }
 
-FormatId FormatOf(const ExchangeAnswer& result) {
-  return ReadFrameHeader(FrameBytes(result.results.at(0)))->format;
+compress::FormatId FormatOf(const protocol::ExchangeAnswer& result) {
+  return compress::ReadFrameHeader(protocol::FrameBytes(result.results.at(0)))->format;
 }
 
 TEST(ShardPlan, AnnouncedWithTheFirstBundleTwoStepsBefore) {
   ShardUnderTest shard(PlannedShard(0));
   const std::vector<uint64_t> plan_of_step = {0, 1, 1, 1, 2, 2, 2, 3};
   for (uint64_t step = 1; step <= 7; ++step) {
-    const std::vector<ExchangeAnswer> results = RunStep(&shard, step, plan_of_step[step]);
+    const std::vector<protocol::ExchangeAnswer> results = RunStep(&shard, step, plan_of_step[step]);
     ASSERT_EQ(results.size(), 2u) << step;
     EXPECT_EQ(results[0].record.plan_id, plan_of_step[step]) << step;
     EXPECT_EQ(results[1].plan, nullptr) << step;
@@ -97,62 +99,65 @@ TEST(ShardPlan, WithoutControlNothingIsSaid) {
   options.control = {};
   ShardUnderTest shard(options);
   for (uint64_t step = 1; step <= 5; ++step) {
-    for (const ExchangeAnswer& result : RunStep(&shard, step, 0)) {
+    for (const protocol::ExchangeAnswer& result : RunStep(&shard, step, 0)) {
       EXPECT_EQ(result.plan, nullptr);
       EXPECT_EQ(result.record.plan_id, 0u);
     }
   }
   EXPECT_THAT(shard.Ask(Planned(0, 6, 0, 1)).message,
               HasSubstr("is coded by plan 1; in this step"));
-  Exchange brings = Planned(0, 6, 0, 0);
+  protocol::Exchange brings = Planned(0, 6, 0, 0);
   brings.plan = PlanFrom(7, 1);
   EXPECT_THAT(shard.Ask(brings).message, HasSubstr("this job makes none"));
 }
 
 TEST(ShardPlan, OthersHearOfItFromWorkersAndCodeByItAtItsStep) {
   ShardUnderTest shard(PlannedShard(1));
-  EXPECT_NE(FormatOf(RunStep(&shard, 1, 1)[0]), FormatId::kFp16);
-  const std::vector<ExchangeAnswer> told = RunStep(&shard, 2, 1, PlanFrom(3, 2));
+  EXPECT_NE(FormatOf(RunStep(&shard, 1, 1)[0]), compress::FormatId::kFp16);
+  const std::vector<protocol::ExchangeAnswer> told = RunStep(&shard, 2, 1, PlanFrom(3, 2));
   EXPECT_EQ(told[0].plan, nullptr);  // Shard 0 says it.
-  EXPECT_NE(FormatOf(told[0]), FormatId::kFp16);
-  EXPECT_EQ(FormatOf(RunStep(&shard, 3, 2)[0]), FormatId::kFp16);
+  EXPECT_NE(FormatOf(told[0]), compress::FormatId::kFp16);
+  EXPECT_EQ(FormatOf(RunStep(&shard, 3, 2)[0]), compress::FormatId::kFp16);
 }
 
 TEST(ShardPlan, ARequestOfAnotherPlanIsRefused) {
   ShardUnderTest shard(PlannedShard(0));
-  const ExchangeAnswer answer = shard.Ask(Planned(0, 1, 0, 2));
-  EXPECT_EQ(answer.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer answer = shard.Ask(Planned(0, 1, 0, 2));
+  EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(answer.message, HasSubstr("is coded by plan 2; in this step plan 1 holds"));
 }
 
 TEST(ShardPlan, PlansThatCannotBeAreRefusedAndChangeNothing) {
-  const auto refusal = [](uint32_t shard, std::shared_ptr<const CompressionPlan> plan) {
+  const auto refusal = [](uint32_t shard, std::shared_ptr<const protocol::CompressionPlan> plan) {
     ShardUnderTest under_test(PlannedShard(shard));
     RunStep(&under_test, 1, 1);
-    Exchange exchange = Planned(0, 2, 0, 1);
+    protocol::Exchange exchange = Planned(0, 2, 0, 1);
     exchange.plan = std::move(plan);
-    const ExchangeAnswer answer = under_test.Ask(exchange);
-    EXPECT_EQ(answer.outcome, Outcome::kInvalid) << answer.message;
+    const protocol::ExchangeAnswer answer = under_test.Ask(exchange);
+    EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid) << answer.message;
     EXPECT_EQ(RunStep(&under_test, 2, 1).size(), 2u);
     return answer.message;
   };
   EXPECT_THAT(refusal(0, PlanFrom(3, 2)), HasSubstr("shard 0 has not made it"));
   EXPECT_THAT(refusal(1, PlanFrom(4, 2)), HasSubstr("it begins with step 4"));
   EXPECT_THAT(refusal(1, PlanFrom(3, 1)), HasSubstr("contradicts plan 1 from step 1"));
-  CompressionPlan plan = *PlanFrom(3, 2);
+  protocol::CompressionPlan plan = *PlanFrom(3, 2);
   plan.entries[0].tensors = {7};
-  EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("tensor 7"));
+  EXPECT_THAT(refusal(1, std::make_shared<protocol::CompressionPlan>(plan)), HasSubstr("tensor 7"));
   plan.entries[0].tensors = {1, 0};
-  EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("out of order"));
+  EXPECT_THAT(refusal(1, std::make_shared<protocol::CompressionPlan>(plan)),
+              HasSubstr("out of order"));
   plan = *PlanFrom(3, 2);
   plan.entries[0].codec = Spec("powersgd:2");
-  EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("no plan can have"));
+  EXPECT_THAT(refusal(1, std::make_shared<protocol::CompressionPlan>(plan)),
+              HasSubstr("no plan can have"));
   plan = *PlanFrom(3, 2);
   plan.entries[0].ranks = {0};
-  EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("same for all"));
+  EXPECT_THAT(refusal(1, std::make_shared<protocol::CompressionPlan>(plan)),
+              HasSubstr("same for all"));
   plan = *PlanFrom(3, 2);
   plan.reason.assign(5000, 'x');
-  EXPECT_THAT(refusal(1, std::make_shared<CompressionPlan>(plan)), HasSubstr("5000"));
+  EXPECT_THAT(refusal(1, std::make_shared<protocol::CompressionPlan>(plan)), HasSubstr("5000"));
 }
 
 // Who would have brought it may have been left out.
@@ -163,9 +168,9 @@ TEST(ShardPlan, WithAQuorumAPlanMayComeLate) {
   options.quorum = 1;
   options.grace = absl::ZeroDuration();
   ShardUnderTest shard(options);
-  Exchange exchange = Planned(0, 1, 0, 2);
+  protocol::Exchange exchange = Planned(0, 1, 0, 2);
   exchange.plan = PlanFrom(2, 2);
-  EXPECT_NE(shard.Ask(exchange).outcome, Outcome::kInvalid);
+  EXPECT_NE(shard.Ask(exchange).outcome, protocol::Outcome::kInvalid);
   shard.Send(Planned(0, 1, 1, 2));
   EXPECT_EQ(shard->open_step(), 2u);
   EXPECT_EQ(shard->plan()->id, 2u);
@@ -173,7 +178,7 @@ TEST(ShardPlan, WithAQuorumAPlanMayComeLate) {
 
 TEST(ShardPlan, ACheckpointOfAnotherControlIsRefused) {
   ShardOptions options = PlannedShard(0);
-  auto snapshot = std::make_shared<ShardSnapshot>();
+  auto snapshot = std::make_shared<protocol::ShardSnapshot>();
   snapshot->job_uid = kJob;
   snapshot->step = 4;
   options.restore = snapshot;
@@ -185,4 +190,4 @@ TEST(ShardPlan, ACheckpointOfAnotherControlIsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

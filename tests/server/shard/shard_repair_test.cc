@@ -5,7 +5,7 @@
 
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -29,12 +29,12 @@ ShardOptions ReplayingShard(uint32_t ranks, uint64_t saved) {
 
 ShardOptions AsSecondShard(ShardOptions options) {
   options.shard = 1;
-  options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<Bundle>());
+  options.layout.bundles.insert(options.layout.bundles.begin(), std::vector<protocol::Bundle>());
   return options;
 }
 
 // Of the worker that takes the rank over in generation 2.
-Exchange OfSuccessor(Exchange exchange) {
+protocol::Exchange OfSuccessor(protocol::Exchange exchange) {
   exchange.sender.incarnation += 100;
   exchange.sender.generation = 2;
   return exchange;
@@ -49,7 +49,7 @@ std::vector<Effect> Only(const std::vector<ShardEffect>& effects) {
   return only;
 }
 
-ExchangeAnswer AnswerTo(ShardUnderTest* shard, Exchange exchange) {
+protocol::ExchangeAnswer AnswerTo(ShardUnderTest* shard, protocol::Exchange exchange) {
   return *Only<Reply>(shard->Send(std::move(exchange))).at(0).answer;
 }
 
@@ -60,14 +60,14 @@ TEST(ShardRepair, ResultsStayUntilACheckpointReleasesThem) {
   shard.RunStep(6, 1);  // Acknowledges the fifth.
   EXPECT_EQ(shard->Stats().log_results, 12u);
   EXPECT_EQ(shard->results_from(), 1u);
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 1, 0, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kResult);
   shard->ReleaseResults(3);
   EXPECT_EQ(shard->Stats().log_results, 6u);
   EXPECT_EQ(shard->results_from(), 4u);
   EXPECT_EQ(shard->Stats().results_from, 4u);
   shard->ReleaseResults(2);
   EXPECT_EQ(shard->results_from(), 4u) << "told late";
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, protocol::Outcome::kResult);
   EXPECT_THAT(AnswerTo(&shard, Contribution(0, 3, 0, 1)).message, HasSubstr("no longer kept"));
 }
 
@@ -76,7 +76,7 @@ TEST(ShardRepair, WhatSomebodyHasNotAcknowledgedIsNotReleased) {
   for (uint64_t step = 1; step <= 3; ++step) shard.RunStep(step, 1);
   shard->ReleaseResults(3);
   EXPECT_EQ(shard->results_from(), 3u);
-  EXPECT_EQ(AnswerTo(&shard, Contribution(1, 3, 1, 2)).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(1, 3, 1, 2)).outcome, protocol::Outcome::kResult);
   shard.RunStep(4, 1);
   EXPECT_EQ(shard->results_from(), 4u) << "as soon as they have";
 }
@@ -92,7 +92,7 @@ TEST(ShardRepair, AtTheLimitTheOldestStepsGoAndTheNewestTwoStay) {
   ShardUnderTest unlimited(KeepingShard(2));
   for (uint64_t step = 1; step <= 2; ++step) unlimited.RunStep(step, 1);
   const uint64_t per_step = unlimited->Stats().log_bytes / 2;
-  EXPECT_GT(per_step, 2 * sizeof(ExchangeAnswer)) << "the record takes memory too";
+  EXPECT_GT(per_step, 2 * sizeof(protocol::ExchangeAnswer)) << "the record takes memory too";
 
   ShardOptions options = KeepingShard(2);
   options.replay_bytes = 4 * per_step;
@@ -132,36 +132,39 @@ TEST(ShardRepair, WindowsFullAtTheBarrierAFullLogHoldsUpNobody) {
   for (uint64_t step = 1; step <= 5; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
       if (bundle == 0) {
-        EXPECT_EQ(AnswerTo(&shard, Contribution(1, step, 1, 2)).outcome, Outcome::kBusy);
+        EXPECT_EQ(AnswerTo(&shard, Contribution(1, step, 1, 2)).outcome, protocol::Outcome::kBusy);
       }
-      EXPECT_EQ(AnswerTo(&shard, Contribution(1, step, bundle, 2)).outcome, Outcome::kPending);
-      EXPECT_EQ(AnswerTo(&shard, Contribution(0, step, bundle, 2)).outcome, Outcome::kResult);
+      EXPECT_EQ(AnswerTo(&shard, Contribution(1, step, bundle, 2)).outcome,
+                protocol::Outcome::kPending);
+      EXPECT_EQ(AnswerTo(&shard, Contribution(0, step, bundle, 2)).outcome,
+                protocol::Outcome::kResult);
     }
   }
 }
 
 TEST(ShardRepair, WhatShowsThatTheShardIsBehindIsAnsweredNeedAndChangesNothing) {
   ShardUnderTest shard(ReplayingShard(2, 4));
-  Exchange with_name = Contribution(1, 9, 0, 1);
+  protocol::Exchange with_name = Contribution(1, 9, 0, 1);
   with_name.checkpoint_step = 10;
-  Exchange acknowledges = Contribution(1, 5, 0, 1);
+  protocol::Exchange acknowledges = Contribution(1, 5, 0, 1);
   acknowledges.acked_step = 5;
-  Exchange next = Contribution(1, 6, 0, 1);  // Acknowledges the fifth, which is open here.
-  const std::vector<Exchange> requests = {Contribution(0, 9, 1, 1),
-                                          KeysOf(Contribution(0, 9, 1, 1)),
-                                          with_name,
-                                          acknowledges,
-                                          next,
-                                          KeysOf(Contribution(1, 5, 1, 1)),
-                                          SkipOf(1, 9, 0),
-                                          KeysOf(Contribution(0, 4, 1, 1)),
-                                          Contribution(0, 3, 1, 1)};
+  protocol::Exchange next =
+      Contribution(1, 6, 0, 1);  // Acknowledges the fifth, which is open here.
+  const std::vector<protocol::Exchange> requests = {Contribution(0, 9, 1, 1),
+                                                    KeysOf(Contribution(0, 9, 1, 1)),
+                                                    with_name,
+                                                    acknowledges,
+                                                    next,
+                                                    KeysOf(Contribution(1, 5, 1, 1)),
+                                                    SkipOf(1, 9, 0),
+                                                    KeysOf(Contribution(0, 4, 1, 1)),
+                                                    Contribution(0, 3, 1, 1)};
   for (int round = 0; round < 2; ++round) {
-    for (const Exchange& request : requests) {
+    for (const protocol::Exchange& request : requests) {
       const auto effects = shard.Send(request);
       ASSERT_THAT(effects, SizeIs(1));
-      const ExchangeAnswer answer = *std::get<Reply>(effects[0]).answer;
-      EXPECT_EQ(answer.outcome, Outcome::kNeed) << request.step;
+      const protocol::ExchangeAnswer answer = *std::get<Reply>(effects[0]).answer;
+      EXPECT_EQ(answer.outcome, protocol::Outcome::kNeed) << request.step;
       EXPECT_EQ(answer.need_from, 5u) << request.step;
       EXPECT_EQ(answer.step, request.step);
     }
@@ -169,17 +172,17 @@ TEST(ShardRepair, WhatShowsThatTheShardIsBehindIsAnsweredNeedAndChangesNothing) 
   EXPECT_EQ(shard->Stats().contributions, 0u);
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
   shard.RunStep(5, 1);
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 5, 0, 1)).outcome, Outcome::kResult)
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 5, 0, 1)).outcome, protocol::Outcome::kResult)
       << "what was acknowledged too early was not believed";
   EXPECT_EQ(AnswerTo(&shard, KeysOf(Contribution(0, 9, 1, 1))).need_from, 6u);
 }
 
 TEST(ShardRepair, AShardThatLostNothingRefusesWhatIsTooFarAhead) {
   ShardUnderTest shard(KeepingShard(1));
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 3, 0, 1)).outcome, Outcome::kInvalid);
-  Exchange acknowledges = Contribution(0, 1, 0, 1);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 3, 0, 1)).outcome, protocol::Outcome::kInvalid);
+  protocol::Exchange acknowledges = Contribution(0, 1, 0, 1);
   acknowledges.acked_step = 1;
-  EXPECT_EQ(AnswerTo(&shard, acknowledges).outcome, Outcome::kInvalid);
+  EXPECT_EQ(AnswerTo(&shard, acknowledges).outcome, protocol::Outcome::kInvalid);
 }
 
 // Scripted schedule: crash after the first result was sent. Rank 0 has it, rank 1 has not, and
@@ -194,7 +197,7 @@ TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   const auto replies = Only<Reply>(effects);
   ASSERT_THAT(replies, SizeIs(1));
   ASSERT_EQ(replies[0].stream, 1u) << "only rank 0 hears of it";
-  const ExchangeAnswer seen = *replies[0].answer;
+  const protocol::ExchangeAnswer seen = *replies[0].answer;
 
   ShardOptions options = KeepingShard(2, "topk:50%/ef");
   options.server_incarnation = 6;
@@ -205,8 +208,8 @@ TEST(ShardRepair, CrashAfterTheFirstResultWasSent) {
   second.RunStep(1, 1);
   second.RunStep(2, 3);
   // In another order than before.
-  EXPECT_EQ(AnswerTo(&second, Contribution(1, 3, 0, 5)).outcome, Outcome::kPending);
-  const ExchangeAnswer again = AnswerTo(&second, Contribution(0, 3, 0, 2));
+  EXPECT_EQ(AnswerTo(&second, Contribution(1, 3, 0, 5)).outcome, protocol::Outcome::kPending);
+  const protocol::ExchangeAnswer again = AnswerTo(&second, Contribution(0, 3, 0, 2));
   EXPECT_EQ(again.results, seen.results);
   EXPECT_EQ(again.record.included, seen.record.included);
   EXPECT_EQ(again.record.result_checksum, seen.record.result_checksum);
@@ -220,12 +223,12 @@ TEST(ShardRepair, TwoInstancesOfOneShard) {
   ShardOptions options = ReplayingShard(1, 0);
   options.server_incarnation = 6;
   ShardUnderTest newer(options);
-  Exchange exchange = Contribution(0, 1, 0, 1);
+  protocol::Exchange exchange = Contribution(0, 1, 0, 1);
   exchange.sender.server_incarnation = 6;
-  const ExchangeAnswer fenced = AnswerTo(&older, exchange);
-  EXPECT_EQ(fenced.outcome, Outcome::kFenced);
+  const protocol::ExchangeAnswer fenced = AnswerTo(&older, exchange);
+  EXPECT_EQ(fenced.outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(fenced.message, HasSubstr("was replaced by a newer one (6)"));
-  EXPECT_EQ(AnswerTo(&newer, exchange).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&newer, exchange).outcome, protocol::Outcome::kResult);
 }
 
 // Steps 1 to 3 are closed, of step 4 bundle 0 has rank 1's part; then another worker takes rank 1.
@@ -239,21 +242,22 @@ ShardUnderTest WithSuccessor(ShardOptions options) {
 
 TEST(ShardRepair, ASuccessorIsAnsweredWhatItsPredecessorWas) {
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
-  EXPECT_EQ(AnswerTo(&shard, Contribution(1, 4, 1, 2)).outcome, Outcome::kFenced);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(1, 4, 1, 2)).outcome, protocol::Outcome::kFenced);
   for (uint64_t step = 1; step <= 3; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
-      const Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
-      const ExchangeAnswer answer = AnswerTo(&shard, sent);
-      EXPECT_EQ(answer.outcome, Outcome::kResult);
+      const protocol::Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
+      const protocol::ExchangeAnswer answer = AnswerTo(&shard, sent);
+      EXPECT_EQ(answer.outcome, protocol::Outcome::kResult);
       EXPECT_EQ(answer.record.result_checksum,
                 AnswerTo(&shard, Contribution(0, step, bundle, 1)).record.result_checksum);
-      EXPECT_EQ(AnswerTo(&shard, KeysOf(sent)).outcome, Outcome::kResult);
+      EXPECT_EQ(AnswerTo(&shard, KeysOf(sent)).outcome, protocol::Outcome::kResult);
     }
   }
-  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 4, 0, 2))).outcome, Outcome::kPending)
+  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 4, 0, 2))).outcome,
+            protocol::Outcome::kPending)
       << "a repeat of what its predecessor sent";
   EXPECT_EQ(shard->Stats().contributions, 13u);
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 4, 0, 1)).outcome, protocol::Outcome::kResult);
   EXPECT_EQ(shard->Stats().not_reproducible, 0u);
 }
 
@@ -272,8 +276,8 @@ TEST(ShardRepair, WhatASuccessorStillNeedsIsNotReleasedAndDoesNotGoAtTheLimit) {
   EXPECT_EQ(shard->results_from(), 1u);
   for (uint64_t step = 1; step <= 5; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
-      Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
-      EXPECT_EQ(AnswerTo(&shard, sent).outcome, Outcome::kResult) << step;
+      protocol::Exchange sent = OfSuccessor(Contribution(1, step, bundle, 2));
+      EXPECT_EQ(AnswerTo(&shard, sent).outcome, protocol::Outcome::kResult) << step;
     }
   }
   for (const uint32_t bundle : {0u, 1u}) {
@@ -289,20 +293,22 @@ TEST(ShardRepair, WhatASuccessorNeedsAndIsGoneEndsTheRepair) {
   ShardUnderTest shard = WithSuccessor(options);
   EXPECT_EQ(shard->results_from(), 2u);
   const auto effects = shard.Send(OfSuccessor(Contribution(1, 1, 0, 2)));
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, Outcome::kBusy);
+  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
   const auto given_up = Only<NotReproducible>(effects);
   ASSERT_THAT(given_up, SizeIs(1));
   EXPECT_EQ(given_up[0].rank, 1u);
   EXPECT_EQ(given_up[0].step, 1u);
   EXPECT_THAT(given_up[0].text, HasSubstr("kept from step 2 on; raise checkpoint.replay_limit"));
   // One that it has acknowledged is a late repeat and nothing to worry about.
-  ASSERT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome, Outcome::kResult);
-  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 1, 0, 2))).outcome, Outcome::kInvalid);
+  ASSERT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome,
+            protocol::Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 1, 0, 2))).outcome,
+            protocol::Outcome::kInvalid);
 }
 
 // Scripted schedule: rejoin with an old residual. The successor's bytes are not its predecessor's.
 TEST(ShardRepair, RejoinWithAnOldResidual) {
-  const std::vector<Exchange> others = {
+  const std::vector<protocol::Exchange> others = {
       Contribution(1, 2, 0, 7),          // Of a step that is closed,
       KeysOf(Contribution(1, 3, 1, 7)),  // by its keys,
       SkipOf(1, 2, 1),                   // skipped now,
@@ -311,10 +317,10 @@ TEST(ShardRepair, RejoinWithAnOldResidual) {
   };
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
   for (int round = 0; round < 3; ++round) {
-    for (const Exchange& other : others) {
+    for (const protocol::Exchange& other : others) {
       const auto effects = shard.Send(OfSuccessor(other));
       ASSERT_THAT(effects, SizeIs(2)) << other.step;
-      EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, Outcome::kBusy);
+      EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kBusy);
       const NotReproducible told = Only<NotReproducible>(effects).at(0);
       EXPECT_EQ(told.rank, 1u);
       EXPECT_EQ(told.step, other.step);
@@ -322,17 +328,18 @@ TEST(ShardRepair, RejoinWithAnOldResidual) {
       EXPECT_THAT(told.text, HasSubstr("training is not deterministic"));
     }
   }
-  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome, Outcome::kResult)
+  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(Contribution(1, 2, 0, 2))).outcome,
+            protocol::Outcome::kResult)
       << "nothing was held against it, and nothing changed";
 }
 
 TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
-  Exchange damaged = OfSuccessor(Contribution(1, 2, 0, 2));
+  protocol::Exchange damaged = OfSuccessor(Contribution(1, 2, 0, 2));
   damaged.frames[0].back() ^= 1;
   const auto effects = shard.Send(damaged);
   EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty()) << "bad bytes are not another result";
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, Outcome::kInvalid);
+  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
   for (uint64_t step = 4; step <= 6; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
       shard.Send(Contribution(0, step, bundle, 1));
@@ -342,14 +349,14 @@ TEST(ShardRepair, ASuccessorsOwnMistakesAreItsOwn) {
   shard.Send(OfSuccessor(Contribution(1, 6, 0, 2)));
   const auto own = shard.Send(OfSuccessor(Contribution(1, 6, 0, 3)));
   EXPECT_THAT(Only<NotReproducible>(own), IsEmpty()) << "its predecessor never was there";
-  EXPECT_EQ(Only<Reply>(own).at(0).answer->outcome, Outcome::kInvalid);
+  EXPECT_EQ(Only<Reply>(own).at(0).answer->outcome, protocol::Outcome::kInvalid);
 }
 
 TEST(ShardRepair, WhoeverStayedIsHeldToItsBytesAsBefore) {
   ShardUnderTest shard = WithSuccessor(KeepingShard(2));
   const auto effects = shard.Send(Contribution(0, 2, 0, 7));
   EXPECT_THAT(Only<NotReproducible>(effects), IsEmpty());
-  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, Outcome::kInvalid);
+  EXPECT_EQ(Only<Reply>(effects).at(0).answer->outcome, protocol::Outcome::kInvalid);
 }
 
 TEST(ShardRepair, ASuccessorOfASuccessorBeginsAnewToo) {
@@ -363,11 +370,11 @@ TEST(ShardRepair, ASuccessorOfASuccessorBeginsAnewToo) {
   EXPECT_EQ(shard->results_from(), 2u);
   ASSERT_TRUE(shard->SetMembership(3, {100, 301}).ok());
   EXPECT_FALSE(shard->SetMembership(2, {100, 201}).ok());
-  Exchange third = Contribution(1, 2, 0, 2);
+  protocol::Exchange third = Contribution(1, 2, 0, 2);
   third.acked_step = 0;
-  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(third)).outcome, Outcome::kFenced);
+  EXPECT_EQ(AnswerTo(&shard, OfSuccessor(third)).outcome, protocol::Outcome::kFenced);
   third.sender.incarnation = 301;
-  EXPECT_EQ(AnswerTo(&shard, third).outcome, Outcome::kResult);
+  EXPECT_EQ(AnswerTo(&shard, third).outcome, protocol::Outcome::kResult);
   shard->ReleaseResults(3);
   EXPECT_EQ(shard->results_from(), 2u) << "it has acknowledged nothing";
 }
@@ -377,7 +384,7 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
     ShardOptions options = ReplayingShard(2, 4);
     if (!is_first) options = AsSecondShard(std::move(options));
     ShardUnderTest shard(options);
-    Exchange knowing = Contribution(0, 5, 0, 1);
+    protocol::Exchange knowing = Contribution(0, 5, 0, 1);
     knowing.checkpoint_step = 6;
     const auto learned = Only<CheckpointNamed>(shard.Send(knowing));
     EXPECT_THAT(learned, SizeIs(is_first ? 1 : 0)) << "the coordinator may not know either";
@@ -398,11 +405,11 @@ TEST(ShardRepair, CheckpointsThatWereNamedBeforeAreTakenAndToldAgain) {
 TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
   ShardUnderTest shard(AsSecondShard(KeepingShard(2)));
   for (const uint64_t name : {3u, 2u, 3u}) {
-    Exchange knowing = Contribution(name == 2 ? 1 : 0, 1, 0, 1);
+    protocol::Exchange knowing = Contribution(name == 2 ? 1 : 0, 1, 0, 1);
     knowing.checkpoint_step = name;
-    EXPECT_NE(AnswerTo(&shard, knowing).outcome, Outcome::kInvalid);
+    EXPECT_NE(AnswerTo(&shard, knowing).outcome, protocol::Outcome::kInvalid);
   }
-  Exchange impossible = Contribution(0, 1, 1, 1);
+  protocol::Exchange impossible = Contribution(0, 1, 1, 1);
   impossible.checkpoint_step = 4;
   EXPECT_THAT(AnswerTo(&shard, impossible).message, HasSubstr("more than two steps ahead"));
   std::vector<uint64_t> steps;
@@ -424,7 +431,7 @@ TEST(ShardRepair, TwoNamesFromBeforeAndAfterALossDoNotStandInEachOthersWay) {
 // use.
 TEST(ShardRepair, AShardThatIsBehindNamesNothingBeforeItIsWhereTheWorkersAre) {
   ShardUnderTest shard(ReplayingShard(2, 4));
-  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 8, 0, 1)).outcome, Outcome::kNeed);
+  EXPECT_EQ(AnswerTo(&shard, Contribution(0, 8, 0, 1)).outcome, protocol::Outcome::kNeed);
   shard->NameCheckpoint(0);
   for (uint64_t step = 5; step <= 7; ++step) {
     for (const uint32_t bundle : {0u, 1u}) {
@@ -444,7 +451,7 @@ TEST(ShardRepair, AShardThatIsBehindNamesNothingBeforeItIsWhereTheWorkersAre) {
 
 TEST(ShardRepair, WhoAsksForACheckpointThatIsDueAlreadyIsToldAgain) {
   ShardUnderTest shard(ReplayingShard(1, 4));
-  Exchange knowing = Contribution(0, 5, 0, 1);
+  protocol::Exchange knowing = Contribution(0, 5, 0, 1);
   knowing.checkpoint_step = 7;
   EXPECT_THAT(Only<CheckpointNamed>(shard.Send(knowing)), SizeIs(1));
   EXPECT_EQ(shard->NameCheckpoint(0), 7u);
@@ -462,4 +469,4 @@ TEST(ShardRepair, TheParameterAgreementIsNotGoneThroughAgain) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -5,7 +5,7 @@
 
 #include "tests/server/shard/small_job.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 constexpr uint64_t kSaved = 4;
@@ -13,7 +13,7 @@ constexpr uint64_t kLost = 8;  // The step in which somebody is lost.
 constexpr uint64_t kSteps = 11;
 constexpr uint32_t kLostRank = 1;
 
-using Step = std::vector<std::vector<Exchange>>;  // By bundle and rank.
+using Step = std::vector<std::vector<protocol::Exchange>>;  // By bundle and rank.
 
 // Shard 0 is asked in the same steps in every run.
 void AskForCheckpoints(uint64_t step, Shard* shard) {
@@ -24,10 +24,11 @@ void AskForCheckpoints(uint64_t step, Shard* shard) {
 struct Lived {
   ShardOptions options;
   uint32_t bundles = 0;
-  std::vector<Step> sent;                                         // By step.
-  std::vector<std::vector<ExchangeAnswer>> results;               // By step and bundle.
-  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots{};  // After kSaved and later ones.
-  std::vector<SavedCompressor> workers{};                         // After kSaved.
+  std::vector<Step> sent;                                      // By step.
+  std::vector<std::vector<protocol::ExchangeAnswer>> results;  // By step and bundle.
+  std::vector<std::shared_ptr<const protocol::ShardSnapshot>>
+      snapshots{};                                   // After kSaved and later ones.
+  std::vector<compress::SavedCompressor> workers{};  // After kSaved.
 };
 
 // Handles one request, collects what it brings, and returns the answer on the sender's stream.
@@ -35,9 +36,9 @@ class Witness {
  public:
   explicit Witness(Shard* shard) : shard_(shard) {}
 
-  ExchangeAnswer Send(Exchange exchange) {
+  protocol::ExchangeAnswer Send(protocol::Exchange exchange) {
     const StreamId stream = exchange.sender.rank + 1;
-    ExchangeAnswer own;
+    protocol::ExchangeAnswer own;
     for (const ShardEffect& effect : shard_->Handle(stream, std::move(exchange), {})) {
       if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
         snapshots.push_back(taken->snapshot);
@@ -45,23 +46,24 @@ class Witness {
       const auto* reply = std::get_if<Reply>(&effect);
       if (reply == nullptr || reply->stream != stream) continue;
       own = *reply->answer;
-      if (own.outcome == Outcome::kResult && own.bundle == results.size()) results.push_back(own);
+      if (own.outcome == protocol::Outcome::kResult && own.bundle == results.size())
+        results.push_back(own);
     }
     return own;
   }
 
-  std::vector<ExchangeAnswer> results;  // Of one step, by bundle.
-  std::vector<std::shared_ptr<const ShardSnapshot>> snapshots;
+  std::vector<protocol::ExchangeAnswer> results;  // Of one step, by bundle.
+  std::vector<std::shared_ptr<const protocol::ShardSnapshot>> snapshots;
 
  private:
   Shard* const shard_;
 };
 
-Lived Live(const CodecSpec& spec) {
+Lived Live(const compress::CodecSpec& spec) {
   Lived lived{.options = SmallJobOptions(spec), .sent = {{}}, .results = {{}}};
   const std::unique_ptr<Shard> shard = *Shard::Create(lived.options);
   lived.bundles = shard->bundles();
-  std::vector<Compressor> workers;
+  std::vector<compress::Compressor> workers;
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
     workers.push_back(SmallJobWorker(lived.options, rank));
   }
@@ -79,10 +81,10 @@ Lived Live(const CodecSpec& spec) {
         witness.Send(sent[bundle][rank]);
       }
     }
-    for (const ExchangeAnswer& result : witness.results) {
+    for (const protocol::ExchangeAnswer& result : witness.results) {
       due = std::max(due, result.checkpoint_step);
     }
-    for (Compressor& worker : workers) {
+    for (compress::Compressor& worker : workers) {
       EndSmallJobStep(lived.options, step, witness.results, &worker);
       if (step == kSaved) lived.workers.push_back(worker.Save());
     }
@@ -94,10 +96,11 @@ Lived Live(const CodecSpec& spec) {
 }
 
 // What every process must see alike, whoever answers.
-void ExpectSame(const std::vector<ExchangeAnswer>& got, const std::vector<ExchangeAnswer>& want) {
+void ExpectSame(const std::vector<protocol::ExchangeAnswer>& got,
+                const std::vector<protocol::ExchangeAnswer>& want) {
   ASSERT_EQ(got.size(), want.size());
   for (size_t i = 0; i < got.size(); ++i) {
-    const auto essence = [](const ExchangeAnswer& answer) {
+    const auto essence = [](const protocol::ExchangeAnswer& answer) {
       return std::make_tuple(answer.step, answer.bundle, answer.results, answer.base_version,
                              answer.version, answer.record.n, answer.record.included,
                              answer.record.result_checksum);
@@ -106,7 +109,7 @@ void ExpectSame(const std::vector<ExchangeAnswer>& got, const std::vector<Exchan
   }
 }
 
-class ReplayOfCodec : public ::testing::TestWithParam<CodecSpec> {
+class ReplayOfCodec : public ::testing::TestWithParam<compress::CodecSpec> {
  protected:
   ReplayOfCodec() : lived_(Live(GetParam())) {
     options_ = lived_.options;
@@ -122,10 +125,10 @@ class ReplayOfCodec : public ::testing::TestWithParam<CodecSpec> {
     return *Shard::Create(options_);
   }
   // Another worker for the rank that was lost, which begins with what its predecessor saved.
-  Compressor Successor() {
+  compress::Compressor Successor() {
     options_.generation = 2;
     options_.incarnations[kLostRank] = 201;
-    Compressor worker = SmallJobWorker(options_, kLostRank);
+    compress::Compressor worker = SmallJobWorker(options_, kLostRank);
     const absl::Status restored = worker.Restore(lived_.workers[kLostRank]);
     Check(restored.ok(), restored.message());
     return worker;
@@ -140,19 +143,21 @@ TEST_P(ReplayOfCodec, AShardComesBackWithWhatTheWorkersKept) {
   const std::unique_ptr<Shard> shard = Restored();
   Witness witness(shard.get());
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
-    const ExchangeAnswer need = witness.Send(lived_.sent[kLost][0][rank]);
-    EXPECT_EQ(need.outcome, Outcome::kNeed);
+    const protocol::ExchangeAnswer need = witness.Send(lived_.sent[kLost][0][rank]);
+    EXPECT_EQ(need.outcome, protocol::Outcome::kNeed);
     EXPECT_EQ(need.need_from, kSaved + 1);
   }
   for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
     witness.results.clear();
     for (uint32_t bundle = 0; bundle < lived_.bundles; ++bundle) {
       for (uint32_t i = 0; i < kSmallJobRanks; ++i) {
-        const Exchange& sent = lived_.sent[step][bundle][(i + step + bundle) % kSmallJobRanks];
+        const protocol::Exchange& sent =
+            lived_.sent[step][bundle][(i + step + bundle) % kSmallJobRanks];
         witness.Send(sent);
         // Once more, as after a stream that broke.
-        const ExchangeAnswer repeated = witness.Send(sent);
-        EXPECT_EQ(repeated.outcome, i + 1 == kSmallJobRanks ? Outcome::kResult : Outcome::kPending)
+        const protocol::ExchangeAnswer repeated = witness.Send(sent);
+        EXPECT_EQ(repeated.outcome, i + 1 == kSmallJobRanks ? protocol::Outcome::kResult
+                                                            : protocol::Outcome::kPending)
             << repeated.message;
       }
     }
@@ -170,8 +175,8 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
   Witness witness(shard.get());
   for (uint64_t step = 1; step < kLost; ++step) {
     AskForCheckpoints(step, shard.get());
-    for (const std::vector<Exchange>& bundle : lived_.sent[step]) {
-      for (const Exchange& sent : bundle) witness.Send(sent);
+    for (const std::vector<protocol::Exchange>& bundle : lived_.sent[step]) {
+      for (const protocol::Exchange& sent : bundle) witness.Send(sent);
     }
   }
   // The others are further in the step than the one that is lost in it.
@@ -180,9 +185,9 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
       if (rank != kLostRank || bundle == 0) witness.Send(lived_.sent[kLost][bundle][rank]);
     }
   }
-  Compressor worker = Successor();
+  compress::Compressor worker = Successor();
   ASSERT_TRUE(shard->SetMembership(2, options_.incarnations).ok());
-  EXPECT_EQ(witness.Send(lived_.sent[kLost].back()[kLostRank]).outcome, Outcome::kFenced);
+  EXPECT_EQ(witness.Send(lived_.sent[kLost].back()[kLostRank]).outcome, protocol::Outcome::kFenced);
   for (uint64_t step = kSaved + 1; step <= kSteps; ++step) {
     witness.results.clear();
     if (step > kLost) AskForCheckpoints(step, shard.get());
@@ -190,10 +195,11 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
       for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) {
         if (rank != kLostRank && step > kLost) witness.Send(lived_.sent[step][bundle][rank]);
       }
-      const Exchange sent = SmallJobContribution(options_, &worker, kLostRank, step, bundle);
+      const protocol::Exchange sent =
+          SmallJobContribution(options_, &worker, kLostRank, step, bundle);
       EXPECT_EQ(sent.frames, lived_.sent[step][bundle][kLostRank].frames);
-      const ExchangeAnswer answer = witness.Send(sent);
-      ASSERT_EQ(answer.outcome, Outcome::kResult) << answer.message;
+      const protocol::ExchangeAnswer answer = witness.Send(sent);
+      ASSERT_EQ(answer.outcome, protocol::Outcome::kResult) << answer.message;
     }
     ExpectSame(witness.results, lived_.results[step]);
     if (HasFailure()) return;
@@ -203,7 +209,7 @@ TEST_P(ReplayOfCodec, AWorkerComesBackWithWhatTheShardKept) {
 
 // Scripted schedule: worker and shard killed together.
 TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
-  Compressor worker = Successor();
+  compress::Compressor worker = Successor();
   const std::unique_ptr<Shard> shard = Restored();
   Witness witness(shard.get());
   const auto live = [](uint32_t rank) { return rank != kLostRank; };
@@ -225,8 +231,8 @@ TEST_P(ReplayOfCodec, WorkerAndShardKilledTogether) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Specs, ReplayOfCodec, ::testing::ValuesIn(CompensatedSpecs()),
-                         CompensatedName);
+INSTANTIATE_TEST_SUITE_P(Specs, ReplayOfCodec, ::testing::ValuesIn(compress::CompensatedSpecs()),
+                         compress::CompensatedName);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

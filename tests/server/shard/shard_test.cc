@@ -9,7 +9,7 @@
 #include "base/crc32c.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::ElementsAre;
@@ -21,18 +21,19 @@ using ::testing::SizeIs;
 std::string NanFrame() {
   std::string frame = EncodedFrame({1.0f});
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  std::memcpy(frame.data() + kFrameHeaderSize, &nan, sizeof(nan));
-  const absl::Span<const std::byte> bytes = FrameBytes(frame);
-  const uint32_t crc = ExtendCrc32c(Crc32c(bytes.first(kFrameHeaderSize - sizeof(uint32_t))),
-                                    bytes.subspan(kFrameHeaderSize));
-  std::memcpy(frame.data() + kFrameHeaderSize - sizeof(crc), &crc, sizeof(crc));
+  std::memcpy(frame.data() + compress::kFrameHeaderSize, &nan, sizeof(nan));
+  const absl::Span<const std::byte> bytes = protocol::FrameBytes(frame);
+  const uint32_t crc =
+      ExtendCrc32c(Crc32c(bytes.first(compress::kFrameHeaderSize - sizeof(uint32_t))),
+                   bytes.subspan(compress::kFrameHeaderSize));
+  std::memcpy(frame.data() + compress::kFrameHeaderSize - sizeof(crc), &crc, sizeof(crc));
   return frame;
 }
 
 TEST(Shard, AnswersPendingUntilTheLastRankThenTheMeanToAll) {
   ShardUnderTest shard(SmallShard(3));
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(2, 1, 0, 9)).outcome, protocol::Outcome::kPending);
   const auto effects = shard.Send(Contribution(1, 1, 0, 6));
   ASSERT_EQ(effects.size(), 3u);
   const Reply& first = std::get<Reply>(effects[0]);
@@ -41,15 +42,15 @@ TEST(Shard, AnswersPendingUntilTheLastRankThenTheMeanToAll) {
     EXPECT_EQ(reply.stream, rank + 1);
     EXPECT_EQ(reply.answer, first.answer) << "encoded once, the same object to all";
   }
-  EXPECT_EQ(first.answer->outcome, Outcome::kResult);
+  EXPECT_EQ(first.answer->outcome, protocol::Outcome::kResult);
   EXPECT_THAT(DecodedFrame(first.answer->results.at(0), 2), ElementsAre(6, 6));
-  const ClosingRecord& record = first.answer->record;
+  const protocol::ClosingRecord& record = first.answer->record;
   EXPECT_EQ(record.n, 3u);
   EXPECT_EQ(record.step, 1u);
   EXPECT_EQ(record.generation, 1u);
   ASSERT_EQ(record.included.size(), 3u);
-  EXPECT_EQ(record.included[1].checksum, BundleChecksum(Contribution(1, 1, 0, 6).frames));
-  EXPECT_EQ(record.result_checksum, BundleChecksum(first.answer->results));
+  EXPECT_EQ(record.included[1].checksum, protocol::BundleChecksum(Contribution(1, 1, 0, 6).frames));
+  EXPECT_EQ(record.result_checksum, protocol::BundleChecksum(first.answer->results));
   EXPECT_EQ(first.answer->base_version, 0u);
   EXPECT_EQ(first.answer->version, 1u);
 }
@@ -80,13 +81,14 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
   for (uint64_t step = 1; step <= 4; ++step) {
     const std::vector<ShardEffect> first = shard.Send(Contribution(0, step, 0, 3));
     EXPECT_THAT(first, SizeIs(step == 1 ? 1 : 0)) << step;
-    EXPECT_EQ(shard.Ask(Contribution(0, step, 1, 3)).outcome, Outcome::kPending) << "over it";
-    EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, step, 0, 3))).outcome, Outcome::kPending);
+    EXPECT_EQ(shard.Ask(Contribution(0, step, 1, 3)).outcome, protocol::Outcome::kPending)
+        << "over it";
+    EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, step, 0, 3))).outcome, protocol::Outcome::kPending);
     // Closing makes room for the next.
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
       const std::vector<ShardEffect> closed = shard.Send(Contribution(1, step, bundle, 4));
       ASSERT_THAT(closed, SizeIs(2)) << step;
-      EXPECT_EQ(std::get<Reply>(closed[0]).answer->outcome, Outcome::kResult);
+      EXPECT_EQ(std::get<Reply>(closed[0]).answer->outcome, protocol::Outcome::kResult);
     }
   }
   // Another stream: its sender does not know yet to whom it talks.
@@ -96,7 +98,7 @@ TEST(Shard, AnswersOnlyTheFirstOfAStreamAndWhatIsOverTheLimit) {
 TEST(Shard, AnswersEverythingUnlessToldOtherwise) {
   ShardUnderTest shard(SmallShard(2));
   for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-    EXPECT_EQ(shard.Ask(SkipOf(0, 1, bundle)).outcome, Outcome::kPending);
+    EXPECT_EQ(shard.Ask(SkipOf(0, 1, bundle)).outcome, protocol::Outcome::kPending);
   }
 }
 
@@ -106,17 +108,17 @@ TEST(Shard, AnswersAllThatMayHaveToBeSentAgain) {
   options.replay = true;
   options.parameters_agree = true;
   ShardUnderTest shard(options);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, protocol::Outcome::kPending);
 }
 
 TEST(Shard, RetryAfterALostReplyGetsTheSameResultAndCountsOnce) {
   ShardUnderTest shard(SmallShard(2));
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   shard.Send(Contribution(1, 1, 0, 4));
-  const ExchangeAnswer again = shard.Ask(Contribution(0, 1, 0, 2));
-  EXPECT_EQ(again.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer again = shard.Ask(Contribution(0, 1, 0, 2));
+  EXPECT_EQ(again.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(again.record.n, 2u);
   EXPECT_THAT(DecodedFrame(again.results.at(0), 2), ElementsAre(3, 3));
   EXPECT_EQ(shard->Stats().repeats, 2u);
@@ -126,42 +128,46 @@ TEST(Shard, RetryAfterALostReplyGetsTheSameResultAndCountsOnce) {
 TEST(Shard, TwoFramesOneKeyIsInvalidBeforeAndAfterTheClose) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(Contribution(0, 1, 0, 2));
-  const ExchangeAnswer open = shard.Ask(Contribution(0, 1, 0, 3));
-  EXPECT_EQ(open.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer open = shard.Ask(Contribution(0, 1, 0, 3));
+  EXPECT_EQ(open.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(open.message, HasSubstr("rank 0, step 1, bundle 0"));
   const auto effects = shard.Send(Contribution(1, 1, 0, 4));
   EXPECT_THAT(DecodedFrame(std::get<Reply>(effects[0]).answer->results.at(0), 2),
               ElementsAre(3, 3));
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, Outcome::kInvalid);
-  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, Outcome::kFenced) << "the third wrong one running";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 3)).outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kFenced)
+      << "the third wrong one running";
 }
 
 TEST(Shard, KeysOnlyAsksWithoutPayload) {
   ShardUnderTest shard(SmallShard(2));
-  const ExchangeAnswer need = shard.Ask(KeysOf(Contribution(0, 1, 1, 2)));
-  EXPECT_EQ(need.outcome, Outcome::kNeed);
+  const protocol::ExchangeAnswer need = shard.Ask(KeysOf(Contribution(0, 1, 1, 2)));
+  EXPECT_EQ(need.outcome, protocol::Outcome::kNeed);
   EXPECT_EQ(need.need_from, 1u);
   shard.Send(Contribution(0, 1, 1, 2));
-  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 2))).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 5))).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 2))).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 5))).outcome, protocol::Outcome::kInvalid);
   shard.Send(Contribution(1, 1, 1, 4));
-  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 2))).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(KeysOf(SkipOf(0, 1, 1))).outcome, Outcome::kResult) << "no checksums given";
+  EXPECT_EQ(shard.Ask(KeysOf(Contribution(0, 1, 1, 2))).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(KeysOf(SkipOf(0, 1, 1))).outcome, protocol::Outcome::kResult)
+      << "no checksums given";
 }
 
 TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
   ShardUnderTest shard(SmallShard(2));
   const auto refused = [&](auto change) {
-    Exchange exchange = Contribution(0, 1, 0, 1);
+    protocol::Exchange exchange = Contribution(0, 1, 0, 1);
     change(&exchange.sender);
-    const ExchangeAnswer answer = shard.Ask(std::move(exchange));
-    EXPECT_EQ(answer.outcome, Outcome::kFenced);
+    const protocol::ExchangeAnswer answer = shard.Ask(std::move(exchange));
+    EXPECT_EQ(answer.outcome, protocol::Outcome::kFenced);
     return answer.message;
   };
-  EXPECT_THAT(refused([](Sender* s) { s->job_uid = 1; }), HasSubstr("earlier run"));
-  EXPECT_THAT(refused([](Sender* s) { s->incarnation = 9; }), HasSubstr("rank 0 is held"));
-  EXPECT_THAT(refused([](Sender* s) { s->rank = 7; }), HasSubstr("rank 7 does not exist"));
-  EXPECT_THAT(refused([](Sender* s) { s->server_incarnation = 6; }), HasSubstr("newer"));
+  EXPECT_THAT(refused([](protocol::Sender* s) { s->job_uid = 1; }), HasSubstr("earlier run"));
+  EXPECT_THAT(refused([](protocol::Sender* s) { s->incarnation = 9; }),
+              HasSubstr("rank 0 is held"));
+  EXPECT_THAT(refused([](protocol::Sender* s) { s->rank = 7; }),
+              HasSubstr("rank 7 does not exist"));
+  EXPECT_THAT(refused([](protocol::Sender* s) { s->server_incarnation = 6; }), HasSubstr("newer"));
   EXPECT_EQ(shard->Stats().contributions, 0u);
   EXPECT_EQ(shard->Stats().refused_fenced, 4u);
 }
@@ -169,34 +175,35 @@ TEST(Shard, FencesOtherJobsTermsHoldersAndNewerServers) {
 // A worker may reach a shard that the coordinator has not told of the new term yet.
 TEST(Shard, ASenderOfALaterTermIsToTryAgain) {
   ShardUnderTest shard(SmallShard(2));
-  Exchange ahead = Contribution(0, 1, 0, 1);
+  protocol::Exchange ahead = Contribution(0, 1, 0, 1);
   ahead.sender.term = 3;
-  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kBusy);
+  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy);
   (void)shard->Suspend(3, "rolled back");
-  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kBusy) << "it awaits its start";
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, Outcome::kFenced);
+  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kBusy) << "it awaits its start";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 1)).outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(shard->Stats().contributions, 0u);
 }
 
 TEST(Shard, AnEndedShardFencesEveryTerm) {
   ShardUnderTest shard(SmallShard(2));
   (void)shard->End("the job has failed");
-  Exchange ahead = Contribution(0, 1, 0, 1);
+  protocol::Exchange ahead = Contribution(0, 1, 0, 1);
   ahead.sender.term = 3;
-  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kFenced);
+  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kFenced);
 }
 
 TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(Contribution(0, 1, 0, 2));
   ASSERT_TRUE(shard->SetMembership(2, {100, 201}).ok());
-  Exchange again = Contribution(0, 1, 0, 2);
+  protocol::Exchange again = Contribution(0, 1, 0, 2);
   again.sender.generation = 2;
-  EXPECT_EQ(shard.Ask(again).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 4)).outcome, Outcome::kFenced) << "the holder changed";
-  Exchange heir = Contribution(1, 1, 0, 4);
+  EXPECT_EQ(shard.Ask(again).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 4)).outcome, protocol::Outcome::kFenced)
+      << "the holder changed";
+  protocol::Exchange heir = Contribution(1, 1, 0, 4);
   heir.sender.incarnation = 201;
-  const ExchangeAnswer result = shard.Ask(heir);
+  const protocol::ExchangeAnswer result = shard.Ask(heir);
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_EQ(result.record.generation, 2u);
   EXPECT_FALSE(shard->SetMembership(1, {100, 201}).ok());
@@ -205,29 +212,30 @@ TEST(Shard, RetryAcrossAGenerationChangeIsStillARepeat) {
 
 TEST(Shard, ARankThatSendsNanIsNamedAndFencedAtTheThirdTime) {
   ShardUnderTest shard(SmallShard(2));
-  Exchange bad = Contribution(1, 1, 1, 1);
+  protocol::Exchange bad = Contribution(1, 1, 1, 1);
   bad.frames[1] = NanFrame();
   for (int i = 0; i < 2; ++i) {
-    const ExchangeAnswer answer = shard.Ask(bad);
-    EXPECT_EQ(answer.outcome, Outcome::kInvalid);
+    const protocol::ExchangeAnswer answer = shard.Ask(bad);
+    EXPECT_EQ(answer.outcome, protocol::Outcome::kInvalid);
     EXPECT_THAT(answer.message,
                 HasSubstr("rank 1, step 1, bundle 1: chunk 1 (early, elements 3 to 3)"));
     EXPECT_THAT(answer.message, HasSubstr("finite"));
   }
   const auto effects = shard.Send(bad);
   ASSERT_EQ(effects.size(), 2u);
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, Outcome::kFenced);
+  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
   EXPECT_THAT(std::get<Alarm>(effects[1]).text, HasSubstr("early"));
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 1)).outcome, Outcome::kFenced) << "for good";
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).outcome, Outcome::kPending) << "others go on";
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 1)).outcome, protocol::Outcome::kFenced) << "for good";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 1)).outcome, protocol::Outcome::kPending)
+      << "others go on";
 }
 
 TEST(Shard, AGoodContributionForgivesEarlierBadOnes) {
   ShardUnderTest shard(SmallShard(2));
   for (uint64_t step = 1; step <= 4; ++step) {
-    Exchange bad = Contribution(0, step, 0, 1);
+    protocol::Exchange bad = Contribution(0, step, 0, 1);
     bad.frames[0].back() ^= 1;
-    EXPECT_EQ(shard.Ask(bad).outcome, Outcome::kInvalid);
+    EXPECT_EQ(shard.Ask(bad).outcome, protocol::Outcome::kInvalid);
     shard.RunStep(step, 1);
   }
   EXPECT_EQ(shard->open_step(), 5u);
@@ -235,14 +243,14 @@ TEST(Shard, AGoodContributionForgivesEarlierBadOnes) {
 
 TEST(Shard, AWholeBundleIsAdmittedOrNone) {
   ShardUnderTest shard(SmallShard(2));
-  Exchange half = Contribution(0, 1, 1, 2);
+  protocol::Exchange half = Contribution(0, 1, 1, 2);
   half.frames[1] = EncodedFrame({1, 2});  // Right bytes, wrong chunk.
-  EXPECT_EQ(shard.Ask(half).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(half).outcome, protocol::Outcome::kInvalid);
   half.frames.pop_back();
-  EXPECT_EQ(shard.Ask(half).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(half).outcome, protocol::Outcome::kInvalid);
   EXPECT_EQ(shard->Stats().held_bytes, 0u);
   shard.Send(Contribution(0, 1, 1, 2));
-  const ExchangeAnswer result = shard.Ask(Contribution(1, 1, 1, 4));
+  const protocol::ExchangeAnswer result = shard.Ask(Contribution(1, 1, 1, 4));
   EXPECT_THAT(DecodedFrame(result.results.at(0), 3), ElementsAre(3, 3, 3));
   EXPECT_THAT(DecodedFrame(result.results.at(1), 1), ElementsAre(3));
 }
@@ -251,7 +259,7 @@ TEST(Shard, SkipsArriveButAreNotInTheMean) {
   ShardUnderTest shard(SmallShard(3));
   shard.Send(SkipOf(0, 1, 0));
   shard.Send(Contribution(1, 1, 0, 4));
-  const ExchangeAnswer result = shard.Ask(Contribution(2, 1, 0, 8));
+  const protocol::ExchangeAnswer result = shard.Ask(Contribution(2, 1, 0, 8));
   EXPECT_EQ(result.record.n, 2u);
   EXPECT_TRUE(result.record.included[0].skipped);
   EXPECT_THAT(DecodedFrame(result.results.at(0), 2), ElementsAre(6, 6));
@@ -260,12 +268,12 @@ TEST(Shard, SkipsArriveButAreNotInTheMean) {
 TEST(Shard, ABundleThatAllSkipClosesEmptyAndKeepsItsVersion) {
   ShardUnderTest shard(SmallShard(2));
   shard.Send(SkipOf(0, 1, 0));
-  const ExchangeAnswer result = shard.Ask(SkipOf(1, 1, 0));
-  EXPECT_EQ(result.outcome, Outcome::kResult);
+  const protocol::ExchangeAnswer result = shard.Ask(SkipOf(1, 1, 0));
+  EXPECT_EQ(result.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(result.record.n, 0u);
   EXPECT_TRUE(result.results.empty());
   EXPECT_EQ(result.version, result.base_version);
-  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, Outcome::kResult) << "a repeat of a skip";
+  EXPECT_EQ(shard.Ask(SkipOf(0, 1, 0)).outcome, protocol::Outcome::kResult) << "a repeat of a skip";
 }
 
 TEST(Shard, AMeanThatOverflowsIsLeftOutForAll) {
@@ -274,15 +282,15 @@ TEST(Shard, AMeanThatOverflowsIsLeftOutForAll) {
   const auto effects = shard.Send(Contribution(1, 1, 0, 3e38f));
   ASSERT_EQ(effects.size(), 3u);
   EXPECT_THAT(std::get<Notice>(effects[0]).text, HasSubstr("overflowed"));
-  const ExchangeAnswer& result = *std::get<Reply>(effects[1]).answer;
+  const protocol::ExchangeAnswer& result = *std::get<Reply>(effects[1]).answer;
   EXPECT_EQ(result.record.n, 0u);
   EXPECT_TRUE(result.results.empty());
   EXPECT_EQ(shard->Stats().overflowed_bundles, 1u);
 }
 
 // One of bundle 1, whose two chunks have different values.
-Exchange TwoChunks(uint32_t rank, uint64_t step, float first, float second) {
-  Exchange exchange = Contribution(rank, step, 1, first);
+protocol::Exchange TwoChunks(uint32_t rank, uint64_t step, float first, float second) {
+  protocol::Exchange exchange = Contribution(rank, step, 1, first);
   exchange.frames[1] = EncodedFrame({second});
   return exchange;
 }
@@ -298,7 +306,7 @@ TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
 
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
   shard.Send(TwoChunks(0, 2, 1, 5));
-  const ExchangeAnswer result = shard.Ask(TwoChunks(1, 2, 1, 7));
+  const protocol::ExchangeAnswer result = shard.Ask(TwoChunks(1, 2, 1, 7));
   EXPECT_THAT(DecodedFrame(result.results.at(0), 3), ElementsAre(4, 4, 4));
   EXPECT_THAT(DecodedFrame(result.results.at(1), 1), ElementsAre(6));
   EXPECT_EQ(shard->ResidualEnergy(), 0);
@@ -306,10 +314,10 @@ TEST(Shard, TheFiniteMeansBesideOneThatOverflowsStayOwed) {
 
 TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   ShardOptions options = SmallShard(2);
-  options.rule = OptimizerSpec{.name = "sgd", .momentum = 0.5, .on = "shards"};
+  options.rule = job::OptimizerSpec{.name = "sgd", .momentum = 0.5, .on = "shards"};
   options.parameters_agree = false;
   ShardUnderTest shard(options);
-  const auto at_rate = [](Exchange exchange) {
+  const auto at_rate = [](protocol::Exchange exchange) {
     exchange.rate = 0.5f;
     return exchange;
   };
@@ -323,7 +331,7 @@ TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   const auto* notice = std::get_if<Notice>(&effects.front());
   ASSERT_NE(notice, nullptr);
   EXPECT_THAT(notice->text, HasSubstr("the means of 1 of 2 chunks overflowed"));
-  const ExchangeAnswer first = *std::get<Reply>(effects.back()).answer;
+  const protocol::ExchangeAnswer first = *std::get<Reply>(effects.back()).answer;
   EXPECT_EQ(first.record.n, 2u);
   EXPECT_EQ(first.record.rate, 0.5f);
   EXPECT_THAT(DecodedFrame(first.results.at(0), 3), ElementsAre(-1.5f, -1.5f, -1.5f));
@@ -332,7 +340,7 @@ TEST(Shard, WithARuleOnlyTheChunkWhoseMeanOverflowsIsNotUpdated) {
   // Its momentum did not see that step either.
   for (uint32_t rank = 0; rank < 2; ++rank) shard.Send(SkipOf(rank, 2, 0));
   shard.Send(at_rate(TwoChunks(0, 2, 2, 2)));
-  const ExchangeAnswer second = shard.Ask(at_rate(TwoChunks(1, 2, 2, 2)));
+  const protocol::ExchangeAnswer second = shard.Ask(at_rate(TwoChunks(1, 2, 2, 2)));
   EXPECT_THAT(DecodedFrame(second.results.at(0), 3), ElementsAre(-1.75f, -1.75f, -1.75f));
   EXPECT_THAT(DecodedFrame(second.results.at(1), 1), ElementsAre(-1));
 
@@ -348,7 +356,7 @@ TEST(Shard, DownlinkKeepsWhatItsCodecLeavesOut) {
   // Means over steps = published + residual, per element.
   double published = 0;
   for (uint64_t step = 1; step <= 6; ++step) {
-    Exchange exchange = Contribution(0, step, 0, 0);
+    protocol::Exchange exchange = Contribution(0, step, 0, 0);
     exchange.frames = {EncodedFrame({1.0f, 0.25f})};
     published += DecodedFrame(shard.Ask(exchange).results.at(0), 2)[1];
     shard.Send(Contribution(0, step, 1, 0));
@@ -361,16 +369,17 @@ TEST(Shard, StepZeroGivesRankZerosBytesToAll) {
   ShardOptions options = SmallShard(2, "topk:50%");
   options.parameters_agree = false;
   ShardUnderTest shard(options);
-  Exchange values = Contribution(0, 0, 0, 0);
+  protocol::Exchange values = Contribution(0, 0, 0, 0);
   values.frames = {EncodedFrame({-0.0f, 1e-40f})};
-  EXPECT_EQ(shard.Ask(SkipOf(0, 0, 0)).outcome, Outcome::kInvalid) << "rank 0 must give";
-  EXPECT_EQ(shard.Ask(Contribution(1, 0, 0, 1)).outcome, Outcome::kInvalid) << "others must not";
-  Exchange lossy = values;
+  EXPECT_EQ(shard.Ask(SkipOf(0, 0, 0)).outcome, protocol::Outcome::kInvalid) << "rank 0 must give";
+  EXPECT_EQ(shard.Ask(Contribution(1, 0, 0, 1)).outcome, protocol::Outcome::kInvalid)
+      << "others must not";
+  protocol::Exchange lossy = values;
   lossy.frames = {EncodedFrame({1, 2}, "fp16")};
-  EXPECT_EQ(shard.Ask(lossy).outcome, Outcome::kInvalid) << "lossless only";
-  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, Outcome::kPending);
-  const ExchangeAnswer result = shard.Ask(values);
-  EXPECT_EQ(result.outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(lossy).outcome, protocol::Outcome::kInvalid) << "lossless only";
+  EXPECT_EQ(shard.Ask(SkipOf(1, 0, 0)).outcome, protocol::Outcome::kPending);
+  const protocol::ExchangeAnswer result = shard.Ask(values);
+  EXPECT_EQ(result.outcome, protocol::Outcome::kResult);
   EXPECT_EQ(result.results, values.frames);
   EXPECT_EQ(shard->ResidualEnergy(), 0);
   EXPECT_EQ(shard->open_step(), 0u);
@@ -381,13 +390,14 @@ TEST(Shard, StepZeroGivesRankZerosBytesToAll) {
 
 TEST(Shard, OneStepAheadWaitsForTheOpenOneTwoAheadIsInvalid) {
   ShardUnderTest shard(SmallShard(1));
-  Exchange ahead = Contribution(0, 2, 0, 5);
+  protocol::Exchange ahead = Contribution(0, 2, 0, 5);
   ahead.acked_step = 0;
-  EXPECT_EQ(shard.Ask(ahead).outcome, Outcome::kPending);
-  Exchange too_far = Contribution(0, 3, 0, 5);
+  EXPECT_EQ(shard.Ask(ahead).outcome, protocol::Outcome::kPending);
+  protocol::Exchange too_far = Contribution(0, 3, 0, 5);
   too_far.acked_step = 0;
-  EXPECT_EQ(shard.Ask(too_far).outcome, Outcome::kInvalid);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 9, 5)).outcome, Outcome::kInvalid) << "no such bundle";
+  EXPECT_EQ(shard.Ask(too_far).outcome, protocol::Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 9, 5)).outcome, protocol::Outcome::kInvalid)
+      << "no such bundle";
   shard.Send(Contribution(0, 1, 0, 1));
   const auto effects = shard.Send(Contribution(0, 1, 1, 1));
   ASSERT_EQ(effects.size(), 2u);  // Of step 1, bundle 1, and of step 2, bundle 0.
@@ -401,11 +411,11 @@ TEST(Shard, ResultsStayUntilAllRanksAcknowledged) {
   shard.RunStep(1, 1);
   EXPECT_EQ(shard->Stats().log_results, 2u);
   shard.Send(Contribution(0, 2, 0, 1));  // Rank 0 acknowledges step 1.
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kResult);
   shard.Send(Contribution(1, 2, 0, 1));
   EXPECT_EQ(shard->ResultsAfter(1, {}).size(), 1u);
-  const ExchangeAnswer gone = shard.Ask(Contribution(1, 1, 0, 2));
-  EXPECT_EQ(gone.outcome, Outcome::kInvalid);
+  const protocol::ExchangeAnswer gone = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(gone.outcome, protocol::Outcome::kInvalid);
   EXPECT_THAT(gone.message, HasSubstr("no longer kept"));
 }
 
@@ -415,14 +425,14 @@ TEST(Shard, TheLogHasALimitButKeepsTheNewestTwoSteps) {
   ShardUnderTest shard(options);
   for (uint64_t step = 1; step <= 5; ++step) {
     for (uint32_t bundle = 0; bundle < 2; ++bundle) {
-      Exchange exchange = Contribution(0, step, bundle, 1);
+      protocol::Exchange exchange = Contribution(0, step, bundle, 1);
       exchange.acked_step = 0;
       shard.Send(exchange);
     }
   }
   EXPECT_EQ(shard->Stats().log_results, 4u);
-  EXPECT_EQ(shard.Ask(Contribution(0, 4, 0, 1)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).outcome, Outcome::kInvalid);
+  EXPECT_EQ(shard.Ask(Contribution(0, 4, 0, 1)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(0, 3, 0, 1)).outcome, protocol::Outcome::kInvalid);
 }
 
 TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
@@ -430,13 +440,14 @@ TEST(Shard, WindowsFullAtTheBarrierTheLowestOpenBundleIsAlwaysAdmitted) {
   options.window_bytes = 1;
   options.max_memory = 3 * 4 * 6 + 2;  // Sums, residuals and windows; nothing for frames.
   ShardUnderTest shard(options);
-  const ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
-  EXPECT_EQ(busy.outcome, Outcome::kBusy);
+  const protocol::ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
+  EXPECT_EQ(busy.outcome, protocol::Outcome::kBusy);
   EXPECT_EQ(busy.retry_after_ms, options.busy_retry_ms);
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, Outcome::kPending);
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, Outcome::kResult);
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 2)).outcome, Outcome::kPending) << "now the lowest";
-  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 0, 2)).outcome, protocol::Outcome::kResult);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 1, 2)).outcome, protocol::Outcome::kPending)
+      << "now the lowest";
+  EXPECT_EQ(shard.Ask(Contribution(0, 1, 1, 2)).outcome, protocol::Outcome::kResult);
 }
 
 // Every retry carries its frames again: those who wait for a rank that is lost must not fill the
@@ -446,11 +457,11 @@ TEST(Shard, BusyOnesComeBackLessOftenTheLongerAStepWaits) {
   options.window_bytes = 1;
   options.max_memory = 3 * 4 * 6 + 2;
   ShardUnderTest shard(options);
-  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, Outcome::kPending);
+  EXPECT_EQ(shard.Ask(Contribution(1, 1, 0, 2)).outcome, protocol::Outcome::kPending);
   const auto retry_after = [&](absl::Duration waited) {
     shard.Advance(waited);
-    const ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
-    EXPECT_EQ(busy.outcome, Outcome::kBusy);
+    const protocol::ExchangeAnswer busy = shard.Ask(Contribution(1, 1, 1, 2));
+    EXPECT_EQ(busy.outcome, protocol::Outcome::kBusy);
     return busy.retry_after_ms;
   };
   EXPECT_EQ(retry_after(absl::ZeroDuration()), options.busy_retry_ms);
@@ -486,9 +497,9 @@ TEST(Shard, TheEndIsToldToAllAndStays) {
   shard.Send(Contribution(0, 1, 0, 2));
   const auto effects = shard->End("rank 1 was lost");
   ASSERT_EQ(effects.size(), 1u);
-  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, Outcome::kFenced);
-  const ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
-  EXPECT_EQ(later.outcome, Outcome::kFenced);
+  EXPECT_EQ(std::get<Reply>(effects[0]).answer->outcome, protocol::Outcome::kFenced);
+  const protocol::ExchangeAnswer later = shard.Ask(Contribution(1, 1, 0, 2));
+  EXPECT_EQ(later.outcome, protocol::Outcome::kFenced);
   EXPECT_EQ(later.message, "rank 1 was lost");
 }
 
@@ -511,7 +522,7 @@ TEST(Shard, CountsBytesBesideWhatTheyWouldHaveBeen) {
   shard.RunStep(1, 1);
   const ShardStats stats = shard->Stats();
   EXPECT_EQ(stats.dense_bytes_in, 2u * 6 * 4);
-  EXPECT_EQ(stats.bytes_in, 2u * (6 * 4 + 3 * kFrameHeaderSize));
+  EXPECT_EQ(stats.bytes_in, 2u * (6 * 4 + 3 * compress::kFrameHeaderSize));
   EXPECT_EQ(stats.dense_bytes_out, 2u * 6 * 4);
   EXPECT_EQ(stats.bytes_out, stats.bytes_in) << "codec none both ways, as many ranks as senders";
   EXPECT_EQ(stats.highest_closed_step, 1u);
@@ -520,4 +531,4 @@ TEST(Shard, CountsBytesBesideWhatTheyWouldHaveBeen) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

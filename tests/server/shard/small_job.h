@@ -6,38 +6,42 @@
 #include "tests/compress/one_chunk.h"
 #include "tests/server/shard/shard_fixture.h"
 
-namespace sluice {
+namespace sluice::server {
 
 inline constexpr uint32_t kSmallJobRanks = 3;
 
 // `spec` both ways, or where it does not go down, error feedback there.
-inline ShardOptions SmallJobOptions(const CodecSpec& spec) {
+inline ShardOptions SmallJobOptions(const compress::CodecSpec& spec) {
   ShardOptions options;
-  options.table = {{.name = "a", .shape = {48, 32}, .strides = {}, .dtype = DType::kFloat32},
-                   {.name = "b", .shape = {40, 12}, .strides = {}, .dtype = DType::kFloat32},
-                   {.name = "c", .shape = {5}, .strides = {}, .dtype = DType::kFloat32}};
+  options.table = {
+      {.name = "a", .shape = {48, 32}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "b", .shape = {40, 12}, .strides = {}, .dtype = protocol::DType::kFloat32},
+      {.name = "c", .shape = {5}, .strides = {}, .dtype = protocol::DType::kFloat32}};
   options.compression.uplink = spec;
-  options.compression.downlink = DownlinkRefusal(spec).empty() ? spec : Spec("topk:10%/ef");
+  options.compression.downlink =
+      compress::DownlinkRefusal(spec).empty() ? spec : Spec("topk:10%/ef");
   options.compression.min_elements = 100;
   options.compression.layout = {.chunk_elements = 512, .bundle_elements = 700};
   options.compression.seed = 5;
-  options.layout = *BuildLayout(options.table, 1, options.compression.layout,
-                                WholeRows(options.compression, options.table));
+  options.layout = *protocol::BuildLayout(options.table, 1, options.compression.layout,
+                                          protocol::WholeRows(options.compression, options.table));
   options.job_uid = kJob;
   for (uint32_t rank = 0; rank < kSmallJobRanks; ++rank) options.incarnations.push_back(100 + rank);
   return options;
 }
 
-inline Compressor SmallJobWorker(const ShardOptions& options, uint32_t rank) {
-  return {ChunkConfigs(options.compression, options.table, options.layout, Direction::kUplink),
+inline compress::Compressor SmallJobWorker(const ShardOptions& options, uint32_t rank) {
+  return {protocol::ChunkConfigs(options.compression, options.table, options.layout,
+                                 protocol::Direction::kUplink),
           {.seed = 5, .sender = rank}};
 }
 
 // What `rank` sends; its worker encodes gradients that only the place decides. Someone has nothing
 // to give now and then.
-inline Exchange SmallJobContribution(const ShardOptions& options, Compressor* worker, uint32_t rank,
-                                     uint64_t step, uint32_t bundle) {
-  Exchange exchange;
+inline protocol::Exchange SmallJobContribution(const ShardOptions& options,
+                                               compress::Compressor* worker, uint32_t rank,
+                                               uint64_t step, uint32_t bundle) {
+  protocol::Exchange exchange;
   exchange.sender = {.job_uid = kJob,
                      .term = options.term,
                      .rank = rank,
@@ -51,7 +55,7 @@ inline Exchange SmallJobContribution(const ShardOptions& options, Compressor* wo
   for (const uint32_t chunk : options.layout.bundles[0][bundle].chunks) {
     std::vector<std::byte> frame;
     const std::vector<float> gradient =
-        HeavyTailed(options.layout.chunks[chunk].count, step * 1000 + 10 * chunk + rank);
+        compress::HeavyTailed(options.layout.chunks[chunk].count, step * 1000 + 10 * chunk + rank);
     Check(worker->Encode(chunk, step, gradient, &frame).ok(), "it is finite");
     exchange.frames.emplace_back(reinterpret_cast<const char*>(frame.data()), frame.size());
   }
@@ -60,14 +64,15 @@ inline Exchange SmallJobContribution(const ShardOptions& options, Compressor* wo
 
 // What `worker` does when it has all results of a step.
 inline void EndSmallJobStep(const ShardOptions& options, uint64_t step,
-                            const std::vector<ExchangeAnswer>& results, Compressor* worker) {
+                            const std::vector<protocol::ExchangeAnswer>& results,
+                            compress::Compressor* worker) {
   worker->EndStep(step);
-  for (const ExchangeAnswer& result : results) {
+  for (const protocol::ExchangeAnswer& result : results) {
     for (size_t i = 0; i < result.results.size(); ++i) {
       worker->Observe(options.layout.bundles[0][result.bundle].chunks[i],
-                      FrameBytes(result.results[i]));
+                      protocol::FrameBytes(result.results[i]));
     }
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::server

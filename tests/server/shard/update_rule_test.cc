@@ -11,7 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::server {
 namespace {
 
 using ::testing::HasSubstr;
@@ -45,7 +45,7 @@ struct Chunk {
 // One parameter, in double precision, as the papers write it.
 class Reference {
  public:
-  Reference(const OptimizerSpec& spec, double parameter) : spec_(spec), w_(parameter) {}
+  Reference(const job::OptimizerSpec& spec, double parameter) : spec_(spec), w_(parameter) {}
 
   double Update(double t, double g) {
     if (spec_.name == "adamw") {
@@ -71,13 +71,13 @@ class Reference {
   }
 
  private:
-  const OptimizerSpec spec_;
+  const job::OptimizerSpec spec_;
   double w_, m_ = 0, v_ = 0;
 };
 
 struct RuleCase {
   std::string name;
-  OptimizerSpec spec;
+  job::OptimizerSpec spec;
   size_t slots;
 };
 
@@ -122,8 +122,8 @@ TEST_P(RuleTest, IsThePapersFormula) {
 TEST_P(RuleTest, AllInstructionSetsGiveTheSameBitsAtEveryLength) {
   for (const size_t count : {0, 1, 2, 3, 5, 7, 8, 15, 16, 17, 31, 33, 64, 100, 129}) {
     std::vector<std::vector<float>> all;
-    for (const std::string& target : SimdTargets()) {
-      ForceSimdTarget(target);
+    for (const std::string& target : compress::SimdTargets()) {
+      compress::ForceSimdTarget(target);
       Chunk chunk(rule_, count);
       for (uint64_t step = 1; step <= 3; ++step) {
         chunk.Update(rule_, step, Draw(count, 100 + step));
@@ -133,7 +133,7 @@ TEST_P(RuleTest, AllInstructionSetsGiveTheSameBitsAtEveryLength) {
       }
       all.push_back(chunk.parameters);
     }
-    ForceSimdTarget("");
+    compress::ForceSimdTarget("");
     for (const std::vector<float>& other : all) ASSERT_EQ(other, all.front()) << count;
   }
 }
@@ -148,4 +148,4 @@ TEST(UpdateRule, RefusesWhatItDoesNotKnow) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::server

@@ -7,7 +7,7 @@
 #include "tests/worker/core/one_worker.h"
 #include "worker/core/bundle_encoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -16,8 +16,9 @@ using testing::SizeIs;
 
 std::string FrameOf(const std::vector<float>& values) {
   std::vector<std::byte> frame;
-  const std::unique_ptr<Codec> codec = MakeCodec({.codec = CodecId::kNone});
-  EXPECT_TRUE(EncodeFrame(*codec, {.gradient = values, .residual = {}}, &frame).ok());
+  const std::unique_ptr<compress::Codec> codec =
+      compress::MakeCodec({.codec = compress::CodecId::kNone});
+  EXPECT_TRUE(compress::EncodeFrame(*codec, {.gradient = values, .residual = {}}, &frame).ok());
   return {reinterpret_cast<const char*>(frame.data()), frame.size()};
 }
 
@@ -30,7 +31,7 @@ class AsyncPipelineTest : public testing::Test {
     Submit(0, {10, 10});
     Submit(1, {3});
     for (const auto& exchange : TakeSends()) {
-      ExchangeAnswer answer = ResultOf(*exchange);
+      protocol::ExchangeAnswer answer = ResultOf(*exchange);
       answer.exact = true;
       answer.version = 1;
       Answer(std::move(answer));
@@ -56,13 +57,13 @@ class AsyncPipelineTest : public testing::Test {
       pipeline_.Encoded(encoder_.Encode(*task), &effects_);
     }
   }
-  std::vector<std::shared_ptr<const Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
+  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
-  void Answer(ExchangeAnswer answer) {
-    answer.record.result_checksum = BundleChecksum(answer.results);
+  void Answer(protocol::ExchangeAnswer answer) {
+    answer.record.result_checksum = protocol::BundleChecksum(answer.results);
     pipeline_.Answer(0, std::move(answer), &effects_);
   }
   // A step, and its result as `change` makes it of one that brings nothing.
@@ -71,7 +72,7 @@ class AsyncPipelineTest : public testing::Test {
     pipeline_.StartStep();
     Submit(0, {1, 2});
     for (const auto& exchange : TakeSends()) {
-      ExchangeAnswer answer = ResultOf(*exchange);
+      protocol::ExchangeAnswer answer = ResultOf(*exchange);
       answer.results.clear();
       answer.base_version = answer.version = exchange->base_version;
       if (exchange->bundle == 0) change(&answer);
@@ -83,10 +84,10 @@ class AsyncPipelineTest : public testing::Test {
     return parameters_;
   }
 
-  const TensorTable table_ = {
+  const protocol::TensorTable table_ = {
       {.name = "w", .shape = {2}, .strides = {}},
-      {.name = "mean", .shape = {1}, .strides = {}, .role = TensorRole::kBuffer}};
-  const Layout layout_ = *BuildLayout(table_, 1, {});
+      {.name = "mean", .shape = {1}, .strides = {}, .role = protocol::TensorRole::kBuffer}};
+  const protocol::Layout layout_ = *protocol::BuildLayout(table_, 1, {});
   Pipeline pipeline_;
   BundleEncoder encoder_;
   Pipeline::Effects effects_;
@@ -95,7 +96,7 @@ class AsyncPipelineTest : public testing::Test {
 };
 
 TEST_F(AsyncPipelineTest, TakesAResultThatBringsNothing) {
-  Step([](ExchangeAnswer*) {});
+  Step([](protocol::ExchangeAnswer*) {});
   ASSERT_TRUE(pipeline_.status().ok()) << pipeline_.status();
   EXPECT_FALSE(pipeline_.step_open());
   EXPECT_THAT(Applied(), ElementsAre(10, 10));
@@ -106,24 +107,24 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   PipelineOptions options = Options();
   options.table = {{.name = "a", .shape = {2}, .strides = {}},
                    {.name = "b", .shape = {2}, .strides = {}}};
-  options.layout = *BuildLayout(options.table, 2, {});
-  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  options.layout = *protocol::BuildLayout(options.table, 2, {});
+  options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
   options.compression.min_elements = 0;
   options.makes_plans = true;
   options.parameters_agree = true;
   Pipeline pipeline(options);
   BundleEncoder encoder(options.table, options.layout, options.compression, 0);
   const auto plan = [](uint64_t id) {
-    CompressionPlan made;
+    protocol::CompressionPlan made;
     made.id = id;
     made.effective_step = 40;
-    made.entries = {{.codec = *ParseCodecSpec("topk:20%"), .tensors = {0}}};
+    made.entries = {{.codec = *compress::ParseCodecSpec("topk:20%"), .tensors = {0}}};
     return made;
   };
   EXPECT_THAT(pipeline.SetPlans({}).message(), HasSubstr("no compression plan"));
   ASSERT_TRUE(pipeline.SetPlans({{plan(3)}}).ok());
   // What the request to each shard says, and which plan it brings.
-  const auto step = [&](std::shared_ptr<const CompressionPlan> told) {
+  const auto step = [&](std::shared_ptr<const protocol::CompressionPlan> told) {
     std::map<uint32_t, std::pair<uint64_t, uint64_t>> said;
     pipeline.StartStep();
     Pipeline::Effects effects;
@@ -135,12 +136,12 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
     for (const PipelineEffect& effect : effects) {
       const auto* send = std::get_if<SendExchange>(&effect);
       if (send == nullptr) continue;
-      const Exchange& exchange = *send->exchange;
+      const protocol::Exchange& exchange = *send->exchange;
       said[send->shard] = {exchange.plan_id, exchange.plan == nullptr ? 0 : exchange.plan->id};
-      ExchangeAnswer answer = ResultOf(exchange);
+      protocol::ExchangeAnswer answer = ResultOf(exchange);
       answer.results.clear();
       answer.base_version = answer.version = exchange.base_version;
-      answer.record.result_checksum = BundleChecksum(answer.results);
+      answer.record.result_checksum = protocol::BundleChecksum(answer.results);
       if (send->shard == 0) answer.plan = told;
       Pipeline::Effects more;
       pipeline.Answer(send->shard, std::move(answer), &more);
@@ -151,14 +152,16 @@ TEST_F(AsyncPipelineTest, APlanHoldsFromTheStepAfterItsResult) {
   };
   using Said = std::map<uint32_t, std::pair<uint64_t, uint64_t>>;
   EXPECT_EQ(step(nullptr), (Said{{0, {3, 0}}, {1, {3, 3}}}));
-  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(4))), (Said{{0, {3, 0}}, {1, {3, 0}}}));
-  EXPECT_EQ(step(std::make_shared<CompressionPlan>(plan(2))), (Said{{0, {4, 0}}, {1, {4, 4}}}));
+  EXPECT_EQ(step(std::make_shared<protocol::CompressionPlan>(plan(4))),
+            (Said{{0, {3, 0}}, {1, {3, 0}}}));
+  EXPECT_EQ(step(std::make_shared<protocol::CompressionPlan>(plan(2))),
+            (Said{{0, {4, 0}}, {1, {4, 4}}}));
   EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 2}}})) << "what shard 0 says holds";
   EXPECT_EQ(step(nullptr), (Said{{0, {2, 0}}, {1, {2, 0}}}));
 }
 
 TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
-  Step([](ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeAnswer* answer) {
     answer->version = 4;
     answer->results = {FrameOf({1e8f, 1}) + FrameOf({-1e8f, 2}) + FrameOf({1, 3})};
   });
@@ -173,7 +176,7 @@ TEST_F(AsyncPipelineTest, AddsSeveralPublicationsInOrder) {
 }
 
 TEST_F(AsyncPipelineTest, TakesParametersInPlaceOfItsOwn) {
-  Step([](ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeAnswer* answer) {
     answer->version = 9;
     answer->base_version = 0;
     answer->exact = true;
@@ -185,14 +188,14 @@ TEST_F(AsyncPipelineTest, TakesParametersInPlaceOfItsOwn) {
 
 TEST_F(AsyncPipelineTest, NeverHasBuffersDue) {
   for (int step = 1; step < 3; ++step) {
-    Step([](ExchangeAnswer*) {});
+    Step([](protocol::ExchangeAnswer*) {});
     EXPECT_FALSE(pipeline_.BuffersDue(false));
   }
   EXPECT_TRUE(pipeline_.TakePublished().empty()) << "codecs observe nothing";
 }
 
 TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
-  Step([](ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeAnswer* answer) {
     answer->base_version = 2;
     answer->version = 3;
     answer->results = {FrameOf({1, 1})};
@@ -203,12 +206,12 @@ TEST_F(AsyncPipelineTest, RefusesWhatDoesNotLeadOnFromItsVersion) {
 }
 
 TEST_F(AsyncPipelineTest, RefusesANewVersionWithoutAnything) {
-  Step([](ExchangeAnswer* answer) { answer->version = 3; });
+  Step([](protocol::ExchangeAnswer* answer) { answer->version = 3; });
   EXPECT_TRUE(absl::IsDataLoss(pipeline_.status()));
 }
 
 TEST_F(AsyncPipelineTest, RefusesParametersOfAnOlderVersion) {
-  Step([](ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeAnswer* answer) {
     answer->exact = true;
     answer->version = 0;
     answer->results = {FrameOf({1, 1})};
@@ -217,7 +220,7 @@ TEST_F(AsyncPipelineTest, RefusesParametersOfAnOlderVersion) {
 }
 
 TEST_F(AsyncPipelineTest, RefusesTheWrongNumberOfFrames) {
-  Step([](ExchangeAnswer* answer) {
+  Step([](protocol::ExchangeAnswer* answer) {
     answer->version = 2;
     answer->results = {FrameOf({1, 1}), FrameOf({1, 1})};
   });
@@ -225,4 +228,4 @@ TEST_F(AsyncPipelineTest, RefusesTheWrongNumberOfFrames) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,36 +13,37 @@
 #include "server/shard/shard.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
 constexpr uint32_t kRanks = 3;
 
-TensorInfo Trained(absl::string_view name, int64_t size) {
+protocol::TensorInfo Trained(absl::string_view name, int64_t size) {
   return {.name = std::string(name), .shape = {size}, .strides = {}};
 }
-TensorInfo Buffer(absl::string_view name, int64_t size) {
-  TensorInfo tensor = Trained(name, size);
-  tensor.role = TensorRole::kBuffer;
+protocol::TensorInfo Buffer(absl::string_view name, int64_t size) {
+  protocol::TensorInfo tensor = Trained(name, size);
+  tensor.role = protocol::TensorRole::kBuffer;
   return tensor;
 }
 
-CompressionSpec Sparse() {
-  CompressionSpec compression;
-  compression.uplink = *ParseCodecSpec("topk:10%/ef");
-  compression.downlink = *ParseCodecSpec("topk:20%/ef");
+protocol::CompressionSpec Sparse() {
+  protocol::CompressionSpec compression;
+  compression.uplink = *compress::ParseCodecSpec("topk:10%/ef");
+  compression.downlink = *compress::ParseCodecSpec("topk:20%/ef");
   compression.min_elements = 0;
   compression.layout = {.chunk_elements = 64, .bundle_elements = 128};
   // Buffers go exact whatever is said of them.
-  compression.overrides.push_back(
-      {.tensors = "*", .uplink = *ParseCodecSpec("int8"), .downlink = *ParseCodecSpec("int4")});
+  compression.overrides.push_back({.tensors = "*",
+                                   .uplink = *compress::ParseCodecSpec("int8"),
+                                   .downlink = *compress::ParseCodecSpec("int4")});
   return compression;
 }
 
 struct ClusterOptions {
-  TensorTable table;
+  protocol::TensorTable table;
   uint32_t shards = 2;
   uint64_t average_buffers_every = 5;
   bool parameters_agree = true;
@@ -70,10 +71,10 @@ class Cluster {
   // By rank, by step.
   const std::vector<std::map<uint64_t, StepRecord>>& records() const { return records_; }
   const std::set<uint64_t>& named() const { return named_; }
-  ShardStats StatsOf(uint32_t shard) const { return shards_[shard]->Stats(); }
+  server::ShardStats StatsOf(uint32_t shard) const { return shards_[shard]->Stats(); }
   uint64_t sent_bytes() const { return sent_bytes_; }
   uint64_t sends_hash() const { return sends_.value(); }
-  uint32_t trained() const { return TrainedTensors(options_.table); }
+  uint32_t trained() const { return protocol::TrainedTensors(options_.table); }
 
  private:
   struct Rank {
@@ -94,9 +95,9 @@ class Cluster {
   const ClusterOptions options_;
   CounterRandom random_;
   std::vector<Rank> ranks_;
-  std::vector<std::unique_ptr<Shard>> shards_;
-  std::vector<std::vector<std::deque<Exchange>>> up_;  // [rank][shard]
-  std::vector<std::vector<std::deque<ExchangeAnswer>>> down_;
+  std::vector<std::unique_ptr<server::Shard>> shards_;
+  std::vector<std::vector<std::deque<protocol::Exchange>>> up_;  // [rank][shard]
+  std::vector<std::vector<std::deque<protocol::ExchangeAnswer>>> down_;
   std::vector<std::map<uint64_t, StepRecord>> records_;
   std::set<uint64_t> named_;
   uint64_t steps_ = 0;
@@ -108,14 +109,15 @@ Cluster::Cluster(const ClusterOptions& options)
     : options_(options),
       random_(options.seed),
       ranks_(kRanks),
-      up_(kRanks, std::vector<std::deque<Exchange>>(options.shards)),
-      down_(kRanks, std::vector<std::deque<ExchangeAnswer>>(options.shards)),
+      up_(kRanks, std::vector<std::deque<protocol::Exchange>>(options.shards)),
+      down_(kRanks, std::vector<std::deque<protocol::ExchangeAnswer>>(options.shards)),
       records_(kRanks) {
-  const CompressionSpec compression = Sparse();
-  const Layout layout = *BuildLayout(options_.table, options_.shards, compression.layout,
-                                     WholeRows(compression, options_.table));
+  const protocol::CompressionSpec compression = Sparse();
+  const protocol::Layout layout =
+      *protocol::BuildLayout(options_.table, options_.shards, compression.layout,
+                             protocol::WholeRows(compression, options_.table));
   for (uint32_t shard = 0; shard < options_.shards; ++shard) {
-    ShardOptions of_shard;
+    server::ShardOptions of_shard;
     of_shard.shard = shard;
     of_shard.table = options_.table;
     of_shard.layout = layout;
@@ -123,7 +125,7 @@ Cluster::Cluster(const ClusterOptions& options)
     of_shard.job_uid = 7;
     of_shard.incarnations.assign(kRanks, 3);
     of_shard.parameters_agree = options_.parameters_agree;
-    auto made = Shard::Create(std::move(of_shard));
+    auto made = server::Shard::Create(std::move(of_shard));
     EXPECT_TRUE(made.ok()) << made.status();
     shards_.push_back(*std::move(made));
   }
@@ -234,25 +236,25 @@ void Cluster::EndStep(uint32_t r) {
 }
 
 void Cluster::DeliverUp(uint32_t r, uint32_t s) {
-  std::deque<Exchange>& queue = up_[r][s];
+  std::deque<protocol::Exchange>& queue = up_[r][s];
   if (queue.empty()) return;
-  Exchange exchange = std::move(queue.front());
+  protocol::Exchange exchange = std::move(queue.front());
   queue.pop_front();
-  for (const ShardEffect& effect :
+  for (const server::ShardEffect& effect :
        shards_[s]->Handle(r + 1, std::move(exchange), absl::UnixEpoch())) {
-    if (const auto* reply = std::get_if<Reply>(&effect)) {
+    if (const auto* reply = std::get_if<server::Reply>(&effect)) {
       down_[reply->stream - 1][s].push_back(*reply->answer);
-    } else if (const auto* named = std::get_if<CheckpointNamed>(&effect)) {
+    } else if (const auto* named = std::get_if<server::CheckpointNamed>(&effect)) {
       named_.insert(named->step);
     }
   }
 }
 
 void Cluster::DeliverDown(uint32_t r, uint32_t s) {
-  std::deque<ExchangeAnswer>& queue = down_[r][s];
+  std::deque<protocol::ExchangeAnswer>& queue = down_[r][s];
   if (queue.empty()) return;
   Pipeline::Effects effects;
-  ExchangeAnswer answer = std::move(queue.front());
+  protocol::ExchangeAnswer answer = std::move(queue.front());
   queue.pop_front();
   ranks_[r].pipeline->Answer(s, std::move(answer), &effects);
   CarryOut(r, effects);
@@ -307,7 +309,7 @@ Values MeanOf(const std::vector<std::map<uint64_t, Cluster::StepRecord>>& record
   return mean;
 }
 
-TensorTable TwoLayersWithStatistics() {
+protocol::TensorTable TwoLayersWithStatistics() {
   return {Trained("w", 300), Trained("b", 10), Buffer("norm.mean", 70), Buffer("norm.var", 70)};
 }
 
@@ -367,7 +369,7 @@ TEST(BuffersTest, OnesThatAreNotDueAreNoSkippedGradientsAndNoneAreParameters) {
   options.skips_steps = false;
   Cluster cluster(options);
   cluster.Run(12);
-  const ShardStats stats = cluster.StatsOf(0);
+  const server::ShardStats stats = cluster.StatsOf(0);
   EXPECT_EQ(stats.elements, 310u);
   EXPECT_EQ(stats.skipped_contributions, 0u);
   EXPECT_EQ(stats.empty_bundles, 0u);
@@ -377,8 +379,8 @@ TEST(BuffersTest, AShardMayHaveNothingElse) {
   ClusterOptions options;
   options.table = {Trained("w", 64), Buffer("a", 8), Buffer("b", 4)};
   options.shards = 3;
-  const CompressionSpec compression = Sparse();
-  const Layout layout = *BuildLayout(options.table, 3, compression.layout);
+  const protocol::CompressionSpec compression = Sparse();
+  const protocol::Layout layout = *protocol::BuildLayout(options.table, 3, compression.layout);
   ASSERT_TRUE(layout.bundles[1][0].buffers);
   ASSERT_TRUE(layout.bundles[2][0].buffers);
   Cluster cluster(options);
@@ -410,7 +412,7 @@ class BuffersPipelineTest : public ::testing::Test {
   BuffersPipelineTest() {
     PipelineOptions options;
     options.table = {Trained("w", 4), Buffer("mean", 2), Buffer("var", 2)};
-    options.layout = *BuildLayout(options.table, 1, Sparse().layout);
+    options.layout = *protocol::BuildLayout(options.table, 1, Sparse().layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.average_buffers_every = 2;
     encoder_.emplace(options.table, options.layout, Sparse(), 0);
@@ -423,21 +425,21 @@ class BuffersPipelineTest : public ::testing::Test {
     }
   }
   // As a shard of a job with one worker and no compression answers.
-  std::vector<Exchange> AnswerAll() {
-    std::vector<Exchange> sent;
+  std::vector<protocol::Exchange> AnswerAll() {
+    std::vector<protocol::Exchange> sent;
     for (const PipelineEffect& effect : effects_) {
       if (const auto* send = std::get_if<SendExchange>(&effect)) sent.push_back(*send->exchange);
     }
     effects_.clear();
-    for (const Exchange& exchange : sent) {
-      ExchangeAnswer answer;
+    for (const protocol::Exchange& exchange : sent) {
+      protocol::ExchangeAnswer answer;
       answer.step = exchange.step;
       answer.bundle = exchange.bundle;
       answer.results = exchange.frames;
       answer.record.step = exchange.step;
       answer.record.bundle = exchange.bundle;
       answer.record.n = exchange.skip ? 0 : 1;
-      answer.record.result_checksum = BundleChecksum(exchange.frames);
+      answer.record.result_checksum = protocol::BundleChecksum(exchange.frames);
       answer.record.included = {{.rank = 0,
                                  .origin_step = exchange.step,
                                  .checksum = answer.record.result_checksum,
@@ -469,7 +471,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesNoneSkipsThemByItself) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("step 1"));
   Ready(0);
   EXPECT_EQ(pipeline_->MissingTensor(), std::nullopt);
-  const std::vector<Exchange> sent = AnswerAll();
+  const std::vector<protocol::Exchange> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[0].skip);
   EXPECT_TRUE(sent[1].skip);
@@ -491,7 +493,7 @@ TEST_F(BuffersPipelineTest, AStepThatTakesThemWaitsForThem) {
   EXPECT_EQ(pipeline_->MissingTensor(), 1u);
   Ready(1);
   Ready(2);
-  const std::vector<Exchange> sent = AnswerAll();
+  const std::vector<protocol::Exchange> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[1].skip);
   EXPECT_FALSE(pipeline_->step_open());
@@ -509,7 +511,7 @@ TEST_F(BuffersPipelineTest, OneThatIsNotFiniteGoesWithoutThisWorkerAndIsNamed) {
   values_[2][1] = std::numeric_limits<float>::infinity();
   pipeline_->StartStep();
   for (const uint32_t tensor : {2, 1, 0}) Ready(tensor);
-  const std::vector<Exchange> sent = AnswerAll();
+  const std::vector<protocol::Exchange> sent = AnswerAll();
   ASSERT_EQ(sent.size(), 2u);
   EXPECT_FALSE(sent[0].skip);
   EXPECT_TRUE(sent[1].skip);
@@ -522,15 +524,17 @@ TEST_F(BuffersPipelineTest, OneThatIsNotFiniteGoesWithoutThisWorkerAndIsNamed) {
 }
 
 TEST(BuffersTest, TheirCodecIsNoneWhateverTheJobSays) {
-  const CompressionSpec compression = Sparse();
-  const TensorTable table = {Trained("w", 300), Buffer("mean", 300)};
-  const Layout layout = *BuildLayout(table, 1, compression.layout);
-  for (const Direction direction : {Direction::kUplink, Direction::kDownlink}) {
-    for (const ChunkConfig& chunk : ChunkConfigs(compression, table, layout, direction)) {
+  const protocol::CompressionSpec compression = Sparse();
+  const protocol::TensorTable table = {Trained("w", 300), Buffer("mean", 300)};
+  const protocol::Layout layout = *protocol::BuildLayout(table, 1, compression.layout);
+  for (const protocol::Direction direction :
+       {protocol::Direction::kUplink, protocol::Direction::kDownlink}) {
+    for (const compress::ChunkConfig& chunk :
+         protocol::ChunkConfigs(compression, table, layout, direction)) {
       if (chunk.tensor == 0) {
         EXPECT_NE(ToString(chunk.spec), "none");
       } else {
-        EXPECT_EQ(chunk.spec, CodecSpec());
+        EXPECT_EQ(chunk.spec, compress::CodecSpec());
         EXPECT_EQ(ToString(chunk.spec), "none");
       }
     }
@@ -538,4 +542,4 @@ TEST(BuffersTest, TheirCodecIsNoneWhateverTheJobSays) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,7 +12,7 @@
 #include "tests/compress/gpu/lazy_device.h"
 #include "worker/core/bundle_encoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -53,13 +53,15 @@ TEST(GradientViewTest, EveryShortFloatIsWidenedExactly) {
   const std::vector<uint16_t> codes = AllCodes();
   GradientReader reader;
   for (const float scale : {1.0f, 0.25f, 1.0f / 3}) {
-    const auto fp16 = reader.Read({codes.data(), codes.size(), ElementType::kFloat16, scale});
+    const auto fp16 =
+        reader.Read({codes.data(), codes.size(), compress::ElementType::kFloat16, scale});
     for (size_t i = 0; i < codes.size(); ++i) ExpectSame(fp16[i], OfFp16(codes[i]) * scale, i);
-    const auto bf16 = reader.Read({codes.data(), codes.size(), ElementType::kBfloat16, scale});
+    const auto bf16 =
+        reader.Read({codes.data(), codes.size(), compress::ElementType::kBfloat16, scale});
     for (size_t i = 0; i < codes.size(); ++i) ExpectSame(bf16[i], OfBf16(codes[i]) * scale, i);
   }
   // What is left over behind the last whole vector.
-  const auto few = reader.Read({codes.data() + 0x3C00, 3, ElementType::kFloat16});
+  const auto few = reader.Read({codes.data() + 0x3C00, 3, compress::ElementType::kFloat16});
   EXPECT_THAT(few, ElementsAre(1.0f, OfFp16(0x3C01), OfFp16(0x3C02)));
 }
 
@@ -68,7 +70,7 @@ TEST(GradientViewTest, PlainFloatsAreReadWhereTheyLie) {
   GradientReader reader;
   EXPECT_EQ(reader.Read(values).data(), values.data());
   EXPECT_EQ(reader.buffer_elements(), 0u);
-  EXPECT_THAT(reader.Read({values.data(), 3, ElementType::kFloat32, 0.5f}),
+  EXPECT_THAT(reader.Read({values.data(), 3, compress::ElementType::kFloat32, 0.5f}),
               ElementsAre(0.5f, -1.0f, 1.5f));
 }
 
@@ -82,15 +84,15 @@ TEST(GradientViewTest, FiniteIsWhatHasNoInfinityAndNoNan) {
     }
     for (const uint16_t bad : {0x7C00, 0xFC00, 0x7C01}) {
       std::vector<uint16_t> values(100, 0xFBFF);
-      EXPECT_TRUE(IsFinite({values.data(), 100, ElementType::kFloat16}));
+      EXPECT_TRUE(IsFinite({values.data(), 100, compress::ElementType::kFloat16}));
       values[at] = bad;
-      EXPECT_FALSE(IsFinite({values.data(), 100, ElementType::kFloat16})) << at;
+      EXPECT_FALSE(IsFinite({values.data(), 100, compress::ElementType::kFloat16})) << at;
     }
     for (const uint16_t bad : {0x7F80, 0xFF80, 0x7FC0}) {
       std::vector<uint16_t> values(100, 0xFF7F);
-      EXPECT_TRUE(IsFinite({values.data(), 100, ElementType::kBfloat16}));
+      EXPECT_TRUE(IsFinite({values.data(), 100, compress::ElementType::kBfloat16}));
       values[at] = bad;
-      EXPECT_FALSE(IsFinite({values.data(), 100, ElementType::kBfloat16})) << at;
+      EXPECT_FALSE(IsFinite({values.data(), 100, compress::ElementType::kBfloat16})) << at;
     }
   }
 }
@@ -102,13 +104,13 @@ class ShortGradientTest : public testing::Test {
   static constexpr size_t kElements = 4 * kChunk;
 
   ShortGradientTest() {
-    compression_.uplink = *ParseCodecSpec("topk:10%+int4");
+    compression_.uplink = *compress::ParseCodecSpec("topk:10%+int4");
     compression_.min_elements = 0;
     compression_.layout = {.chunk_elements = kChunk, .bundle_elements = kElements};
-    layout_ = *BuildLayout(table_, 1, compression_.layout);
+    layout_ = *protocol::BuildLayout(table_, 1, compression_.layout);
   }
 
-  BundleEncoder Encoder(EncodingDevice* device = nullptr) const {
+  BundleEncoder Encoder(compress::EncodingDevice* device = nullptr) const {
     return {table_, layout_, compression_, 0, /*quality_every=*/2, device};
   }
   EncodedBundle Encode(uint64_t step, const GradientView& gradient, BundleEncoder* encoder) const {
@@ -117,15 +119,15 @@ class ShortGradientTest : public testing::Test {
     task.last_of_step = true;
     task.chunks = layout_.bundles[0][0].chunks;
     for (const uint32_t id : task.chunks) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       task.gradients.push_back(gradient.Part(chunk.offset, chunk.count));
     }
     return encoder->Encode(task);
   }
 
-  const TensorTable table_ = {{.name = "w", .shape = {kElements}, .strides = {}}};
-  CompressionSpec compression_;
-  Layout layout_;
+  const protocol::TensorTable table_ = {{.name = "w", .shape = {kElements}, .strides = {}}};
+  protocol::CompressionSpec compression_;
+  protocol::Layout layout_;
 };
 
 TEST_F(ShortGradientTest, IsEncodedAsItsFloatsWouldBeInABufferOfOneChunk) {
@@ -139,8 +141,8 @@ TEST_F(ShortGradientTest, IsEncodedAsItsFloatsWouldBeInABufferOfOneChunk) {
       floats[i] = OfFp16(halves[i]) * 0.125f;
     }
     const EncodedBundle want = Encode(step, floats, &of_floats);
-    const EncodedBundle got =
-        Encode(step, {halves.data(), kElements, ElementType::kFloat16, 0.125f}, &of_halves);
+    const EncodedBundle got = Encode(
+        step, {halves.data(), kElements, compress::ElementType::kFloat16, 0.125f}, &of_halves);
     EXPECT_EQ(got.frames, want.frames) << "step " << step;
   }
   EXPECT_EQ(of_halves.reader().buffer_elements(), kChunk);
@@ -150,13 +152,14 @@ TEST_F(ShortGradientTest, IsEncodedAsItsFloatsWouldBeInABufferOfOneChunk) {
 TEST_F(ShortGradientTest, OneThatIsNotFiniteIsNamedAndKeepsItsResidual) {
   BundleEncoder encoder = Encoder();
   std::vector<uint16_t> halves(kElements, 0x3C00);
-  ASSERT_FALSE(Encode(1, {halves.data(), kElements, ElementType::kFloat16}, &encoder).skipped);
+  ASSERT_FALSE(
+      Encode(1, {halves.data(), kElements, compress::ElementType::kFloat16}, &encoder).skipped);
   const uint32_t bad = layout_.bundles[0][0].chunks[2];
   const absl::Span<const float> residual = encoder.compressor().residual(bad);
   const std::vector<float> before(residual.begin(), residual.end());
   halves[layout_.chunks[bad].offset + 5] = 0x7C00;
   const EncodedBundle skipped =
-      Encode(2, {halves.data(), kElements, ElementType::kFloat16}, &encoder);
+      Encode(2, {halves.data(), kElements, compress::ElementType::kFloat16}, &encoder);
   EXPECT_TRUE(skipped.skipped);
   EXPECT_EQ(skipped.skipped_tensor, 0u);
   EXPECT_EQ(encoder.compressor().residual(bad), absl::MakeConstSpan(before));
@@ -164,17 +167,17 @@ TEST_F(ShortGradientTest, OneThatIsNotFiniteIsNamedAndKeepsItsResidual) {
 
 // What lies on a GPU, which is host memory here.
 GradientView OnGpu(const std::vector<uint16_t>& halves) {
-  GradientView view(halves.data(), halves.size(), ElementType::kFloat16, 0.125f);
+  GradientView view(halves.data(), halves.size(), compress::ElementType::kFloat16, 0.125f);
   view.on_gpu = true;
   return view;
 }
 
 TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
-  const auto device =
-      gpu::MakeEncodingDevice(std::make_unique<gpu::LazyDevice>(gpu::MakeHostDevice(1 << 24)));
+  const auto device = compress::gpu::MakeEncodingDevice(
+      std::make_unique<compress::gpu::LazyDevice>(compress::gpu::MakeHostDevice(1 << 24)));
   // The second has no kernel, and is read from there.
   for (const char* const uplink : {"topk:10%+int4", "topk:10%/dgc:0.9"}) {
-    compression_.uplink = *ParseCodecSpec(uplink);
+    compression_.uplink = *compress::ParseCodecSpec(uplink);
     BundleEncoder of_host = Encoder();
     BundleEncoder of_gpu = Encoder(device.get());
     for (uint64_t step = 1; step <= 6; ++step) {
@@ -183,8 +186,8 @@ TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
         halves[i] = static_cast<uint16_t>((i * 7919 + step * 104729) % 0x7C00 | (i % 2) << 15);
       }
       if (step == 4) halves[700] = 0x7C00;
-      const EncodedBundle want =
-          Encode(step, {halves.data(), kElements, ElementType::kFloat16, 0.125f}, &of_host);
+      const EncodedBundle want = Encode(
+          step, {halves.data(), kElements, compress::ElementType::kFloat16, 0.125f}, &of_host);
       const EncodedBundle got = Encode(step, OnGpu(halves), &of_gpu);
       EXPECT_TRUE(got.failure.ok()) << got.failure;
       EXPECT_EQ(got.skipped, step == 4);
@@ -199,10 +202,11 @@ TEST_F(ShortGradientTest, IsEncodedOnAGpuAsItIsOnTheHost) {
 }
 
 TEST_F(ShortGradientTest, WhatTheHostEncodesComesFromTheGpuAllAtOnce) {
-  gpu::DeviceCalls calls;
-  const auto device = gpu::MakeEncodingDevice(
-      std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 1000, &calls));
-  compression_.uplink = *ParseCodecSpec("topk:10%/dgc:0.9");
+  compress::gpu::DeviceCalls calls;
+  const auto device =
+      compress::gpu::MakeEncodingDevice(std::make_unique<compress::gpu::BreakingDevice>(
+          compress::gpu::MakeHostDevice(1 << 24), 1000, &calls));
+  compression_.uplink = *compress::ParseCodecSpec("topk:10%/dgc:0.9");
   BundleEncoder encoder = Encoder(device.get());
   int event = 0;
   for (uint64_t step = 0; step <= 2; ++step) {
@@ -220,10 +224,11 @@ TEST_F(ShortGradientTest, WhatTheHostEncodesComesFromTheGpuAllAtOnce) {
 
 TEST_F(ShortGradientTest, AGpuThatFailsIsSaidSo) {
   for (const char* const uplink : {"topk:10%+int4", "topk:10%/dgc:0.9"}) {
-    gpu::DeviceCalls calls;
-    const auto device = gpu::MakeEncodingDevice(
-        std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 0, &calls));
-    compression_.uplink = *ParseCodecSpec(uplink);
+    compress::gpu::DeviceCalls calls;
+    const auto device =
+        compress::gpu::MakeEncodingDevice(std::make_unique<compress::gpu::BreakingDevice>(
+            compress::gpu::MakeHostDevice(1 << 24), 0, &calls));
+    compression_.uplink = *compress::ParseCodecSpec(uplink);
     BundleEncoder encoder = Encoder(device.get());
     const EncodedBundle encoded = Encode(1, OnGpu(std::vector<uint16_t>(kElements)), &encoder);
     EXPECT_EQ(encoded.failure.code(), absl::StatusCode::kInternal) << uplink;
@@ -232,4 +237,4 @@ TEST_F(ShortGradientTest, AGpuThatFailsIsSaidSo) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -5,7 +5,7 @@
 
 #include "tests/worker/core/one_worker.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -19,7 +19,8 @@ class LearnerPipelineTest : public testing::Test {
     for (const char* name : {"a", "b"}) {
       options.table.push_back({.name = name, .shape = {4}, .strides = {}});
     }
-    options.layout = *BuildLayout(options.table, 2, {.chunk_elements = 4, .bundle_elements = 4});
+    options.layout =
+        *protocol::BuildLayout(options.table, 2, {.chunk_elements = 4, .bundle_elements = 4});
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.world_size = 2;
     options.first_step = 11;
@@ -35,8 +36,8 @@ class LearnerPipelineTest : public testing::Test {
   }
   // What `included` did of the open step; the shard was at `open_step`.
   void Tell(uint32_t shard, uint64_t open_step, std::vector<uint32_t> included) {
-    ExchangeAnswer answer;
-    answer.outcome = Outcome::kResult;
+    protocol::ExchangeAnswer answer;
+    answer.outcome = protocol::Outcome::kResult;
     answer.step = pipeline_->step();
     answer.record.step = answer.step;
     for (const uint32_t rank : included) {
@@ -99,4 +100,4 @@ TEST_F(LearnerPipelineTest, AMembersPartIsItsOwn) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,19 +8,20 @@
 
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 
-inline std::vector<std::shared_ptr<const Exchange>> SentBy(const Pipeline::Effects& effects) {
-  std::vector<std::shared_ptr<const Exchange>> sends;
+inline std::vector<std::shared_ptr<const protocol::Exchange>> SentBy(
+    const Pipeline::Effects& effects) {
+  std::vector<std::shared_ptr<const protocol::Exchange>> sends;
   for (const PipelineEffect& effect : effects) {
     if (const auto* send = std::get_if<SendExchange>(&effect)) sends.push_back(send->exchange);
   }
   return sends;
 }
 
-inline ExchangeAnswer ResultOf(const Exchange& exchange) {
-  ExchangeAnswer answer;
-  answer.outcome = Outcome::kResult;
+inline protocol::ExchangeAnswer ResultOf(const protocol::Exchange& exchange) {
+  protocol::ExchangeAnswer answer;
+  answer.outcome = protocol::Outcome::kResult;
   answer.step = exchange.step;
   answer.bundle = exchange.bundle;
   answer.results = exchange.frames;
@@ -28,11 +29,11 @@ inline ExchangeAnswer ResultOf(const Exchange& exchange) {
   answer.record.bundle = exchange.bundle;
   answer.record.included = {{.rank = 0,
                              .origin_step = exchange.step,
-                             .checksum = BundleChecksum(exchange.frames),
+                             .checksum = protocol::BundleChecksum(exchange.frames),
                              .skipped = exchange.skip}};
   answer.record.n = exchange.skip ? 0 : 1;
-  answer.record.result_checksum = BundleChecksum(exchange.frames);
+  answer.record.result_checksum = protocol::BundleChecksum(exchange.frames);
   return answer;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,7 +12,7 @@
 #include "tests/worker/core/one_worker.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 inline constexpr size_t kSize = 64;  // Elements of each tensor; each is one bundle.
 
@@ -21,15 +21,15 @@ class PipelineTest : public testing::Test {
  protected:
   void Make(absl::string_view uplink, uint64_t window_bytes = 1 << 20, uint32_t world_size = 1,
             bool parameters_agree = true, uint64_t first_step = 1, bool quorum = false) {
-    CompressionSpec compression;
-    compression.uplink = *ParseCodecSpec(uplink);
+    protocol::CompressionSpec compression;
+    compression.uplink = *compress::ParseCodecSpec(uplink);
     compression.min_elements = 0;
     compression.layout = {.chunk_elements = kSize, .bundle_elements = kSize};
     PipelineOptions options;
     for (const char* name : {"a", "b", "c"}) {
       options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
     }
-    options.layout = *BuildLayout(options.table, 1, compression.layout);
+    options.layout = *protocol::BuildLayout(options.table, 1, compression.layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.world_size = world_size;
     options.window_bytes = window_bytes;
@@ -58,8 +58,8 @@ class PipelineTest : public testing::Test {
   }
 
   // What was sent since the last call.
-  std::vector<std::shared_ptr<const Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
+  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
@@ -75,8 +75,8 @@ class PipelineTest : public testing::Test {
     return count;
   }
 
-  void Answer(Outcome outcome, uint64_t step, uint32_t bundle, std::string message = "") {
-    ExchangeAnswer answer;
+  void Answer(protocol::Outcome outcome, uint64_t step, uint32_t bundle, std::string message = "") {
+    protocol::ExchangeAnswer answer;
     answer.outcome = outcome;
     answer.step = step;
     answer.bundle = bundle;
@@ -84,7 +84,7 @@ class PipelineTest : public testing::Test {
     answer.message = std::move(message);
     pipeline_->Answer(0, answer, &effects_);
   }
-  void AnswerAll(const std::vector<std::shared_ptr<const Exchange>>& sends) {
+  void AnswerAll(const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
     for (const auto& exchange : sends) pipeline_->Answer(0, ResultOf(*exchange), &effects_);
   }
   void FinishStep() {
@@ -100,4 +100,4 @@ class PipelineTest : public testing::Test {
   Pipeline::Effects effects_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -6,7 +6,7 @@
 #include "compress/frame.h"
 #include "tests/worker/core/one_worker.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -17,13 +17,13 @@ constexpr size_t kSize = 64;
 class PipelinePlanTest : public testing::Test {
  protected:
   void Make(bool makes_plans, uint64_t first_step = 1) {
-    compression_.uplink = *ParseCodecSpec("topk:10%");
+    compression_.uplink = *compress::ParseCodecSpec("topk:10%");
     compression_.min_elements = 0;
     PipelineOptions options;
     for (const char* name : {"a", "b"}) {
       options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
     }
-    options.layout = *BuildLayout(options.table, 1, {kSize, kSize});
+    options.layout = *protocol::BuildLayout(options.table, 1, {kSize, kSize});
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.first_step = first_step;
     options.makes_plans = makes_plans;
@@ -32,14 +32,15 @@ class PipelinePlanTest : public testing::Test {
     pipeline_.emplace(std::move(options));
     for (size_t i = 0; i < kSize; ++i) gradient_[i] = static_cast<float>(i) - 10.5f;
   }
-  static CompressionPlan PlanFrom(uint64_t step, uint64_t id, const char* codec) {
-    CompressionPlan plan{.id = id, .effective_step = step};
-    plan.entries = {
-        {.direction = Direction::kUplink, .codec = *ParseCodecSpec(codec), .tensors = {0, 1}}};
+  static protocol::CompressionPlan PlanFrom(uint64_t step, uint64_t id, const char* codec) {
+    protocol::CompressionPlan plan{.id = id, .effective_step = step};
+    plan.entries = {{.direction = protocol::Direction::kUplink,
+                     .codec = *compress::ParseCodecSpec(codec),
+                     .tensors = {0, 1}}};
     return plan;
   }
   // What was sent, by bundle.
-  std::vector<Exchange> Send() {
+  std::vector<protocol::Exchange> Send() {
     Pipeline::Effects effects;
     pipeline_->StartStep();
     for (const uint32_t tensor : {1, 0}) {
@@ -48,28 +49,28 @@ class PipelinePlanTest : public testing::Test {
         pipeline_->Encoded(encoder_->Encode(*task), &effects);
       }
     }
-    std::vector<Exchange> sent;
+    std::vector<protocol::Exchange> sent;
     for (const auto& exchange : SentBy(effects)) sent.push_back(*exchange);
     return sent;
   }
   // A step; `announced` comes with the first bundle's result.
-  std::vector<Exchange> Step(const CompressionPlan* announced = nullptr) {
-    const std::vector<Exchange> sent = Send();
-    for (const Exchange& exchange : sent) {
-      ExchangeAnswer answer = ResultOf(exchange);
+  std::vector<protocol::Exchange> Step(const protocol::CompressionPlan* announced = nullptr) {
+    const std::vector<protocol::Exchange> sent = Send();
+    for (const protocol::Exchange& exchange : sent) {
+      protocol::ExchangeAnswer answer = ResultOf(exchange);
       if (exchange.bundle == 0 && announced != nullptr) {
-        answer.plan = std::make_shared<const CompressionPlan>(*announced);
+        answer.plan = std::make_shared<const protocol::CompressionPlan>(*announced);
       }
       Pipeline::Effects effects;
       pipeline_->Answer(0, std::move(answer), &effects);
     }
     return sent;
   }
-  static FormatId FormatOf(const Exchange& sent) {
-    return ReadFrameHeader(FrameBytes(sent.frames.at(0)))->format;
+  static compress::FormatId FormatOf(const protocol::Exchange& sent) {
+    return compress::ReadFrameHeader(protocol::FrameBytes(sent.frames.at(0)))->format;
   }
 
-  CompressionSpec compression_;
+  protocol::CompressionSpec compression_;
   std::vector<float> gradient_ = std::vector<float>(kSize);
   std::optional<Pipeline> pipeline_;
   std::optional<BundleEncoder> encoder_;
@@ -78,19 +79,19 @@ class PipelinePlanTest : public testing::Test {
 TEST_F(PipelinePlanTest, CodesByThePlanFromItsStepOnAndPassesItOnBefore) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
-  const CompressionPlan next = PlanFrom(3, 2, "fp16");
-  const std::vector<Exchange> first = Step(&next);
-  EXPECT_EQ(FormatOf(first[0]), FormatId::kInt8);
+  const protocol::CompressionPlan next = PlanFrom(3, 2, "fp16");
+  const std::vector<protocol::Exchange> first = Step(&next);
+  EXPECT_EQ(FormatOf(first[0]), compress::FormatId::kInt8);
   EXPECT_EQ(first[0].plan_id, 1u);
   EXPECT_EQ(first[0].plan, nullptr);
-  const std::vector<Exchange> second = Step();
-  EXPECT_EQ(FormatOf(second[0]), FormatId::kInt8);
+  const std::vector<protocol::Exchange> second = Step();
+  EXPECT_EQ(FormatOf(second[0]), compress::FormatId::kInt8);
   ASSERT_NE(second[0].plan, nullptr);
   EXPECT_EQ(*second[0].plan, next);
   EXPECT_EQ(second[1].plan, nullptr);
   EXPECT_EQ(pipeline_->KnownPlans().size(), 2u);
-  const std::vector<Exchange> third = Step();
-  EXPECT_EQ(FormatOf(third[0]), FormatId::kFp16);
+  const std::vector<protocol::Exchange> third = Step();
+  EXPECT_EQ(FormatOf(third[0]), compress::FormatId::kFp16);
   EXPECT_EQ(third[1].plan_id, 2u);
   EXPECT_EQ(third[0].plan, nullptr);
   EXPECT_EQ(pipeline_->KnownPlans().size(), 1u);
@@ -99,7 +100,7 @@ TEST_F(PipelinePlanTest, CodesByThePlanFromItsStepOnAndPassesItOnBefore) {
 TEST_F(PipelinePlanTest, ASkipPassesThePlanOnToo) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
-  const CompressionPlan next = PlanFrom(3, 2, "fp16");
+  const protocol::CompressionPlan next = PlanFrom(3, 2, "fp16");
   Step(&next);
   Pipeline::Effects effects;
   pipeline_->StartStep();
@@ -112,13 +113,13 @@ TEST_F(PipelinePlanTest, WithoutControlNothingIsSaidAndAPlanIsAnError) {
   EXPECT_TRUE(pipeline_->SetPlans({}).ok());
   EXPECT_THAT(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).message(), HasSubstr("makes none"));
   EXPECT_EQ(Step()[0].plan_id, 0u);
-  const CompressionPlan plan = PlanFrom(4, 2, "fp16");
+  const protocol::CompressionPlan plan = PlanFrom(4, 2, "fp16");
   Step(&plan);
   EXPECT_THAT(pipeline_->status().message(), HasSubstr("compression plan 2 cannot be"));
 }
 
 TEST_F(PipelinePlanTest, WhatCannotBeEndsTheSession) {
-  const auto failure = [this](const CompressionPlan& plan) {
+  const auto failure = [this](const protocol::CompressionPlan& plan) {
     Make(true);
     EXPECT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
     Step(&plan);
@@ -128,7 +129,7 @@ TEST_F(PipelinePlanTest, WhatCannotBeEndsTheSession) {
   EXPECT_THAT(failure(PlanFrom(2, 2, "fp16")), HasSubstr("begins with step 2"));
   EXPECT_THAT(failure(PlanFrom(3, 1, "fp16")), HasSubstr("contradicts plan 1"));
   EXPECT_THAT(failure(PlanFrom(3, 2, "powersgd:2")), HasSubstr("no plan can have"));
-  CompressionPlan plan = PlanFrom(3, 2, "fp16");
+  protocol::CompressionPlan plan = PlanFrom(3, 2, "fp16");
   plan.entries[0].tensors = {9};
   EXPECT_THAT(failure(plan), HasSubstr("tensor 9"));
 }
@@ -138,7 +139,7 @@ TEST_F(PipelinePlanTest, BeginsWithAPlanThatHolds) {
   EXPECT_THAT(pipeline_->SetPlans({}).message(), HasSubstr("no compression plan holds in step 8"));
   EXPECT_FALSE(pipeline_->SetPlans({PlanFrom(9, 3, "int8")}).ok());
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(5, 2, "int8"), PlanFrom(9, 3, "fp16")}).ok());
-  const std::vector<Exchange> sent = Step();
+  const std::vector<protocol::Exchange> sent = Step();
   EXPECT_EQ(sent[0].plan_id, 2u);
   EXPECT_EQ(sent[0].plan->id, 3u);
   EXPECT_EQ(Step()[0].plan_id, 3u);
@@ -148,11 +149,11 @@ TEST_F(PipelinePlanTest, BeginsWithAPlanThatHolds) {
 TEST_F(PipelinePlanTest, LearnsFromItsOwnStepAlone) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "int8")}).ok());
-  const std::vector<Exchange> sent = Send();
-  Exchange ahead = sent[0];
+  const std::vector<protocol::Exchange> sent = Send();
+  protocol::Exchange ahead = sent[0];
   ahead.step = 6;
-  ExchangeAnswer early = ResultOf(ahead);
-  early.plan = std::make_shared<const CompressionPlan>(PlanFrom(8, 4, "int4"));
+  protocol::ExchangeAnswer early = ResultOf(ahead);
+  early.plan = std::make_shared<const protocol::CompressionPlan>(PlanFrom(8, 4, "int4"));
   Pipeline::Effects effects;
   pipeline_->Answer(0, early, &effects);
   EXPECT_TRUE(pipeline_->status().ok());
@@ -163,8 +164,8 @@ TEST_F(PipelinePlanTest, AnEncoderGoesOnAsItWasSavedUnderAPlan) {
   Make(true);
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());
   Step();
-  const SavedCompressor saved = encoder_->Save();
-  const std::vector<Exchange> expected = Step();
+  const compress::SavedCompressor saved = encoder_->Save();
+  const std::vector<protocol::Exchange> expected = Step();
   Make(true, /*first_step=*/2);
   ASSERT_TRUE(encoder_->Restore(saved, /*plans=*/true).ok());
   ASSERT_TRUE(pipeline_->SetPlans({PlanFrom(1, 1, "topk:30%+int4")}).ok());
@@ -173,4 +174,4 @@ TEST_F(PipelinePlanTest, AnEncoderGoesOnAsItWasSavedUnderAPlan) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

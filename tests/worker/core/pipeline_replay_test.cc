@@ -6,7 +6,7 @@
 #include "tests/worker/core/one_worker.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -21,15 +21,15 @@ class ReplayTest : public testing::Test {
  protected:
   void Make(uint64_t replay_bytes = kPlenty, uint64_t first_step = 1,
             bool parameters_agree = true) {
-    CompressionSpec compression;
-    compression.uplink = *ParseCodecSpec("none");
+    protocol::CompressionSpec compression;
+    compression.uplink = *compress::ParseCodecSpec("none");
     compression.min_elements = 0;
     compression.layout = {.chunk_elements = kSize, .bundle_elements = kSize};
     PipelineOptions options;
     for (const char* name : {"a", "b"}) {
       options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
     }
-    options.layout = *BuildLayout(options.table, 1, compression.layout);
+    options.layout = *protocol::BuildLayout(options.table, 1, compression.layout);
     options.sender = {.job_uid = 7, .rank = 0, .incarnation = 3};
     options.first_step = first_step;
     options.parameters_agree = parameters_agree;
@@ -60,13 +60,14 @@ class ReplayTest : public testing::Test {
     effects_.clear();
   }
 
-  std::vector<std::shared_ptr<const Exchange>> TakeSends() {
-    std::vector<std::shared_ptr<const Exchange>> sends = SentBy(effects_);
+  std::vector<std::shared_ptr<const protocol::Exchange>> TakeSends() {
+    std::vector<std::shared_ptr<const protocol::Exchange>> sends = SentBy(effects_);
     effects_.clear();
     return sends;
   }
   // "12/0", with a question mark for keys alone.
-  static std::vector<std::string> Names(const std::vector<std::shared_ptr<const Exchange>>& sends) {
+  static std::vector<std::string> Names(
+      const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
     std::vector<std::string> names;
     for (const auto& exchange : sends) {
       names.push_back(
@@ -84,11 +85,11 @@ class ReplayTest : public testing::Test {
     return found;
   }
 
-  void AnswerAll(const std::vector<std::shared_ptr<const Exchange>>& sends) {
+  void AnswerAll(const std::vector<std::shared_ptr<const protocol::Exchange>>& sends) {
     for (const auto& exchange : sends) pipeline_->Answer(0, ResultOf(*exchange), &effects_);
   }
-  void Answer(Outcome outcome, uint64_t step, uint32_t bundle, uint64_t need_from = 0) {
-    ExchangeAnswer answer;
+  void Answer(protocol::Outcome outcome, uint64_t step, uint32_t bundle, uint64_t need_from = 0) {
+    protocol::ExchangeAnswer answer;
     answer.outcome = outcome;
     answer.step = step;
     answer.bundle = bundle;
@@ -99,10 +100,10 @@ class ReplayTest : public testing::Test {
   void Need(uint64_t from) {
     const std::vector<SendExchange> sends = Of<SendExchange>();
     ASSERT_FALSE(sends.empty());
-    const Exchange question = *sends.back().exchange;
+    const protocol::Exchange question = *sends.back().exchange;
     ASSERT_TRUE(question.keys_only);
     effects_.clear();
-    Answer(Outcome::kNeed, question.step, question.bundle, from);
+    Answer(protocol::Outcome::kNeed, question.step, question.bundle, from);
   }
 
   uint64_t window_bytes_ = 1 << 20;
@@ -129,7 +130,7 @@ TEST_F(ReplayTest, KeepsFromTheFirstStepOnUntilRelease) {
 
 TEST_F(ReplayTest, SendsStepByStepWhatTheShardLacksAsItWas) {
   Make();
-  std::vector<std::shared_ptr<const Exchange>> first;
+  std::vector<std::shared_ptr<const protocol::Exchange>> first;
   for (int step = 1; step <= 4; ++step) {
     StartWhole();
     const auto sends = TakeSends();
@@ -143,19 +144,19 @@ TEST_F(ReplayTest, SendsStepByStepWhatTheShardLacksAsItWas) {
   ASSERT_EQ(Of<SendExchange>().size(), 1u);
   EXPECT_GT(Of<SendExchange>()[0].exchange->step, 5u);
   effects_.clear();
-  Answer(Outcome::kNeed, 4, 0, /*need_from=*/2);
+  Answer(protocol::Outcome::kNeed, 4, 0, /*need_from=*/2);
   ASSERT_EQ(Of<ReplayBegun>().size(), 1u);
   EXPECT_EQ(Of<ReplayBegun>()[0].from, 2u);
   EXPECT_EQ(Of<ReplayBegun>()[0].to, 4u);
   // What else was asked before.
-  Answer(Outcome::kNeed, 4, 1, /*need_from=*/2);
-  Answer(Outcome::kNeed, 7, 0, /*need_from=*/2);
-  std::vector<std::shared_ptr<const Exchange>> again;
+  Answer(protocol::Outcome::kNeed, 4, 1, /*need_from=*/2);
+  Answer(protocol::Outcome::kNeed, 7, 0, /*need_from=*/2);
+  std::vector<std::shared_ptr<const protocol::Exchange>> again;
   for (const uint64_t step : {2, 3}) {
     const auto sends = TakeSends();
     EXPECT_THAT(Names(sends), ElementsAre(absl::StrCat(step, "/0"), absl::StrCat(step, "/1")));
     again.insert(again.end(), sends.begin(), sends.end());
-    Answer(Outcome::kPending, step, 1);
+    Answer(protocol::Outcome::kPending, step, 1);
     pipeline_->Answer(0, ResultOf(*sends[1]), &effects_);
     EXPECT_THAT(TakeNames(), IsEmpty());
     pipeline_->Answer(0, ResultOf(*sends[0]), &effects_);
@@ -177,7 +178,7 @@ TEST_F(ReplayTest, WhatIsResolvedOfTheOpenStepIsSentAgainToo) {
   pipeline_->StreamReset(0, &effects_);
   EXPECT_THAT(TakeNames(), ElementsAre("3/1"));
   pipeline_->ShardReplaced(0, &effects_);
-  Answer(Outcome::kPending, 3, 1);
+  Answer(protocol::Outcome::kPending, 3, 1);
   Need(3);
   const auto again = TakeSends();
   EXPECT_EQ(again, sends);
@@ -207,7 +208,7 @@ TEST_F(ReplayTest, BetweenStepsItHearsOfAReplacedShardToo) {
   FinishSteps(3);
   pipeline_->StreamReset(0, &effects_);
   const auto probe = TakeSends();
-  ExchangeAnswer answer = ResultOf(*probe[0]);
+  protocol::ExchangeAnswer answer = ResultOf(*probe[0]);
   answer.results.clear();
   effects_.clear();
   StartWhole();
@@ -225,7 +226,7 @@ TEST_F(ReplayTest, BetweenStepsAShardThatCannotSayWhichItIsIsAskedAgain) {
   pipeline_->StreamReset(0, &effects_);
   EXPECT_THAT(TakeNames(), ElementsAre("3/1?"));
   for (int i = 0; i < 20; ++i) {
-    Answer(Outcome::kBusy, 3, 1);
+    Answer(protocol::Outcome::kBusy, 3, 1);
     EXPECT_EQ(Of<RetryLater>().size(), 1u);
     effects_.clear();
     pipeline_->RetryDue(0, &effects_);
@@ -243,14 +244,14 @@ TEST_F(ReplayTest, WorkTakesThePlaceOfTheQuestion) {
   FinishSteps(3);
   pipeline_->StartStep();
   pipeline_->StreamReset(0, &effects_);
-  Answer(Outcome::kBusy, 3, 1);
+  Answer(protocol::Outcome::kBusy, 3, 1);
   effects_.clear();
   for (const uint32_t tensor : {1, 0}) Ready(tensor);
   EXPECT_THAT(TakeNames(), IsEmpty());
   pipeline_->RetryDue(0, &effects_);
   const auto sends = TakeSends();
   EXPECT_THAT(Names(sends), ElementsAre("4/0", "4/1"));
-  Answer(Outcome::kBusy, 3, 1);
+  Answer(protocol::Outcome::kBusy, 3, 1);
   EXPECT_THAT(effects_, IsEmpty()) << "the question came twice";
   AnswerAll(sends);
   EXPECT_FALSE(pipeline_->step_open());
@@ -271,7 +272,7 @@ TEST_F(ReplayTest, NothingIsLost) {
   pipeline_->ShardReplaced(0, &effects_);
   Ready(1);
   EXPECT_EQ(Of<SendExchange>().size(), 1u);  // The question.
-  Answer(Outcome::kNeed, 6, 0, /*need_from=*/3);
+  Answer(protocol::Outcome::kNeed, 6, 0, /*need_from=*/3);
   EXPECT_THAT(Of<ReplayBegun>(), IsEmpty());
   EXPECT_THAT(Names(TakeSends()).back(), "3/0");
 }
@@ -302,8 +303,8 @@ TEST_F(ReplayTest, AShardThatIsNotStartedYetIsAskedAgain) {
   FinishSteps(2);
   pipeline_->ShardReplaced(0, &effects_);
   const auto question = TakeSends();
-  Answer(Outcome::kBusy, 2, 1);
-  Answer(Outcome::kBusy, question[0]->step, 0);
+  Answer(protocol::Outcome::kBusy, 2, 1);
+  Answer(protocol::Outcome::kBusy, question[0]->step, 0);
   EXPECT_EQ(Of<RetryLater>().size(), 1u);
   effects_.clear();
   pipeline_->RetryDue(0, &effects_);
@@ -311,7 +312,7 @@ TEST_F(ReplayTest, AShardThatIsNotStartedYetIsAskedAgain) {
   pipeline_->StreamReset(0, &effects_);
   Need(1);
   EXPECT_THAT(TakeNames(), ElementsAre("1/0", "1/1"));
-  Answer(Outcome::kBusy, question[0]->step, 0);
+  Answer(protocol::Outcome::kBusy, question[0]->step, 0);
   EXPECT_TRUE(pipeline_->status().ok()) << "it came twice: " << pipeline_->status();
 }
 
@@ -329,9 +330,9 @@ TEST_F(ReplayTest, TheWindowHoldsForWhatIsSentAgain) {
   pipeline_->ShardReplaced(0, &effects_);
   Need(1);
   EXPECT_THAT(TakeNames(), ElementsAre("1/0"));
-  Answer(Outcome::kPending, 1, 0);
+  Answer(protocol::Outcome::kPending, 1, 0);
   EXPECT_THAT(TakeNames(), ElementsAre("1/1"));
-  Answer(Outcome::kBusy, 1, 1);
+  Answer(protocol::Outcome::kBusy, 1, 1);
   effects_.clear();
   pipeline_->RetryDue(0, &effects_);
   EXPECT_THAT(TakeNames(), ElementsAre("1/1"));
@@ -366,9 +367,9 @@ TEST_F(ReplayTest, AnotherResultThanBeforeIsAnAlarm) {
   effects_.clear();
   pipeline_->ShardReplaced(0, &effects_);
   Need(2);
-  ExchangeAnswer other = ResultOf(*second[0]);
+  protocol::ExchangeAnswer other = ResultOf(*second[0]);
   other.results = second[1]->frames;
-  other.record.result_checksum = BundleChecksum(other.results);
+  other.record.result_checksum = protocol::BundleChecksum(other.results);
   pipeline_->Answer(0, other, &effects_);
   EXPECT_TRUE(absl::IsDataLoss(pipeline_->status())) << pipeline_->status();
   EXPECT_THAT(std::string(pipeline_->status().message()),
@@ -415,7 +416,7 @@ TEST_F(ReplayTest, ResultsThatCameOfAPredecessorsWorkAreNotAwaited) {
   pipeline_->StartStep();
   Ready(1);
   const auto sends = TakeSends();
-  Exchange other = *sends[0];
+  protocol::Exchange other = *sends[0];
   for (const auto& [step, bundle] : {std::pair{3, 1}, {4, 0}, {9, 1}}) {
     other.step = static_cast<uint64_t>(step);
     other.bundle = static_cast<uint32_t>(bundle);
@@ -436,12 +437,14 @@ TEST_F(ReplayTest, AnswersThatAreLateChangeNothing) {
   pipeline_->StreamReset(0, &effects_);
   effects_.clear();
   pipeline_->ShardReplaced(0, &effects_);
-  for (const Outcome outcome : {Outcome::kInvalid, Outcome::kPending}) {
+  for (const protocol::Outcome outcome :
+       {protocol::Outcome::kInvalid, protocol::Outcome::kPending}) {
     for (const uint64_t step : {1, 2, 3}) Answer(outcome, step, 0);
   }
   ASSERT_TRUE(pipeline_->status().ok()) << pipeline_->status();
   Need(2);
-  for (const Outcome outcome : {Outcome::kInvalid, Outcome::kNeed, Outcome::kPending}) {
+  for (const protocol::Outcome outcome :
+       {protocol::Outcome::kInvalid, protocol::Outcome::kNeed, protocol::Outcome::kPending}) {
     for (const uint64_t step : {1, 3}) Answer(outcome, step, 0, 2);
   }
   EXPECT_THAT(TakeNames(), ElementsAre("2/0", "2/1"));
@@ -456,7 +459,7 @@ TEST_F(ReplayTest, ACheckpointAheadOfThisWorkerMakesItJoinAgain) {
   pipeline_->ShardReplaced(0, &effects_);
   Need(5);
   EXPECT_THAT(TakeNames(), ElementsAre("2/0", "2/1"));
-  Answer(Outcome::kNeed, 2, 0, /*need_from=*/5);
+  Answer(protocol::Outcome::kNeed, 2, 0, /*need_from=*/5);
   EXPECT_TRUE(IsRollback(pipeline_->status())) << pipeline_->status();
 }
 
@@ -483,16 +486,17 @@ TEST_F(ReplayTest, WhatAnswersAQuestionTheSecondTimeChangesNothing) {
   pipeline_->ShardReplaced(0, &effects_);
   pipeline_->StreamReset(0, &effects_);
   ASSERT_THAT(TakeNames(), ElementsAre("7/0?", "7/0?"));
-  Answer(Outcome::kNeed, 7, 0, /*need_from=*/4);
+  Answer(protocol::Outcome::kNeed, 7, 0, /*need_from=*/4);
   EXPECT_THAT(TakeNames(), ElementsAre("4/0", "4/1"));
-  for (const Outcome outcome : {Outcome::kBusy, Outcome::kInvalid, Outcome::kPending}) {
+  for (const protocol::Outcome outcome :
+       {protocol::Outcome::kBusy, protocol::Outcome::kInvalid, protocol::Outcome::kPending}) {
     Answer(outcome, 7, 0);
     EXPECT_TRUE(pipeline_->status().ok()) << pipeline_->status();
     EXPECT_THAT(effects_, IsEmpty());
   }
-  Answer(Outcome::kInvalid, 8, 0);
+  Answer(protocol::Outcome::kInvalid, 8, 0);
   EXPECT_FALSE(pipeline_->status().ok()) << "that was never asked";
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/core/pipeline_fixture.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::HasSubstr;
@@ -50,7 +50,7 @@ TEST_P(CheckpointedCodecTest, GoesOnWithTheSameBytes) {
   for (const Published& bundle : pipeline_->TakePublished()) {
     encoder_->Observe(bundle.chunks, bundle.frames);
   }
-  const SavedCompressor saved = encoder_->Save();
+  const compress::SavedCompressor saved = encoder_->Save();
   const std::vector<std::string> undisturbed = Frames(3);
 
   Make(GetParam(), 1 << 20, 1, true, /*first_step=*/3);
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, CheckpointedCodecTest,
 struct WrongResult {
   const char* name;
   const char* says;
-  std::function<void(ExchangeAnswer*)> change;
+  std::function<void(protocol::ExchangeAnswer*)> change;
 };
 
 class WrongResultTest : public PipelineTest, public testing::WithParamInterface<WrongResult> {};
@@ -77,7 +77,7 @@ class WrongResultTest : public PipelineTest, public testing::WithParamInterface<
 TEST_P(WrongResultTest, IsAnErrorThatSaysWhat) {
   Make("none", 1 << 20, /*world_size=*/2);
   StartWhole();
-  ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+  protocol::ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
   answer.record.included.push_back({.rank = 1, .origin_step = 1, .checksum = 5, .skipped = true});
   GetParam().change(&answer);
   pipeline_->Answer(0, answer, &effects_);
@@ -91,38 +91,44 @@ INSTANTIATE_TEST_SUITE_P(
     All, WrongResultTest,
     testing::Values(
         WrongResult{"ResultChecksum", "its record says",
-                    [](ExchangeAnswer* a) { a->record.result_checksum ^= 1; }},
-        WrongResult{"Bit", "frame 0, for b", [](ExchangeAnswer* a) { a->results[0][40] ^= 4; }},
-        WrongResult{"FrameMissing", "0 frames", [](ExchangeAnswer* a) { a->results.clear(); }},
-        WrongResult{"Divisor", "divides by 2", [](ExchangeAnswer* a) { a->record.n = 2; }},
-        WrongResult{"OtherStep", "at step 9", [](ExchangeAnswer* a) { a->record.step = 9; }},
-        WrongResult{"OtherBundle", "of bundle 0", [](ExchangeAnswer* a) { a->record.bundle = 0; }},
-        WrongResult{"OtherTerm", "term 4", [](ExchangeAnswer* a) { a->record.term = 4; }},
+                    [](protocol::ExchangeAnswer* a) { a->record.result_checksum ^= 1; }},
+        WrongResult{"Bit", "frame 0, for b",
+                    [](protocol::ExchangeAnswer* a) { a->results[0][40] ^= 4; }},
+        WrongResult{"FrameMissing", "0 frames",
+                    [](protocol::ExchangeAnswer* a) { a->results.clear(); }},
+        WrongResult{"Divisor", "divides by 2",
+                    [](protocol::ExchangeAnswer* a) { a->record.n = 2; }},
+        WrongResult{"OtherStep", "at step 9",
+                    [](protocol::ExchangeAnswer* a) { a->record.step = 9; }},
+        WrongResult{"OtherBundle", "of bundle 0",
+                    [](protocol::ExchangeAnswer* a) { a->record.bundle = 0; }},
+        WrongResult{"OtherTerm", "term 4", [](protocol::ExchangeAnswer* a) { a->record.term = 4; }},
         WrongResult{"NotOurBytes", "this worker sent",
-                    [](ExchangeAnswer* a) { a->record.included[0].checksum ^= 1; }},
+                    [](protocol::ExchangeAnswer* a) { a->record.included[0].checksum ^= 1; }},
         WrongResult{"WithoutUs", "leaves rank 0 out",
-                    [](ExchangeAnswer* a) {
+                    [](protocol::ExchangeAnswer* a) {
                       a->record.included.erase(a->record.included.begin());
                       a->record.n = 0;
                     }},
-        WrongResult{
-            "OutOfOrder", "rank 0 out of order",
-            [](ExchangeAnswer* a) { std::swap(a->record.included[0], a->record.included[1]); }},
+        WrongResult{"OutOfOrder", "rank 0 out of order",
+                    [](protocol::ExchangeAnswer* a) {
+                      std::swap(a->record.included[0], a->record.included[1]);
+                    }},
         WrongResult{"OfAnotherStep", "work of rank 1 for step 0",
-                    [](ExchangeAnswer* a) { a->record.included[1].origin_step = 0; }},
+                    [](protocol::ExchangeAnswer* a) { a->record.included[1].origin_step = 0; }},
         WrongResult{"Stranger", "no worker",
-                    [](ExchangeAnswer* a) { a->record.included[1].rank = 2; }}),
+                    [](protocol::ExchangeAnswer* a) { a->record.included[1].rank = 2; }}),
     [](const testing::TestParamInfo<WrongResult>& c) { return std::string(c.param.name); });
 
 // A step of a job with a quorum that closed without this worker, with what rank 1 sent for the step
 // before and for this one.
 class QuorumRecordTest : public PipelineTest {
  protected:
-  ExchangeAnswer LeftOut() {
+  protocol::ExchangeAnswer LeftOut() {
     Make("none", 1 << 20, /*world_size=*/2, true, 1, /*quorum=*/true);
     FinishStep();
     StartWhole();
-    ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
+    protocol::ExchangeAnswer answer = ResultOf(*TakeSends()[1]);
     answer.record.included = {{.rank = 1, .origin_step = 1, .checksum = 5, .skipped = false},
                               {.rank = 1, .origin_step = 2, .checksum = 6, .skipped = false}};
     answer.record.n = 2;
@@ -132,7 +138,7 @@ class QuorumRecordTest : public PipelineTest {
 };
 
 TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
-  ExchangeAnswer answer = LeftOut();
+  protocol::ExchangeAnswer answer = LeftOut();
   for (const uint32_t bundle : {0, 1, 2}) {
     answer.bundle = answer.record.bundle = bundle;
     pipeline_->Answer(0, answer, &effects_);
@@ -143,7 +149,7 @@ TEST_F(QuorumRecordTest, MayLeaveThisWorkerOut) {
 }
 
 TEST_F(QuorumRecordTest, TellsNothingOfLaterStepsAndNothingTwice) {
-  ExchangeAnswer answer = LeftOut();
+  protocol::ExchangeAnswer answer = LeftOut();
   answer.record.included[1].origin_step = 3;
   pipeline_->Answer(0, answer, &effects_);
   EXPECT_THAT(pipeline_->status().message(), HasSubstr("work of rank 1 for step 3"));
@@ -154,4 +160,4 @@ TEST_F(QuorumRecordTest, TellsNothingOfLaterStepsAndNothingTwice) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "compress/frame.h"
 #include "tests/worker/core/pipeline_fixture.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -41,10 +41,10 @@ TEST_F(PipelineTest, OneTaskAtATime) {
 }
 
 TEST_F(PipelineTest, TheWindowHoldsBackUntilAdmitted) {
-  Make("none", 2 * (4 * kSize + kFrameHeaderSize));
+  Make("none", 2 * (4 * kSize + compress::kFrameHeaderSize));
   StartWhole();
   EXPECT_THAT(TakeSentBundles(), ElementsAre(0, 1));
-  Answer(Outcome::kPending, 1, 1);
+  Answer(protocol::Outcome::kPending, 1, 1);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(2));
 }
 
@@ -52,7 +52,7 @@ TEST_F(PipelineTest, OneBundleMayAlwaysFly) {
   Make("none", 1);
   StartWhole();
   EXPECT_THAT(TakeSentBundles(), ElementsAre(0));
-  Answer(Outcome::kPending, 1, 0);
+  Answer(protocol::Outcome::kPending, 1, 0);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(1));
 }
 
@@ -67,7 +67,7 @@ TEST_F(PipelineTest, AResetRepeatsTheUnresolvedByteForByte) {
   Make("topk:5%");
   StartWhole();
   const auto first = TakeSends();
-  Answer(Outcome::kPending, 1, 2);
+  Answer(protocol::Outcome::kPending, 1, 2);
   pipeline_->Answer(0, ResultOf(*first[1]), &effects_);
   effects_.clear();
   pipeline_->StreamReset(0, &effects_);
@@ -83,16 +83,16 @@ TEST_F(PipelineTest, AResetRepeatsTheUnresolvedByteForByte) {
 TEST_F(PipelineTest, AResetKeepsTheWindow) {
   Make("none", 1);
   StartWhole();
-  Answer(Outcome::kPending, 1, 0);
-  Answer(Outcome::kPending, 1, 1);
-  Answer(Outcome::kPending, 1, 2);
+  Answer(protocol::Outcome::kPending, 1, 0);
+  Answer(protocol::Outcome::kPending, 1, 1);
+  Answer(protocol::Outcome::kPending, 1, 2);
   effects_.clear();
   pipeline_->StreamReset(0, &effects_);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(0));
   // From the old stream: what waits to be repeated must be repeated all the same.
-  Answer(Outcome::kPending, 1, 1);
+  Answer(protocol::Outcome::kPending, 1, 1);
   EXPECT_THAT(TakeSentBundles(), IsEmpty());
-  Answer(Outcome::kPending, 1, 0);
+  Answer(protocol::Outcome::kPending, 1, 0);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(1));
 }
 
@@ -161,12 +161,12 @@ TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   StartWhole();
   const auto first = TakeSends();
   pipeline_->Answer(0, ResultOf(*first[0]), &effects_);
-  ExchangeAnswer other = ResultOf(*first[0]);
+  protocol::ExchangeAnswer other = ResultOf(*first[0]);
   other.results = first[1]->frames;
-  other.record.result_checksum = BundleChecksum(other.results);
+  other.record.result_checksum = protocol::BundleChecksum(other.results);
   pipeline_->Answer(0, other, &effects_);
-  Answer(Outcome::kPending, 1, 0);
-  Answer(Outcome::kInvalid, 1, 0, "late");
+  Answer(protocol::Outcome::kPending, 1, 0);
+  Answer(protocol::Outcome::kInvalid, 1, 0, "late");
   AnswerAll(first);
   EXPECT_EQ(Count<StepDone>(), 1);
   std::vector<float> mean(kSize);
@@ -176,7 +176,7 @@ TEST_F(PipelineTest, RepeatedAnswersChangeNothing) {
   StartWhole();
   effects_.clear();
   AnswerAll(first);
-  Answer(Outcome::kInvalid, 1, 1, "step 1 is over");
+  Answer(protocol::Outcome::kInvalid, 1, 1, "step 1 is over");
   EXPECT_TRUE(effects_.empty());
   EXPECT_TRUE(pipeline_->status().ok());
 }
@@ -195,10 +195,10 @@ TEST_F(PipelineTest, BusyWaitsAndRepeatsInOrder) {
   Make("none");
   StartWhole();
   const auto first = TakeSends();
-  Answer(Outcome::kBusy, 1, 1);
+  Answer(protocol::Outcome::kBusy, 1, 1);
   ASSERT_EQ(Count<RetryLater>(), 1);
   EXPECT_EQ(std::get<RetryLater>(effects_[0]).delay, absl::Milliseconds(30));
-  Answer(Outcome::kBusy, 1, 2);
+  Answer(protocol::Outcome::kBusy, 1, 2);
   EXPECT_EQ(Count<RetryLater>(), 1);
   EXPECT_THAT(TakeSentBundles(), IsEmpty());
   pipeline_->RetryDue(0, &effects_);
@@ -212,14 +212,15 @@ TEST_F(PipelineTest, NeedRepeatsButNotForEver) {
   Make("none");
   StartWhole();
   TakeSends();
-  Answer(Outcome::kNeed, 1, 1);
+  Answer(protocol::Outcome::kNeed, 1, 1);
   EXPECT_THAT(TakeSentBundles(), ElementsAre(1));
-  for (int i = 0; i < 100 && pipeline_->status().ok(); ++i) Answer(Outcome::kNeed, 1, 1);
+  for (int i = 0; i < 100 && pipeline_->status().ok(); ++i) Answer(protocol::Outcome::kNeed, 1, 1);
   EXPECT_THAT(std::string(pipeline_->status().message()), HasSubstr("bundle 1 of shard 0"));
 }
 
 TEST_F(PipelineTest, RefusalsAreFinalAndSayWhatTheShardSaid) {
-  for (const Outcome outcome : {Outcome::kInvalid, Outcome::kFenced}) {
+  for (const protocol::Outcome outcome :
+       {protocol::Outcome::kInvalid, protocol::Outcome::kFenced}) {
     Make("none");
     StartWhole();
     effects_.clear();
@@ -229,7 +230,7 @@ TEST_F(PipelineTest, RefusalsAreFinalAndSayWhatTheShardSaid) {
     EXPECT_THAT(std::string(pipeline_->status().message()), HasSubstr("shard 0"));
     effects_.clear();
     pipeline_->StreamReset(0, &effects_);
-    Answer(Outcome::kBusy, 1, 2);
+    Answer(protocol::Outcome::kBusy, 1, 2);
     EXPECT_TRUE(effects_.empty());
     EXPECT_EQ(pipeline_->TensorReady(0, gradients_[0]), pipeline_->status());
   }
@@ -240,7 +241,7 @@ TEST_F(PipelineTest, AnAnswerToNothingIsAnError) {
     Make("none");
     pipeline_->StartStep();
     Ready(2);
-    Answer(Outcome::kPending, step, bundle);
+    Answer(protocol::Outcome::kPending, step, bundle);
     EXPECT_FALSE(pipeline_->status().ok()) << step << " " << bundle;
   }
 }
@@ -300,7 +301,7 @@ TEST_F(PipelineTest, ACheckpointNamedByShardZeroIsSaidToAllAndDueOnce) {
   StartWhole();
   const auto first = TakeSends();
   EXPECT_EQ(first[0]->checkpoint_step, 0u);
-  ExchangeAnswer named = ResultOf(*first[0]);
+  protocol::ExchangeAnswer named = ResultOf(*first[0]);
   named.checkpoint_step = 3;
   pipeline_->Answer(0, named, &effects_);
   // One without the name: of a shard that was not told, or on the way since before.
@@ -322,7 +323,7 @@ TEST_F(PipelineTest, ANameThatComesLateTakesNothingBack) {
   Make("none");
   StartWhole();
   const auto sends = TakeSends();
-  ExchangeAnswer answer = ResultOf(*sends[0]);
+  protocol::ExchangeAnswer answer = ResultOf(*sends[0]);
   answer.checkpoint_step = 4;
   pipeline_->Answer(0, answer, &effects_);
   answer.checkpoint_step = 3;  // A repeat, from before.
@@ -341,7 +342,7 @@ TEST_F(PipelineTest, SaysTheNameOfACheckpointInTheLastThreeStepsOnly) {
     StartWhole();
     for (const auto& send : TakeSends()) {
       EXPECT_EQ(send->checkpoint_step, step >= 5 && step <= 7 ? 7u : 0u) << "step " << step;
-      ExchangeAnswer answer = ResultOf(*send);
+      protocol::ExchangeAnswer answer = ResultOf(*send);
       if (step == 1) answer.checkpoint_step = 7;
       pipeline_->Answer(0, answer, &effects_);
     }
@@ -354,7 +355,7 @@ TEST_F(PipelineTest, WhicheverShardKnowsOfACheckpointPassesItOn) {
     options.table.push_back({.name = name, .shape = {kSize}, .strides = {}});
   }
   options.layout =
-      *BuildLayout(options.table, 2, {.chunk_elements = kSize, .bundle_elements = kSize});
+      *protocol::BuildLayout(options.table, 2, {.chunk_elements = kSize, .bundle_elements = kSize});
   Pipeline pipeline(options);
   uint64_t known = 0;
   for (const uint32_t shard : {1, 0, 1}) {
@@ -365,7 +366,7 @@ TEST_F(PipelineTest, WhicheverShardKnowsOfACheckpointPassesItOn) {
     for (const PipelineEffect& effect : effects) {
       const auto& send = std::get<SendExchange>(effect);
       EXPECT_EQ(send.exchange->checkpoint_step, known);
-      ExchangeAnswer answer = ResultOf(*send.exchange);
+      protocol::ExchangeAnswer answer = ResultOf(*send.exchange);
       answer.checkpoint_step = send.shard == shard ? 3 + shard : 0;
       pipeline.Answer(send.shard, answer, &ignored);
     }
@@ -403,11 +404,11 @@ TEST_F(PipelineTest, WhatWasPublishedIsHandedOutOnce) {
   EXPECT_EQ(tasks_with_published(), 3);
   // Nothing is published: what the tasks had does not come again.
   for (const auto& exchange : TakeSends()) {
-    Exchange skip = *exchange;
+    protocol::Exchange skip = *exchange;
     skip.skip = true;
-    ExchangeAnswer answer = ResultOf(skip);
+    protocol::ExchangeAnswer answer = ResultOf(skip);
     answer.results.clear();
-    answer.record.result_checksum = BundleChecksum(std::vector<std::string>());
+    answer.record.result_checksum = protocol::BundleChecksum(std::vector<std::string>());
     pipeline_->Answer(0, answer, &effects_);
   }
   ASSERT_FALSE(pipeline_->step_open()) << pipeline_->status();
@@ -424,8 +425,8 @@ TEST_F(PipelineTest, StepZeroPublishesNothingToObserve) {
 TEST_F(PipelineTest, FencedWithAHigherTermIsARollback) {
   Make("none");
   StartWhole();
-  ExchangeAnswer answer;
-  answer.outcome = Outcome::kFenced;
+  protocol::ExchangeAnswer answer;
+  answer.outcome = protocol::Outcome::kFenced;
   answer.term = 1;
   answer.message = "worker 2 was lost";
   pipeline_->Answer(0, answer, &effects_);
@@ -454,4 +455,4 @@ TEST_F(PipelineTest, AFailedEncoderFailsIt) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

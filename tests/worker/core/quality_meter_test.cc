@@ -11,7 +11,7 @@
 #include "protocol/exchange.h"
 #include "worker/core/bundle_encoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 std::vector<float> Gradient(size_t count, uint64_t step) {
@@ -26,7 +26,9 @@ std::vector<float> Gradient(size_t count, uint64_t step) {
 
 std::vector<std::byte> FrameOf(const char* codec, absl::Span<const float> values) {
   std::vector<std::byte> frame;
-  EXPECT_TRUE(EncodeFrame(*MakeCodec(*ParseCodecSpec(codec)), {.gradient = values}, &frame).ok());
+  EXPECT_TRUE(compress::EncodeFrame(*compress::MakeCodec(*compress::ParseCodecSpec(codec)),
+                                    {.gradient = values}, &frame)
+                  .ok());
   return frame;
 }
 
@@ -86,10 +88,10 @@ class EncoderQualityTest : public testing::Test {
   static constexpr size_t kElements = 4 * kChunk;
 
   void Encodes(const char* codec) {
-    compression_.uplink = *ParseCodecSpec(codec);
+    compression_.uplink = *compress::ParseCodecSpec(codec);
     compression_.min_elements = 0;
     compression_.layout = {.chunk_elements = kChunk, .bundle_elements = kElements};
-    layout_ = *BuildLayout(table_, 1, compression_.layout);
+    layout_ = *protocol::BuildLayout(table_, 1, compression_.layout);
   }
   EncodedBundle Encode(uint64_t step, absl::Span<const float> gradient,
                        BundleEncoder* encoder) const {
@@ -98,15 +100,15 @@ class EncoderQualityTest : public testing::Test {
     task.last_of_step = true;
     task.chunks = layout_.bundles[0][0].chunks;
     for (const uint32_t id : task.chunks) {
-      const Chunk& chunk = layout_.chunks[id];
+      const protocol::Chunk& chunk = layout_.chunks[id];
       task.gradients.push_back(GradientView(gradient).Part(chunk.offset, chunk.count));
     }
     return encoder->Encode(task);
   }
 
-  const TensorTable table_ = {{.name = "w", .shape = {kElements}, .strides = {}}};
-  CompressionSpec compression_;
-  Layout layout_;
+  const protocol::TensorTable table_ = {{.name = "w", .shape = {kElements}, .strides = {}}};
+  protocol::CompressionSpec compression_;
+  protocol::Layout layout_;
 };
 
 TEST_F(EncoderQualityTest, IsThatOfItsFramesAndMeasuringChangesNone) {
@@ -126,7 +128,9 @@ TEST_F(EncoderQualityTest, IsThatOfItsFramesAndMeasuringChangesNone) {
     for (size_t i = 0; i < 4; ++i) {
       const uint32_t chunk = layout_.bundles[0][0].chunks[i];
       std::vector<float> sent(kChunk);
-      ASSERT_TRUE(DecodeAddFrames(FrameBytes(encoded.frames[i]), absl::MakeSpan(sent)).ok());
+      ASSERT_TRUE(
+          compress::DecodeAddFrames(protocol::FrameBytes(encoded.frames[i]), absl::MakeSpan(sent))
+              .ok());
       for (size_t j = 0; j < kChunk && step > 0; ++j) {
         const size_t at = layout_.chunks[chunk].offset + j;
         const double wanted = double{gradient[at]} + owed[at];
@@ -159,4 +163,4 @@ TEST_F(EncoderQualityTest, OfFramesThatAreNoGradientsNothingIsSaid) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,7 +13,7 @@
 #include "server/shard/shard.h"
 #include "worker/core/pipeline.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kWorkers = 2;
@@ -37,11 +37,11 @@ class Job {
     for (size_t i = 0; i < kTensors; ++i) {
       table_.push_back({.name = absl::StrCat("t", i), .shape = {kSize}, .strides = {}});
     }
-    compression_.uplink = *ParseCodecSpec("topk:20%");
-    compression_.downlink = *ParseCodecSpec("topk:25%/ef");
+    compression_.uplink = *compress::ParseCodecSpec("topk:20%");
+    compression_.downlink = *compress::ParseCodecSpec("topk:25%/ef");
     compression_.min_elements = 0;
     compression_.layout = {.chunk_elements = kSize, .bundle_elements = kSize};
-    layout_ = *BuildLayout(table_, kShards, compression_.layout);
+    layout_ = *protocol::BuildLayout(table_, kShards, compression_.layout);
     for (uint32_t shard = 0; shard < kShards; ++shard) shards_[shard].core = MakeShard(shard, 1);
     if (fate.checkpoint) shards_[0].core->NameCheckpoint(kCheckpoint);
     for (uint32_t rank = 0; rank < kWorkers; ++rank) {
@@ -84,9 +84,9 @@ class Job {
 
  private:
   struct Link {
-    StreamId stream = 0;
-    std::deque<std::shared_ptr<const Exchange>> up;
-    std::deque<std::shared_ptr<const ExchangeAnswer>> down;
+    server::StreamId stream = 0;
+    std::deque<std::shared_ptr<const protocol::Exchange>> up;
+    std::deque<std::shared_ptr<const protocol::ExchangeAnswer>> down;
     uint64_t known_incarnation = 1;
     bool retry = false;
   };
@@ -101,15 +101,15 @@ class Job {
     Link links[kShards];
   };
   struct Server {
-    std::unique_ptr<Shard> core;
+    std::unique_ptr<server::Shard> core;
     uint64_t incarnation = 1;
-    std::shared_ptr<const ShardSnapshot> snapshot;
+    std::shared_ptr<const protocol::ShardSnapshot> snapshot;
   };
 
-  std::unique_ptr<Shard> MakeShard(uint32_t shard, uint64_t incarnation) {
-    const std::shared_ptr<const ShardSnapshot> restore =
+  std::unique_ptr<server::Shard> MakeShard(uint32_t shard, uint64_t incarnation) {
+    const std::shared_ptr<const protocol::ShardSnapshot> restore =
         complete_ ? shards_[shard].snapshot : nullptr;
-    ShardOptions options;
+    server::ShardOptions options;
     options.shard = shard;
     options.table = table_;
     options.layout = layout_;
@@ -121,7 +121,7 @@ class Job {
     options.replay_bytes = 1 << 20;
     options.replay = incarnation > 1;
     options.restore = restore;
-    absl::StatusOr<std::unique_ptr<Shard>> core = Shard::Create(std::move(options));
+    absl::StatusOr<std::unique_ptr<server::Shard>> core = server::Shard::Create(std::move(options));
     Check(core.ok(), core.status().message());
     return *std::move(core);
   }
@@ -172,24 +172,25 @@ class Job {
   bool Upward(uint32_t rank, uint32_t shard) {
     Link& link = workers_[rank].links[shard];
     if (link.up.empty()) return false;
-    const std::shared_ptr<const Exchange> exchange = link.up.front();
+    const std::shared_ptr<const protocol::Exchange> exchange = link.up.front();
     link.up.pop_front();
     ++delivered_;
-    Exchange copy = *exchange;
+    protocol::Exchange copy = *exchange;
     copy.sender.server_incarnation = link.known_incarnation;
-    for (ShardEffect& effect :
+    for (server::ShardEffect& effect :
          shards_[shard].core->Handle(link.stream, std::move(copy), absl::UnixEpoch())) {
-      if (const auto* reply = std::get_if<Reply>(&effect)) Deliver(shard, *reply);
-      if (const auto* taken = std::get_if<TakeSnapshot>(&effect)) {
+      if (const auto* reply = std::get_if<server::Reply>(&effect)) Deliver(shard, *reply);
+      if (const auto* taken = std::get_if<server::TakeSnapshot>(&effect)) {
         shards_[shard].snapshot = taken->snapshot;
       }
-      if (const auto* alarm = std::get_if<Alarm>(&effect)) ADD_FAILURE() << alarm->text;
-      if (const auto* odd = std::get_if<NotReproducible>(&effect)) ADD_FAILURE() << odd->text;
+      if (const auto* alarm = std::get_if<server::Alarm>(&effect)) ADD_FAILURE() << alarm->text;
+      if (const auto* odd = std::get_if<server::NotReproducible>(&effect))
+        ADD_FAILURE() << odd->text;
     }
     CompleteCheckpoint();
     return true;
   }
-  void Deliver(uint32_t shard, const Reply& reply) {
+  void Deliver(uint32_t shard, const server::Reply& reply) {
     for (Worker& worker : workers_) {
       Link& link = worker.links[shard];
       if (link.stream == reply.stream) link.down.push_back(reply.answer);
@@ -212,7 +213,7 @@ class Job {
     Worker& worker = workers_[rank];
     Link& link = worker.links[shard];
     if (link.down.empty()) return false;
-    const std::shared_ptr<const ExchangeAnswer> answer = link.down.front();
+    const std::shared_ptr<const protocol::ExchangeAnswer> answer = link.down.front();
     link.down.pop_front();
     ++delivered_;
     Pipeline::Effects effects;
@@ -296,12 +297,12 @@ class Job {
   }
 
   const Fate fate_;
-  TensorTable table_;
-  Layout layout_;
-  CompressionSpec compression_;
+  protocol::TensorTable table_;
+  protocol::Layout layout_;
+  protocol::CompressionSpec compression_;
   Server shards_[kShards];
   Worker workers_[kWorkers];
-  StreamId last_stream_ = 0;
+  server::StreamId last_stream_ = 0;
   size_t turn_ = 0;
   size_t delivered_ = 0;
   int replays_ = 0;
@@ -367,4 +368,4 @@ INSTANTIATE_TEST_SUITE_P(All, RepairTest,
                          });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

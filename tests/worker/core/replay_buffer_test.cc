@@ -2,11 +2,12 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
-std::shared_ptr<const Exchange> ExchangeOf(uint64_t step, uint32_t bundle, size_t bytes = 1000) {
-  auto exchange = std::make_shared<Exchange>();
+std::shared_ptr<const protocol::Exchange> ExchangeOf(uint64_t step, uint32_t bundle,
+                                                     size_t bytes = 1000) {
+  auto exchange = std::make_shared<protocol::Exchange>();
   exchange->step = step;
   exchange->bundle = bundle;
   exchange->frames = {std::string(bytes, 'x')};
@@ -118,7 +119,7 @@ TEST(ReplayBufferTest, TheNewestStepStaysWhateverItsSize) {
 TEST(ReplayBufferTest, StepsWithoutFramesCount) {
   ReplayBuffer buffer(1, 10'000, 1);
   for (uint64_t step = 1; step <= 1000; ++step) {
-    auto skip = std::make_shared<Exchange>();
+    auto skip = std::make_shared<protocol::Exchange>();
     skip->step = step;
     skip->skip = true;
     buffer.Add(0, skip);
@@ -135,4 +136,4 @@ TEST(ReplayBufferTest, AtNoBytesNothingIsKept) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 absl::Time At(double seconds) { return absl::UnixEpoch() + absl::Seconds(seconds); }
@@ -38,4 +38,4 @@ TEST(StepClock, AStepThatEncodesNothingOwesNothingToTheOneBefore) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -19,7 +19,7 @@ WorkerView ExampleView() {
   figures.bytes_in_flight = 7;
   figures.seconds = {
       .steps = 39, .compute = 3, .encode = 0.25, .exchange = 1, .encode_hidden_too = 2};
-  figures.stages[static_cast<size_t>(Stage::kEncode)] = 1.5;
+  figures.stages[static_cast<size_t>(protocol::Stage::kEncode)] = 1.5;
   figures.exchanges.Add(absl::Milliseconds(20));
   return view;
 }
@@ -81,4 +81,4 @@ TEST(WorkerPage, IsOfItsPaths) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

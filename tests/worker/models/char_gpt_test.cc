@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/models/filled.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr SampleShape kText = {.context = 12, .classes = 11};
@@ -77,4 +77,4 @@ TEST_F(CharGptTest, StartsNearUniformScores) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,7 +13,7 @@
 
 #include "absl/strings/match.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 inline constexpr uint32_t kInputStream = 1000;  // Parameters count from 0.
 inline constexpr uint32_t kTargetStream = 1001;
@@ -60,4 +60,4 @@ inline void FillParameters(const torch::nn::Module& module) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -12,13 +12,13 @@
 #include "gtest/gtest.h"
 #include "worker/models/vgg.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
 
-ModelSpec Named(const std::string& name, std::vector<uint32_t> hidden = {}) {
-  ModelSpec spec;
+job::ModelSpec Named(const std::string& name, std::vector<uint32_t> hidden = {}) {
+  job::ModelSpec spec;
   spec.name = name;
   spec.hidden = std::move(hidden);
   return spec;
@@ -96,7 +96,7 @@ TEST_F(MakeModelTest, ModelsTakeTheSamplesTheyAreMadeFor) {
 // One batch of one image, which BatchNorm takes no variance of if the last stage sees one pixel.
 TEST_F(MakeModelTest, SmallestImagesAreTrainedOn) {
   struct Least {
-    ModelSpec spec;
+    job::ModelSpec spec;
     uint32_t side;
   };
   for (const auto& [spec, side] :
@@ -148,4 +148,4 @@ TEST_F(MakeModelTest, InitialValuesAreDrawnAsTorchvisionDraws) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,7 +16,7 @@
 #include "worker/models/simple_cnn.h"
 #include "worker/models/vgg.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr int64_t kBatch = 8;
@@ -104,4 +104,4 @@ INSTANTIATE_TEST_SUITE_P(Models, OverfitTest, ::testing::ValuesIn(Cases()),
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

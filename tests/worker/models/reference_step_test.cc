@@ -21,7 +21,7 @@
 #include "worker/models/simple_cnn.h"
 #include "worker/models/vgg.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr double kRate = 0.002;
@@ -152,4 +152,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ReferenceStepTest, ::testing::ValuesIn(Cases())
                          [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

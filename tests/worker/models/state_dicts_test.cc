@@ -15,7 +15,7 @@
 #include "worker/models/char_gpt.h"
 #include "worker/models/make_model.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -67,7 +67,7 @@ StateDict Torchvision(const std::string& model) {
 
 struct Published {
   const char* torchvision;
-  ModelSpec spec;
+  job::ModelSpec spec;
   int64_t parameters;
 };
 
@@ -140,4 +140,4 @@ TEST(PublishedSizeTest, ATransformersTensorsAreNamedAsGpt2s) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "worker/models/make_model.h"
 #include "worker/train/parameters_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 SampleShape ShapeFor(const std::string& model) {
@@ -27,7 +27,7 @@ at::Tensor Inputs(const SampleShape& shape) {
 
 int Write(const std::string& name, const std::string& folder) {
   at::set_num_threads(1);
-  ModelSpec spec;
+  job::ModelSpec spec;
   spec.name = name;
   if (name == "mlp") spec.hidden = {20, 30};
   const SampleShape shape = ShapeFor(name);
@@ -48,6 +48,6 @@ int Write(const std::string& name, const std::string& folder) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker
 
-int main(int argc, char** argv) { return argc == 3 ? sluice::Write(argv[1], argv[2]) : 2; }
+int main(int argc, char** argv) { return argc == 3 ? sluice::worker::Write(argv[1], argv[2]) : 2; }

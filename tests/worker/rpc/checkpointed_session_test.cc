@@ -14,7 +14,7 @@
 #include "tests/worker/rpc/fake_server.h"
 #include "worker/rpc/remote_session.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::HasSubstr;
@@ -23,7 +23,7 @@ using testing::IsEmpty;
 constexpr size_t kSize = 64;
 constexpr uint64_t kJobUid = 77;  // The fake server's.
 
-TensorTable Table() {
+protocol::TensorTable Table() {
   return {{.name = "a", .shape = {kSize}, .strides = {}},
           {.name = "b", .shape = {kSize}, .strides = {}}};
 }
@@ -41,7 +41,7 @@ class CheckpointedSessionTest : public testing::Test {
     options.coordinator = server.address();
     options.job_name = "test";
     options.compression.min_elements = 0;
-    options.compression.uplink = *ParseCodecSpec("topk:5%");
+    options.compression.uplink = *compress::ParseCodecSpec("topk:5%");
     options.checkpoint.dir = dir_;
     options.join_timeout = absl::Seconds(100);
     options.connect_timeout = absl::Seconds(100);
@@ -77,8 +77,8 @@ class CheckpointedSessionTest : public testing::Test {
   }
 
   // A complete checkpoint of what was reported, as a coordinator would write it.
-  CheckpointManifest WriteManifestOf(const std::vector<v1::CheckpointPart>& parts) const {
-    CheckpointManifest manifest;
+  protocol::CheckpointManifest WriteManifestOf(const std::vector<v1::CheckpointPart>& parts) const {
+    protocol::CheckpointManifest manifest;
     manifest.job_name = "test";
     manifest.job_uid = kJobUid;
     manifest.world_size = 1;
@@ -94,8 +94,10 @@ class CheckpointedSessionTest : public testing::Test {
                                 .error = {}});
     }
     std::sort(manifest.parts.begin(), manifest.parts.end(),
-              [](const CheckpointPart& a, const CheckpointPart& b) { return a.name < b.name; });
-    const absl::Status written = WriteManifest(dir_, manifest);
+              [](const protocol::CheckpointPart& a, const protocol::CheckpointPart& b) {
+                return a.name < b.name;
+              });
+    const absl::Status written = protocol::WriteManifest(dir_, manifest);
     EXPECT_TRUE(written.ok()) << written;
     return manifest;
   }
@@ -114,7 +116,7 @@ class CheckpointedSessionTest : public testing::Test {
   }
 
   const std::string dir_;
-  CheckpointManifest manifest_;
+  protocol::CheckpointManifest manifest_;
 };
 
 TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
@@ -137,10 +139,10 @@ TEST_F(CheckpointedSessionTest, SavesAndReportsItsPartWhenItIsDue) {
     EXPECT_EQ(part.term(), 2u);
     EXPECT_THAT(part.error(), IsEmpty());
   }
-  const CheckpointManifest manifest = WriteManifestOf(parts);
-  EXPECT_EQ(*ReadPart(dir_, manifest, "parameters.pt"), "weights");
-  const absl::StatusOr<WorkerSnapshot> snapshot =
-      ParseWorkerSnapshot(*ReadPart(dir_, manifest, "worker-0-term-2.state"));
+  const protocol::CheckpointManifest manifest = WriteManifestOf(parts);
+  EXPECT_EQ(*protocol::ReadPart(dir_, manifest, "parameters.pt"), "weights");
+  const absl::StatusOr<protocol::WorkerSnapshot> snapshot =
+      protocol::ParseWorkerSnapshot(*protocol::ReadPart(dir_, manifest, "worker-0-term-2.state"));
   ASSERT_TRUE(snapshot.ok()) << snapshot.status();
   EXPECT_EQ(snapshot->job_uid, kJobUid);
   EXPECT_EQ(snapshot->step, 3u);
@@ -170,7 +172,7 @@ TEST_F(CheckpointedSessionTest, RestoresAndGoesOnWithTheSameBytes) {
 
 TEST_F(CheckpointedSessionTest, ADamagedPartIsReportedAndIsARollback) {
   (void)TrainAndSave();
-  const std::string path = absl::StrCat(StepFolder(dir_, 3), "/worker-0-term-0.state");
+  const std::string path = absl::StrCat(protocol::StepFolder(dir_, 3), "/worker-0-term-0.state");
   {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekp(100);
@@ -236,7 +238,7 @@ TEST_F(CheckpointedSessionTest, AFolderThatIsMountedLateIsAwaited) {
 TEST_F(CheckpointedSessionTest, AnotherRunsCheckpointIsNotRestored) {
   (void)TrainAndSave();
   manifest_.job_uid = 5;
-  ASSERT_TRUE(WriteManifest(dir_, manifest_).ok());
+  ASSERT_TRUE(protocol::WriteManifest(dir_, manifest_).ok());
   FakeServer server({.term = 1, .restore_step = 3});
   const std::unique_ptr<Session> session = MakeRemoteSession(Options(server));
   const absl::Status status = session->Join(Table(), "").status();
@@ -478,4 +480,4 @@ TEST_F(CheckpointedSessionTest, ASignalEndsTheWaitToLeave) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

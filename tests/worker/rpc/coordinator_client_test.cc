@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "tests/worker/rpc/fake_server.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 class CoordinatorClientTest : public testing::Test {
@@ -73,4 +73,4 @@ TEST_F(CoordinatorClientTest, WhoNeverCameIsSaidOnce) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // A loopback port that is taken but where nobody listens: connecting to it is refused.
 class DeafPort {
@@ -33,4 +33,4 @@ class DeafPort {
   std::string address_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

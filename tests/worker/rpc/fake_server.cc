@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "protocol/exchange.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kIncarnation = 5;
@@ -28,16 +28,16 @@ v1::ExchangeReply ResultOf(const v1::ExchangeRequest& request,
   if (world_size == 2) {  // The worker is rank 1 and skips; rank 0 gave its values.
     results = {values.at(request.bundle())};
     v1::Included* first = record->add_included();
-    first->set_checksum(BundleChecksum(results));
+    first->set_checksum(protocol::BundleChecksum(results));
     first->set_origin_step(request.step());
   }
   v1::Included* included = record->add_included();
   included->set_rank(world_size - 1);
   included->set_origin_step(request.step());
-  included->set_checksum(BundleChecksum(own));
+  included->set_checksum(protocol::BundleChecksum(own));
   included->set_skipped(request.skip());
   record->set_n(results.empty() ? 0 : 1);
-  record->set_result_checksum(BundleChecksum(results));
+  record->set_result_checksum(protocol::BundleChecksum(results));
   for (const std::string& frame : results) reply.add_results(frame);
   return reply;
 }
@@ -290,4 +290,4 @@ void FakeServer::AwaitHeartbeat() {
   while (heartbeats_.size() == before) heard_.Wait(&mutex_);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

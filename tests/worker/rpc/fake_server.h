@@ -14,7 +14,7 @@
 #include "sluice/v1/coordinator.grpc.pb.h"
 #include "sluice/v1/parameter_shard.grpc.pb.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 class FakeServer {
  public:
@@ -95,4 +95,4 @@ class FakeServer {
   uint64_t bytes_written_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,14 +16,14 @@
 #include "tests/worker/rpc/deaf_port.h"
 #include "tests/worker/rpc/fake_server.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::HasSubstr;
 
 constexpr size_t kSize = 64;
 
-TensorTable Table() {
+protocol::TensorTable Table() {
   return {{.name = "a", .shape = {kSize}, .strides = {}},
           {.name = "b", .shape = {kSize}, .strides = {}}};
 }
@@ -112,9 +112,9 @@ TEST(RemoteSessionTest, TellsFiguresOfItself) {
 // The GPU is host memory here.
 TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
   FakeServer server({});
-  const auto device = gpu::MakeEncodingDevice(gpu::MakeHostDevice(1 << 24));
+  const auto device = compress::gpu::MakeEncodingDevice(compress::gpu::MakeHostDevice(1 << 24));
   RemoteSessionOptions options = Options(server.address());
-  options.compression.uplink = *ParseCodecSpec("int8");
+  options.compression.uplink = *compress::ParseCodecSpec("int8");
   const std::unique_ptr<Session> without = MakeRemoteSession(options);
   EXPECT_FALSE(without->TakesGpuViews());
   options.device = device.get();
@@ -146,11 +146,12 @@ TEST(RemoteSessionTest, GradientsThatLieOnAGpuAndTheirMeans) {
 
 TEST(RemoteSessionTest, AGpuThatFailsEndsTheSession) {
   FakeServer server({});
-  gpu::DeviceCalls calls;
-  const auto device = gpu::MakeEncodingDevice(
-      std::make_unique<gpu::BreakingDevice>(gpu::MakeHostDevice(1 << 24), 0, &calls));
+  compress::gpu::DeviceCalls calls;
+  const auto device =
+      compress::gpu::MakeEncodingDevice(std::make_unique<compress::gpu::BreakingDevice>(
+          compress::gpu::MakeHostDevice(1 << 24), 0, &calls));
   RemoteSessionOptions options = Options(server.address());
-  options.compression.uplink = *ParseCodecSpec("int8");
+  options.compression.uplink = *compress::ParseCodecSpec("int8");
   options.device = device.get();
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "abc").ok());
@@ -178,7 +179,8 @@ TEST(RemoteSessionTest, StepsAndLeaves) {
   EXPECT_EQ(traffic.steps, 4u);
   EXPECT_EQ(traffic.bytes_up, server.bytes_read());
   EXPECT_EQ(traffic.bytes_down, server.bytes_written());
-  for (const Stage stage : {Stage::kEncode, Stage::kSend, Stage::kReceive}) {
+  for (const protocol::Stage stage :
+       {protocol::Stage::kEncode, protocol::Stage::kSend, protocol::Stage::kReceive}) {
     EXPECT_GT(session->stages()[static_cast<size_t>(stage)], 0) << ToString(stage);
   }
   session->ReportParameters(4, "hash");
@@ -194,7 +196,7 @@ TEST(RemoteSessionTest, StepsAndLeaves) {
   EXPECT_EQ(joins[0].job_hash(), 9u);
   EXPECT_EQ(joins[0].parameters_sha256(), "abc");
   EXPECT_EQ(joins[0].pid(), static_cast<uint32_t>(getpid()));
-  EXPECT_EQ(joins[0].table().hash(), HashTensorTable(Table()));
+  EXPECT_EQ(joins[0].table().hash(), protocol::HashTensorTable(Table()));
   const std::vector<v1::LeaveRequest> leaves = server.leaves();
   ASSERT_EQ(leaves.size(), 1u);
   EXPECT_TRUE(leaves[0].finished());
@@ -421,7 +423,7 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
   FakeServer server({});
   RemoteSessionOptions options = Options(server.address());
   options.quality_every = 1;
-  options.compression.uplink = *ParseCodecSpec("topk:10%");
+  options.compression.uplink = *compress::ParseCodecSpec("topk:10%");
   const std::unique_ptr<Session> session = MakeRemoteSession(options);
   ASSERT_TRUE(session->Join(Table(), "").ok());
   const std::vector<float> gradient = Gradient(1);  // Read until Wait is over.
@@ -438,8 +440,8 @@ TEST(RemoteSessionTest, HeartbeatsTellWhatIsOwed) {
 TEST(RemoteSessionTest, RankZerosParametersReplaceOurs) {
   const std::vector<float> theirs = Gradient(7);
   std::vector<std::byte> frame;
-  ASSERT_TRUE(EncodeFrame(*MakeCodec({.codec = CodecId::kNone}),
-                          {.gradient = theirs, .residual = {}}, &frame)
+  ASSERT_TRUE(compress::EncodeFrame(*compress::MakeCodec({.codec = compress::CodecId::kNone}),
+                                    {.gradient = theirs, .residual = {}}, &frame)
                   .ok());
   const std::string value(reinterpret_cast<const char*>(frame.data()), frame.size());
   FakeServer server({.parameters_agree = false, .world_size = 2, .values = {value, value}});
@@ -510,4 +512,4 @@ TEST(RemoteSessionTest, GoingAwayInMidStepIsQuiet) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

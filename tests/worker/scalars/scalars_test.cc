@@ -15,7 +15,7 @@
 #include "worker/scalars/scalar_csv.h"
 #include "worker/scalars/scalar_log.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -164,4 +164,4 @@ TEST_F(ScalarsTest, ARecordThatWasNotWrittenWholeIsTakenBack) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

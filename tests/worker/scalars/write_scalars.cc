@@ -4,7 +4,7 @@
 
 #include "worker/scalars/scalar_log.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kTestEvery = 20;
@@ -37,18 +37,18 @@ void WriteSteps(uint64_t first, uint64_t last, double lost, ScalarLog* log) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker
 
 int main(int argc, char** argv) {
   if (argc != 2) return EXIT_FAILURE;
   const sluice::Logger logger("write_scalars");
   const absl::Time began = absl::FromUnixSeconds(1'700'000'000);
   {
-    sluice::ScalarLog log(argv[1], 0, began, &logger);
-    sluice::WriteSteps(1, 40, 0, &log);
-    sluice::WriteSteps(41, 47, 100, &log);  // Work that is lost, and looks it.
+    sluice::worker::ScalarLog log(argv[1], 0, began, &logger);
+    sluice::worker::WriteSteps(1, 40, 0, &log);
+    sluice::worker::WriteSteps(41, 47, 100, &log);  // Work that is lost, and looks it.
   }
-  sluice::ScalarLog log(argv[1], 40, began + absl::Seconds(48), &logger);
-  sluice::WriteSteps(41, 60, 0, &log);
+  sluice::worker::ScalarLog log(argv[1], 40, began + absl::Seconds(48), &logger);
+  sluice::worker::WriteSteps(41, 60, 0, &log);
   return EXIT_SUCCESS;
 }

@@ -5,14 +5,14 @@
 #include <cmath>
 #include <limits>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr BestTest kEarly{.step = 100, .accuracy = 0.5, .loss = 1.5};
 constexpr BestTest kLate{.step = 200, .accuracy = 0.75, .loss = 2};
 
 TEST(BestTestTest, ImagesGoByAccuracyAndTextByLoss) {
-  DataSpec data;
+  job::DataSpec data;
   data.format = "idx";
   EXPECT_EQ(MeasureOf(data), TestMeasure::kAccuracy);
   data.format = "synthetic_text";
@@ -61,4 +61,4 @@ TEST(BestTestTest, SaysFirstWhatItIsJudgedBy) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,7 +13,7 @@
 #include "worker/train/optimizers.h"
 #include "worker/train/training_state.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -46,7 +46,7 @@ struct Worker {
     auto made = DataParallel::Create(*model, session.get());
     EXPECT_TRUE(made.ok()) << made.status();
     parallel = *std::move(made);
-    OptimizerSpec spec;
+    job::OptimizerSpec spec;
     spec.name = "sgd";
     spec.lr = 0.1;
     spec.momentum = 0.9;
@@ -104,7 +104,7 @@ TEST(BuffersTest, FloatingOnesAreRowsOfTheTableAfterAllParameters) {
   const auto parallel = DataParallel::Create(*model, session.get());
   ASSERT_TRUE(parallel.ok()) << parallel.status();
   std::vector<std::string> rows;
-  for (const TensorInfo& tensor : (*parallel)->table()) rows.push_back(ToString(tensor));
+  for (const protocol::TensorInfo& tensor : (*parallel)->table()) rows.push_back(ToString(tensor));
   ASSERT_THAT(rows, SizeIs(8));
   EXPECT_EQ(rows[5], "fc2.bias [1] float32");
   EXPECT_EQ(rows[6], "norm.running_mean [4] float32 buffer");
@@ -220,8 +220,8 @@ struct WithBuffer : nn::Module {
   }
 };
 
-absl::StatusOr<TensorTable> TableOf(const at::Tensor& buffer,
-                                    const std::vector<std::string>& local = {}) {
+absl::StatusOr<protocol::TensorTable> TableOf(const at::Tensor& buffer,
+                                              const std::vector<std::string>& local = {}) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   const WithBuffer module(buffer);
@@ -253,4 +253,4 @@ TEST(BuffersTest, WhatCannotBeAveragedIsNamedAndCanBeLeftOut) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/train/memory_job.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -326,4 +326,4 @@ TEST(DataParallelTwoRanksTest, TrainAsOneProcessDoesOnTheJoinedBatch) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,13 +10,13 @@
 #include "tests/temporary_folder.h"
 #include "worker/data/batch_stream.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-Datasets MustOpen(const DataSpec& spec) {
+Datasets MustOpen(const job::DataSpec& spec) {
   absl::StatusOr<Datasets> data = OpenDatasets(spec, /*with_test=*/true);
   EXPECT_TRUE(data.ok()) << data.status();
   return data.value_or(Datasets{});
@@ -29,12 +29,12 @@ Batch MustMake(const Dataset& data, const std::vector<uint32_t>& samples, EpochK
 }
 
 // Two images of 1 × 2 pixels: 0 255 of class 4, and 51 102 of class 7.
-DataSpec IdxSpec(const std::string& folder) {
+job::DataSpec IdxSpec(const std::string& folder) {
   constexpr char kImages[] = "\0\0\x08\x03\0\0\0\2\0\0\0\1\0\0\0\2\0\xFF\x33\x66";
   constexpr char kLabels[] = "\0\0\x08\x01\0\0\0\2\4\7";
   WriteText(folder + "/images", absl::string_view(kImages, sizeof kImages - 1));
   WriteText(folder + "/labels", absl::string_view(kLabels, sizeof kLabels - 1));
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "idx";
   spec.path = folder;
   spec.train_images = "images";
@@ -44,7 +44,7 @@ DataSpec IdxSpec(const std::string& folder) {
 
 TEST(Dataset, PixelsAreNormalizedAndInOrder) {
   const TemporaryFolder folder;
-  DataSpec spec = IdxSpec(folder.path());
+  job::DataSpec spec = IdxSpec(folder.path());
   spec.mean = {0.5};
   spec.std = {0.25};
   const Datasets data = MustOpen(spec);
@@ -56,7 +56,7 @@ TEST(Dataset, PixelsAreNormalizedAndInOrder) {
 }
 
 TEST(Dataset, EachChannelHasItsOwnMean) {
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "synthetic_cifar";
   spec.limit = 50;
   const Datasets data = MustOpen(spec);
@@ -75,7 +75,7 @@ TEST(Dataset, TextIsTokensAndWhatFollows) {
   WriteText(folder.path() + "/a.txt",
             "abcabcabcabcabcabcab"
             "cabc");
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "text";
   spec.path = folder.path() + "/a.txt";
   spec.context = 4;
@@ -101,7 +101,7 @@ TEST(Dataset, TextIsTokensAndWhatFollows) {
 }
 
 TEST(Dataset, SyntheticTextNeedsNoFile) {
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "synthetic_text";
   spec.limit = 100;
   const Datasets data = MustOpen(spec);
@@ -113,7 +113,7 @@ TEST(Dataset, SyntheticTextNeedsNoFile) {
 class BatchStreamTest : public ::testing::Test {
  protected:
   BatchStreamTest() {
-    DataSpec spec;
+    job::DataSpec spec;
     spec.format = "synthetic_cifar";
     spec.limit = 50;
     spec.crop_padding = 4;
@@ -197,4 +197,4 @@ TEST(BatchStream, ErrorsComeInTheirPlace) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -5,7 +5,7 @@
 #include "gtest/gtest.h"
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using testing::ElementsAre;
@@ -14,7 +14,7 @@ using testing::IsEmpty;
 
 absl::StatusOr<ChosenDevice> Choose(const char* device, uint32_t rank, const FoundDevices& found,
                                     uint32_t gpus = 1) {
-  JobSpec spec;
+  job::JobSpec spec;
   spec.device = device;
   spec.gpus_per_worker = gpus;
   return ChooseDevice(spec, rank, found);
@@ -64,4 +64,4 @@ TEST(DeviceTest, WhatCannotBeHadIsRefusedWithWhatWasFound) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

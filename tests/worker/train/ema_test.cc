@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 float First(const at::Tensor& tensor) { return tensor.flatten()[0].item<float>(); }
@@ -62,4 +62,4 @@ TEST(EmaTest, BeginsAnewFromTheParameters) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/data/dataset.h"
 #include "worker/train/learner.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr double kRate = 0.001;
@@ -19,7 +19,7 @@ constexpr double kRate = 0.001;
 // The only rank of a job, step by step.
 class OneRank {
  public:
-  explicit OneRank(const JobSpec& spec)
+  explicit OneRank(const job::JobSpec& spec)
       : spec_(spec),
         data_(*OpenDatasets(spec_.data, /*with_test=*/false)),
         sampler_({.samples = data_.training->size(),
@@ -52,7 +52,7 @@ class OneRank {
     ASSERT_TRUE(done.ok()) << done.status();
   }
 
-  const JobSpec spec_;
+  const job::JobSpec spec_;
   const Logger logger_{"worker-0"};
   MemoryJob job_{1};
   std::unique_ptr<MemoryJob::RankSession> session_ = job_.MakeSession(0);
@@ -63,11 +63,11 @@ class OneRank {
   uint64_t step_ = 0;
 };
 
-class EmptyStepTest : public ::testing::TestWithParam<OptimizerSpec> {};
+class EmptyStepTest : public ::testing::TestWithParam<job::OptimizerSpec> {};
 
 TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
   for (const char* const precision : {"fp32", "bf16", "fp16"}) {
-    JobSpec spec = SmallJob();
+    job::JobSpec spec = SmallJob();
     spec.optimizer = GetParam();
     spec.optimizer.lr = kRate;
     spec.precision = precision;
@@ -90,13 +90,13 @@ TEST_P(EmptyStepTest, IsAsIfItHadNotBeen) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, EmptyStepTest,
-    ::testing::Values(OptimizerSpec{.name = "sgd", .weight_decay = 0.01},
-                      OptimizerSpec{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
-                      OptimizerSpec{.name = "adam"},
-                      OptimizerSpec{.name = "adamw", .weight_decay = 0.1},
-                      OptimizerSpec{.name = "rmsprop", .momentum = 0.9},
-                      OptimizerSpec{.name = "sgd", .on = "shards"}),
+    ::testing::Values(job::OptimizerSpec{.name = "sgd", .weight_decay = 0.01},
+                      job::OptimizerSpec{.name = "sgd", .momentum = 0.9, .weight_decay = 0.01},
+                      job::OptimizerSpec{.name = "adam"},
+                      job::OptimizerSpec{.name = "adamw", .weight_decay = 0.1},
+                      job::OptimizerSpec{.name = "rmsprop", .momentum = 0.9},
+                      job::OptimizerSpec{.name = "sgd", .on = "shards"}),
     [](const auto& test) { return absl::StrCat(test.param.name, test.index); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "worker/data/dataset.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Equal scores for the other classes.
@@ -98,4 +98,4 @@ TEST(EvaluationTest, CountsTokens) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

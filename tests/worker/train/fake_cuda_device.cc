@@ -1,10 +1,10 @@
 // MakeCudaDevice of a program with fake_gpu.cc.
 #include "compress/gpu/kernels/host_device.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 std::unique_ptr<Device> MakeCudaDevice(int, std::string*) {
   return MakeHostDevice(size_t{4} << 30);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

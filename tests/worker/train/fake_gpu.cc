@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr c10::DeviceType kType = c10::DeviceType::CUDA;
@@ -208,4 +208,4 @@ TORCH_LIBRARY_IMPL(_, CUDA, library) {
 
 uint64_t FakeGpuEvents() { return events_recorded; }
 
-}  // namespace sluice
+}  // namespace sluice::worker

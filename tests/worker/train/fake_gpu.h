@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::worker {
 
 // Events that were recorded on its stream so far.
 uint64_t FakeGpuEvents();
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 #include "tests/worker/train/memory_job.h"
 #include "worker/torch/data_parallel.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -183,4 +183,4 @@ TEST(GpuParallelTest, AModelOnTwoDevicesIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

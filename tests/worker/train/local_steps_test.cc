@@ -11,7 +11,7 @@
 #include "tests/worker/train/train_alone.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -20,8 +20,8 @@ using ::testing::SizeIs;
 
 // 32 steps, of which the last round has but two. MemoryJob's shards do plain descent, which at rate
 // 1 sets parameters to the mean of the workers'.
-JobSpec LocalJob() {
-  JobSpec spec = SmallJob();
+job::JobSpec LocalJob() {
+  job::JobSpec spec = SmallJob();
   spec.mode = "local_sgd";
   spec.sync_every = 5;
   spec.outer_optimizer = "average";
@@ -34,7 +34,7 @@ class LocalStepsTest : public ::testing::TestWithParam<const char*> {};
 
 // An average of one is that one.
 TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
-  JobSpec plain = LocalJob();
+  job::JobSpec plain = LocalJob();
   plain.mode = "sync";
   plain.precision = GetParam();
   plain.gradient_accumulation_steps = 2;
@@ -42,7 +42,7 @@ TEST_P(LocalStepsTest, OneWorkerEndsWhereItWouldAlone) {
   const auto want = TrainAlone(plain);
   ASSERT_TRUE(want.ok()) << want.status();
   for (const char* mode : {"local_sgd", "async", "ssp"}) {
-    JobSpec local = plain;
+    job::JobSpec local = plain;
     local.mode = mode;
     const auto got = TrainAlone(local);
     ASSERT_TRUE(got.ok()) << got.status();
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, LocalStepsTest, ::testing::Values("fp32", "
 class LocalRanksTest : public ::testing::Test {
  protected:
   // By rank; every session restored after `round` unless it is 0.
-  std::vector<std::string> Run(const JobSpec& spec, uint64_t round) {
+  std::vector<std::string> Run(const job::JobSpec& spec, uint64_t round) {
     MemoryJob job(spec.workers);
     sessions_.clear();
     reports_.assign(spec.workers, absl::UnknownError("did not run"));
@@ -94,7 +94,7 @@ class LocalRanksTest : public ::testing::Test {
 
 // Rounds go on over an epoch's end; checkpoints are of rounds.
 TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
-  JobSpec spec = LocalJob();
+  job::JobSpec spec = LocalJob();
   spec.workers = 2;
   spec.optimizer.name = "adam";
   spec.optimizer.momentum = 0;
@@ -117,7 +117,7 @@ TEST_F(LocalRanksTest, RanksAgreeAndGoOnFromAnyRound) {
 // 65 samples in batches of 16: the second rank has nothing for the third step of an epoch, which is
 // all of each third round of a step.
 TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
-  JobSpec spec = LocalJob();
+  job::JobSpec spec = LocalJob();
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -135,7 +135,7 @@ TEST_F(LocalRanksTest, ARankWithoutDataInAWholeRoundSkipsIt) {
 }
 
 TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
-  JobSpec spec = LocalJob();
+  job::JobSpec spec = LocalJob();
   spec.optimizer.lr = 1e30;
   spec.epochs = 10;
   for (const char* mode : {"local_sgd", "async"}) {
@@ -148,7 +148,7 @@ TEST(LocalStepsErrorsTest, AnOptimizerThatDivergesIsNamed) {
 
 // Tests within a round are of what all ranks had after the last exchange.
 TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange) {
-  JobSpec spec = LocalJob();
+  job::JobSpec spec = LocalJob();
   spec.sync_every = 1000;
   spec.epochs = 2;
   spec.output = ::testing::TempDir() + "/local_steps";
@@ -162,7 +162,7 @@ TEST(LocalStepsTestsTest, AnEpochThatEndsWithinARoundIsTestedAsOfTheLastExchange
 
 // What closed without a late worker is left out: nothing is computed, and its samples are not used.
 TEST(StepsBehindTest, AreSkipped) {
-  const JobSpec spec = SmallJob();
+  const job::JobSpec spec = SmallJob();
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->PretendLate(/*step=*/14, /*steps_behind=*/3);
@@ -175,4 +175,4 @@ TEST(StepsBehindTest, AreSkipped) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

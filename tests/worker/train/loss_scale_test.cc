@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 TEST(LossScaleTest, IsHalvedByEachOverflowDownToOne) {
@@ -54,4 +54,4 @@ TEST(LossScaleTest, GoesOnFromWhatWasSaved) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "tests/worker/train/memory_job.h"
 #include "worker/torch/data_parallel.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -202,4 +202,4 @@ TEST(MastersOfTwoRanksTest, ARankThatOverflowsTakesTheMeanOfTheOther) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

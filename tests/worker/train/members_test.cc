@@ -5,12 +5,12 @@
 #include "tests/worker/train/small_job.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // 512 samples in passes of 32 a worker; two begin.
-JobSpec ElasticJob() {
-  JobSpec spec = SmallJob();
+job::JobSpec ElasticJob() {
+  job::JobSpec spec = SmallJob();
   spec.epochs = 1;
   spec.workers = 2;
   spec.membership = "elastic";
@@ -24,7 +24,7 @@ class MembersTest : public ::testing::Test {
     return RunTraining(spec_, rank, session_.get(), options_, logger_);
   }
 
-  JobSpec spec_ = ElasticJob();
+  job::JobSpec spec_ = ElasticJob();
   const Logger logger_ = Logger("worker");
   TrainOptions options_;
   MemoryJob job_{1};
@@ -76,4 +76,4 @@ TEST_F(MembersTest, GoesOnFromACheckpointWithWhoWasThere) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

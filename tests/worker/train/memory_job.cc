@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 std::unique_ptr<MemoryJob::RankSession> MemoryJob::MakeSession(uint32_t rank) {
   return std::make_unique<RankSession>(this, rank);
@@ -23,7 +23,7 @@ void MemoryJob::Barrier() {
   while (turn_ == turn) changed_.Wait(&mutex_);
 }
 
-absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const TensorTable& table,
+absl::StatusOr<JoinInfo> MemoryJob::RankSession::Join(const protocol::TensorTable& table,
                                                       absl::string_view parameters_sha256) {
   if (parameters_sha256.size() != 32) return absl::InvalidArgumentError("a hash of another size");
   table_ = table;
@@ -65,7 +65,7 @@ absl::Status MemoryJob::RankSession::AgreeOnParameters(
 
 bool MemoryJob::RankSession::BuffersDue() const {
   const uint64_t step = step_ + 1;
-  return TrainedTensors(table_) < table_.size() &&
+  return protocol::TrainedTensors(table_) < table_.size() &&
          (step % average_buffers_every_ == 0 ||
           (checkpoint_every_ > 0 && step % checkpoint_every_ == 0));
 }
@@ -75,7 +75,7 @@ absl::Status MemoryJob::RankSession::Submit(uint32_t tensor, const GradientView&
   if (has_[tensor] || gradient.size != table_[tensor].elements()) {
     return absl::InternalError(absl::StrCat("tensor ", tensor, " submitted twice or in part"));
   }
-  if (tensor >= TrainedTensors(table_) && !BuffersDue()) {
+  if (tensor >= protocol::TrainedTensors(table_) && !BuffersDue()) {
     return absl::InternalError(absl::StrCat("buffer ", tensor, " submitted where none is due"));
   }
   if (gradient.on_gpu && (!takes_gpu_views_ || gradient.ready == nullptr)) {
@@ -106,7 +106,7 @@ absl::Status MemoryJob::RankSession::Skip() {
 }
 
 absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
-  const uint32_t trained = TrainedTensors(table_);
+  const uint32_t trained = protocol::TrainedTensors(table_);
   const bool due = BuffersDue();
   const size_t taken = due ? table_.size() : trained;
   if (!submitted_.empty() && submitted_.size() != taken) {
@@ -175,7 +175,7 @@ absl::StatusOr<StepResult> MemoryJob::RankSession::Wait() {
 }
 
 absl::Status MemoryJob::RankSession::Apply(uint32_t tensor, absl::Span<float> mean) {
-  if (tensor >= TrainedTensors(table_) && means_[tensor].empty()) return absl::OkStatus();
+  if (tensor >= protocol::TrainedTensors(table_) && means_[tensor].empty()) return absl::OkStatus();
   if (mean.size() != means_[tensor].size()) return absl::InternalError("a span of another size");
   std::copy(means_[tensor].begin(), means_[tensor].end(), mean.begin());
   return absl::OkStatus();
@@ -188,4 +188,4 @@ absl::Status MemoryJob::RankSession::ApplyScaled(uint32_t tensor, float scale,
   return absl::OkStatus();
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "worker/core/session.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Outlives its sessions. Means are summed in rank order, as a shard does.
 class MemoryJob {
@@ -41,7 +41,7 @@ class MemoryJob::RankSession final : public Session {
  public:
   RankSession(MemoryJob* job, uint32_t rank) : job_(job), rank_(rank) {}
 
-  absl::StatusOr<JoinInfo> Join(const TensorTable& table,
+  absl::StatusOr<JoinInfo> Join(const protocol::TensorTable& table,
                                 absl::string_view parameters_sha256) override;
   absl::Status AgreeOnParameters(absl::Span<const absl::Span<float>> parameters) override;
   bool BuffersDue() const override;
@@ -78,7 +78,7 @@ class MemoryJob::RankSession final : public Session {
 
   // What tests look at and set.
   const std::vector<uint32_t>& submitted() const { return submitted_; }  // In order; this step's.
-  const TensorTable& table() const { return table_; }
+  const protocol::TensorTable& table() const { return table_; }
   const std::vector<Progress>& progress() const { return progress_; }
   const std::vector<double>& tested() const { return tested_; }
   const std::map<uint64_t, std::string>& reported_parameters() const {
@@ -95,8 +95,8 @@ class MemoryJob::RankSession final : public Session {
   }
   // From this step on plans hold, with this momentum; none: the job file's.
   void PlanFrom(uint64_t step, std::optional<float> momentum) {
-    plans_[step] = std::make_shared<const CompressionPlan>(
-        CompressionPlan{.id = step, .effective_step = step, .momentum = momentum});
+    plans_[step] = std::make_shared<const protocol::CompressionPlan>(
+        protocol::CompressionPlan{.id = step, .effective_step = step, .momentum = momentum});
   }
   // As from a GPU whose memory is the host's.
   void TakeGpuViews() { takes_gpu_views_ = true; }
@@ -123,7 +123,7 @@ class MemoryJob::RankSession final : public Session {
  private:
   MemoryJob* const job_;
   const uint32_t rank_;
-  TensorTable table_;
+  protocol::TensorTable table_;
   std::vector<GradientView> views_;
   std::vector<bool> has_;
   std::vector<uint32_t> submitted_;
@@ -133,7 +133,7 @@ class MemoryJob::RankSession final : public Session {
   std::map<uint64_t, std::string> reported_parameters_;
   std::string abandoned_;
   std::map<uint64_t, std::vector<uint32_t>> members_since_;
-  std::map<uint64_t, std::shared_ptr<const CompressionPlan>> plans_;
+  std::map<uint64_t, std::shared_ptr<const protocol::CompressionPlan>> plans_;
   bool takes_gpu_views_ = false;
   uint64_t gpu_views_ = 0;
   uint64_t average_buffers_every_ = 100;
@@ -153,4 +153,4 @@ class MemoryJob::RankSession final : public Session {
   bool left_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

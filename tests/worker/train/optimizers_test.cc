@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "job/momentum.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,14 +40,14 @@ TEST(OptimizersTest, SgdTakesMomentumNesterovAndWeightDecay) {
 
 // Steps of one parameter whose gradients are 1, 2, 3, .., with the momentum of each; `rate` is the
 // job file's.
-std::vector<float> Steps(const OptimizerSpec& spec, const std::vector<double>& momenta) {
+std::vector<float> Steps(const job::OptimizerSpec& spec, const std::vector<double>& momenta) {
   at::Tensor x = torch::zeros({1}, torch::requires_grad());
   auto optimizer = *MakeOptimizer(spec, {x});
   std::vector<float> values;
   for (size_t i = 0; i < momenta.size(); ++i) {
     x.mutable_grad() = torch::full({1}, static_cast<float>(i + 1));
     SetMomentum(spec, momenta[i], optimizer.get());
-    SetLearningRate(optimizer.get(), spec.lr * RateFactor(spec, momenta[i]));
+    SetLearningRate(optimizer.get(), spec.lr * job::RateFactor(spec, momenta[i]));
     optimizer->step();
     values.push_back(x.item<float>());
   }
@@ -58,7 +58,7 @@ const std::vector<double> kMomenta = {0.9, 0.9, 0.5, 0.5, 0, 0, 0.9, 0.7};
 
 // By hand: what moves a parameter is rate x buffer, which no change of momentum changes.
 TEST(OptimizersTest, MomentumOfSgdChangesWithoutAJump) {
-  const OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
+  const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1, .momentum = 0.9};
   const std::vector<float> got = Steps(spec, kMomenta);
   double x = 0;
   double moved = 0;  // The last step's, if the gradient had been 0.
@@ -71,7 +71,7 @@ TEST(OptimizersTest, MomentumOfSgdChangesWithoutAJump) {
 }
 
 TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
-  const OptimizerSpec spec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9, .alpha = 0.5};
+  const job::OptimizerSpec spec{.name = "rmsprop", .lr = 0.1, .momentum = 0.9, .alpha = 0.5};
   const std::vector<float> got = Steps(spec, kMomenta);
   double x = 0, moved = 0, squares = 0;
   for (size_t i = 0; i < kMomenta.size(); ++i) {
@@ -87,7 +87,7 @@ TEST(OptimizersTest, MomentumOfRmspropChangesWithoutAJump) {
 // it.
 TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
   for (const char* name : {"adam", "adamw"}) {
-    const OptimizerSpec spec{.name = name, .lr = 0.1};
+    const job::OptimizerSpec spec{.name = name, .lr = 0.1};
     const std::vector<float> got = Steps(spec, kMomenta);
     double x = 0, average = 0, squares = 0;
     for (size_t i = 0; i < kMomenta.size(); ++i) {
@@ -104,13 +104,13 @@ TEST(OptimizersTest, Beta1OfAdamChangesWithoutAJump) {
 }
 
 TEST(OptimizersTest, WithoutAMomentumThereIsNoneToChange) {
-  const OptimizerSpec spec{.name = "sgd", .lr = 0.1};
+  const job::OptimizerSpec spec{.name = "sgd", .lr = 0.1};
   EXPECT_EQ(Steps(spec, {0, 0}), (std::vector<float>{-0.1f, -0.3f}));
 }
 
 TEST(OptimizersTest, ClipsValuesThenTheNorm) {
   at::Tensor x = torch::zeros({2}, torch::requires_grad());
-  const auto clip = [&](const OptimizerSpec& spec) {
+  const auto clip = [&](const job::OptimizerSpec& spec) {
     x.mutable_grad() = torch::tensor({3.0f, -4.0f});
     ClipGradients(spec, {x});
     return x.grad();
@@ -124,4 +124,4 @@ TEST(OptimizersTest, ClipsValuesThenTheNorm) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -16,14 +16,14 @@
 #include "worker/models/make_model.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-JobSpec JobOf(const std::string& precision) {
-  JobSpec spec = SmallJob();
+job::JobSpec JobOf(const std::string& precision) {
+  job::JobSpec spec = SmallJob();
   spec.precision = precision;
   return spec;
 }
@@ -45,7 +45,7 @@ TEST_P(PrecisionTest, LearnsAsFp32Does) {
 }
 
 TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
-  JobSpec spec = JobOf(GetParam());
+  job::JobSpec spec = JobOf(GetParam());
   spec.ema_decay = 0.9;
   spec.label_smoothing = 0.1;
   spec.gradient_accumulation_steps = 2;  // 8 steps an epoch.
@@ -62,7 +62,7 @@ TEST_P(PrecisionTest, AResumedRunEndsWithTheSameBits) {
 }
 
 TEST_P(PrecisionTest, AStateOfOneIsReadInAnother) {
-  JobSpec spec = JobOf(GetParam());
+  job::JobSpec spec = JobOf(GetParam());
   const Ran run = TrainOnce(spec);
   for (const char* other : {"fp32", "bf16", "fp16"}) {
     spec.precision = other;
@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(All, PrecisionTest, ::testing::Values("bf16", "fp16"),
 
 // Inputs so large that gradients overflow at the first scales.
 TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
-  JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.lr = 1e-4;
@@ -92,7 +92,7 @@ TEST(LossScalingTest, OverflowsAreSkippedUntilTheScaleFits) {
 }
 
 TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
-  JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {0.01};
   spec.optimizer.weight_decay = 0.1;  // Would change parameters without any gradient.
@@ -109,7 +109,7 @@ TEST(LossScalingTest, AStepThatNobodyHadChangesNothing) {
 }
 
 TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
-  JobSpec spec = JobOf("fp16");
+  job::JobSpec spec = JobOf("fp16");
   spec.data.mean = {0};
   spec.data.std = {1e-7};  // Inputs that are infinite in fp16.
   spec.epochs = 4;
@@ -121,7 +121,7 @@ TEST(LossScalingTest, GivesUpOnceNoScaleHelps) {
 }
 
 TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
-  JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf("fp32");
   spec.data.limit = 32;  // One batch is all.
   spec.epochs = 1;
   spec.optimizer.lr = 1e-12;  // So that tests see the first parameters, too.
@@ -146,7 +146,7 @@ TEST(TrainingFeaturesTest, LabelSmoothingIsInTheTrainingLossOnly) {
 }
 
 TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
-  JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf("fp32");
   const Ran plain = TrainOnce(spec);
   spec.ema_decay = 0.99;
   const Ran averaged = TrainOnce(spec);
@@ -159,7 +159,7 @@ TEST(TrainingFeaturesTest, TheAverageIsTestedAndKeptAndTrainingIsAsWithout) {
 
 // One batch of 128 is four passes of 32 of the same samples.
 TEST(TrainingFeaturesTest, FourPassesAreOneBatchFourTimesAsLarge) {
-  JobSpec spec = JobOf("fp32");
+  job::JobSpec spec = JobOf("fp32");
   spec.gradient_accumulation_steps = 4;
   const Ran passes = TrainOnce(spec);
   EXPECT_EQ(TrainOnce(spec).report.parameters_sha256, passes.report.parameters_sha256);
@@ -184,7 +184,7 @@ TEST(ModelsPrecisionTest, EachComputesInShortFloats) {
        {Case{"mlp", {1, 8, 8, 0, 10}}, Case{"simple_cnn", {3, 12, 12, 0, 10}},
         Case{"resnet20", {3, 16, 16, 0, 10}}, Case{"resnet18", {3, 16, 16, 0, 10}},
         Case{"char_gpt", {0, 0, 0, 8, 20}}}) {
-    ModelSpec spec;
+    job::ModelSpec spec;
     spec.name = one.name;
     spec.hidden = {16};
     torch::manual_seed(2);
@@ -225,4 +225,4 @@ TEST(ModelsPrecisionTest, EachComputesInShortFloats) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "tests/worker/train/memory_job.h"
 #include "worker/torch/data_parallel.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace nn = torch::nn;
@@ -132,4 +132,4 @@ TEST_F(ReplicasTest, OtherModelsAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

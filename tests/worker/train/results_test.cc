@@ -15,15 +15,15 @@
 #include "worker/train/parameters_file.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::Not;
 
-JobSpec JobWithScalars() {
-  JobSpec spec = SmallJob();
+job::JobSpec JobWithScalars() {
+  job::JobSpec spec = SmallJob();
   spec.model.hidden = {16};
   spec.optimizer.momentum = 0;
   spec.scalars_every = 5;
@@ -78,7 +78,7 @@ class ResultsTest : public ::testing::Test {
     return ParseBestTest(ReadNote(spec_.output + "/best.pt").value_or(""));
   }
 
-  JobSpec spec_ = JobWithScalars();
+  job::JobSpec spec_ = JobWithScalars();
   std::unique_ptr<MemoryJob::RankSession> session_;
   std::map<uint64_t, std::string> saved_;
 };
@@ -188,4 +188,4 @@ TEST_F(ResultsTest, ProgressTellsTheTimeLeft) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -14,15 +14,15 @@
 #include "tests/worker/train/small_job.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-JobSpec JobWith(const std::string& optimizer) {
-  JobSpec spec = SmallJob();
+job::JobSpec JobWith(const std::string& optimizer) {
+  job::JobSpec spec = SmallJob();
   spec.model.hidden = {16};
   spec.optimizer.name = optimizer;
   spec.optimizer.lr = optimizer == "sgd" ? 0.05 : 0.002;
@@ -34,7 +34,7 @@ JobSpec JobWith(const std::string& optimizer) {
 class ResumeTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ResumeTest, EndsAsIfNeverStoppedWhereverItWas) {
-  const JobSpec spec = JobWith(GetParam());
+  const job::JobSpec spec = JobWith(GetParam());
   const Logger logger("worker-0");
   TrainOptions options;
   const auto data = LoadTrainingData(spec, 0);
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, ResumeTest,
 
 // Plans change the momentum, and what it was belongs to the checkpoint.
 TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
-  JobSpec spec = JobWith(GetParam());
+  job::JobSpec spec = JobWith(GetParam());
   if (spec.optimizer.name == "rmsprop") spec.optimizer.momentum = 0.9;
   const Logger logger("worker-0");
   const auto run = [&](MemoryJob::RankSession* session, bool plans) {
@@ -103,7 +103,7 @@ TEST_P(ResumeTest, EndsAsIfNeverStoppedWhileTheMomentumChanges) {
 
 // The same bits whether or not the run was stopped, and however far ahead batches were made.
 TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
-  JobSpec spec = JobWith("sgd");
+  job::JobSpec spec = JobWith("sgd");
   spec.data.format = "synthetic_cifar";
   spec.data.limit = 200;  // 4 steps an epoch, of which the last has one pass and a part of one.
   spec.data.crop_padding = 4;
@@ -132,7 +132,7 @@ TEST(ResumeData, AugmentedImagesComeAsTheyWouldHave) {
 
 // 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
 TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
-  JobSpec spec = JobWith("sgd");
+  job::JobSpec spec = JobWith("sgd");
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -171,7 +171,7 @@ TEST(ResumeRanksTest, AllRanksGoOnWhereOneSkips) {
 TEST(ResumeRanksTest, OtherRanksGoOn) {
   std::map<uint32_t, std::map<uint64_t, std::string>> saved;  // By rank, then step.
   const auto run = [&](uint32_t ranks, uint64_t step, bool save) {
-    JobSpec spec = JobWith("sgd");
+    job::JobSpec spec = JobWith("sgd");
     spec.workers = ranks;
     MemoryJob job(ranks);
     std::vector<std::unique_ptr<MemoryJob::RankSession>> sessions;
@@ -231,7 +231,7 @@ TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(4);
   ASSERT_TRUE(RunTraining(JobWith("sgd"), 0, session.get(), {}, Logger("worker-0")).ok());
-  const auto fails_with = [&](const JobSpec& spec, uint64_t step, std::string state) {
+  const auto fails_with = [&](const job::JobSpec& spec, uint64_t step, std::string state) {
     MemoryJob again(1);
     const auto restored = again.MakeSession(0);
     restored->RestoreAfter(step, std::move(state));
@@ -242,10 +242,10 @@ TEST(ResumeErrorsTest, AStateThatDoesNotFitEndsTheJobForAll) {
   };
   EXPECT_THAT(fails_with(JobWith("sgd"), 8, session->saved().at(4)), HasSubstr("after step 4"));
   EXPECT_THAT(fails_with(JobWith("sgd"), 8, "no archive"), HasSubstr("LibTorch"));
-  JobSpec wider = JobWith("sgd");
+  job::JobSpec wider = JobWith("sgd");
   wider.model.hidden = {17};
   EXPECT_THAT(fails_with(wider, 4, session->saved().at(4)), HasSubstr("fc1.weight"));
-  JobSpec shorter = JobWith("sgd");
+  job::JobSpec shorter = JobWith("sgd");
   shorter.epochs = 1;
   EXPECT_THAT(fails_with(shorter, 32, session->saved().at(32)), HasSubstr("made shorter"));
 }
@@ -260,4 +260,4 @@ TEST(ResumeErrorsTest, ARollbackIsNobodysFailure) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -4,11 +4,11 @@
 
 #include <vector>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
-  JobSpec spec;
+  job::JobSpec spec;
   spec.mode = "local_sgd";
   spec.sync_every = 4;
   const Rounds rounds(spec);
@@ -24,7 +24,7 @@ TEST(RoundsTest, LocalSgdHasSeveralStepsInEach) {
 }
 
 TEST(RoundsTest, ElsewhereARoundIsAStep) {
-  JobSpec spec;
+  job::JobSpec spec;
   spec.sync_every = 4;  // Another mode's.
   const Rounds rounds(spec);
   for (uint64_t step = 1; step <= 5; ++step) {
@@ -34,4 +34,4 @@ TEST(RoundsTest, ElsewhereARoundIsAStep) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

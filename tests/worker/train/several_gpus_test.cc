@@ -10,11 +10,11 @@
 #include "tests/worker/train/train_once.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
-JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
-  JobSpec spec = SmallJob();
+job::JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
+  job::JobSpec spec = SmallJob();
   spec.device = device;
   spec.gpus_per_worker = gpus;
   spec.gradient_accumulation_steps = passes;
@@ -23,7 +23,7 @@ JobSpec JobOf(const std::string& device, uint32_t gpus, uint32_t passes) {
 
 TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
-    JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
+    job::JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
     // The last step of an epoch has one pass only.
     one.data.limit = two.data.limit = 480;
     one.precision = two.precision = precision;
@@ -34,7 +34,7 @@ TEST(SeveralGpusTest, TrainWhatOneDeviceTrains) {
 }
 
 TEST(SeveralGpusTest, GoOnFromEachOthersCheckpoints) {
-  const JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
+  const job::JobSpec one = JobOf("cpu", 1, 2), two = JobOf("cuda", 2, 2);
   const Ran straight = TrainOnce(one);
   const Ran there = TrainOnce(two);
   ASSERT_GT(there.saved.size(), 7u);
@@ -51,7 +51,7 @@ TEST(SeveralGpusTest, SharePassesThatAreNoMultiple) {
 }
 
 TEST(SeveralGpusTest, AverageTheStatisticsOfTheirBatches) {
-  JobSpec one = JobOf("cuda", 1, 2), two = JobOf("cuda", 2, 2);
+  job::JobSpec one = JobOf("cuda", 1, 2), two = JobOf("cuda", 2, 2);
   one.model = two.model = {};
   one.model.name = two.model.name = "simple_cnn";
   one.data.limit = two.data.limit = 128;
@@ -70,4 +70,4 @@ TEST(SeveralGpusTest, MoreThanThereAreAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

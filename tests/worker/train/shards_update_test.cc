@@ -11,15 +11,15 @@
 #include "tests/worker/train/train_alone.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // MemoryJob's shards do plain descent.
-JobSpec JobOn(const char* on) {
-  JobSpec spec = SmallJob();
+job::JobSpec JobOn(const char* on) {
+  job::JobSpec spec = SmallJob();
   spec.optimizer.momentum = 0;
   spec.optimizer.on = on;
   spec.lr_schedule.name = "cosine";
@@ -29,8 +29,8 @@ JobSpec JobOn(const char* on) {
 class ShardsUpdateTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ShardsUpdateTest, EndsWhereTheWorkersOptimizerDoes) {
-  JobSpec here = JobOn("workers");
-  JobSpec there = JobOn("shards");
+  job::JobSpec here = JobOn("workers");
+  job::JobSpec there = JobOn("shards");
   here.precision = there.precision = GetParam();
   here.gradient_accumulation_steps = there.gradient_accumulation_steps = 2;
   here.ema_decay = there.ema_decay = 0.9;
@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(Precisions, ShardsUpdateTest, ::testing::Values("fp32",
 
 // One of the ranks is out of data in an epoch's last step.
 TEST(ShardsUpdateRanksTest, AllEndAlike) {
-  JobSpec spec = JobOn("shards");
+  job::JobSpec spec = JobOn("shards");
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -69,7 +69,7 @@ TEST(ShardsUpdateRanksTest, AllEndAlike) {
 }
 
 TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
-  const JobSpec spec = JobOn("shards");
+  const job::JobSpec spec = JobOn("shards");
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(1);
@@ -93,4 +93,4 @@ TEST(ShardsUpdateResumeTest, EndsAsIfNeverStopped) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

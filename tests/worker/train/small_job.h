@@ -3,11 +3,11 @@
 
 #include "job/job_spec.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // One worker, 16 steps an epoch, 32 in all.
-inline JobSpec SmallJob() {
-  JobSpec spec;
+inline job::JobSpec SmallJob() {
+  job::JobSpec spec;
   spec.name = "small";
   spec.model.name = "mlp";
   spec.model.hidden = {32};
@@ -22,4 +22,4 @@ inline JobSpec SmallJob() {
   return spec;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

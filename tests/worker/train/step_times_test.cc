@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 TEST(StepTimesTest, PercentilesAreNearestRanks) {
@@ -23,4 +23,4 @@ TEST(StepTimesTest, OldStepsAreForgotten) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

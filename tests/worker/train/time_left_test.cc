@@ -4,7 +4,7 @@
 
 #include <functional>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 struct Timeline {
@@ -93,4 +93,4 @@ TEST(TimeLeftTest, NothingLeftIsNoTime) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

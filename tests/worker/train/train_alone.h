@@ -6,13 +6,13 @@
 #include "tests/worker/train/memory_job.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 
-inline absl::StatusOr<TrainReport> TrainAlone(const JobSpec& spec,
+inline absl::StatusOr<TrainReport> TrainAlone(const job::JobSpec& spec,
                                               const TrainOptions& options = {}) {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   return RunTraining(spec, 0, session.get(), options, Logger("worker-0"));
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

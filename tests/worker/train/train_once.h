@@ -12,7 +12,7 @@
 #include "tests/worker/train/memory_job.h"
 #include "worker/train/train.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct Ran {
   TrainReport report;
@@ -26,7 +26,7 @@ struct Ran {
 };
 
 // With a checkpoint after each step; goes on from `state` of a step above 0.
-inline Ran TrainOnce(const JobSpec& spec, uint64_t step = 0, const std::string& state = "") {
+inline Ran TrainOnce(const job::JobSpec& spec, uint64_t step = 0, const std::string& state = "") {
   MemoryJob job(1);
   const auto session = job.MakeSession(0);
   session->CheckpointEvery(1);
@@ -42,4 +42,4 @@ inline Ran TrainOnce(const JobSpec& spec, uint64_t step = 0, const std::string& 
   return ran;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

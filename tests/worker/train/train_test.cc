@@ -15,7 +15,7 @@
 #include "tests/worker/train/train_alone.h"
 #include "worker/train/parameters_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::Ge;
@@ -61,7 +61,7 @@ TEST(TrainTest, LearnsAndReports) {
 }
 
 TEST(TrainTest, OneSeedGivesTheSameBits) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   const auto one = TrainAlone(spec);
   const auto same = TrainAlone(spec);
   spec.seed = 12;
@@ -72,7 +72,7 @@ TEST(TrainTest, OneSeedGivesTheSameBits) {
 }
 
 TEST(TrainTest, StepsMayEndWithinAnEpochAndPassesMakeSteps) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.epochs = 0;
   spec.steps = 11;
   spec.gradient_accumulation_steps = 2;  // 8 steps an epoch.
@@ -83,7 +83,7 @@ TEST(TrainTest, StepsMayEndWithinAnEpochAndPassesMakeSteps) {
 
 // 65 samples in batches of 16: the second rank has nothing for the third step of an epoch.
 TEST(TrainTest, ARankWithoutDataSkipsAndAllEndAlike) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.workers = 2;
   spec.data.limit = 65;
   spec.batch_size_per_worker = 16;
@@ -122,7 +122,7 @@ TEST(TrainTest, TheStopFlagEndsTheRun) {
   TrainOptions options;
   options.stop = &stop;
   options.on_progress = [&](const Progress&) { stop = true; };
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.epochs = 0;
   spec.steps = 1u << 30;
   MemoryJob job(1);
@@ -133,7 +133,7 @@ TEST(TrainTest, TheStopFlagEndsTheRun) {
 }
 
 TEST(TrainTest, DataThatIsNotThereFailsBeforeTheJoin) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.data.format = "idx";
   spec.data.path = "/none";
   spec.data.train_images = "images.gz";
@@ -145,13 +145,13 @@ TEST(TrainTest, DataThatIsNotThereFailsBeforeTheJoin) {
 }
 
 TEST(TrainTest, WhatLibTorchThrowsBecomesAStatus) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.optimizer.lr = -1;
   EXPECT_THAT(TrainAlone(spec).status().message(), HasSubstr("learning rate"));
 }
 
 TEST(TrainTest, OutputHoldsTheTrainedParameters) {
-  JobSpec spec = SmallJob();
+  job::JobSpec spec = SmallJob();
   spec.epochs = 1;
   spec.output = ScratchFolder() + "/new";
   const auto report = TrainAlone(spec);
@@ -192,4 +192,4 @@ TEST(ParametersFileTest, SaysWhereItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/train/optimizers.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::HasSubstr;
@@ -29,7 +29,7 @@ struct Trained {
   torch::nn::Sequential model = nullptr;
   std::unique_ptr<torch::optim::Optimizer> optimizer;
 
-  explicit Trained(const OptimizerSpec& spec)
+  explicit Trained(const job::OptimizerSpec& spec)
       : model(Model()), optimizer(*MakeOptimizer(spec, model->parameters())) {}
 
   void Step(int step) {
@@ -47,7 +47,7 @@ std::vector<at::Tensor> Everything(const torch::nn::Sequential& model) {
   return all;
 }
 
-class TrainingStateTest : public ::testing::TestWithParam<OptimizerSpec> {};
+class TrainingStateTest : public ::testing::TestWithParam<job::OptimizerSpec> {};
 
 TEST_P(TrainingStateTest, GoesOnBitForBit) {
   Trained undisturbed(GetParam());
@@ -71,8 +71,8 @@ TEST_P(TrainingStateTest, GoesOnBitForBit) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(at::equal(want[i], got[i])) << i;
 }
 
-OptimizerSpec Spec(const char* name, double momentum = 0, bool nesterov = false) {
-  OptimizerSpec spec;
+job::OptimizerSpec Spec(const char* name, double momentum = 0, bool nesterov = false) {
+  job::OptimizerSpec spec;
   spec.name = name;
   spec.momentum = momentum;
   spec.nesterov = nesterov;
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(All, TrainingStateTest,
                          ::testing::Values(Spec("sgd"), Spec("sgd", 0.9), Spec("sgd", 0.9, true),
                                            Spec("adam"), Spec("adamw"), Spec("rmsprop"),
                                            Spec("rmsprop", 0.9)),
-                         [](const ::testing::TestParamInfo<OptimizerSpec>& c) {
+                         [](const ::testing::TestParamInfo<job::OptimizerSpec>& c) {
                            return absl::StrCat(c.param.name, c.index);
                          });
 
@@ -189,4 +189,4 @@ TEST(TrainingStateErrorsTest, AnotherModelIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -14,14 +14,14 @@
 #include "worker/launch_environment.h"
 #include "worker/worker_report.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-JobSpec FourWorkers() {
-  JobSpec spec;
+job::JobSpec FourWorkers() {
+  job::JobSpec spec;
   spec.name = "four";
   spec.workers = 4;
   return spec;
@@ -53,7 +53,7 @@ TEST(LaunchEnvironmentTest, WhatDoesNotFitTheJobIsTold) {
 }
 
 TEST(LaunchEnvironmentTest, RanksOfARackCountWithinIt) {
-  JobSpec racks = FourWorkers();
+  job::JobSpec racks = FourWorkers();
   racks.relays.workers = {1, 3};
   const auto rank = [&](std::optional<uint32_t> flag, uint32_t relay,
                         const std::map<std::string, std::string>& environment) {
@@ -133,11 +133,11 @@ TEST(SignalWatchDeathTest, CallsAtTheFirstSignalAndLetsTheProgramEndItself) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {
-        BlockStopSignals();
+        app::BlockStopSignals();
         Mutex mutex;
         CondVar changed;
         int came = 0;
-        SignalWatch watch(
+        app::SignalWatch watch(
             [&](int signal) {
               MutexLock lock(&mutex);
               came = signal;
@@ -156,8 +156,8 @@ TEST(SignalWatchDeathTest, EndsAProgramThatDoesNot) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {
-        BlockStopSignals();
-        SignalWatch watch([](int) {}, absl::Milliseconds(1));
+        app::BlockStopSignals();
+        app::SignalWatch watch([](int) {}, absl::Milliseconds(1));
         kill(getpid(), SIGTERM);
         for (;;) pause();
       },
@@ -168,9 +168,9 @@ TEST(SignalWatchDeathTest, WithoutASignalItGoesQuietly) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   EXPECT_EXIT(
       {
-        BlockStopSignals();
+        app::BlockStopSignals();
         {
-          SignalWatch watch([](int) { exit(9); }, absl::Minutes(1));
+          app::SignalWatch watch([](int) { exit(9); }, absl::Minutes(1));
         }
         exit(0);
       },
@@ -178,4 +178,4 @@ TEST(SignalWatchDeathTest, WithoutASignalItGoesQuietly) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

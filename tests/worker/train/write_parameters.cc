@@ -10,10 +10,10 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  sluice::ModelSpec spec;
+  sluice::job::ModelSpec spec;
   spec.name = "simple_cnn";
   const auto model =
-      sluice::MakeModel(spec, {.channels = 1, .height = 28, .width = 28, .classes = 10});
+      sluice::worker::MakeModel(spec, {.channels = 1, .height = 28, .width = 28, .classes = 10});
   if (!model.ok()) return 1;
   {
     const torch::NoGradGuard no_grad;
@@ -24,8 +24,8 @@ int main(int argc, char** argv) {
       ++k;
     }
   }
-  const absl::Status status = sluice::SaveParameters(sluice::FormatParameters(**model),
-                                                     std::string(argv[1]) + "/parameters.pt");
+  const absl::Status status = sluice::worker::SaveParameters(
+      sluice::worker::FormatParameters(**model), std::string(argv[1]) + "/parameters.pt");
   if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

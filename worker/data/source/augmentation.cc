@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kSampleStream = 0x4155;  // Keeps this use of the seed apart from others.
@@ -76,4 +76,4 @@ PixelBox RandomCrop(uint32_t width, uint32_t height, double least_area, CounterR
   return MiddleCrop(width, height);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

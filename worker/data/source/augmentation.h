@@ -9,7 +9,7 @@
 #include "absl/types/span.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct Augmentation {
   uint32_t crop_padding = 0;  // Black pixels put on each side before a crop of the old size.
@@ -53,4 +53,4 @@ struct PixelBox {
 // convolutions", 2014).
 PixelBox RandomCrop(uint32_t width, uint32_t height, double least_area, CounterRandom* random);
 
-}  // namespace sluice
+}  // namespace sluice::worker

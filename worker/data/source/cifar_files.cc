@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/source/data_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kSide = 32;
@@ -121,4 +121,4 @@ absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& pa
   return images;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/source/labelled_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // What of a record is the label: CIFAR-10's, or one of the two that CIFAR-100 has.
 enum class CifarLabels { kTen, kHundredCoarse, kHundredFine };
@@ -22,4 +22,4 @@ absl::StatusOr<LabelledImages> ReadCifarFiles(const std::vector<std::string>& pa
                                               CifarLabels labels, uint32_t published,
                                               uint32_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::worker

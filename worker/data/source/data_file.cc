@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,4 +74,4 @@ absl::StatusOr<std::string> ReadDataFile(const std::string& path, uint64_t limit
   return bytes;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

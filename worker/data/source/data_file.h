@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // The size of a regular file. NOT_FOUND: no such file. INVALID_ARGUMENT: a folder, or another thing
 // that cannot be read like a file. Errors name the path.
@@ -19,4 +19,4 @@ absl::StatusOr<std::string> ReadDataStart(const std::string& path, uint64_t most
 // All of it. INVALID_ARGUMENT too: larger than `limit`.
 absl::StatusOr<std::string> ReadDataFile(const std::string& path, uint64_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 8;
@@ -156,4 +156,4 @@ absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
   return set;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/source/labelled_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // MNIST and its relatives.
 inline constexpr uint32_t kIdxClasses = 10;
@@ -29,4 +29,4 @@ absl::StatusOr<IdxArray> ReadIdxFile(const std::string& path, uint32_t dimension
 absl::StatusOr<LabelledImages> ReadIdxImages(const std::string& images_path,
                                              const std::string& labels_path, uint32_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/source/data_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kHeaderBytes = uint64_t{1} << 16;  // Usually; cameras write longer ones.
@@ -195,4 +195,4 @@ absl::StatusOr<RgbImage> DecodeImageFile(const std::string& path) {
   return DecodeImage(*bytes, path);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 inline constexpr uint64_t kMaxImageFileBytes = uint64_t{1} << 28;
 inline constexpr uint64_t kMaxPixels = uint64_t{1} << 27;
@@ -40,4 +40,4 @@ absl::StatusOr<RgbImage> DecodeImage(absl::string_view bytes, absl::string_view 
 absl::StatusOr<ImageSize> CheckImageFile(const std::string& path);
 absl::StatusOr<RgbImage> DecodeImageFile(const std::string& path);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/source/image_decoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 namespace fs = std::filesystem;
@@ -129,4 +129,4 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
   return folder;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

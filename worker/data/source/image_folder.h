@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 inline constexpr uint32_t kMaxImageFiles = 1 << 25;
 
@@ -33,4 +33,4 @@ absl::StatusOr<ImageFolder> ListImageFolder(const std::string& path,
                                             const std::vector<std::string>* classes,
                                             uint32_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/data/source/resample.h"
 #include "worker/data/source/synthetic_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 // Of all images of ImageNet; measuring others would mean decoding all of them first.
@@ -89,13 +89,13 @@ class FolderImages : public ImageSource {
   const Augmentation augmentation_;
 };
 
-Augmentation AugmentationOf(const DataSpec& spec) {
+Augmentation AugmentationOf(const job::DataSpec& spec) {
   return {.crop_padding = spec.crop_padding,
           .flip = spec.flip,
           .random_resized_crop = spec.random_resized_crop};
 }
 
-absl::Status UnknownFormat(const DataSpec& spec) {
+absl::Status UnknownFormat(const job::DataSpec& spec) {
   if (spec.format == "custom") {
     return absl::InvalidArgumentError(
         "the job's data is custom: its workers are a program of your own that brings its data (see "
@@ -104,7 +104,7 @@ absl::Status UnknownFormat(const DataSpec& spec) {
   return absl::InvalidArgumentError(absl::StrCat("data format \"", spec.format, "\" is not known"));
 }
 
-absl::StatusOr<LabelledImages> Synthetic(const DataSpec& spec, bool test) {
+absl::StatusOr<LabelledImages> Synthetic(const job::DataSpec& spec, bool test) {
   const bool color = spec.format == "synthetic_cifar";
   const uint32_t wanted = test ? spec.test_limit : spec.limit;
   if (wanted > kSyntheticMax) {
@@ -117,7 +117,7 @@ absl::StatusOr<LabelledImages> Synthetic(const DataSpec& spec, bool test) {
   return color ? MakeSyntheticColorImages(first, count) : MakeSyntheticImages(first, count);
 }
 
-absl::StatusOr<LabelledImages> Cifar(const DataSpec& spec, bool test) {
+absl::StatusOr<LabelledImages> Cifar(const job::DataSpec& spec, bool test) {
   std::vector<std::string> names;
   if (spec.format == "cifar100") {
     names = {test ? "test.bin" : "train.bin"};
@@ -135,7 +135,7 @@ absl::StatusOr<LabelledImages> Cifar(const DataSpec& spec, bool test) {
   return ReadCifarFiles(names, labels, published, test ? spec.test_limit : spec.limit);
 }
 
-absl::StatusOr<LabelledImages> LoadImages(const DataSpec& spec, bool test) {
+absl::StatusOr<LabelledImages> LoadImages(const job::DataSpec& spec, bool test) {
   if (spec.format == "synthetic" || spec.format == "synthetic_cifar") return Synthetic(spec, test);
   if (spec.format == "cifar10" || spec.format == "cifar100") return Cifar(spec, test);
   if (spec.format != "idx") return UnknownFormat(spec);
@@ -146,7 +146,7 @@ absl::StatusOr<LabelledImages> LoadImages(const DataSpec& spec, bool test) {
 }
 
 // What the job says, or else `usual`.
-absl::StatusOr<Normalization> NormalizationOf(const DataSpec& spec, uint32_t channels,
+absl::StatusOr<Normalization> NormalizationOf(const job::DataSpec& spec, uint32_t channels,
                                               Normalization usual) {
   const std::pair<const char*, const std::vector<double>*> given[] = {{"mean", &spec.mean},
                                                                       {"std", &spec.std}};
@@ -164,7 +164,7 @@ absl::StatusOr<Normalization> NormalizationOf(const DataSpec& spec, uint32_t cha
 
 }  // namespace
 
-absl::StatusOr<TrainingImages> OpenTrainingImages(const DataSpec& spec) {
+absl::StatusOr<TrainingImages> OpenTrainingImages(const job::DataSpec& spec) {
   TrainingImages training;
   Normalization usual;
   if (spec.format == "image_folder") {
@@ -188,7 +188,7 @@ absl::StatusOr<TrainingImages> OpenTrainingImages(const DataSpec& spec) {
   return training;
 }
 
-absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const DataSpec& spec,
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const job::DataSpec& spec,
                                                             const ImageSource& training) {
   if (spec.format == "image_folder") {
     absl::StatusOr<ImageFolder> folder = ListImageFolder(Below(spec.path, spec.test_folder),
@@ -207,4 +207,4 @@ absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const DataSpec& spec
   return std::make_unique<MemoryImages>(*std::move(images), Augmentation{});
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -14,7 +14,7 @@
 #include "worker/data/source/augmentation.h"
 #include "worker/data/source/labelled_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Thread-safe.
 class ImageSource {
@@ -40,10 +40,10 @@ struct TrainingImages {
 
 // The images that `spec` names: at most data.limit of those to train on, augmented, and normalized
 // as it says or as they need. Errors name the file and what is wrong with it.
-absl::StatusOr<TrainingImages> OpenTrainingImages(const DataSpec& spec);
+absl::StatusOr<TrainingImages> OpenTrainingImages(const job::DataSpec& spec);
 // At most data.test_limit of those to test on, as they are. INVALID_ARGUMENT too: they are not of
 // one data set with `training`.
-absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const DataSpec& spec,
+absl::StatusOr<std::unique_ptr<ImageSource>> OpenTestImages(const job::DataSpec& spec,
                                                             const ImageSource& training);
 
-}  // namespace sluice
+}  // namespace sluice::worker

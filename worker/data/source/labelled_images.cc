@@ -3,7 +3,7 @@
 #include <array>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::worker {
 
 Normalization MeasureNormalization(const LabelledImages& images) {
   const size_t plane = size_t{images.height} * images.width;
@@ -33,4 +33,4 @@ Normalization MeasureNormalization(const LabelledImages& images) {
   return found;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

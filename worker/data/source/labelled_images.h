@@ -6,7 +6,7 @@
 
 #include "worker/data/source/augmentation.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Larger data sets of images are refused where they are held in memory.
 inline constexpr uint64_t kMaxImageBytes = uint64_t{4} << 30;
@@ -34,4 +34,4 @@ struct Normalization {
 // every machine.
 Normalization MeasureNormalization(const LabelledImages& images);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -10,7 +10,7 @@
 
 #include "base/mutex.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // What comes, and in which order, does not depend on `depth`. One thread uses it.
 template <typename T>
@@ -74,4 +74,4 @@ class Prefetcher {
   std::thread thread_;  // Last: it uses all of the above.
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr int kBits = 16;
@@ -108,4 +108,4 @@ ResampleOptions MiddleOf(ImageSize size, uint32_t side) {
   return options;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "worker/data/source/augmentation.h"
 #include "worker/data/source/image_decoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // What of an image is wanted, and how large: `from` is scaled to `width` × `height`, of which
 // `window` is written.
@@ -28,4 +28,4 @@ void Resample(const RgbImage& image, const ResampleOptions& options, absl::Span<
 // middle is taken.
 ResampleOptions MiddleOf(ImageSize size, uint32_t side);
 
-}  // namespace sluice
+}  // namespace sluice::worker

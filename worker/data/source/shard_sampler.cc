@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kShuffleStream = 0x5348;  // Keeps this use of the seed apart from others.
@@ -55,4 +55,4 @@ absl::Span<const uint32_t> ShardSampler::Batch(absl::Span<const uint32_t> dealt,
   return dealt.subspan(first, options_.batch_size);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct ShardSamplerOptions {
   uint32_t samples = 0;  // Of the whole training set; at least 1.
@@ -42,4 +42,4 @@ class ShardSampler {
   const ShardSamplerOptions options_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::worker

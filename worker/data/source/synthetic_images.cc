@@ -5,7 +5,7 @@
 
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kClasses = 10;
@@ -130,4 +130,4 @@ LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count) {
                     count, &AppendColorImage);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 
 #include "worker/data/source/labelled_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // 28 × 28, grey, 10 classes, like MNIST: a small model learns them in seconds. Each class has a
 // coarse pattern of its own, each image its pattern under noise.
@@ -19,4 +19,4 @@ LabelledImages MakeSyntheticImages(uint32_t first, uint32_t count);
 // epochs, and not perfectly.
 LabelledImages MakeSyntheticColorImages(uint32_t first, uint32_t count);
 
-}  // namespace sluice
+}  // namespace sluice::worker

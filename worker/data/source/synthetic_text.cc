@@ -7,7 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kTextSeed = 8128;
@@ -83,4 +83,4 @@ std::string MakeSyntheticText(size_t characters) {
   return text;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

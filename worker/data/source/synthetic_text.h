@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-namespace sluice {
+namespace sluice::worker {
 
 // So many characters of sentences of made-up words: lower-case letters, capitals at a sentence's
 // beginning, spaces, commas, full stops and new lines. Words are as frequent as Zipf's law says,
@@ -13,4 +13,4 @@ namespace sluice {
 // beginning of a longer one.
 std::string MakeSyntheticText(size_t characters);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/data/source/data_file.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint32_t kCodePoints = 0x110000;
@@ -91,4 +91,4 @@ absl::StatusOr<TextTokens> ReadTextFile(const std::string& path, TextLevel level
   return TokenizeText(*text, level, path);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Larger texts are refused: they are held in memory, two bytes a token.
 inline constexpr uint64_t kMaxTextBytes = uint64_t{1} << 30;
@@ -33,4 +33,4 @@ absl::StatusOr<TextTokens> TokenizeText(absl::string_view text, TextLevel level,
 // Errors of ReadDataFile too.
 absl::StatusOr<TextTokens> ReadTextFile(const std::string& path, TextLevel level);
 
-}  // namespace sluice
+}  // namespace sluice::worker

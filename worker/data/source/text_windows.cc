@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/random.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 constexpr uint64_t kMoveStream = 0x5457;  // Keeps this use of the seed apart from others.
@@ -48,4 +48,4 @@ size_t ValidationBegin(size_t tokens, double fraction) {
   return tokens - std::min(validation, tokens);
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -11,7 +11,7 @@
 #include "worker/data/source/augmentation.h"
 #include "worker/data/source/text_tokens.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 struct TextWindowsOptions {
   uint32_t context = 1;  // Tokens of a sample.
@@ -51,4 +51,4 @@ class TextWindows {
 // Where the validation part of a text begins: `fraction` of it, at its end.
 size_t ValidationBegin(size_t tokens, double fraction);
 
-}  // namespace sluice
+}  // namespace sluice::worker

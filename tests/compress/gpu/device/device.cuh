@@ -8,7 +8,7 @@
 #include "compress/gpu/kernels/device_block.cuh"
 #include "tests/compress/gpu/device/kernel_inputs.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline constexpr int kNoGpu = 77;  // Exit status: skipped.
 
@@ -96,4 +96,4 @@ struct DeviceLauncher {
   }
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

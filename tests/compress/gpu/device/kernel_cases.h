@@ -19,7 +19,7 @@
 #include "compress/gpu/kernels/qsgd.h"
 #include "tests/compress/gpu/device/kernel_inputs.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <class Values, IndexMode kIndex = IndexMode::kAuto, class Gradient = Fp32, class S>
 void RunSparse(S& step) {
@@ -386,4 +386,4 @@ void ForEachCase(Add add) {
   ForEachSumCase(add);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -9,7 +9,7 @@
 
 namespace {
 
-using namespace sluice::gpu;
+using namespace sluice::compress::gpu;
 
 size_t FirstDifference(const std::vector<uint8_t>& a, const std::vector<uint8_t>& b) {
   size_t i = 0;

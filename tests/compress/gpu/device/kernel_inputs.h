@@ -14,7 +14,7 @@
 #include "compress/gpu/kernels/sign.h"
 #include "compress/gpu/kernels/sparse.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // What kernels are told of a step's chunks, where they can read it.
 struct StepLists {
@@ -221,4 +221,4 @@ std::vector<uint8_t> MemoryAfter(const StepLayout& layout, Launcher launcher,
   return memory;
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -8,7 +8,7 @@
 #include "compress/gpu/kernels/add_placed.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 template <class Kernel>
@@ -95,4 +95,4 @@ TEST(CudaAddSparse, NumberAt) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -6,7 +6,7 @@
 
 #include "tests/compress/gpu/device/kernel_cases.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 TEST(CudaCases, OrderNeverMatters) {
@@ -25,4 +25,4 @@ TEST(CudaCases, OrderNeverMatters) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

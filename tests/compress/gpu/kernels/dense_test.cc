@@ -13,7 +13,7 @@
 #include "compress/gpu/kernels/sign.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 template <class Kernel>
@@ -289,4 +289,4 @@ TEST(CudaKernels, HalvesThatAreNotFiniteStayThat) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -17,7 +17,7 @@
 #include "compress/gpu/kernels/chunk.h"
 #include "tests/compress/test_data.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 inline std::vector<float> MadeUp(uint32_t kind, size_t count, uint64_t seed) {
   std::vector<float> x = HeavyTailed(count, seed);
@@ -163,4 +163,4 @@ void ForEachMade(const std::string& spec, Fn fn) {
   ForEachMade(spec, 0, fn);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -10,7 +10,7 @@
 
 #include "tests/compress/gpu/kernels/fiber_team.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 template <int kThreads>
 class FiberBlock {
@@ -83,4 +83,4 @@ void RunAsFibers(const Kernel& kernel, uint32_t blocks, ThreadOrder order, Fiber
   FiberTeam::EndLaunch();
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

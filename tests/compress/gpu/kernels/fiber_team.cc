@@ -11,7 +11,7 @@
 
 // This file is not instrumented: how fibers wait for each other must order nothing by itself.
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 constexpr size_t kStackBytes = size_t{128} << 10;
@@ -171,4 +171,4 @@ void FiberTeam::RunBlock(const Body& body, int threads, uint32_t index, ThreadOr
   } while (fibers_[0]->at != Meeting::kEnd);
 }
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

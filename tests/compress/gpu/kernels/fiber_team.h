@@ -10,7 +10,7 @@
 
 #include "compress/gpu/kernels/block.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 
 // What threads wait for each other at. The first two are of a warp, the others of a block.
 enum class Meeting { kMaxOfWarp, kBallot, kSync, kExclusiveSum, kMax, kEnd };
@@ -71,4 +71,4 @@ class FiberTeam {
   char met_[2] = {};       // Addresses that the sanitizer knows even and odd meetings by.
 };
 
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

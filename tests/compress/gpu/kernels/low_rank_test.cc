@@ -11,7 +11,7 @@
 #include "compress/gpu/kernels/largest.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 // A matrix that is encoded by both, with residuals or without, in some order of threads.
@@ -144,4 +144,4 @@ TEST(CudaLowRank, LessThanTheRank) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

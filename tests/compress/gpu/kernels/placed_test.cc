@@ -5,7 +5,7 @@
 #include "compress/gpu/kernels/magnitudes.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 struct Buffers {
@@ -108,4 +108,4 @@ TEST(CudaKernels, SampledMagnitudes) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

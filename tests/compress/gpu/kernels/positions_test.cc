@@ -12,7 +12,7 @@
 #include "compress/gpu/kernels/add_sparse.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 struct CodePositions {
@@ -95,7 +95,7 @@ std::set<int> ExpectSamePositions(const std::vector<uint32_t>& gaps) {
   const uint64_t sum = std::accumulate(gaps.begin(), gaps.end(), uint64_t{0});
   std::set<int> codings;
   for (const IndexMode mode : kModes) {
-    const PositionPlan wanted = sluice::PlanPositions(mode, gaps, sum);
+    const PositionPlan wanted = sluice::compress::PlanPositions(mode, gaps, sum);
     std::vector<std::byte> first, last;
     AppendFirstPlanes(wanted, gaps, &first);
     AppendLastPlane(wanted, gaps, &last);
@@ -183,4 +183,4 @@ TEST(CudaPositions, AllCodings) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -10,7 +10,7 @@
 #include "tests/compress/gpu/device/kernel_cases.h"
 #include "tests/compress/gpu/kernels/fiber_block.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 struct FiberLauncher {
@@ -131,4 +131,4 @@ TEST_F(CudaRaces, BlocksThatWriteTheSamePlaceAreReportedByTheSanitizer) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -4,7 +4,7 @@
 #include "compress/format_table.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 template <SignMeans kMeans>
@@ -71,4 +71,4 @@ TEST(CudaKernels, SumsOfManyBlocksOfSigns) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

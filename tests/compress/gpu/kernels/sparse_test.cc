@@ -8,7 +8,7 @@
 #include "compress/gpu/kernels/ternary.h"
 #include "tests/compress/gpu/kernels/encoded.h"
 
-namespace sluice::gpu {
+namespace sluice::compress::gpu {
 namespace {
 
 // Buffers that kernels share; what is in them before means nothing.
@@ -107,4 +107,4 @@ TEST(CudaKernels, Ternary) {
 }
 
 }  // namespace
-}  // namespace sluice::gpu
+}  // namespace sluice::compress::gpu

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -114,4 +114,4 @@ TEST(RandomCrop, OfThinImagesIsTheMiddle) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/temporary_folder.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -139,4 +139,4 @@ TEST_F(CifarFilesTest, LabelsAreClasses) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

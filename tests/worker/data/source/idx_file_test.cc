@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -131,4 +131,4 @@ TEST_F(IdxFileTest, LabelsMustGoWithTheImages) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "tests/temporary_folder.h"
 #include "tests/worker/data/source/made_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -166,4 +166,4 @@ TEST(ImageDecoder, HeadersMayBeLong) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "tests/temporary_folder.h"
 #include "tests/worker/data/source/made_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -108,4 +108,4 @@ TEST_F(ImageFolderTest, BrokenHeadersAreToldAtTheStart) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "tests/temporary_folder.h"
 #include "tests/worker/data/source/made_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -48,8 +48,8 @@ std::vector<uint8_t> Read(const ImageSource& source, uint32_t sample, EpochKey e
   return pixels;
 }
 
-DataSpec Spec(const std::string& format) {
-  DataSpec spec;
+job::DataSpec Spec(const std::string& format) {
+  job::DataSpec spec;
   spec.format = format;
   spec.limit = 20;
   spec.test_limit = 20;
@@ -71,7 +71,7 @@ TEST(ImageSource, SyntheticImagesAreTheSameEachTimeAndTestImagesAreOthers) {
 }
 
 TEST(ImageSource, TrainingImagesAreAugmentedAndTestImagesAreNot) {
-  DataSpec spec = Spec("synthetic_cifar");
+  job::DataSpec spec = Spec("synthetic_cifar");
   const auto plain = OpenTrainingImages(spec);
   spec.crop_padding = 4;
   spec.flip = true;
@@ -90,7 +90,7 @@ TEST(ImageSource, TrainingImagesAreAugmentedAndTestImagesAreNot) {
 }
 
 TEST(ImageSource, NormalizationCanBeGiven) {
-  DataSpec spec = Spec("synthetic_cifar");
+  job::DataSpec spec = Spec("synthetic_cifar");
   const auto measured = OpenTrainingImages(spec);
   spec.mean = {0.1, 0.2, 0.3};
   const auto given = OpenTrainingImages(spec);
@@ -127,7 +127,7 @@ class FolderSourceTest : public ::testing::Test {
   }
 
   const TemporaryFolder folder_;
-  DataSpec spec_;
+  job::DataSpec spec_;
 };
 
 TEST_F(FolderSourceTest, ImagesAreScaledAndLabelled) {
@@ -178,7 +178,7 @@ TEST_F(FolderSourceTest, ABrokenFileIsNamedWhenItsTurnComes) {
 
 TEST(ImageSource, CifarFilesHaveTheirOwnNames) {
   const TemporaryFolder folder;
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "cifar10";
   spec.path = folder.path();
   const std::string record(3073, '\2');
@@ -217,7 +217,7 @@ TEST(ImageSource, TestImagesAreAsLargeAsTrainingImages) {
   WriteText(folder.path() + "/a", magic + word(1) + word(2) + word(2) + "1234");
   WriteText(folder.path() + "/b", magic + word(1) + word(2) + word(3) + "123456");
   WriteText(folder.path() + "/l", labels);
-  DataSpec spec;
+  job::DataSpec spec;
   spec.format = "idx";
   spec.path = folder.path();
   spec.train_images = "a";
@@ -231,4 +231,4 @@ TEST(ImageSource, TestImagesAreAsLargeAsTrainingImages) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 std::string CompressJpeg(uint32_t width, uint32_t height, int format, const uint8_t* pixels,
@@ -105,4 +105,4 @@ std::string WithJpegSize(std::string jpeg, uint16_t width, uint16_t height) {
   return jpeg;
 }
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 
 #include "worker/data/source/image_decoder.h"
 
-namespace sluice {
+namespace sluice::worker {
 
 // Of a formula: colours change from pixel to pixel.
 RgbImage MakePixels(uint32_t width, uint32_t height);
@@ -28,4 +28,4 @@ std::string WithPngSize(std::string png, uint32_t width, uint32_t height);
 // The same for a JPEG file.
 std::string WithJpegSize(std::string jpeg, uint16_t width, uint16_t height);
 
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::ElementsAre;
@@ -51,4 +51,4 @@ TEST(Prefetcher, CanBeLeftAtAnyTime) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "tests/worker/data/source/made_images.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::Each;
@@ -102,4 +102,4 @@ TEST(Resample, TestsSeeTheMiddle) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::IsEmpty;
@@ -103,4 +103,4 @@ TEST(ShardSamplerTest, ARankMayHaveNoSampleAtAll) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

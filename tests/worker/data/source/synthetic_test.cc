@@ -7,7 +7,7 @@
 #include "worker/data/source/synthetic_images.h"
 #include "worker/data/source/synthetic_text.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 TEST(SyntheticImages, ColoursLookLikeCifar) {
@@ -41,4 +41,4 @@ TEST(SyntheticText, LooksLikeSentences) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker

@@ -9,7 +9,7 @@
 #include "worker/data/source/text_tokens.h"
 #include "worker/data/source/text_windows.h"
 
-namespace sluice {
+namespace sluice::worker {
 namespace {
 
 using ::testing::AllOf;
@@ -159,4 +159,4 @@ TEST(TextWindows, ValidationIsTheEnd) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::worker
